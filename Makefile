@@ -1,0 +1,87 @@
+# Everything a contributor runs; `make` lists it. The second time, only what changed is built.
+
+VENV := .venv
+BIN := $(VENV)/bin
+DEPENDENCIES := $(VENV)/.dependencies
+BUILT := $(VENV)/.built
+PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
+CXX_FILES := $(wildcard native/*.[ch]pp native/backing/*.[ch]pp)
+CXX_TESTS := $(wildcard tests/native/*.[ch]pp)
+STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module ucxstore._core --output-file
+
+MAKEFLAGS += --no-print-directory
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+
+.DEFAULT_GOAL := help
+.PHONY: help build venv demo test test-python test-native test-address test-thread bench \
+        lint lint-python lint-native lint-stubs tidy format stubs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: $(BUILT) ## Create .venv and build the package into it (make PYTHON=... picks the Python)
+
+venv: $(DEPENDENCIES) ## Create .venv with the tools, without the package
+
+$(VENV)/pyvenv.cfg:
+	python=$$(scripts/find-python) && "$$python" -m venv $(VENV)
+
+$(DEPENDENCIES): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+	$(PIP) --upgrade pip
+	$(PIP) --group dev
+	touch $@
+
+$(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
+	$(PIP) --no-build-isolation --config-settings build-dir=build/package \
+	    --editable '.[cu12,demo]'
+	touch $@
+
+demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
+	$(BIN)/ucxstore demo
+
+test: test-python test-native ## Run every test
+
+test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-native: test-address test-thread ## Run the C++ tests under ASan and UBSan, then under TSan
+
+test-address: SANITIZE := address,undefined
+test-thread: SANITIZE := thread
+test-address test-thread: $(DEPENDENCIES)
+	scripts/need-gtest
+	$(BIN)/cmake -S . -B build/$@ -DUCXSTORE_NATIVE_TESTS=ON -DUCXSTORE_SANITIZE=$(SANITIZE) \
+	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	$(BIN)/cmake --build build/$@
+	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error
+
+bench: $(BUILT) ## Run the benchmarks
+	$(BIN)/python -m benchmarks
+
+lint: lint-python lint-native lint-stubs ## Check format, lint, types and the generated stub
+
+lint-python: $(BUILT)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+lint-native: $(DEPENDENCIES)
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES) $(CXX_TESTS)
+
+lint-stubs: $(BUILT)
+	$(STUBGEN) build/_core.pyi
+	diff -u ucxstore/_core.pyi build/_core.pyi || { echo 'stale stub: run `make stubs`'; exit 1; }
+
+tidy: $(BUILT) ## Run clang-tidy on the native core
+	$(BIN)/clang-tidy --quiet -p build/package $(filter %.cpp,$(CXX_FILES))
+
+format: $(DEPENDENCIES) ## Format the sources and fix what ruff can
+	$(BIN)/clang-format -i $(CXX_FILES) $(CXX_TESTS)
+	$(BIN)/ruff check --fix --exit-zero
+	$(BIN)/ruff format
+
+stubs: $(BUILT) ## Generate ucxstore/_core.pyi
+	$(STUBGEN) ucxstore/_core.pyi
+
+clean: ## Remove .venv and everything built
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,123 @@
+#include "memory.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace ucxstore {
+namespace {
+
+class MemoryIncoming : public Incoming {
+  public:
+    MemoryIncoming(MemoryBacking& backing, std::string key, std::uint64_t size)
+        : backing_(backing), key_(std::move(key)), region_(allocate_region(size)) {}
+    std::byte* data() override { return region_->data(); }
+    bool commit(bool if_absent) override {
+        return backing_.put(key_, std::move(region_), if_absent);
+    }
+
+  private:
+    MemoryBacking& backing_;
+    std::string key_;
+    std::shared_ptr<Region> region_;
+};
+
+bool starts_with(const std::string& key, const std::string& prefix) {
+    return key.compare(0, prefix.size(), prefix) == 0;
+}
+
+}  // namespace
+
+std::shared_ptr<const Region> MemoryBacking::find(const std::string& key) {
+    const std::shared_lock lock(mutex_);
+    const auto found = catalog_.find(key);
+    return found == catalog_.end() ? nullptr : found->second;
+}
+
+std::optional<std::uint64_t> MemoryBacking::size(const std::string& key) {
+    const auto region = find(key);
+    return region == nullptr ? std::nullopt : std::optional(region->size());
+}
+
+std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::uint64_t size) {
+    return std::make_unique<MemoryIncoming>(*this, key, size);
+}
+
+bool MemoryBacking::put(const std::string& key, std::shared_ptr<const Region> region,
+                        bool if_absent) {
+    // The old region may be large, and freeing it slow: that happens after the lock is gone.
+    const std::lock_guard lock(mutex_);
+    auto [at, added] = catalog_.try_emplace(key);
+    if (!added && if_absent) {
+        return false;
+    }
+    at->second.swap(region);
+    return true;
+}
+
+void MemoryBacking::remove(const std::string& key) {
+    std::shared_ptr<const Region> old;
+    const std::lock_guard lock(mutex_);
+    const auto found = catalog_.find(key);
+    if (found != catalog_.end()) {
+        old = std::move(found->second);
+        catalog_.erase(found);
+    }
+}
+
+std::uint64_t MemoryBacking::remove_prefix(const std::string& prefix) {
+    Catalog removed;
+    const std::lock_guard lock(mutex_);
+    auto at = catalog_.lower_bound(prefix);
+    while (at != catalog_.end() && starts_with(at->first, prefix)) {
+        removed.insert(removed.end(), catalog_.extract(at++));
+    }
+    return removed.size();
+}
+
+Measure MemoryBacking::measure(const std::string& prefix, bool any) {
+    Measure sum;
+    const std::shared_lock lock(mutex_);
+    for (auto at = catalog_.lower_bound(prefix);
+         at != catalog_.end() && starts_with(at->first, prefix); ++at) {
+        ++sum.keys;
+        sum.bytes += at->second->size();
+        if (any) {
+            break;
+        }
+    }
+    return sum;
+}
+
+Page MemoryBacking::list(const std::string& prefix, bool delimited, const std::string& cursor,
+                         std::size_t max_bytes) {
+    Page page;
+    std::size_t bytes = 0;
+    const std::shared_lock lock(mutex_);
+    auto at = catalog_.lower_bound(std::max(prefix, cursor));
+    while (at != catalog_.end() && starts_with(at->first, prefix)) {
+        std::string name = at->first;
+        auto next = std::next(at);
+        bool listed = false;
+        if (delimited) {
+            const std::size_t slash = name.find('/', prefix.size());
+            if (slash != std::string::npos) {
+                name.resize(slash);
+                listed = catalog_.contains(name);   // "a" itself came before "a/b"
+                next = catalog_.lower_bound(name + "0");  // "0" is the byte after "/"
+            }
+            name.erase(0, prefix.size());
+        }
+        if (!listed) {
+            bytes += name.size() + 2;
+            if (bytes > max_bytes && !page.names.empty()) {
+                page.cursor = at->first;
+                return page;
+            }
+            page.names.push_back(std::move(name));
+        }
+        at = next;
+    }
+    return page;
+}
+
+}  // namespace ucxstore

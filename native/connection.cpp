@@ -1,0 +1,398 @@
+#include "connection.hpp"
+
+#include "status.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace ucxstore {
+namespace {
+
+using namespace std::chrono_literals;
+using wire::Status;
+
+// What goes to one server at once: enough to fill any lane; the rest waits its turn.
+constexpr std::uint64_t kMaxSends = 128;
+constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
+
+// How long a transfer of a finished or cancelled operation may still run before the endpoint is
+// closed by force to get its memory back (that ends the other requests on it too).
+constexpr auto kReleaseGrace = 1s;
+
+// How long UCX may take to give memory back after that (measured: 0.2 ms). Then the caller gets
+// its failure, and the memory is leaked: never freed while UCX may write to it.
+constexpr auto kReleaseTimeout = 5s;
+
+std::string seconds(double value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%g s", value);
+    return text;
+}
+
+}  // namespace
+
+class Connection::Receive : public Request {
+  public:
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Operation> operation;
+    std::uint32_t item;
+    std::uint64_t length;
+
+    void completed(ucs_status_t status) override {
+        --operation->active;
+        connection->segment_arrived(operation, operation->items[item], length, status);
+        connection->released(operation);
+    }
+};
+
+class Connection::SendValue : public Request {
+  public:
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Operation> operation;
+    std::uint64_t length;
+
+    void completed(ucs_status_t status) override {
+        --operation->active;
+        --connection->active_sends_;
+        connection->active_bytes_ -= length;
+        if (status == UCS_OK) {
+            operation->moved(Clock::now());
+            connection->pump();
+        }
+        // A failure shows as the end of the connection, or as the server's own reply.
+        connection->released(operation);
+    }
+};
+
+class Connection::SendRequest : public Request {
+  public:
+    std::string body;
+
+    void completed(ucs_status_t) override {}  // a failure shows as the end of the connection
+};
+
+Connection::Connection(Worker& worker, const wire::Token& token, const std::string& address,
+                       std::string peer)
+    : worker_(worker), token_(token), peer_(std::move(peer)), endpoint_(worker, address) {}
+
+void Connection::start(const std::shared_ptr<Operation>& operation) {
+    if (failed()) {
+        operation->fail(ErrorKind::server_lost,
+                        peer_ + ": " + (cause_.empty() ? "the connection is closed" : cause_));
+        operation->complete();
+        return;
+    }
+    operation->registered = true;
+    operation->moved(Clock::now());
+    operations_.emplace(operation->id, operation);
+    if (operation->items.empty()) {
+        finish(operation);
+        return;
+    }
+    send_requests(*operation);
+    if (operation->sends_values) {
+        for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
+            outgoing_.push_back({operation, i});
+        }
+        pump();
+    }
+}
+
+void Connection::send_requests(Operation& operation) {
+    for (auto& outgoing : std::exchange(operation.requests, {})) {
+        const ucp_ep_h endpoint = endpoint_.get();
+        if (endpoint == nullptr) {
+            return;  // tick() will fail it
+        }
+        outgoing.header.token = token_;
+        outgoing.header.request = operation.id;
+        auto request = std::make_unique<SendRequest>();
+        request->body = std::move(outgoing.body);
+        request->pieces.push_back({request->body.data(), request->body.size()});
+        Request::send(std::move(request), worker_, endpoint, wire::Message::request,
+                      &outgoing.header, sizeof(outgoing.header));
+    }
+}
+
+void Connection::pump() {
+    if (std::exchange(pumping_, true)) {
+        return;  // a send that completed at once; the loop below goes on
+    }
+    while (!failed() && !outgoing_.empty() && active_sends_ < kMaxSends &&
+           active_bytes_ < kMaxSendBytes) {
+        const Outgoing next = outgoing_.front();
+        Item& item = next.operation->items[next.item];
+        if (!next.operation->registered || item.done) {
+            outgoing_.pop_front();  // failed, or refused by the server, meanwhile
+            continue;
+        }
+        send_segment(next.operation, item, next.item);
+        if (item.next >= item.memory->layout.size()) {
+            outgoing_.pop_front();
+        }
+    }
+    pumping_ = false;
+}
+
+void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
+                              std::uint32_t index) {
+    const Layout& layout = item.memory->layout;
+    wire::ValueHeader header{token_, operation->id, index, operation->if_absent,
+                             layout.size(), item.next, 0};
+    header.length = std::min(wire::kSegmentBytes, layout.size() - item.next);
+    item.next += header.length;
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    bytes += item.key;
+
+    auto request = std::make_unique<SendValue>();
+    request->connection = shared_from_this();
+    request->operation = operation;
+    request->length = header.length;
+    layout.pieces(item.memory->base, header.offset, header.length, request->pieces);
+    ++operation->active;
+    ++active_sends_;
+    active_bytes_ += header.length;
+    Request::send(std::move(request), worker_, endpoint_.get(), wire::Message::value, bytes.data(),
+                  bytes.size());
+}
+
+void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
+                          std::size_t size, void* descriptor) {
+    const auto found = operations_.find(header.request);
+    if (found == operations_.end()) {
+        return;  // given up meanwhile; UCX drops what we do not receive
+    }
+    const auto operation = found->second;
+    if (header.item >= operation->items.size() || operation->items[header.item].done) {
+        throw Error(ErrorKind::protocol, "a reply to no request of ours");
+    }
+    Item& item = operation->items[header.item];
+    operation->moved(Clock::now());
+    item.status = header.status;
+    item.value_size = header.value_size;
+    switch (header.status) {
+        case Status::ok:
+            if (!operation->sends_values) {
+                receive(operation, item, header, data, size, descriptor);
+                return;
+            }
+            break;  // the memory of such an item is what was sent, and nothing comes back
+        case Status::missing:
+        case Status::kept:
+            break;
+        default:
+            refuse(*operation, item, header,
+                   {reinterpret_cast<const char*>(data.data()), data.size()});
+    }
+    item_done(operation, item);
+}
+
+void Connection::refuse(Operation& operation, const Item& item, const wire::ReplyHeader& header,
+                        std::string_view text) {
+    const std::string about = peer_ + ": '" + item.key + "' ";
+    const std::string size = std::to_string(header.value_size) + " bytes";
+    switch (header.status) {
+        case Status::invalid_key:
+            operation.fail(ErrorKind::invalid_key, about + std::string(text));
+            return;
+        case Status::read_only:
+            operation.fail(ErrorKind::read_only,
+                           peer_ + " serves read-only: '" + item.key + "' was not changed");
+            return;
+        case Status::too_large:
+            operation.fail(ErrorKind::value_too_large, about + "has " + size +
+                                                           ", more than the " +
+                                                           std::to_string(
+                                                               item.memory->layout.size()) +
+                                                           " that it is read into");
+            return;
+        case Status::wrong_size:
+            operation.fail(ErrorKind::chunk_size,
+                           about + "has " + size + ", which is not the size of its chunk");
+            return;
+        case Status::bad_range:
+            operation.fail(ErrorKind::argument, about + "has " + size +
+                                                    ", and a part outside them was asked for");
+            return;
+        case Status::busy:
+            operation.fail(ErrorKind::backing, about + "was refused: the server is busy");
+            return;
+        default:
+            operation.fail(ErrorKind::backing, about + "failed at the server: " +
+                                                   std::string(text));
+    }
+}
+
+void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item,
+                         const wire::ReplyHeader& header, std::span<const std::byte> data,
+                         std::size_t size, void* descriptor) {
+    const bool first = item.size == wire::kAnySize;
+    const std::uint64_t room = item.memory ? item.memory->layout.size() : wire::kMaxValueBytes;
+    const bool fits = item.exact ? header.reply_size == room : header.reply_size <= room;
+    if (!fits || (!first && header.reply_size != item.size) || header.offset != item.next ||
+        header.length > header.reply_size - header.offset || header.length != size) {
+        throw Error(ErrorKind::protocol, "a reply that does not fit its request");
+    }
+    item.size = header.reply_size;
+    item.next += header.length;
+    if (!item.memory && item.owned == nullptr) {
+        item.owned = allocate_region(header.reply_size);
+    }
+    if (header.length == 0) {
+        if (header.reply_size != 0) {
+            throw Error(ErrorKind::protocol, "an empty segment");
+        }
+        item_done(operation, item);
+        return;
+    }
+    auto request = std::make_unique<Receive>();
+    if (item.memory) {
+        item.memory->layout.pieces(item.memory->base, header.offset, header.length,
+                                   request->pieces);
+    } else {
+        request->pieces.push_back({item.owned->data() + header.offset, header.length});
+    }
+    if (descriptor == nullptr) {
+        scatter(data.data(), data.size(), request->pieces);
+        segment_arrived(operation, item, header.length, UCS_OK);
+        return;
+    }
+    request->connection = shared_from_this();
+    request->operation = operation;
+    request->item = header.item;
+    request->length = header.length;
+    ++operation->active;
+    Request::receive(std::move(request), worker_, descriptor);
+}
+
+void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
+                                 std::uint64_t length, ucs_status_t status) {
+    if (!operation->registered) {
+        return;
+    }
+    if (status != UCS_OK) {
+        // The endpoint is failing, or the server could not send what it promised: either way
+        // nothing more of this reply will come.
+        operation->fail(ErrorKind::server_lost, peer_ + ": '" + item.key +
+                                                    "' broke off: " + ucs_status_string(status));
+        finish(operation);
+        return;
+    }
+    operation->moved(Clock::now());
+    item.received += length;
+    if (item.received == item.size) {
+        item_done(operation, item);
+    }
+}
+
+void Connection::item_done(const std::shared_ptr<Operation>& operation, Item& item) {
+    if (operation->item_done(item)) {
+        finish(operation);
+    }
+}
+
+void Connection::finish(const std::shared_ptr<Operation>& operation) {
+    operation->registered = false;
+    operations_.erase(operation->id);
+    if (operation->active == 0) {
+        operation->complete();
+    } else {
+        releasing_.emplace(operation->id, std::pair(operation, Clock::now()));
+    }
+}
+
+void Connection::released(const std::shared_ptr<Operation>& operation) {
+    if (operation->active == 0 && releasing_.erase(operation->id) > 0) {
+        operation->complete();
+    }
+}
+
+void Connection::cancel(const std::shared_ptr<Operation>& operation) {
+    if (operation->registered) {
+        operation->fail(ErrorKind::cancelled, peer_ + ": the request was cancelled");
+        finish(operation);
+    }
+}
+
+void Connection::close(ErrorKind kind, const std::string& message) {
+    if (std::exchange(closed_, true)) {
+        return;
+    }
+    cause_ = message;
+    control_.reset();
+    outgoing_.clear();
+    endpoint_.close();
+    for (const auto& [id, operation] : std::exchange(operations_, {})) {
+        operation->fail(kind, peer_ + ": " + message);
+        finish(operation);
+    }
+}
+
+TimePoint Connection::tick(TimePoint now) {
+    if (endpoint_.failed() && !closed_) {
+        close(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
+    }
+    return std::min(time_out(now), release(now));
+}
+
+TimePoint Connection::time_out(TimePoint now) {
+    TimePoint earliest = TimePoint::max();
+    std::vector<std::shared_ptr<Operation>> late;
+    for (const auto& [id, operation] : operations_) {
+        if (operation->deadline() <= now) {
+            late.push_back(operation);
+        } else {
+            earliest = std::min(earliest, operation->deadline());
+        }
+    }
+    for (const auto& operation : late) {
+        if (!operation->registered) {
+            continue;  // the one before it took the connection with it
+        }
+        const auto item = std::ranges::find(operation->items, false, &Item::done);
+        const std::string message = "nothing came for '" + item->key + "' within " +
+                                    seconds(operation->timeout_s());
+        operation->fail(ErrorKind::timeout, peer_ + ": " + message);
+        const bool held = operation->active > 0;
+        finish(operation);
+        if (held) {
+            close(ErrorKind::server_lost,
+                  "the connection was reset, as another request on it stood still (" + message +
+                      ")");
+        }
+    }
+    return earliest;
+}
+
+TimePoint Connection::release(TimePoint now) {
+    TimePoint earliest = TimePoint::max();
+    std::vector<std::uint64_t> stuck;
+    bool late = false;
+    for (auto& [id, entry] : releasing_) {
+        const TimePoint due = entry.second + (closed_ ? kReleaseTimeout : kReleaseGrace);
+        if (due > now) {
+            earliest = std::min(earliest, due);
+        } else if (closed_) {
+            stuck.push_back(id);
+        } else {
+            late = true;
+        }
+    }
+    for (const std::uint64_t id : stuck) {
+        const auto operation = releasing_.extract(id).mapped().first;
+        operation->fail(ErrorKind::server_lost, peer_ + ": UCX did not give the memory back");
+        operation->complete(true);
+    }
+    if (late) {
+        close(ErrorKind::server_lost,
+              "the connection was reset, as a cancelled request on it did not end");
+        for (auto& [id, entry] : releasing_) {
+            entry.second = now;
+        }
+        earliest = now + kReleaseTimeout;
+    }
+    return earliest;
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,87 @@
+// One server, on the client's side. Everything but the constructor's caller runs on the client's
+// progress thread.
+#pragma once
+
+#include "control.hpp"
+#include "endpoint.hpp"
+#include "operation.hpp"
+#include "request.hpp"
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+namespace ucxstore {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+  public:
+    Connection(Worker& worker, const wire::Token& token, const std::string& address,
+               std::string peer);
+
+    const wire::Token& token() const { return token_; }
+    const std::string& peer() const { return peer_; }
+    std::vector<std::string> lanes() const { return endpoint_.lanes(); }
+    bool failed() const { return closed_ || endpoint_.failed(); }
+    bool closed() const { return closed_; }
+
+    void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
+
+    void start(const std::shared_ptr<Operation>& operation);
+    // The operation fails as cancelled, once what UCX is transferring for it right now has ended.
+    void cancel(const std::shared_ptr<Operation>& operation);
+    // A reply of `size` bytes: in `data`, or still to be received with `descriptor`. Throws
+    // Error(protocol) where the server breaks the protocol.
+    void on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
+                  std::size_t size, void* descriptor);
+
+    // Everything on it fails with this, in bounded time.
+    void close(ErrorKind kind, const std::string& message);
+
+    // Deadlines. Returns when the next look is due.
+    TimePoint tick(TimePoint now);
+
+  private:
+    class Receive;
+    class SendValue;
+    class SendRequest;
+
+    void pump();
+    void send_requests(Operation& operation);
+    void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
+    void receive(const std::shared_ptr<Operation>& operation, Item& item,
+                 const wire::ReplyHeader& header, std::span<const std::byte> data,
+                 std::size_t size, void* descriptor);
+    void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
+                         std::uint64_t length, ucs_status_t status);
+    void refuse(Operation& operation, const Item& item, const wire::ReplyHeader& header,
+                std::string_view text);
+    void item_done(const std::shared_ptr<Operation>& operation, Item& item);
+    // UCX has let go of one more piece of its memory.
+    void released(const std::shared_ptr<Operation>& operation);
+    void finish(const std::shared_ptr<Operation>& operation);
+    TimePoint time_out(TimePoint now);
+    TimePoint release(TimePoint now);
+
+    struct Outgoing {
+        std::shared_ptr<Operation> operation;
+        std::uint32_t item;
+    };
+
+    Worker& worker_;
+    const wire::Token token_;
+    const std::string peer_;
+    Endpoint endpoint_;
+    std::unique_ptr<Control> control_;
+    std::unordered_map<std::uint64_t, std::shared_ptr<Operation>> operations_;
+    // Finished, but UCX still has hold of their memory; and since when.
+    std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Operation>, TimePoint>> releasing_;
+    std::deque<Outgoing> outgoing_;
+    std::uint64_t active_sends_ = 0;
+    std::uint64_t active_bytes_ = 0;
+    bool pumping_ = false;
+    bool closed_ = false;
+    std::string cause_;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,75 @@
+#include "endpoint.hpp"
+
+#include "status.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace ucxstore {
+
+Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker) {
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.cb = &Endpoint::on_error;
+    params.err_handler.arg = this;
+    check(ucp_ep_create(worker.get(), &params, &handle_), "creating a UCX endpoint");
+}
+
+void Endpoint::on_error(void* argument, ucp_ep_h, ucs_status_t status) {
+    // Inside UCX here: only take note, whoever drives the worker sees to it.
+    auto* self = static_cast<Endpoint*>(argument);
+    if (self != nullptr) {
+        self->failed_ = true;
+        self->cause_ = ucs_status_string(status);
+    }
+}
+
+std::vector<std::string> Endpoint::lanes() const {
+    if (get() == nullptr) {
+        return {};
+    }
+    std::array<ucp_transport_entry_t, 32> entries{};
+    ucp_ep_attr_t attributes{};
+    attributes.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
+    attributes.transports.entries = entries.data();
+    attributes.transports.num_entries = entries.size();
+    attributes.transports.entry_size = sizeof(ucp_transport_entry_t);
+    if (ucp_ep_query(handle_, &attributes) != UCS_OK) {
+        return {};
+    }
+    std::vector<std::string> lanes;
+    for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
+        std::string lane =
+            std::string(entries[i].transport_name) + "/" + entries[i].device_name;
+        if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) {
+            lanes.push_back(std::move(lane));
+        }
+    }
+    return lanes;
+}
+
+void Endpoint::close() {
+    if (handle_ == nullptr) {
+        return;
+    }
+    ucp_request_param_t params{};
+    params.op_attr_mask =
+        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    params.cb.send = [](void* request, ucs_status_t, void* worker) {
+        --static_cast<Worker*>(worker)->closing;
+        ucp_request_free(request);
+    };
+    params.user_data = &worker_;
+    failed_ = true;
+    if (UCS_PTR_IS_PTR(ucp_ep_close_nbx(std::exchange(handle_, nullptr), &params))) {
+        ++worker_.closing;
+    }
+}
+
+}  // namespace ucxstore

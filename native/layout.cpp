@@ -1,0 +1,117 @@
+#include "layout.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ucxstore {
+
+Layout Layout::contiguous(std::uint64_t size, std::int64_t offset) {
+    Layout layout;
+    layout.offset_ = offset;
+    layout.run_ = size;
+    layout.size_ = size;
+    return layout;
+}
+
+Layout Layout::strided(std::int64_t offset, std::uint64_t itemsize, std::span<const Dim> dims) {
+    Layout layout = contiguous(itemsize, offset);
+    for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) {
+        layout.size_ *= dim->count;
+        if (dim->count == 1) {
+            continue;
+        }
+        if (layout.dims_.empty() && dim->stride == static_cast<std::int64_t>(layout.run_)) {
+            layout.run_ *= dim->count;
+            continue;
+        }
+        // dims_ is built innermost first here, and turned round at the end.
+        if (!layout.dims_.empty()) {
+            Dim& inner = layout.dims_.back();
+            if (dim->stride == inner.stride * static_cast<std::int64_t>(inner.count)) {
+                inner.count *= dim->count;
+                continue;
+            }
+        }
+        layout.dims_.push_back(*dim);
+    }
+    std::reverse(layout.dims_.begin(), layout.dims_.end());
+    if (layout.size_ == 0) {
+        return contiguous(0, offset);
+    }
+    return layout;
+}
+
+bool Layout::fits(std::uint64_t extent) const {
+    if (size_ == 0) {
+        return true;
+    }
+    if (offset_ < 0 || static_cast<std::uint64_t>(offset_) > extent || run_ > extent) {
+        return false;
+    }
+    std::uint64_t last = static_cast<std::uint64_t>(offset_);  // start of the furthest run
+    for (const Dim& dim : dims_) {
+        if (dim.count == 0 || dim.stride < 0) {
+            return false;
+        }
+        const auto stride = static_cast<std::uint64_t>(dim.stride);
+        const std::uint64_t steps = dim.count - 1;
+        if (stride != 0 && steps > (extent - last) / stride) {
+            return false;
+        }
+        last += steps * stride;
+    }
+    return run_ <= extent - last;
+}
+
+void Layout::pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
+                    std::vector<ucp_dt_iov_t>& out) const {
+    if (length == 0) {
+        return;
+    }
+    if (dims_.empty()) {
+        out.push_back({base + offset_ + static_cast<std::int64_t>(begin), length});
+        return;
+    }
+    // The odometer: the position of the run that holds `begin`.
+    std::vector<std::uint64_t> position(dims_.size());
+    std::uint64_t index = begin / run_;
+    std::int64_t at = offset_;
+    for (std::size_t axis = dims_.size(); axis-- > 0;) {
+        position[axis] = index % dims_[axis].count;
+        index /= dims_[axis].count;
+        at += static_cast<std::int64_t>(position[axis]) * dims_[axis].stride;
+    }
+    std::uint64_t skip = begin % run_;
+    out.reserve(out.size() + (skip + length + run_ - 1) / run_);
+    while (true) {
+        const std::uint64_t size = std::min(run_ - skip, length);
+        out.push_back({base + at + static_cast<std::int64_t>(skip), size});
+        skip = 0;
+        length -= size;
+        if (length == 0) {
+            return;
+        }
+        for (std::size_t axis = dims_.size(); axis-- > 0;) {
+            at += dims_[axis].stride;
+            if (++position[axis] < dims_[axis].count) {
+                break;
+            }
+            at -= static_cast<std::int64_t>(dims_[axis].count) * dims_[axis].stride;
+            position[axis] = 0;
+        }
+    }
+}
+
+void scatter(const std::byte* source, std::uint64_t length, std::span<const ucp_dt_iov_t> pieces) {
+    for (const ucp_dt_iov_t& piece : pieces) {
+        const std::uint64_t size = std::min<std::uint64_t>(piece.length, length);
+        std::memcpy(piece.buffer, source, size);
+        source += size;
+        length -= size;
+        if (length == 0) {
+            return;
+        }
+    }
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,50 @@
+// Where the bytes of a value lie in memory: pure arithmetic, no I/O.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ucxstore {
+
+struct Dim {
+    std::uint64_t count;
+    std::int64_t stride;  // bytes
+};
+
+// A box of strided memory, taken in C order: `run` contiguous bytes at every position of `dims`
+// (outermost first), `offset` bytes from some base. Neighbouring axes that lie end to end are
+// merged, so that a contiguous box has no dims at all.
+class Layout {
+  public:
+    Layout() = default;
+    static Layout contiguous(std::uint64_t size, std::int64_t offset = 0);
+    static Layout strided(std::int64_t offset, std::uint64_t itemsize, std::span<const Dim> dims);
+
+    std::uint64_t size() const { return size_; }
+    std::uint64_t run() const { return run_; }
+    std::uint64_t run_count() const { return run_ == 0 ? 0 : size_ / run_; }
+    std::int64_t offset() const { return offset_; }
+    const std::vector<Dim>& dims() const { return dims_; }
+
+    // Whether every byte lies in [0, extent): for layouts that a peer sent. Never overflows.
+    bool fits(std::uint64_t extent) const;
+
+    // Appends the pieces of memory that hold bytes [begin, begin + length) of the box.
+    void pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
+                std::vector<ucp_dt_iov_t>& out) const;
+
+  private:
+    std::int64_t offset_ = 0;
+    std::uint64_t run_ = 0;
+    std::uint64_t size_ = 0;
+    std::vector<Dim> dims_;
+};
+
+// Copies `length` bytes at `source` into `pieces`, which hold at least as many.
+void scatter(const std::byte* source, std::uint64_t length, std::span<const ucp_dt_iov_t> pieces);
+
+}  // namespace ucxstore

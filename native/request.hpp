@@ -1,0 +1,38 @@
+// A UCX operation in flight. It owns whatever UCX reads or writes until UCX has completed it.
+#pragma once
+
+#include "worker.hpp"
+#include "wire.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace ucxstore {
+
+class Request {
+  public:
+    virtual ~Request() = default;
+
+    // Called once, on the progress thread, when UCX will not touch the memory any more.
+    virtual void completed(ucs_status_t status) = 0;
+
+    // The memory: several pieces are a scatter/gather list.
+    std::vector<ucp_dt_iov_t> pieces;
+
+    // Both hand `request` to UCX and return at once; completed() may run before they do.
+    static void send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
+                     wire::Message message, const void* header, std::size_t header_size);
+    static void receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor);
+
+  private:
+    static void settle(std::unique_ptr<Request> request, ucs_status_ptr_t pointer);
+    static void sent(void* ucx_request, ucs_status_t status, void* argument);
+    static void received(void* ucx_request, ucs_status_t status, std::size_t length,
+                         void* argument);
+    void finish(ucs_status_t status);
+    std::uint64_t bytes() const;
+
+    Worker* worker_ = nullptr;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,387 @@
+#include "session.hpp"
+
+#include "status.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ucxstore {
+namespace {
+
+using wire::Status;
+
+// What one client has in flight towards it: enough to keep any lane full, little enough that its
+// mappings and descriptors stay small. The rest waits as keys.
+constexpr std::uint64_t kMaxSends = 128;
+constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
+
+// What one client may have waiting, or be sending at once, before it is refused.
+constexpr std::size_t kMaxWaiting = 1'000'000;
+constexpr std::size_t kMaxArriving = 1024;
+
+}  // namespace
+
+// A reply, or a segment of one: pins the region, or owns the text, that it is sent from.
+class Session::Send : public Request {
+  public:
+    std::shared_ptr<Session> session;
+    std::shared_ptr<const Region> region;
+    std::string payload;
+    std::uint64_t bytes = 0;
+
+    void completed(ucs_status_t status) override {
+        --session->active_sends_;
+        session->active_bytes_ -= bytes;
+        session->last_moved_ = Clock::now();
+        if (status == UCS_OK) {
+            session->counters_.bytes_sent += bytes;
+            session->pump();
+        }
+    }
+};
+
+class Session::Receive : public Request {
+  public:
+    std::shared_ptr<Session> session;
+    std::shared_ptr<Arriving> value;
+    wire::ValueHeader header;
+
+    void completed(ucs_status_t status) override {
+        --session->active_receives_;
+        session->last_moved_ = Clock::now();
+        session->segment_arrived(header, value, status);
+    }
+};
+
+Session::Session(Worker& worker, Backing& backing, Counters& counters, bool read_only,
+                 const wire::Token& token, const std::string& address, std::string peer)
+    : worker_(worker),
+      backing_(backing),
+      counters_(counters),
+      read_only_(read_only),
+      token_(token),
+      peer_(std::move(peer)),
+      endpoint_(worker, address) {}
+
+void Session::close() {
+    if (!std::exchange(closed_, true)) {
+        control_.reset();
+        waiting_.clear();
+        arriving_.clear();
+        endpoint_.close();
+    }
+}
+
+void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    last_moved_ = Clock::now();
+    if (header.op != wire::Op::get) {
+        answer(header, body);
+        return;
+    }
+    wire::Reader reader(body);
+    for (std::uint32_t i = 0; i < header.count; ++i) {
+        if (waiting_.size() >= kMaxWaiting) {
+            throw Error(ErrorKind::protocol, "more requests at once than a server takes");
+        }
+        waiting_.push_back({header.request, header.first + i, reader.get_item()});
+    }
+    pump();
+}
+
+void Session::pump() {
+    if (std::exchange(pumping_, true)) {
+        return;  // a send that completed at once; the loop below goes on
+    }
+    while (!closed_ && !waiting_.empty() && active_sends_ < kMaxSends &&
+           active_bytes_ < kMaxSendBytes) {
+        const Waiting next = std::move(waiting_.front());
+        waiting_.pop_front();
+        ++counters_.gets;
+        try {
+            serve(next);
+        } catch (const std::exception& error) {
+            reply(next.request, next.item, Status::backing, error.what());
+        }
+    }
+    pumping_ = false;
+}
+
+void Session::serve(const Waiting& waiting) {
+    const wire::GetItem& get = waiting.get;
+    if (auto fault = wire::key_fault(get.key)) {
+        reply(waiting.request, waiting.item, Status::invalid_key, std::move(*fault));
+        return;
+    }
+    const auto region = backing_.find(get.key);
+    if (region == nullptr) {
+        reply(waiting.request, waiting.item, Status::missing);
+        return;
+    }
+    const std::uint64_t value_size = region->size();
+    if (get.expected != wire::kAnySize && get.expected != value_size) {
+        reply(waiting.request, waiting.item, Status::wrong_size, {}, value_size);
+        return;
+    }
+    Layout layout = Layout::contiguous(value_size);
+    std::vector<ucp_dt_iov_t> ranges;  // where there are several, `layout` tells nothing
+    std::uint64_t size = value_size;
+    if (const auto* box = std::get_if<Layout>(&get.selection)) {
+        // Each byte once at the most: a box of strides 0 could be larger than any value.
+        if (!box->fits(value_size) || box->size() > value_size) {
+            reply(waiting.request, waiting.item, Status::bad_range, {}, value_size);
+            return;
+        }
+        layout = *box;
+        size = box->size();
+    } else if (const auto& wanted = std::get<std::vector<wire::Range>>(get.selection);
+               !wanted.empty()) {
+        size = 0;
+        for (const wire::Range& range : wanted) {
+            const wire::Span span = wire::resolve(range, value_size);
+            size += span.length;
+            if (span.length > 0) {
+                ranges.push_back({region->data() + span.begin, span.length});
+            }
+        }
+        if (ranges.size() <= 1) {
+            layout = ranges.empty() ? Layout::contiguous(0)
+                                    : Layout::contiguous(ranges[0].length,
+                                                         static_cast<std::byte*>(ranges[0].buffer) -
+                                                             region->data());
+            ranges.clear();
+        }
+    }
+    if (size > get.limit) {
+        reply(waiting.request, waiting.item, Status::too_large, {}, size);
+        return;
+    }
+    send_value(waiting, layout, ranges, size, region);
+}
+
+void Session::send_value(const Waiting& waiting, const Layout& layout,
+                         const std::vector<ucp_dt_iov_t>& ranges, std::uint64_t size,
+                         const std::shared_ptr<const Region>& region) {
+    wire::ReplyHeader header{token_, waiting.request, waiting.item, Status::ok,
+                             region->size(), size, 0, 0};
+    std::uint64_t step = wire::kSegmentBytes;
+    if (!layout.dims().empty()) {
+        step = std::min(step, layout.run() * wire::kSegmentPieces);
+    }
+    do {
+        auto segment = std::make_unique<Send>();
+        segment->region = region;
+        if (ranges.empty()) {
+            header.length = std::min(step, size - header.offset);
+            layout.pieces(region->data(), header.offset, header.length, segment->pieces);
+        } else {
+            // Several byte ranges: one message, as they were one request.
+            header.length = size;
+            segment->pieces = ranges;
+        }
+        segment->bytes = header.length;
+        send(header, std::move(segment));
+        header.offset += header.length;
+    } while (header.offset < size && !closed_);
+}
+
+void Session::reply(std::uint64_t request, std::uint32_t item, Status status, std::string payload,
+                    std::uint64_t value_size) {
+    if (status != Status::ok) {
+        payload.resize(std::min(payload.size(), wire::kMaxErrorBytes));
+    }
+    auto text = std::make_unique<Send>();
+    text->payload = std::move(payload);
+    text->bytes = text->payload.size();
+    if (text->bytes > 0) {
+        text->pieces.push_back({text->payload.data(), text->payload.size()});
+    }
+    const wire::ReplyHeader header{token_, request, item, status, value_size, text->bytes, 0,
+                                   text->bytes};
+    send(header, std::move(text));
+}
+
+void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> request) {
+    const ucp_ep_h endpoint = endpoint_.get();
+    if (endpoint == nullptr) {
+        return;  // the client is gone, and the session about to go
+    }
+    ++active_sends_;
+    active_bytes_ += request->bytes;
+    request->session = shared_from_this();
+    Request::send(std::move(request), worker_, endpoint, wire::Message::reply, &header,
+                  sizeof(header));
+}
+
+void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    wire::Reader reader(body);
+    std::string payload;
+    const auto refuse_writes = [&] {
+        if (read_only_) {
+            reply(header.request, header.first, Status::read_only);
+        }
+        return read_only_;
+    };
+    try {
+        switch (header.op) {
+            case wire::Op::ping:
+                break;
+            case wire::Op::stat:
+                for (std::uint32_t i = 0; i < header.count; ++i) {
+                    const std::string key = reader.string();
+                    if (const auto fault = wire::key_fault(key)) {
+                        reply(header.request, header.first, Status::invalid_key, *fault);
+                        return;
+                    }
+                    wire::put_u64(payload, backing_.size(key).value_or(wire::kAnySize));
+                }
+                break;
+            case wire::Op::remove:
+                if (refuse_writes()) {
+                    return;
+                }
+                for (std::uint32_t i = 0; i < header.count; ++i) {
+                    const std::string key = reader.string();
+                    if (const auto fault = wire::key_fault(key)) {
+                        reply(header.request, header.first, Status::invalid_key, *fault);
+                        return;
+                    }
+                    backing_.remove(key);
+                }
+                break;
+            case wire::Op::remove_prefix:
+                if (refuse_writes()) {
+                    return;
+                }
+                wire::put_u64(payload, backing_.remove_prefix(reader.string()));
+                break;
+            case wire::Op::measure: {
+                const std::string prefix = reader.string();
+                const Measure measure = backing_.measure(prefix, reader.u8() != 0);
+                wire::put_u64(payload, measure.keys);
+                wire::put_u64(payload, measure.bytes);
+                break;
+            }
+            case wire::Op::list: {
+                const wire::ListQuery query = reader.list_query();
+                const Page page =
+                    backing_.list(query.prefix, query.delimited, query.cursor, wire::kPageBytes);
+                wire::put_string(payload, page.cursor);
+                for (const std::string& name : page.names) {
+                    wire::put_string(payload, name);
+                }
+                break;
+            }
+            default:
+                throw Error(ErrorKind::protocol, "an unknown operation");
+        }
+    } catch (const Error& error) {
+        if (error.kind() == ErrorKind::protocol) {
+            throw;
+        }
+        reply(header.request, header.first, Status::backing, error.what());
+        return;
+    }
+    reply(header.request, header.first, Status::ok, std::move(payload));
+}
+
+std::unique_ptr<Incoming> Session::accept(const wire::ValueHeader& header, const std::string& key) {
+    const auto refuse = [&](Status status, std::string text = {}) {
+        reply(header.request, header.item, status, std::move(text));
+        return nullptr;
+    };
+    if (read_only_) {
+        return refuse(Status::read_only);
+    }
+    if (auto fault = wire::key_fault(key)) {
+        return refuse(Status::invalid_key, std::move(*fault));
+    }
+    if (arriving_.size() > kMaxArriving) {
+        return refuse(Status::busy);
+    }
+    try {
+        return backing_.receive(key, header.total);
+    } catch (const std::exception& error) {
+        return refuse(Status::backing, error.what());
+    }
+}
+
+std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& header,
+                                                     const std::string& key) {
+    const auto [at, added] = arriving_.try_emplace({header.request, header.item});
+    if (added) {
+        auto value = std::make_shared<Arriving>();
+        value->key = key;
+        value->total = header.total;
+        value->if_absent = header.if_absent != 0;
+        value->segments.resize(std::max<std::uint64_t>(
+            1, (header.total + wire::kSegmentBytes - 1) / wire::kSegmentBytes));
+        value->incoming = accept(header, key);
+        at->second = std::move(value);
+    }
+    return at->second;
+}
+
+void Session::on_value(const wire::ValueHeader& header, std::string key,
+                       std::span<const std::byte> data, void* descriptor) {
+    last_moved_ = Clock::now();
+    // Segments are cut in one way only, so that each can be counted once.
+    const std::uint64_t index = header.offset / wire::kSegmentBytes;
+    if (header.total > wire::kMaxValueBytes || header.offset % wire::kSegmentBytes != 0 ||
+        header.offset > header.total || (header.offset == header.total && header.total > 0) ||
+        header.length != std::min(wire::kSegmentBytes, header.total - header.offset)) {
+        throw Error(ErrorKind::protocol, "a segment that does not fit its value");
+    }
+    const auto value = arriving(header, key);
+    if (value->total != header.total || value->key != key || value->segments[index]) {
+        throw Error(ErrorKind::protocol, "a segment of another value");
+    }
+    value->segments[index] = true;
+    if (value->incoming == nullptr) {
+        segment_arrived(header, value, UCS_OK);  // refused: UCX drops what we do not receive
+        return;
+    }
+    std::byte* target = value->incoming->data() + header.offset;
+    if (descriptor == nullptr) {
+        std::copy(data.begin(), data.end(), target);
+        segment_arrived(header, value, UCS_OK);
+        return;
+    }
+    auto receive = std::make_unique<Receive>();
+    receive->session = shared_from_this();
+    receive->value = value;
+    receive->header = header;
+    receive->pieces.push_back({target, header.length});
+    ++active_receives_;
+    Request::receive(std::move(receive), worker_, descriptor);
+}
+
+void Session::segment_arrived(const wire::ValueHeader& header,
+                              const std::shared_ptr<Arriving>& value, ucs_status_t status) {
+    if (closed_) {
+        return;
+    }
+    const ArrivingId id{header.request, header.item};
+    if (status != UCS_OK) {
+        arriving_.erase(id);
+        return;
+    }
+    value->received += header.length;
+    if (value->received < value->total) {
+        return;
+    }
+    arriving_.erase(id);
+    if (value->incoming == nullptr) {
+        return;
+    }
+    try {
+        const bool written = value->incoming->commit(value->if_absent);
+        value->incoming.reset();
+        ++counters_.sets;
+        counters_.bytes_received += value->total;
+        reply(header.request, header.item, written ? Status::ok : Status::kept);
+    } catch (const std::exception& error) {
+        reply(header.request, header.item, Status::backing, error.what());
+    }
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,112 @@
+// One client of a server, on the server's side. Everything here runs on one progress thread.
+#pragma once
+
+#include "backing/backing.hpp"
+#include "control.hpp"
+#include "endpoint.hpp"
+#include "request.hpp"
+#include "wire.hpp"
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace ucxstore {
+
+// What a server has done so far; read by any thread.
+struct Counters {
+    std::atomic<std::uint64_t> gets = 0;
+    std::atomic<std::uint64_t> sets = 0;
+    std::atomic<std::uint64_t> bytes_sent = 0;
+    std::atomic<std::uint64_t> bytes_received = 0;
+    std::atomic<std::uint64_t> sessions = 0;
+    std::atomic<std::uint64_t> sessions_lost = 0;
+    std::atomic<std::uint64_t> messages_refused = 0;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+  public:
+    Session(Worker& worker, Backing& backing, Counters& counters, bool read_only,
+            const wire::Token& token, const std::string& address, std::string peer);
+
+    const wire::Token& token() const { return token_; }
+
+    void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
+
+    // Messages of this session's token. Throw Error(protocol) where the client breaks it; the
+    // session is then closed by whoever called.
+    void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
+    // A segment of a value: `descriptor` is UCX's for rendezvous, else null and `data` holds it.
+    void on_value(const wire::ValueHeader& header, std::string key,
+                  std::span<const std::byte> data, void* descriptor);
+
+    // Frees the memory in bounded time: everything in flight completes as cancelled.
+    void close();
+    bool closed() const { return closed_; }
+    bool failed() const { return endpoint_.failed(); }
+    // Whether anything of it is under way; and since when nothing of that has moved.
+    bool busy() const { return active_sends_ + active_receives_ + waiting_.size() > 0; }
+    TimePoint last_moved() const { return last_moved_; }
+
+  private:
+    struct Waiting {
+        std::uint64_t request;
+        std::uint32_t item;
+        wire::GetItem get;
+    };
+    // A value on its way in, in segments.
+    struct Arriving {
+        std::string key;
+        std::unique_ptr<Incoming> incoming;  // nullptr: refused, and only counted
+        std::uint64_t total;
+        bool if_absent;
+        std::uint64_t received = 0;
+        std::vector<bool> segments;
+    };
+    using ArrivingId = std::pair<std::uint64_t, std::uint32_t>;
+    struct HashId {
+        std::size_t operator()(const ArrivingId& id) const {
+            return std::hash<std::uint64_t>()(id.first * 0x9E3779B97F4A7C15ull + id.second);
+        }
+    };
+    class Send;
+    class Receive;
+
+    void pump();
+    void serve(const Waiting& waiting);
+    void answer(const wire::RequestHeader& header, std::span<const std::byte> body);
+    void reply(std::uint64_t request, std::uint32_t item, wire::Status status,
+               std::string payload = {}, std::uint64_t value_size = 0);
+    void send_value(const Waiting& waiting, const Layout& layout,
+                    const std::vector<ucp_dt_iov_t>& ranges, std::uint64_t size,
+                    const std::shared_ptr<const Region>& region);
+    void send(const wire::ReplyHeader& header, std::unique_ptr<Send> request);
+
+    std::unique_ptr<Incoming> accept(const wire::ValueHeader& header, const std::string& key);
+    std::shared_ptr<Arriving> arriving(const wire::ValueHeader& header, const std::string& key);
+    void segment_arrived(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
+                         ucs_status_t status);
+
+    Worker& worker_;
+    Backing& backing_;
+    Counters& counters_;
+    const bool read_only_;
+    const wire::Token token_;
+    const std::string peer_;
+    Endpoint endpoint_;
+    std::unique_ptr<Control> control_;
+    std::deque<Waiting> waiting_;
+    std::unordered_map<ArrivingId, std::shared_ptr<Arriving>, HashId> arriving_;
+    std::uint64_t active_sends_ = 0;
+    std::uint64_t active_bytes_ = 0;
+    std::uint64_t active_receives_ = 0;
+    TimePoint last_moved_ = Clock::now();
+    bool pumping_ = false;
+    bool closed_ = false;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,42 @@
+// Failures: one exception type, and the one place where ucs_status_t becomes it.
+#pragma once
+
+#include <ucs/type/status.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace ucxstore {
+
+// Each kind is a class of ucxstore.errors or a builtin; bindings.cpp holds the pairing.
+enum class ErrorKind {
+    argument,
+    invalid_key,
+    connect,
+    server_lost,
+    timeout,
+    cancelled,
+    read_only,
+    value_too_large,
+    chunk_size,
+    backing,
+    protocol,
+};
+
+class Error : public std::runtime_error {
+  public:
+    Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+    ErrorKind kind() const { return kind_; }
+
+  private:
+    ErrorKind kind_;
+};
+
+// Throws Error(connect) naming `what` unless `status` is UCS_OK.
+void check(ucs_status_t status, std::string_view what);
+
+// "what: strerror(errno)", as an Error(backing).
+[[noreturn]] void throw_errno(std::string_view what);
+
+}  // namespace ucxstore

@@ -1,0 +1,196 @@
+#include "wire.hpp"
+
+#include "status.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace ucxstore::wire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "the wire format is little-endian and is written as it lies in memory");
+
+constexpr std::uint8_t kRanges = 0;
+constexpr std::uint8_t kBox = 1;
+
+// numpy's own limit on the number of axes.
+constexpr std::size_t kMaxDims = 64;
+
+void put_u16(std::string& out, std::uint16_t number) {
+    out.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+[[noreturn]] void broken(const char* what) {
+    throw Error(ErrorKind::protocol, std::string("malformed message: ") + what);
+}
+
+bool segment_is_fine(std::string_view segment) {
+    return !segment.empty() && segment != "." && segment != "..";
+}
+
+}  // namespace
+
+Span resolve(const Range& range, std::uint64_t size) {
+    switch (range.kind) {
+        case Range::Kind::range: {
+            const std::uint64_t begin = std::min(range.a, size);
+            return {begin, std::max(std::min(range.b, size), begin) - begin};
+        }
+        case Range::Kind::offset: {
+            const std::uint64_t begin = std::min(range.a, size);
+            return {begin, size - begin};
+        }
+        case Range::Kind::suffix: {
+            const std::uint64_t length = std::min(range.a, size);
+            return {size - length, length};
+        }
+    }
+    return {0, 0};
+}
+
+std::optional<std::string> key_fault(std::string_view key) {
+    if (key.empty()) {
+        return "is empty";
+    }
+    if (key.size() > kMaxKeyBytes) {
+        return "is longer than " + std::to_string(kMaxKeyBytes) + " bytes";
+    }
+    if (key.find('\0') != std::string_view::npos) {
+        return "has a NUL in it";
+    }
+    while (true) {
+        const std::size_t slash = key.find('/');
+        if (!segment_is_fine(key.substr(0, slash))) {
+            return "has an empty, '.' or '..' part";
+        }
+        if (slash == std::string_view::npos) {
+            return std::nullopt;
+        }
+        key.remove_prefix(slash + 1);
+    }
+}
+
+void put_u8(std::string& out, std::uint8_t number) { out.push_back(static_cast<char>(number)); }
+
+void put_u64(std::string& out, std::uint64_t number) {
+    out.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+void put_string(std::string& out, std::string_view text) {
+    put_u16(out, static_cast<std::uint16_t>(text.size()));
+    out.append(text);
+}
+
+void put_get_item(std::string& out, std::string_view key, const Selection& selection,
+                  std::uint64_t limit, std::uint64_t expected) {
+    put_string(out, key);
+    put_u64(out, limit);
+    put_u64(out, expected);
+    if (const auto* box = std::get_if<Layout>(&selection)) {
+        put_u8(out, kBox);
+        put_u64(out, static_cast<std::uint64_t>(box->offset()));
+        put_u64(out, box->run());
+        put_u8(out, static_cast<std::uint8_t>(box->dims().size()));
+        for (const Dim& dim : box->dims()) {
+            put_u64(out, dim.count);
+            put_u64(out, static_cast<std::uint64_t>(dim.stride));
+        }
+        return;
+    }
+    const auto& ranges = std::get<std::vector<Range>>(selection);
+    put_u8(out, kRanges);
+    put_u16(out, static_cast<std::uint16_t>(ranges.size()));
+    for (const Range& range : ranges) {
+        put_u8(out, static_cast<std::uint8_t>(range.kind));
+        put_u64(out, range.a);
+        put_u64(out, range.b);
+    }
+}
+
+std::span<const std::byte> Reader::take(std::size_t size) {
+    if (size > bytes_.size()) {
+        broken("it ends too early");
+    }
+    const auto taken = bytes_.first(size);
+    bytes_ = bytes_.subspan(size);
+    return taken;
+}
+
+std::uint8_t Reader::u8() { return static_cast<std::uint8_t>(take(1)[0]); }
+
+std::uint16_t Reader::u16() {
+    std::uint16_t number;
+    std::memcpy(&number, take(sizeof(number)).data(), sizeof(number));
+    return number;
+}
+
+std::uint64_t Reader::u64() {
+    std::uint64_t number;
+    std::memcpy(&number, take(sizeof(number)).data(), sizeof(number));
+    return number;
+}
+
+std::string Reader::string() {
+    const auto text = take(u16());
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+}
+
+GetItem Reader::get_item() {
+    GetItem item;
+    item.key = string();
+    item.limit = u64();
+    item.expected = u64();
+    switch (u8()) {
+        case kRanges: {
+            std::vector<Range> ranges(u16());
+            for (Range& range : ranges) {
+                const std::uint8_t kind = u8();
+                if (kind < 1 || kind > 3) {
+                    broken("an unknown kind of byte range");
+                }
+                range = {static_cast<Range::Kind>(kind), u64(), 0};
+                range.b = u64();
+            }
+            item.selection = std::move(ranges);
+            return item;
+        }
+        case kBox: {
+            const auto offset = static_cast<std::int64_t>(u64());
+            const std::uint64_t run = u64();
+            if (offset < 0 || run >> 62) {
+                broken("a box larger than any memory");
+            }
+            std::vector<Dim> dims(u8());
+            if (dims.size() > kMaxDims) {
+                broken("a box of too many axes");
+            }
+            // The bytes of a box must be countable, whatever a peer makes up.
+            std::uint64_t size = run;
+            for (Dim& dim : dims) {
+                dim.count = u64();
+                dim.stride = static_cast<std::int64_t>(u64());
+                std::int64_t reach = 0;
+                if (dim.stride < 0 || __builtin_mul_overflow(size, dim.count, &size) ||
+                    size >> 62 || __builtin_mul_overflow(dim.stride, dim.count, &reach)) {
+                    broken("a box larger than any memory");
+                }
+            }
+            item.selection = Layout::strided(offset, run, dims);
+            return item;
+        }
+        default:
+            broken("an unknown kind of selection");
+    }
+}
+
+ListQuery Reader::list_query() {
+    ListQuery query;
+    query.prefix = string();
+    query.delimited = u8() != 0;
+    query.cursor = string();
+    return query;
+}
+
+}  // namespace ucxstore::wire

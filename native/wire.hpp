@@ -1,0 +1,168 @@
+// The messages, for both sides: layout, encoding, decoding; no I/O. Everything is little-endian and
+// fixed in width, and whatever comes from a peer is checked here before anybody acts on it.
+#pragma once
+
+#include "layout.hpp"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ucxstore::wire {
+
+constexpr int kProtocolVersion = 1;
+
+// Keys are object-store keys: S3 takes 1,024 bytes.
+constexpr std::size_t kMaxKeyBytes = 1024;
+
+// The body of one request message. Small enough to travel eagerly in one fragment of any
+// transport (shared memory: 8 KiB); a batch of more is sent as several messages.
+constexpr std::size_t kRequestBodyBytes = 6 * 1024;
+
+// What a server takes before it calls a peer broken: a request with the largest key and ranges.
+constexpr std::size_t kMaxRequestBytes = 256 * 1024;
+
+// Text of an error, and names in a page of a listing.
+constexpr std::size_t kMaxErrorBytes = 1024;
+constexpr std::size_t kPageBytes = 256 * 1024;
+
+// A value travels in segments of this size: progress can be seen in between (it renews a request's
+// deadline), and InfiniBand's limit of 1 GiB a message stays far away.
+constexpr std::uint64_t kSegmentBytes = 64ull << 20;
+
+// Pieces of memory in one segment: 1 MiB of descriptors, however finely a box is cut.
+constexpr std::uint64_t kSegmentPieces = 64 * 1024;
+
+// Larger than any memory or disk: what a peer may claim before it is not believed at all.
+constexpr std::uint64_t kMaxValueBytes = 1ull << 46;
+
+enum class Message : unsigned { request = 1, value = 2, reply = 3 };
+
+enum class Op : std::uint32_t { ping, get, stat, remove, remove_prefix, measure, list };
+
+enum class Status : std::uint32_t {
+    ok,
+    missing,       // no such key
+    kept,          // set if absent: the key was there
+    invalid_key,
+    read_only,
+    too_large,     // the reply does not fit the limit that the request gave
+    wrong_size,    // the value is not of the size that the request expects
+    bad_range,     // the box reaches outside the value
+    backing,       // the backing failed; text says how
+    busy,          // more at once than the server takes
+};
+
+using Token = std::array<std::uint8_t, 16>;
+
+struct RequestHeader {
+    Token token;
+    std::uint64_t request;
+    Op op;
+    std::uint32_t first;  // position in the batch of the message's first item
+    std::uint32_t count;  // items in this message
+    std::uint32_t reserved;
+};
+
+struct ValueHeader {
+    Token token;
+    std::uint64_t request;
+    std::uint32_t item;
+    std::uint32_t if_absent;
+    std::uint64_t total;
+    std::uint64_t offset;
+    std::uint64_t length;
+    // the key follows, to the end of the header
+};
+
+struct ReplyHeader {
+    Token token;
+    std::uint64_t request;
+    std::uint32_t item;
+    Status status;
+    std::uint64_t value_size;  // of the whole value under the key
+    std::uint64_t reply_size;  // of all segments of this reply
+    std::uint64_t offset;      // of this segment in the reply
+    std::uint64_t length;      // of this segment
+};
+
+static_assert(sizeof(RequestHeader) == 40 && sizeof(ValueHeader) == 56 &&
+              sizeof(ReplyHeader) == 64);
+
+// A byte range as Zarr has them.
+struct Range {
+    enum class Kind : std::uint8_t { range = 1, offset = 2, suffix = 3 };
+    Kind kind;
+    std::uint64_t a;
+    std::uint64_t b;  // range: end; else unused
+};
+
+// What a get wants of a value: all of it (no ranges), byte ranges, or a box.
+using Selection = std::variant<std::vector<Range>, Layout>;
+
+constexpr std::uint64_t kAnySize = ~0ull;
+
+struct GetItem {
+    std::string key;
+    Selection selection;
+    std::uint64_t limit = kAnySize;     // the largest reply that the client can take
+    std::uint64_t expected = kAnySize;  // the size that the whole value must have
+};
+
+struct ListQuery {
+    std::string prefix;
+    bool delimited = false;
+    std::string cursor;
+};
+
+// What a range comes to in a value of `size` bytes: begin and length, clamped.
+struct Span {
+    std::uint64_t begin;
+    std::uint64_t length;
+};
+Span resolve(const Range& range, std::uint64_t size);
+
+// Why no server takes this key; nullopt if it is fine.
+std::optional<std::string> key_fault(std::string_view key);
+
+// Encoders append to `out`.
+void put_get_item(std::string& out, std::string_view key, const Selection& selection,
+                  std::uint64_t limit, std::uint64_t expected);
+void put_string(std::string& out, std::string_view text);
+void put_u64(std::string& out, std::uint64_t number);
+void put_u8(std::string& out, std::uint8_t number);
+
+// Reads a body; every method throws Error(protocol) where the bytes do not reach.
+class Reader {
+  public:
+    explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+    std::uint8_t u8();
+    std::uint16_t u16();
+    std::uint64_t u64();
+    std::string string();
+    GetItem get_item();
+    ListQuery list_query();
+    bool done() const { return bytes_.empty(); }
+
+  private:
+    std::span<const std::byte> take(std::size_t size);
+    std::span<const std::byte> bytes_;
+};
+
+// Copies a fixed header out of a message; nullopt where it is too short.
+template <typename Header>
+std::optional<Header> read_header(const void* data, std::size_t size) {
+    if (size < sizeof(Header)) {
+        return std::nullopt;
+    }
+    Header header;
+    __builtin_memcpy(&header, data, sizeof(Header));
+    return header;
+}
+
+}  // namespace ucxstore::wire

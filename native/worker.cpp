@@ -1,0 +1,42 @@
+#include "worker.hpp"
+
+#include "status.hpp"
+
+namespace ucxstore {
+
+Worker::Worker(const Options& options) : context_(options) {
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
+    params.thread_mode = UCS_THREAD_MODE_SINGLE;
+    params.events = UCP_WAKEUP_AMO | UCP_WAKEUP_RMA | UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV |
+                    UCP_WAKEUP_TX | UCP_WAKEUP_RX;
+    ucp_worker_h worker = nullptr;
+    check(ucp_worker_create(context_.get(), &params, &worker), "creating a UCX worker");
+    handle_.reset(worker);
+
+    ucp_address_t* address = nullptr;
+    std::size_t length = 0;
+    check(ucp_worker_get_address(worker, &address, &length), "asking UCX for its address");
+    address_.assign(reinterpret_cast<const char*>(address), length);
+    ucp_worker_release_address(worker, address);
+
+    check(ucp_worker_get_efd(worker, &event_fd_), "asking UCX for its event descriptor");
+}
+
+void Worker::on_message(unsigned id, ucp_am_recv_callback_t callback, void* argument) {
+    ucp_am_handler_param_t params{};
+    params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                        UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+    params.id = id;
+    params.cb = callback;
+    params.arg = argument;
+    params.flags = UCP_AM_FLAG_WHOLE_MSG;
+    check(ucp_worker_set_am_recv_handler(get(), &params), "registering a UCX message handler");
+}
+
+void Worker::leak() {
+    static_cast<void>(handle_.release());
+    context_.leak();
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,45 @@
+// ucp_worker: used by one thread only, its progress thread.
+#pragma once
+
+#include "context.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace ucxstore {
+
+class Worker {
+  public:
+    explicit Worker(const Options& options);
+
+    ucp_worker_h get() const { return handle_.get(); }
+    const std::string& address() const { return address_; }
+    int event_fd() const { return event_fd_; }
+
+    // One round; whether anything happened.
+    bool progress() { return ucp_worker_progress(handle_.get()) != 0; }
+
+    // Whether it may sleep on event_fd(): false means that events are there already.
+    bool arm() { return ucp_worker_arm(handle_.get()) == UCS_OK; }
+
+    void on_message(unsigned id, ucp_am_recv_callback_t callback, void* argument);
+
+    // Operations of ours that UCX has not completed; while there are any, the thread must not
+    // sleep for long: a shared-memory sender whose peer's queue is full gets no wake-up.
+    std::uint64_t in_flight = 0;
+
+    // Endpoints that UCX is still closing; waited for before the worker is destroyed.
+    std::uint64_t closing = 0;
+
+    // Gives the UCX objects up without destroying them: for a worker that UCX still holds
+    // operations of, where destroying would be worse than a leak.
+    void leak();
+
+  private:
+    Context context_;
+    WorkerHandle handle_;
+    std::string address_;
+    int event_fd_ = -1;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,73 @@
+"""Ways to a server's values that go past `UcxStore`, so that tests can check it against them."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+
+from ucxstore._native import core
+from ucxstore.address import Address
+from ucxstore.connect import handshake_socket
+from ucxstore.memory import readable_view
+
+TIMEOUT = 10.0
+
+
+class Backdoor(Protocol):
+    """By full keys, with the store's prefix."""
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str) -> bytes | None: ...
+
+
+class DirectoryBackdoor:
+    """The files that a directory backing keeps."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def set(self, key: str, value: bytes) -> None:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(value)
+
+    def get(self, key: str) -> bytes | None:
+        path = self.root / key
+        return path.read_bytes() if path.is_file() else None
+
+
+class MemoryBackdoor:
+    """A connection of the native core, of a client of its own."""
+
+    def __init__(self, address: str) -> None:
+        (server,) = Address.parse(address).servers
+        self._client = core.Client({}, False)
+        fd, welcome = handshake_socket(
+            server.host, server.port, None, self._client.address, TIMEOUT
+        )
+        self._connection = self._client.attach(
+            fd, welcome.token, welcome.address, str(server), TIMEOUT
+        )
+
+    def set(self, key: str, value: bytes) -> None:
+        memory = readable_view(np.frombuffer(value, "u1"))
+        call = [key], [memory.layout], [memory.owner], False, TIMEOUT, None
+        self._connection.set(*call).wait()
+
+    def get(self, key: str) -> bytes | None:
+        (found,) = self._connection.get([key], [[]], TIMEOUT, None).wait()
+        return None if found is None else found[0].tobytes()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+        self._client.close(TIMEOUT)

@@ -1,0 +1,76 @@
+"""Servers for all tests, one of each backing, and a prefix of its own for each test."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zarr
+
+from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor
+from ucxstore import UcxStore
+from ucxstore.server import Server
+
+
+@pytest.fixture(scope="session")
+def memory_server() -> Iterator[Server]:
+    with Server("memory://") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def directory_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="session")
+def directory_server(directory_root: Path) -> Iterator[Server]:
+    with Server(directory_root) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def memory_backdoor(memory_server: Server) -> Iterator[Backdoor]:
+    with MemoryBackdoor(memory_server.address) as backdoor:
+        yield backdoor
+
+
+@pytest.fixture(params=["memory", "directory"])
+def backing(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def server(backing: str, request: pytest.FixtureRequest) -> Server:
+    return request.getfixturevalue(f"{backing}_server")
+
+
+@pytest.fixture
+def backdoor(backing: str, request: pytest.FixtureRequest) -> Backdoor:
+    """A way to the values that goes past the store."""
+    if backing == "memory":
+        return request.getfixturevalue("memory_backdoor")
+    return DirectoryBackdoor(request.getfixturevalue("directory_root"))
+
+
+@pytest.fixture
+def prefix() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def address(server: Server, prefix: str) -> str:
+    return f"{server.address}/{prefix}"
+
+
+@pytest.fixture
+def ucx_store(address: str) -> Iterator[UcxStore]:
+    with UcxStore(address) as store:
+        yield store
+
+
+@pytest.fixture
+def zarr_config() -> Iterator[None]:
+    """Take back what a test does to zarr's configuration."""
+    with zarr.config.set({"codec_pipeline.path": zarr.config.get("codec_pipeline.path")}):
+        yield

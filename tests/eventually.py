@@ -1,0 +1,12 @@
+"""Waiting for what happens in another thread or process, without a fixed sleep."""
+
+import time
+from collections.abc import Callable
+
+
+def eventually(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait until `condition` holds, looking often; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so after {seconds:g} s"
+        time.sleep(0.005)

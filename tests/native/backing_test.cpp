@@ -1,0 +1,342 @@
+// What every backing must do, whatever it keeps its values in.
+#include "backing/directory.hpp"
+#include "backing/memory.hpp"
+#include "support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <random>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace ucxstore {
+namespace {
+
+using test::Bytes;
+using test::pattern;
+using test::to_bytes;
+
+enum class Kind { memory, directory };
+
+class BackingTest : public testing::TestWithParam<Kind> {
+  protected:
+    BackingTest() {
+        if (GetParam() == Kind::memory) {
+            backing_ = std::make_unique<MemoryBacking>();
+        } else {
+            backing_ = std::make_unique<DirectoryBacking>(directory_.path() / "root");
+        }
+    }
+
+    bool put(const std::string& key, const Bytes& value, bool if_absent = false) {
+        const auto incoming = backing_->receive(key, value.size());
+        std::copy(value.begin(), value.end(), incoming->data());
+        return incoming->commit(if_absent);
+    }
+    bool put(const std::string& key, const std::string& value) {
+        return put(key, to_bytes(value));
+    }
+    static Bytes bytes(const Region& region) {
+        return {region.data(), region.data() + region.size()};
+    }
+    std::optional<Bytes> get(const std::string& key) {
+        const auto region = backing_->find(key);
+        return region == nullptr ? std::nullopt : std::optional(bytes(*region));
+    }
+    std::vector<std::string> names(const std::string& prefix, bool delimited,
+                                   std::size_t page_bytes) {
+        std::vector<std::string> names;
+        std::string cursor;
+        do {
+            const Page page = backing_->list(prefix, delimited, cursor, page_bytes);
+            names.insert(names.end(), page.names.begin(), page.names.end());
+            EXPECT_NE(page.cursor.empty() ? "x" : page.cursor, cursor) << "a page that ends where it began";
+            cursor = page.cursor;
+        } while (!cursor.empty());
+        return names;
+    }
+
+    test::TemporaryDirectory directory_;
+    std::unique_ptr<Backing> backing_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, BackingTest, testing::Values(Kind::memory, Kind::directory),
+                         [](const auto& info) {
+                             return info.param == Kind::memory ? "Memory" : "Directory";
+                         });
+
+TEST_P(BackingTest, GivesBackWhatWasPut) {
+    EXPECT_EQ(get("a"), std::nullopt);
+    EXPECT_EQ(backing_->size("a"), std::nullopt);
+    // About every threshold between ways to hold a value.
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, std::size_t{4095}, (std::size_t{32} << 10) - 1,
+          std::size_t{32} << 10, (std::size_t{1} << 20) - 1, (std::size_t{1} << 20) + 1,
+          (std::size_t{3} << 20) + 5}) {
+        const std::string key = "values/" + std::to_string(size);
+        const Bytes value = pattern(size);
+        EXPECT_TRUE(put(key, value));
+        EXPECT_EQ(get(key), value) << size;
+        EXPECT_EQ(backing_->size(key), size);
+    }
+}
+
+TEST_P(BackingTest, AReaderKeepsTheValueItHas) {
+    for (const std::size_t size : {std::size_t{100}, std::size_t{1} << 20}) {
+        const Bytes old_value = pattern(size, 1);
+        const Bytes new_value = pattern(size / 2, 2);
+        put("k", old_value);
+        const auto reader = backing_->find("k");
+        put("k", new_value);
+        EXPECT_EQ(get("k"), new_value);
+        EXPECT_EQ(bytes(*reader), old_value);
+        backing_->remove("k");
+        EXPECT_EQ(get("k"), std::nullopt);
+        EXPECT_EQ(bytes(*reader), old_value);
+    }
+}
+
+TEST_P(BackingTest, IfAbsentKeepsWhatIsThere) {
+    EXPECT_TRUE(put("d/k", to_bytes("first"), true));
+    EXPECT_FALSE(put("d/k", to_bytes("second"), true));
+    EXPECT_EQ(get("d/k"), to_bytes("first"));
+    EXPECT_TRUE(put("d/k", to_bytes("third"), false));
+    EXPECT_EQ(get("d/k"), to_bytes("third"));
+}
+
+TEST_P(BackingTest, OneOfManyIfAbsentIsWritten) {
+    std::atomic<int> written = 0;
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (int i = 0; i < 25; ++i) {
+                written += put("d/" + std::to_string(i), pattern(100, thread), true) ? 1 : 0;
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(written, 25);
+}
+
+TEST_P(BackingTest, RemovesAKeyAndNoOther) {
+    put("a/b", "1");
+    put("a/c", "2");
+    backing_->remove("a/b");
+    backing_->remove("a/b");
+    backing_->remove("never/was");
+    backing_->remove("a");  // leads to keys, and is none
+    EXPECT_EQ(get("a/b"), std::nullopt);
+    EXPECT_EQ(get("a/c"), to_bytes("2"));
+    EXPECT_EQ(get("a"), std::nullopt);
+}
+
+TEST_P(BackingTest, RemovesAPrefix) {
+    for (const std::string key : {"a/b", "a/c/d", "a-b", "ab", "b/a/c"}) {
+        put(key, key);
+    }
+    EXPECT_EQ(backing_->remove_prefix("x/"), 0u);
+    EXPECT_EQ(backing_->remove_prefix("a/"), 2u);
+    EXPECT_EQ(names("", false, 1000), (std::vector<std::string>{"a-b", "ab", "b/a/c"}));
+    EXPECT_EQ(backing_->remove_prefix(""), 3u);
+    EXPECT_TRUE(names("", false, 1000).empty());
+}
+
+TEST_P(BackingTest, MeasuresAPrefix) {
+    put("a/b", "12");
+    put("a/c/d", "345");
+    put("ab", "6");
+    EXPECT_EQ(backing_->measure("a/", false).keys, 2u);
+    EXPECT_EQ(backing_->measure("a/", false).bytes, 5u);
+    EXPECT_EQ(backing_->measure("", false).keys, 3u);
+    EXPECT_EQ(backing_->measure("", false).bytes, 6u);
+    EXPECT_EQ(backing_->measure("a/", true).keys, 1u);
+    EXPECT_EQ(backing_->measure("x/", true).keys, 0u);
+}
+
+TEST_P(BackingTest, AValueThatIsGivenUpLeavesNoTrace) {
+    put("kept/k", "old");
+    for (const std::size_t size : {std::size_t{10}, std::size_t{1} << 20}) {
+        static_cast<void>(backing_->receive("kept/k", size));
+        static_cast<void>(backing_->receive("new/deep/er/k", size));
+    }
+    EXPECT_EQ(get("kept/k"), to_bytes("old"));
+    EXPECT_EQ(names("", false, 1000), std::vector<std::string>{"kept/k"});
+    EXPECT_EQ(names("", true, 1000), std::vector<std::string>{"kept"});
+}
+
+TEST_P(BackingTest, AValueOnItsWayIsNotListed) {
+    const auto incoming = backing_->receive("new/k", 1 << 20);
+    EXPECT_TRUE(names("", false, 1000).empty());
+    EXPECT_TRUE(names("new/", true, 1000).empty());
+    EXPECT_EQ(backing_->measure("", false).keys, 0u);
+    EXPECT_EQ(get("new/k"), std::nullopt);
+}
+
+TEST_P(BackingTest, AnImpossibleSizeIsAnErrorAndLeavesNoTrace) {
+    EXPECT_EQ(test::error_of([&] { backing_->receive("new/k", (1ull << 63) - 1); }),
+              ErrorKind::backing);
+    EXPECT_TRUE(names("", true, 1000).empty());
+}
+
+// ---------------------------------------------------------------------------------------------
+// Listings, against a std::map.
+
+std::vector<std::string> listed(const std::set<std::string>& keys, const std::string& prefix,
+                                bool delimited) {
+    std::set<std::string> found;
+    for (const std::string& key : keys) {
+        if (key.starts_with(prefix)) {
+            found.insert(delimited ? key.substr(prefix.size(),
+                                                key.find('/', prefix.size()) - prefix.size())
+                                   : key);
+        }
+    }
+    return {found.begin(), found.end()};
+}
+
+// Parts about the byte "/" (0x2f): those before it sort between "a" and "a/b".
+std::string random_key(std::mt19937& random) {
+    static const char* const kParts[] = {"a", "b", "a-b", "a.b", "a0", "ab", "ü", "€/ü", "zarr.json", "."};
+    std::string key;
+    for (std::uint32_t parts = 1 + random() % 3; parts > 0; --parts) {
+        key += kParts[random() % 9];
+        if (parts > 1) {
+            key += "/";
+        }
+    }
+    return key;
+}
+
+bool is_beneath(const std::string& key, const std::string& other) {
+    return key.starts_with(other + "/");
+}
+
+TEST_P(BackingTest, ListsWhatAMapWouldHave) {
+    for (std::uint32_t seed = 0; seed < 12; ++seed) {
+        std::mt19937 random(seed);
+        backing_->remove_prefix("");
+        std::set<std::string> keys;
+        for (int i = 0; i < 40; ++i) {
+            const std::string key = random_key(random);
+            const bool clash = std::ranges::any_of(keys, [&](const std::string& other) {
+                return is_beneath(key, other) || is_beneath(other, key);
+            });
+            // A file system has no "a" beside "a/b".
+            if (GetParam() == Kind::memory || !clash) {
+                put(key, key);
+                keys.insert(key);
+            }
+        }
+        for (const std::string prefix : {"", "a/", "a-b/", "b/a/", "€/", "x/", "a/b/a/"}) {
+            for (const std::size_t page : {std::size_t{0}, std::size_t{9}, std::size_t{100'000}}) {
+                auto parts = names(prefix, true, page);
+                std::ranges::sort(parts);
+                ASSERT_EQ(parts, listed(keys, prefix, true)) << prefix << " " << page;
+                ASSERT_EQ(names(prefix, false, page), listed(keys, prefix, false))
+                    << prefix << " " << page;
+            }
+        }
+        for (const std::string prefix : {"a", "a/b", "b/a-", "€"}) {  // in mid-name
+            ASSERT_EQ(names(prefix, false, 9), listed(keys, prefix, false)) << prefix;
+        }
+    }
+}
+
+TEST_P(BackingTest, APageHoldsAsMuchAsItMay) {
+    for (int i = 0; i < 100; ++i) {
+        put("k" + std::to_string(100 + i), "");
+    }
+    const Page page = backing_->list("", false, "", 60);
+    EXPECT_EQ(page.names.size(), 10u);  // 4 bytes of name and 2 of length each
+    EXPECT_FALSE(page.cursor.empty());
+    EXPECT_EQ(backing_->list("", false, "", 1).names.size(), 1u);
+}
+
+TEST_P(BackingTest, APageGoesOnAfterItsFirstKeyWasRemoved) {
+    for (const std::string key : {"a", "b", "c", "d"}) {
+        put(key, "");
+    }
+    for (const bool delimited : {false, true}) {
+        put("b", "");
+        const Page page = backing_->list("", delimited, "", 1);
+        backing_->remove("b");
+        EXPECT_EQ(backing_->list("", delimited, page.cursor, 1000).names,
+                  (std::vector<std::string>{"c", "d"}));
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Several threads.
+
+// Every value is one byte over and over, so that a mixture of two shows.
+bool is_whole(const Region& region) {
+    return region.size() > 0 &&
+           std::all_of(region.data(), region.data() + region.size(),
+                       [&](std::byte byte) { return byte == region.data()[0]; });
+}
+
+TEST_P(BackingTest, ReadersAndWritersOfOneKeySeeWholeValues) {
+    std::atomic<bool> stop = false;
+    std::atomic<int> torn = 0;
+    put("d/k", Bytes(1000, std::byte{1}));
+    std::vector<std::thread> threads;
+    for (int reader = 0; reader < 2; ++reader) {
+        threads.emplace_back([&] {
+            while (!stop) {
+                const auto region = backing_->find("d/k");
+                torn += region == nullptr || !is_whole(*region) ? 1 : 0;
+            }
+        });
+    }
+    for (int i = 0; i < 200; ++i) {
+        put("d/k", Bytes(i % 2 == 0 ? 1000 : 40'000, std::byte(i)));
+    }
+    stop = true;
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(torn, 0);
+}
+
+TEST_P(BackingTest, WritersAndRemoversOfOneDirectory) {
+    constexpr int kThreads = 4;
+    constexpr int kRounds = 150;
+    std::vector<std::thread> threads;
+    std::atomic<int> lost = 0;
+    std::mutex mutex;
+    std::set<std::string> failures;
+    for (int thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&, thread] {
+            const std::string key = "deep/er/" + std::to_string(thread);
+            for (int i = 0; i < kRounds; ++i) {
+                try {
+                    put(key, Bytes(i % 2 == 0 ? 10 : 40'000, std::byte(i)));
+                    lost += backing_->find(key) == nullptr ? 1 : 0;
+                    if (i % 3 == 0) {
+                        static_cast<void>(backing_->receive("deep/er/given-up", 10));
+                    }
+                    backing_->remove(key);  // the last one out prunes the directory
+                } catch (const std::exception& error) {
+                    const std::lock_guard lock(mutex);
+                    failures.insert(error.what());
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(lost, 0) << "a value that was acknowledged is not there";
+    EXPECT_TRUE(failures.empty()) << *failures.begin();
+    EXPECT_TRUE(names("", true, 1000).empty());
+}
+
+}  // namespace
+}  // namespace ucxstore

@@ -1,0 +1,242 @@
+// What is the directory's own: files that others see, and a root that keys cannot leave.
+#include "backing/directory.hpp"
+#include "status.hpp"
+#include "support.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <fstream>
+
+namespace ucxstore {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Bytes;
+using test::error_of;
+using test::to_bytes;
+
+class DirectoryTest : public testing::Test {
+  protected:
+    void put(const std::string& key, const std::string& value) {
+        const auto incoming = backing_.receive(key, value.size());
+        const Bytes bytes = to_bytes(value);
+        std::copy(bytes.begin(), bytes.end(), incoming->data());
+        incoming->commit(false);
+    }
+    std::optional<std::string> get(const std::string& key) {
+        const auto region = backing_.find(key);
+        if (region == nullptr) {
+            return std::nullopt;
+        }
+        return std::string(reinterpret_cast<const char*>(region->data()), region->size());
+    }
+    void write_file(const fs::path& path, const std::string& text) {
+        fs::create_directories(path.parent_path());
+        std::ofstream(path) << text;
+    }
+    std::string read_file(const fs::path& path) {
+        std::ifstream file(path);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    std::vector<std::string> names(const std::string& prefix = "", bool delimited = false) {
+        return backing_.list(prefix, delimited, "", 1'000'000).names;
+    }
+
+    test::TemporaryDirectory directory_;
+    const fs::path root_ = directory_.path() / "made" / "root";
+    const fs::path outside_ = directory_.path() / "outside";
+    DirectoryBacking backing_{root_};
+};
+
+TEST_F(DirectoryTest, AValueIsAFileUnderItsKey) {
+    put("c/0/1", "value");
+    EXPECT_EQ(read_file(root_ / "c/0/1"), "value");
+    write_file(root_ / "zarr.json", "{}");
+    EXPECT_EQ(get("zarr.json"), "{}");
+    EXPECT_EQ(names(), (std::vector<std::string>{"c/0/1", "zarr.json"}));
+}
+
+TEST_F(DirectoryTest, TheRootMustBeADirectory) {
+    write_file(directory_.path() / "file", "");
+    EXPECT_EQ(error_of([&] { DirectoryBacking(directory_.path() / "file"); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { DirectoryBacking(directory_.path() / "file/x"); }),
+              ErrorKind::backing);
+}
+
+TEST_F(DirectoryTest, RemovingPrunesEmptyDirectoriesButNotTheRoot) {
+    put("a/b/c", "1");
+    put("a/d", "2");
+    backing_.remove("a/b/c");
+    EXPECT_FALSE(fs::exists(root_ / "a/b"));
+    EXPECT_TRUE(fs::exists(root_ / "a/d"));
+    backing_.remove("a/d");
+    EXPECT_TRUE(fs::exists(root_));
+    EXPECT_TRUE(fs::is_empty(root_));
+}
+
+TEST_F(DirectoryTest, AFileInTheWayIsAnError) {
+    put("a", "1");
+    EXPECT_EQ(error_of([&] { put("a/b", "2"); }), ErrorKind::backing);
+    EXPECT_EQ(get("a/b"), std::nullopt);
+    put("d/k", "3");
+    EXPECT_EQ(error_of([&] { put("d", "4"); }), ErrorKind::backing);
+    EXPECT_EQ(get("d/k"), "3");
+    EXPECT_EQ(get("a"), "1");
+}
+
+TEST_F(DirectoryTest, NoKeyLeavesTheRoot) {
+    write_file(outside_ / "secret", "secret");
+    for (const std::string key : {"../outside/secret", "../../outside/secret", "a/../../../outside/secret"}) {
+        EXPECT_EQ(error_of([&] { get(key); }).value_or(ErrorKind::backing), ErrorKind::backing);
+        EXPECT_NE(error_of([&] { put(key, "mine"); }), std::nullopt) << key;
+        static_cast<void>(error_of([&] { backing_.remove(key); }));
+    }
+    EXPECT_EQ(error_of([&] { get(outside_ / "secret"); }), ErrorKind::backing);
+    EXPECT_EQ(read_file(outside_ / "secret"), "secret");
+}
+
+TEST_F(DirectoryTest, NoPrefixLeavesTheRoot) {
+    write_file(directory_.path() / "outside/secret", "secret");
+    for (const std::string prefix : {"../../outside/", "../", "/", "a/../../../"}) {
+        static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix).empty()); }));
+        static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix, true).empty()); }));
+        static_cast<void>(error_of([&] { backing_.remove_prefix(prefix); }));
+    }
+    EXPECT_EQ(read_file(outside_ / "secret"), "secret");
+}
+
+TEST_F(DirectoryTest, NoLinkLeavesTheRoot) {
+    write_file(outside_ / "secret", "secret");
+    fs::create_directory_symlink(outside_, root_ / "linked");
+    fs::create_symlink(outside_ / "secret", root_ / "secret");
+    fs::create_symlink("../../outside/secret", root_ / "relative");
+    for (const std::string key : {"linked/secret", "secret", "relative"}) {
+        EXPECT_EQ(error_of([&] { get(key); }), ErrorKind::backing) << key;
+        EXPECT_EQ(error_of([&] { static_cast<void>(backing_.size(key)); }), ErrorKind::backing);
+    }
+    EXPECT_EQ(error_of([&] { put("linked/new", "1"); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { backing_.remove("linked/secret"); }), ErrorKind::backing);
+    backing_.remove_prefix("");
+    EXPECT_EQ(read_file(outside_ / "secret"), "secret");
+    EXPECT_FALSE(fs::exists(outside_ / "new"));
+}
+
+TEST_F(DirectoryTest, WritingOverALinkReplacesTheLink) {
+    write_file(outside_ / "secret", "secret");
+    fs::create_symlink(outside_ / "secret", root_ / "k");
+    put("k", "mine");
+    EXPECT_EQ(get("k"), "mine");
+    EXPECT_EQ(read_file(outside_ / "secret"), "secret");
+}
+
+TEST_F(DirectoryTest, ALinkThatLeavesTheRootIsNoKeyInAListing) {
+    write_file(outside_ / "secret", "secret");
+    fs::create_symlink(outside_ / "secret", root_ / "linked");
+    put("k", "12");
+    EXPECT_EQ(names(), std::vector<std::string>{"k"});
+    EXPECT_EQ(names("", true), std::vector<std::string>{"k"});
+    EXPECT_EQ(backing_.measure("", false).bytes, 2u);
+}
+
+TEST_F(DirectoryTest, ALinkInsideTheRootIsAKey) {
+    put("d/k", "value");
+    fs::create_symlink("d/k", root_ / "linked");
+    EXPECT_EQ(get("linked"), "value");
+    EXPECT_EQ(names(), (std::vector<std::string>{"d/k", "linked"}));
+}
+
+TEST_F(DirectoryTest, ACycleOfLinksEnds) {
+    fs::create_symlink("b", root_ / "a");
+    fs::create_symlink("a", root_ / "b");
+    fs::create_directory_symlink(".", root_ / "self");
+    put("k", "1");
+    EXPECT_EQ(names(), std::vector<std::string>{"k"});
+    EXPECT_EQ(error_of([&] { get("a"); }).value_or(ErrorKind::backing), ErrorKind::backing);
+}
+
+TEST_F(DirectoryTest, WhatIsNoRegularFileIsNoKey) {
+    put("d/k", "1");
+    ASSERT_EQ(mkfifo((root_ / "fifo").c_str(), 0600), 0);
+    const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = root_ / "socket";
+    ASSERT_LT(path.size(), sizeof(address.sun_path));
+    path.copy(address.sun_path, path.size());
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    close(listener);
+    for (const std::string key : {"fifo", "socket", "d"}) {
+        EXPECT_EQ(get(key), std::nullopt) << key;
+        EXPECT_EQ(backing_.size(key), std::nullopt) << key;
+        backing_.remove(key);
+    }
+    EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
+    EXPECT_TRUE(fs::exists(root_ / "fifo")) << "what is no key cannot be removed as one";
+}
+
+TEST_F(DirectoryTest, UnfinishedFilesAreHidden) {
+    write_file(root_ / "d/.ucxstore-0123456789abcdef.partial", "half");
+    put("d/k", "1");
+    EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
+    EXPECT_EQ(names("d/", true), std::vector<std::string>{"k"});
+    EXPECT_EQ(backing_.measure("", false).keys, 1u);
+}
+
+TEST_F(DirectoryTest, AWriteLeavesNoFileButItsOwn) {
+    put("k", "1");
+    put("k", "2");
+    EXPECT_FALSE(backing_.receive("k", 10)->commit(true));
+    EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 1);
+}
+
+TEST_F(DirectoryTest, ANameTooLongForTheFileSystemIsNoKeyThere) {
+    const std::string name(300, 'n');
+    EXPECT_EQ(get(name), std::nullopt);
+    EXPECT_EQ(get("d/" + name), std::nullopt);
+    EXPECT_NO_THROW(backing_.remove(name));
+    EXPECT_EQ(error_of([&] { put("new/" + name, "1"); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { put("new/" + name + "/k", "1"); }), ErrorKind::backing);
+    EXPECT_TRUE(fs::is_empty(root_)) << "directories of a failed write stay behind";
+}
+
+TEST_F(DirectoryTest, NamesThatAreNoTextAreNotListed) {
+    write_file(root_ / "caf\xe9", "");  // Latin-1, which no client could name
+    put("k", "1");
+    EXPECT_EQ(names(), std::vector<std::string>{"k"});
+}
+
+TEST_F(DirectoryTest, GivingUpSurvivesAParentThatNowLeadsAway) {
+    auto incoming = backing_.receive("d/k", 10);
+    fs::create_directories(outside_);
+    fs::rename(root_ / "d", directory_.path() / "moved");
+    fs::create_directory_symlink(outside_, root_ / "d");
+    incoming.reset();  // a throw in here would end the server
+    EXPECT_TRUE(fs::exists(outside_));
+}
+
+TEST_F(DirectoryTest, GivingUpSurvivesARunOutOfDescriptors) {
+    auto incoming = backing_.receive("d/e/k", 10);
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(error_of([&] { backing_.receive("e/k", 10); }), ErrorKind::backing);
+    incoming.reset();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST_F(DirectoryTest, AFileCutShortWhileItIsReadIsAnErrorOrWhole) {
+    put("k", std::string(1000, 'x'));
+    const auto region = backing_.find("k");
+    fs::resize_file(root_ / "k", 0);
+    EXPECT_EQ(region->size(), 1000u);
+    EXPECT_EQ(static_cast<char>(region->data()[999]), 'x');
+}
+
+}  // namespace
+}  // namespace ucxstore

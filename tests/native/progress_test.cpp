@@ -1,0 +1,103 @@
+#include "progress.hpp"
+
+#include "support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+
+namespace ucxstore {
+namespace {
+
+using namespace std::chrono_literals;
+using test::eventually;
+
+// Ticks are counted; the deadline is one moment, then never.
+class Counting : public Progress::Driver {
+  public:
+    std::atomic<int> ticks = 0;
+    std::atomic<Clock::rep> due{TimePoint::max().time_since_epoch().count()};
+
+  private:
+    void tick(TimePoint now) override {
+        ++ticks;
+        if (now.time_since_epoch().count() >= due) {
+            due = TimePoint::max().time_since_epoch().count();
+        }
+    }
+    TimePoint deadline() const override { return TimePoint(Clock::duration(due)); }
+};
+
+class ProgressTest : public testing::TestWithParam<bool> {
+  protected:
+    Counting driver_;
+    Worker worker_{{}};
+    Progress progress_{worker_, driver_, GetParam(), "test"};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ProgressTest, testing::Bool(), [](const auto& info) {
+    return info.param ? "Polling" : "Sleeping";
+});
+
+TEST_P(ProgressTest, RunsTasksInOrderOnOneThread) {
+    std::vector<int> order;
+    std::thread::id first;
+    progress_.post([&] { first = std::this_thread::get_id(); });
+    for (int i = 0; i < 100; ++i) {
+        progress_.post([&, i] { order.push_back(i); });
+    }
+    bool same = false;
+    ASSERT_TRUE(progress_.post_and_wait([&] { same = first == std::this_thread::get_id(); }));
+    EXPECT_TRUE(same);
+    EXPECT_NE(first, std::this_thread::get_id());
+    ASSERT_EQ(order.size(), 100u);
+    EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+TEST_P(ProgressTest, LosesNoTaskOfAnyThread) {
+    std::atomic<int> ran = 0;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 300; ++i) {
+                if (i % 3 == 0) {
+                    progress_.post_and_wait([&] { ++ran; });
+                } else {
+                    progress_.post([&] { ++ran; });
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_TRUE(progress_.post_and_wait([] {}));
+    EXPECT_EQ(ran, 1200);
+}
+
+TEST_P(ProgressTest, TakesNoTaskOnceStoppedAndLosesNoneBefore) {
+    std::atomic<int> accepted = 0;
+    std::atomic<int> ran = 0;
+    std::thread poster([&] {
+        while (progress_.post([&] { ++ran; })) {
+            ++accepted;
+        }
+    });
+    ASSERT_TRUE(eventually([&] { return ran > 100; }));
+    progress_.stop();
+    poster.join();
+    EXPECT_EQ(ran, accepted);
+    EXPECT_FALSE(progress_.post_and_wait([] {}));
+    progress_.stop();
+}
+
+TEST_P(ProgressTest, TicksByItsDeadline) {
+    driver_.due = (Clock::now() + 30ms).time_since_epoch().count();
+    progress_.post([] {});  // a sleeper looks at the deadline before it sleeps again
+    EXPECT_TRUE(eventually([&] { return driver_.due == TimePoint::max().time_since_epoch().count(); }));
+    EXPECT_GE(driver_.ticks, 1);
+}
+
+}  // namespace
+}  // namespace ucxstore

@@ -1,0 +1,81 @@
+// What the tests share: waiting without fixed sleeps, and a directory that goes away again.
+#pragma once
+
+#include "status.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ucxstore::test {
+
+using Bytes = std::vector<std::byte>;
+
+// Longer than anything takes under a sanitizer on a busy machine; only a failing test waits it out.
+constexpr std::chrono::seconds kPatience{30};
+
+template <typename Condition>
+bool eventually(Condition condition, std::chrono::milliseconds patience = kPatience) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            return false;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+// The kind of the Error that `call` throws; nullopt where it throws none.
+template <typename Call>
+std::optional<ErrorKind> error_of(Call call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return error.kind();
+    }
+    return std::nullopt;
+}
+
+inline Bytes to_bytes(const std::string& text) {
+    const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+    return {begin, begin + text.size()};
+}
+
+// Bytes that tell their place and their value apart.
+inline Bytes pattern(std::size_t size, unsigned seed = 0) {
+    Bytes bytes(size);
+    for (std::size_t i = 0; i < size; ++i) {
+        bytes[i] = static_cast<std::byte>(i * 131 + i / 251 + seed);
+    }
+    return bytes;
+}
+
+class TemporaryDirectory {
+  public:
+    TemporaryDirectory() {
+        std::string name = std::filesystem::temp_directory_path() / "ucxstore-test-XXXXXX";
+        if (mkdtemp(name.data()) == nullptr) {
+            throw std::runtime_error("cannot make a temporary directory");
+        }
+        path_ = name;
+    }
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    ~TemporaryDirectory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+}  // namespace ucxstore::test

@@ -1,0 +1,298 @@
+#include "wire.hpp"
+
+#include "status.hpp"
+#include "support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace ucxstore::wire {
+namespace {
+
+using test::error_of;
+
+std::span<const std::byte> bytes(const std::string& text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::string encode(const GetItem& item) {
+    std::string body;
+    put_get_item(body, item.key, item.selection, item.limit, item.expected);
+    return body;
+}
+
+void expect_same(const GetItem& got, const GetItem& expected) {
+    EXPECT_EQ(got.key, expected.key);
+    EXPECT_EQ(got.limit, expected.limit);
+    EXPECT_EQ(got.expected, expected.expected);
+    ASSERT_EQ(got.selection.index(), expected.selection.index());
+    if (const auto* box = std::get_if<Layout>(&expected.selection)) {
+        const auto& other = std::get<Layout>(got.selection);
+        EXPECT_EQ(other.offset(), box->offset());
+        EXPECT_EQ(other.run(), box->run());
+        EXPECT_EQ(other.size(), box->size());
+        ASSERT_EQ(other.dims().size(), box->dims().size());
+        for (std::size_t i = 0; i < box->dims().size(); ++i) {
+            EXPECT_EQ(other.dims()[i].count, box->dims()[i].count);
+            EXPECT_EQ(other.dims()[i].stride, box->dims()[i].stride);
+        }
+        return;
+    }
+    const auto& ranges = std::get<std::vector<Range>>(expected.selection);
+    const auto& others = std::get<std::vector<Range>>(got.selection);
+    ASSERT_EQ(others.size(), ranges.size());
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+        EXPECT_EQ(others[i].kind, ranges[i].kind);
+        EXPECT_EQ(others[i].a, ranges[i].a);
+        EXPECT_EQ(others[i].b, ranges[i].b);
+    }
+}
+
+GetItem random_item(std::mt19937_64& random) {
+    GetItem item;
+    item.key.resize(random() % 40);
+    for (char& letter : item.key) {
+        letter = static_cast<char>(random());
+    }
+    item.limit = random();
+    item.expected = random();
+    if (random() % 2 == 0) {
+        std::vector<Range> ranges(random() % 5);
+        for (Range& range : ranges) {
+            range = {static_cast<Range::Kind>(1 + random() % 3), random(), random()};
+        }
+        item.selection = std::move(ranges);
+    } else {
+        std::vector<Dim> dims(random() % 5);
+        for (Dim& dim : dims) {
+            dim = {random() % 100, static_cast<std::int64_t>(random() % 100'000)};
+        }
+        item.selection =
+            Layout::strided(static_cast<std::int64_t>(random() % 1000), 1 + random() % 16, dims);
+    }
+    return item;
+}
+
+TEST(Wire, ItemsComeBackAsTheyWere) {
+    std::mt19937_64 random(1);
+    for (int round = 0; round < 2000; ++round) {
+        const std::vector<GetItem> items = {random_item(random), random_item(random)};
+        const std::string body = encode(items[0]) + encode(items[1]);
+        Reader reader(bytes(body));
+        expect_same(reader.get_item(), items[0]);
+        expect_same(reader.get_item(), items[1]);
+        ASSERT_TRUE(reader.done());
+    }
+}
+
+TEST(Wire, NumbersAndStringsComeBackAsTheyWere) {
+    std::string body;
+    put_u8(body, 200);
+    put_u64(body, ~0ull - 1);
+    put_string(body, std::string("a\0b", 3));
+    put_string(body, "");
+    Reader reader(bytes(body));
+    EXPECT_EQ(reader.u8(), 200);
+    EXPECT_EQ(reader.u64(), ~0ull - 1);
+    EXPECT_EQ(reader.string(), std::string("a\0b", 3));
+    EXPECT_EQ(reader.string(), "");
+    EXPECT_TRUE(reader.done());
+}
+
+TEST(Wire, QueriesComeBackAsTheyWere) {
+    std::string body;
+    put_string(body, "a/");
+    put_u8(body, 1);
+    put_string(body, "a/b");
+    const ListQuery query = Reader(bytes(body)).list_query();
+    EXPECT_EQ(query.prefix, "a/");
+    EXPECT_TRUE(query.delimited);
+    EXPECT_EQ(query.cursor, "a/b");
+}
+
+TEST(Wire, EveryTruncationIsAProtocolError) {
+    std::mt19937_64 random(2);
+    for (int round = 0; round < 200; ++round) {
+        const std::string body = encode(random_item(random));
+        for (std::size_t size = 0; size < body.size(); ++size) {
+            const std::string cut = body.substr(0, size);
+            ASSERT_EQ(error_of([&] { Reader(bytes(cut)).get_item(); }), ErrorKind::protocol);
+        }
+    }
+}
+
+// Whatever was decoded must be safe to use: nothing in it may overflow or reach outside a value.
+void use(const GetItem& item, std::uint64_t extent) {
+    if (const auto* box = std::get_if<Layout>(&item.selection)) {
+        if (!box->fits(extent) || box->size() > extent) {
+            return;
+        }
+        auto* const base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
+        std::vector<ucp_dt_iov_t> pieces;
+        box->pieces(base, 0, box->size(), pieces);
+        for (const ucp_dt_iov_t& piece : pieces) {
+            const auto begin = static_cast<std::byte*>(piece.buffer) - base;
+            ASSERT_GE(begin, 0);
+            ASSERT_LE(static_cast<std::uint64_t>(begin) + piece.length, extent);
+        }
+        return;
+    }
+    for (const Range& range : std::get<std::vector<Range>>(item.selection)) {
+        const Span span = resolve(range, extent);
+        ASSERT_LE(span.begin, extent);
+        ASSERT_LE(span.length, extent - span.begin);
+    }
+}
+
+void mutate(std::string& body, std::mt19937_64& random) {
+    static constexpr std::uint64_t kExtremes[] = {
+        0, 1, 2, 0x7fff'ffff'ffff'ffff, 0x8000'0000'0000'0000, ~0ull, 1ull << 62, 1ull << 61, 1ull << 32};
+    for (std::uint64_t changes = 1 + random() % 4; changes > 0 && !body.empty(); --changes) {
+        const std::size_t at = random() % body.size();
+        switch (random() % 4) {
+            case 0:
+                body[at] = static_cast<char>(random());
+                break;
+            case 1:
+                body.resize(at);
+                break;
+            case 2: {
+                std::string number;
+                put_u64(number, kExtremes[random() % std::size(kExtremes)]);
+                body.replace(at, std::min(number.size(), body.size() - at), number);
+                break;
+            }
+            default:
+                body.insert(at, body.substr(at / 2, random() % 24));
+        }
+    }
+}
+
+TEST(WireFuzz, WhateverArrivesIsDecodedOrAProtocolError) {
+    std::mt19937_64 random(3);
+    for (int round = 0; round < 60'000; ++round) {
+        std::string body;
+        if (round % 4 == 0) {
+            body.resize(random() % 200);
+            std::generate(body.begin(), body.end(), [&] { return static_cast<char>(random()); });
+        } else {
+            body = encode(random_item(random)) + encode(random_item(random));
+            mutate(body, random);
+        }
+        try {
+            Reader reader(bytes(body));
+            while (!reader.done()) {
+                use(reader.get_item(), random() % 4000);
+            }
+        } catch (const Error& error) {
+            ASSERT_EQ(error.kind(), ErrorKind::protocol);
+        }
+        try {
+            Reader(bytes(body)).list_query();
+        } catch (const Error& error) {
+            ASSERT_EQ(error.kind(), ErrorKind::protocol);
+        }
+    }
+}
+
+// A box with these dims, as only a peer would write it.
+std::string raw_box(std::uint64_t offset, std::uint64_t run,
+                    const std::vector<std::array<std::uint64_t, 2>>& dims) {
+    std::string body;
+    put_string(body, "key");
+    put_u64(body, kAnySize);
+    put_u64(body, kAnySize);
+    put_u8(body, 1);
+    put_u64(body, offset);
+    put_u64(body, run);
+    put_u8(body, static_cast<std::uint8_t>(dims.size()));
+    for (const auto& [count, stride] : dims) {
+        put_u64(body, count);
+        put_u64(body, stride);
+    }
+    return body;
+}
+
+TEST(Wire, BoxesThatNoMemoryHoldsAreRefused) {
+    const auto refused = [](const std::string& body) {
+        return error_of([&] { Reader(bytes(body)).get_item(); }) == ErrorKind::protocol;
+    };
+    EXPECT_FALSE(refused(raw_box(0, 4, {{3, 8}})));
+    EXPECT_TRUE(refused(raw_box(1ull << 63, 4, {})));
+    EXPECT_TRUE(refused(raw_box(0, 1ull << 62, {})));
+    EXPECT_TRUE(refused(raw_box(0, 4, {{3, ~0ull}})));  // backwards
+    EXPECT_TRUE(refused(raw_box(0, 4, {{1ull << 61, 0}})));
+    EXPECT_TRUE(refused(raw_box(0, 1, {{1ull << 32, 0}, {1ull << 32, 0}})));
+    EXPECT_TRUE(refused(raw_box(0, 1, {{1ull << 32, 1ull << 31}})));
+    EXPECT_TRUE(refused(raw_box(0, 1, {{0, 1}, {1ull << 40, 1ull << 40}})));
+    EXPECT_TRUE(refused(raw_box(0, 1, std::vector<std::array<std::uint64_t, 2>>(65, {1, 1}))));
+}
+
+TEST(Wire, UnknownKindsAreRefused) {
+    std::string selection = encode({.key = "k", .selection = std::vector<Range>{}});
+    selection[selection.size() - 3] = 7;
+    EXPECT_EQ(error_of([&] { Reader(bytes(selection)).get_item(); }), ErrorKind::protocol);
+    for (const std::uint8_t kind : {0, 4, 255}) {
+        std::string range = encode(
+            {.key = "k",
+             .selection = std::vector<Range>{{static_cast<Range::Kind>(kind), 0, 1}}});
+        EXPECT_EQ(error_of([&] { Reader(bytes(range)).get_item(); }), ErrorKind::protocol);
+    }
+}
+
+TEST(Wire, AHeaderMustBeWhole) {
+    const std::string raw(sizeof(ValueHeader), 'x');
+    EXPECT_TRUE(read_header<ValueHeader>(raw.data(), raw.size()).has_value());
+    EXPECT_FALSE(read_header<ValueHeader>(raw.data(), raw.size() - 1).has_value());
+    EXPECT_FALSE(read_header<ValueHeader>(nullptr, 0).has_value());
+}
+
+TEST(KeyFault, FindsWhatIsNoKey) {
+    for (const std::string key : {"a", "a/b", "zarr.json", "c/0/1", ".zarray", "...", "a..b", "ü/€",
+                                  "a b", "a\\b", "a/.b/..c"}) {
+        EXPECT_FALSE(key_fault(key)) << key;
+    }
+    EXPECT_FALSE(key_fault(std::string(kMaxKeyBytes, 'k')));
+    for (const std::string key : {"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b",
+                                  "./a", "a/.", "a/./b"}) {
+        EXPECT_TRUE(key_fault(key)) << key;
+    }
+    EXPECT_TRUE(key_fault(std::string("a\0b", 3)));
+    EXPECT_TRUE(key_fault(std::string(kMaxKeyBytes + 1, 'k')));
+}
+
+// Python's slices, as the oracle.
+Span sliced(const Range& range, std::uint64_t size) {
+    std::vector<std::uint64_t> places;
+    for (std::uint64_t i = 0; i < size; ++i) {
+        const bool in = range.kind == Range::Kind::range    ? range.a <= i && i < range.b
+                        : range.kind == Range::Kind::offset ? range.a <= i
+                                                            : size - i <= range.a;
+        if (in) {
+            places.push_back(i);
+        }
+    }
+    return {places.empty() ? 0 : places[0], places.size()};
+}
+
+TEST(Resolve, ClampsAsSlicesDo) {
+    for (const auto kind : {Range::Kind::range, Range::Kind::offset, Range::Kind::suffix}) {
+        for (std::uint64_t size = 0; size < 6; ++size) {
+            for (const std::uint64_t a : {0ull, 1ull, 3ull, 5ull, 6ull, 9ull, ~0ull}) {
+                for (const std::uint64_t b : {0ull, 1ull, 4ull, 5ull, 6ull, 9ull, ~0ull}) {
+                    const Span got = resolve({kind, a, b}, size);
+                    const Span expected = sliced({kind, a, b}, size);
+                    ASSERT_EQ(got.length, expected.length);
+                    ASSERT_LE(got.begin + got.length, size);
+                    if (got.length > 0) {
+                        ASSERT_EQ(got.begin, expected.begin);
+                    }
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace ucxstore::wire

@@ -1,0 +1,224 @@
+"""Whatever is written and read, `UcxStore` and our pipeline do as zarr's default does in memory.
+
+Both sides go through the same random steps; all that is read, and all that is stored, must be the
+same bit by bit.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis.extra.numpy as npst
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, note, settings
+from zarr.codecs import BytesCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.codec_pipeline import BatchedCodecPipeline
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
+from zarr.testing.strategies import basic_indices, orthogonal_indices
+
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore import plan as plan_module
+from ucxstore.server import Server
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
+
+DTYPES = [
+    *("?", "i1", "u1", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c8", "<c16"),
+    *(">i2", ">f4", ">c16", "S3", "<U2", "<M8[ns]", "<m8[s]"),
+    [("a", "<i4"), ("b", "<f8"), ("c", "S3")],
+]
+
+
+@st.composite
+def array_options(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw what ``zarr.create_array`` takes."""
+    shape = draw(npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9))
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    zarr_format = draw(st.sampled_from([2, 3]))
+    chunks = tuple(draw(st.integers(1, side + 2)) for side in shape)
+    options: dict[str, Any] = {
+        "shape": shape,
+        "dtype": dtype,
+        "chunks": chunks,
+        "zarr_format": zarr_format,
+        "fill_value": draw(st.none() | npst.from_dtype(dtype, allow_nan=True)),
+        "compressors": draw(st.sampled_from([None, None, None, "auto"])),
+        "config": {"write_empty_chunks": draw(st.booleans())},
+    }
+    order = draw(st.sampled_from("CF"))
+    if zarr_format == 2:
+        options["order"] = order
+        return options
+    options["config"]["order"] = order
+    match draw(st.sampled_from(["plain", "plain", "endian", "shards", "rectilinear"])):
+        case "endian" if dtype.itemsize > 1 and dtype.kind in "iufcU":
+            options["serializer"] = BytesCodec(endian=draw(st.sampled_from(["little", "big"])))
+        case "shards" if shape:
+            options["shards"] = tuple(c * draw(st.integers(1, 3)) for c in chunks)
+            options["compressors"] = draw(st.sampled_from([None, ZstdCodec()]))
+        case "rectilinear" if shape and min(shape) > 0:
+            options["chunks"] = [_edges(draw, side) for side in shape]
+    return options
+
+
+def _edges(draw: st.DrawFn, side: int) -> list[int]:
+    cuts = sorted(draw(st.sets(st.integers(1, side - 1), max_size=3))) if side > 1 else []
+    return [b - a for a, b in zip([0, *cuts], [*cuts, side], strict=True)]
+
+
+type Step = Callable[[zarr.Array], Any]
+
+
+@st.composite
+def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[str, Any]:
+    """Draw a way to select, and what it selects."""
+    kinds = ["basic", "basic", "all"]
+    if shape and min(shape) > 0:
+        kinds += ["orthogonal", "coordinates", "mask", "block"]
+    kind = draw(st.sampled_from(kinds))
+    match kind:
+        case "all":
+            return "basic", Ellipsis
+        case "basic":
+            return kind, draw(basic_indices(shape=shape, allow_newaxis=False))
+        case "orthogonal":
+            return kind, draw(orthogonal_indices(shape=shape))[0]
+        case "coordinates":
+            return kind, draw(npst.integer_array_indices(shape))
+        case "mask":
+            return kind, draw(npst.arrays(bool, shape))
+        case "block":
+            return kind, tuple(draw(st.integers(0, 1)) for _ in shape)
+    raise AssertionError(kind)
+
+
+def read(kind: str, selection: Any) -> Step:
+    def step(array: zarr.Array) -> Any:
+        return getattr(array, f"get_{kind}_selection")(selection)
+
+    return step
+
+
+def write(kind: str, selection: Any, value: Any) -> Step:
+    def step(array: zarr.Array) -> Any:
+        return getattr(array, f"set_{kind}_selection")(selection, value)
+
+    return step
+
+
+def delete_chunk(key: str) -> Step:
+    return lambda array: sync(array.store.delete(key))
+
+
+def outcome(step: Step, array: zarr.Array) -> Any:
+    """Return all there is to compare of what a step did."""
+    try:
+        result = step(array)
+    except Exception as error:  # both sides must fail alike
+        return type(error)
+    if result is None:
+        return None
+    result = np.asarray(result)
+    return result.dtype, result.shape, result.tobytes(), result.flags.f_contiguous
+
+
+def contents(array: zarr.Array) -> dict[str, bytes]:
+    async def collect() -> dict[str, bytes]:
+        found = array.store._get_many(
+            [(key, default_buffer_prototype(), None) async for key in array.store.list()]
+        )
+        return {key: value.to_bytes() async for key, value in found if value is not None}
+
+    return sync(collect())
+
+
+@pytest.fixture(scope="module")
+def keeper(memory_server: Server) -> Iterator[UcxStore]:
+    """Keep the connection between examples."""
+    with UcxStore(memory_server.address) as store:
+        sync(store.exists("key"))
+        yield store
+
+
+@given(data=st.data())
+@settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_it_does_as_zarr_does(keeper: UcxStore, data: st.DataObject) -> None:
+    options = data.draw(array_options(), label="array")
+    model = outcome_of_creation(MemoryStore(), options)
+    ours = outcome_of_creation(UcxStore(f"{keeper.address}/{uuid.uuid4().hex}"), options)
+    if not isinstance(model, zarr.Array):
+        assert ours == model
+        return
+    assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
+    assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
+
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans(), label="short rows too"):
+            patch.setattr(plan_module, "SHORT_ROW_BYTES", 0)
+        for _ in range(data.draw(st.integers(1, 5), label="how many steps")):
+            step = data.draw(steps(model), label="step")
+            assert outcome(step, ours) == outcome(step, model)
+            assert contents(ours) == contents(model)
+        everything = read("basic", Ellipsis)
+        assert outcome(everything, ours) == outcome(everything, model)
+    note(f"{ours.store.stats()}")
+
+
+def outcome_of_creation(store: MemoryStore | UcxStore, options: dict[str, Any]) -> Any:
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        try:
+            return zarr.create_array(store, **options)
+        except Exception as error:  # both sides must fail alike
+            return type(error)
+
+
+def steps(array: zarr.Array) -> st.SearchStrategy[Step]:
+    return st.one_of(reads(array), writes(array), writes(array), deletions(array))
+
+
+def reads(array: zarr.Array) -> st.SearchStrategy[Step]:
+    return selections(array.shape).map(lambda chosen: read(*chosen))
+
+
+@st.composite
+def writes(draw: st.DrawFn, array: zarr.Array) -> Step:
+    kind, selection = draw(selections(array.shape))
+    shape = np.shape(outcome_value(read(kind, selection), array))
+    dtype = array.dtype
+    values = npst.from_dtype(dtype, allow_nan=True)
+    match draw(st.sampled_from(["array", "array", "scalar", "fill", "other order", "other dtype"])):
+        case "scalar":
+            return write(kind, selection, draw(values))
+        case "fill":
+            default = array.metadata.dtype.default_scalar()
+            fill = default if array.fill_value is None else array.fill_value
+            value = np.full(shape, fill, dtype)
+        case "other order":
+            value = np.asfortranarray(draw(npst.arrays(dtype, shape, elements=values)))
+        case "other dtype":
+            value = draw(npst.arrays(dtype.newbyteorder(), shape))
+        case _:
+            value = draw(npst.arrays(dtype, shape, elements=values))
+    return write(kind, selection, value)
+
+
+def outcome_value(step: Step, array: zarr.Array) -> Any:
+    try:
+        return step(array)
+    except Exception:  # a selection that is out of bounds, say
+        return np.zeros(())
+
+
+@st.composite
+def deletions(draw: st.DrawFn, array: zarr.Array) -> Step:
+    keys = sorted(key for key in contents(array) if "zarr.json" not in key and ".z" not in key)
+    return delete_chunk(draw(st.sampled_from(keys)) if keys else "c/none")

@@ -1,0 +1,47 @@
+"""zarr's own state machines, which compare a store with a model, for both backings."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from zarr.testing.stateful import (
+    MAX_BINARY_SIZE,
+    ZarrHierarchyStateMachine,
+    ZarrStoreStateMachine,
+)
+from zarr.testing.strategies import keys
+
+from ucxstore import UcxStore
+
+# A step of the hierarchy machine makes arrays, and reads all keys of both sides.
+SETTINGS = settings(
+    max_examples=12,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class DirectoryStoreMachine(ZarrStoreStateMachine):
+    """Without keys under another key: a file is no folder, here as in zarr's `LocalStore`."""
+
+    @rule(key=keys(), data=st.binary(max_size=MAX_BINARY_SIZE))
+    def set(self, key: str, data: bytes) -> None:
+        assume(not any(key.startswith(f"{other}/") for other in self.model))
+        assume(not any(other.startswith(f"{key}/") for other in self.model))
+        super().set(key, data)
+
+
+def run(machine: type[RuleBasedStateMachine], *args: Any) -> None:
+    run_state_machine_as_test(lambda: machine(*args), settings=SETTINGS)
+
+
+def test_values(ucx_store: UcxStore, backing: str) -> None:
+    run(DirectoryStoreMachine if backing == "directory" else ZarrStoreStateMachine, ucx_store)
+
+
+@pytest.mark.filterwarnings("ignore")  # of dtypes that zarr's specification does not have yet
+def test_hierarchies(ucx_store: UcxStore) -> None:
+    run(ZarrHierarchyStateMachine, ucx_store)

@@ -1,0 +1,489 @@
+"""How servers start, let clients in, turn them away and end."""
+
+import errno
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.eventually import eventually
+from ucxstore import acceptor
+from ucxstore._native import core
+from ucxstore.address import Address, HostPort
+from ucxstore.connect import handshake_socket
+from ucxstore.errors import AuthenticationError, ConnectError
+from ucxstore.frames import HEADER_BYTES, PROTOCOL_VERSION, Kind, Welcome, encode
+from ucxstore.listen import advertise, listen
+from ucxstore.secret import Secret
+from ucxstore.server import Server
+from ucxstore.spawn import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[bytes]:
+    """The UCX address of a client's worker."""
+    client = core.Client({}, False)
+    yield client.address
+    client.close(5.0)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server("memory://") as server:
+        yield server
+
+
+def place_of(address: str) -> HostPort:
+    [place] = Address.parse(address).servers
+    return place
+
+
+def handshake(
+    address: str, worker: bytes, secret: Secret | None = None, timeout: float = 10.0
+) -> tuple[socket.socket, Welcome]:
+    place = place_of(address)
+    fd, welcome = handshake_socket(place.host, place.port, secret, worker, timeout)
+    return socket.socket(fileno=fd), welcome
+
+
+def connect_raw(address: str) -> socket.socket:
+    place = place_of(address)
+    return socket.create_connection((place.host, place.port), timeout=20)
+
+
+def refuses(address: str) -> bool:
+    try:
+        connect_raw(address).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def read_to_the_end(sock: socket.socket) -> bytes:
+    sock.settimeout(20)
+    data = b""
+    try:
+        while part := sock.recv(4096):
+            data += part
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class TestSessions:
+    def test_come_and_go(self, server: Server, worker: bytes) -> None:
+        assert server.sessions == 0
+        one, first = handshake(server.address, worker)
+        two, second = handshake(server.address, worker)
+        with one, two:
+            assert server.sessions == 2
+            assert first.token != second.token
+            assert first.incarnation == second.incarnation
+            assert first.address == second.address
+            assert not first.read_only
+        eventually(lambda: server.sessions == 0)
+
+    def test_nothing_is_left_to_read(self, server: Server, worker: bytes) -> None:
+        sock, _ = handshake(server.address, worker)
+        with sock, pytest.raises(BlockingIOError):
+            sock.recv(1)
+
+    def test_threads_take_turns_whoever_else_knocks(self, worker: bytes) -> None:
+        with Server("memory://", threads=2) as server:
+            seen = []
+            for _ in range(4):
+                connect_raw(server.address).close()
+                sock, welcome = handshake(server.address, worker)
+                sock.close()
+                seen.append(welcome.address)
+            assert seen[0] != seen[1]
+            assert seen[:2] == seen[2:]
+
+    def test_read_only_is_said(self, worker: bytes) -> None:
+        with Server("memory://", read_only=True) as server:
+            sock, welcome = handshake(server.address, worker)
+            sock.close()
+            assert welcome.read_only
+
+    def test_another_server_is_another_incarnation(self, server: Server, worker: bytes) -> None:
+        with Server("memory://") as other:
+            incarnations = []
+            for address in (server.address, other.address):
+                sock, welcome = handshake(address, worker)
+                sock.close()
+                incarnations.append(welcome.incarnation)
+        assert incarnations[0] != incarnations[1]
+
+    def test_many_at_once(self, worker: bytes) -> None:
+        with Server("memory://", secret="s", threads=2) as server:
+            socks: list[socket.socket] = []
+
+            def join() -> None:
+                socks.append(handshake(server.address, worker, Secret("s"))[0])
+
+            threads = [threading.Thread(target=join) for _ in range(50)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(socks) == server.sessions == 50
+            for sock in socks:
+                sock.close()
+
+
+class TestTurnedAway:
+    def test_without_or_with_the_wrong_secret(self, worker: bytes) -> None:
+        with Server("memory://", secret="right") as server:
+            for secret in (None, Secret("wrong")):
+                with pytest.raises(AuthenticationError, match=str(place_of(server.address))):
+                    handshake(server.address, worker, secret)
+            assert server.sessions == 0
+            eventually(lambda: server.stats()["turned_away"] == 2)
+            sock, _ = handshake(server.address, worker, Secret("right"))
+            sock.close()
+
+    def test_by_the_client_a_server_without_its_secret(self, server: Server, worker: bytes) -> None:
+        with pytest.raises(AuthenticationError, match="has no secret"):
+            handshake(server.address, worker, Secret("mine"))
+
+    @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.0\r\n\r\n", b"UCXS", b"\0" * 10_000])
+    def test_strangers(self, server: Server, worker: bytes, data: bytes) -> None:
+        with connect_raw(server.address) as sock:
+            with suppress(OSError):  # the server may have hung up before the last byte
+                sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+            assert read_to_the_end(sock) == b""
+        eventually(lambda: server.stats()["turned_away"] == 1)
+        handshake(server.address, worker)[0].close()
+
+    def test_another_version(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("ucxstore.frames.PROTOCOL_VERSION", 7)  # what this side writes
+            hello = encode(Kind.HELLO, b"\0" * 32)
+        with connect_raw(server.address) as sock:
+            sock.sendall(hello)
+            answer = read_to_the_end(sock)
+        assert b"version 7" in answer
+        assert f"version {PROTOCOL_VERSION}".encode() in answer
+
+    def test_whom_the_core_cannot_reach(self) -> None:
+        class Unreachable:
+            def attach(self, fd: int, *_: object) -> None:
+                os.close(fd)
+                raise ConnectError("no common transport")
+
+        listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
+        address = advertise(HostPort("127.0.0.1", 0), listener)
+        accepting = acceptor.Acceptor(listener, Unreachable(), [b"worker"], b"", read_only=False)
+        with pytest.raises(ConnectError, match="could not reach back: no common transport"):
+            handshake(address, b"the client's worker")
+        eventually(lambda: accepting.turned_away == 1)
+        accepting.stop(20.0)
+        assert refuses(address)
+
+    def test_the_silent_keep_nobody_waiting(self, server: Server, worker: bytes) -> None:
+        silent = [connect_raw(server.address) for _ in range(20)]
+        for sock in silent[:10]:
+            sock.sendall(encode(Kind.HELLO, b"\0" * 32)[: HEADER_BYTES + 3])
+        start = time.monotonic()
+        handshake(server.address, worker)[0].close()
+        assert time.monotonic() - start < 5
+        for sock in silent:
+            sock.close()
+
+    def test_the_silent_after_a_while(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.2)
+        with connect_raw(server.address) as sock:
+            assert read_to_the_end(sock) == b""
+        eventually(lambda: server.stats()["turned_away"] == 1)
+
+    def test_too_many_at_once(
+        self, server: Server, worker: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(acceptor, "MAX_HANDSHAKES", 2)
+        silent = [connect_raw(server.address) for _ in range(2)]
+        with pytest.raises(ConnectError, match="too many clients"):
+            handshake(server.address, worker)
+        for sock in silent:
+            sock.close()
+
+        def gets_in() -> bool:
+            try:
+                handshake(server.address, worker)[0].close()
+            except ConnectError:
+                return False
+            return True
+
+        eventually(gets_in)
+
+
+class TestOptions:
+    @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0"])
+    def test_no_secret_no_other_machines(self, bind: str) -> None:
+        with pytest.raises(ValueError, match=r"^bind: .*no secret.*insecure"):
+            Server("memory://", bind=bind)
+
+    def test_with_a_secret_or_insecure_it_binds_to_anything(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        places: list[tuple[str, int]] = []
+
+        def create_server(place: tuple[str, int], **_: object) -> socket.socket:
+            places.append(place)
+            return socket.socket()
+
+        monkeypatch.setattr(socket, "create_server", create_server)
+        listen(HostPort("0.0.0.0", 7400), anywhere=True).close()
+        assert places == [("0.0.0.0", 7400)]
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+    def test_anywhere_is_advertised_by_the_machines_name(self, host: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            address = advertise(HostPort(host, 0), listener)
+        assert address == f"ucx://{HostPort(socket.gethostname(), port)}"
+
+    def test_localhost(self, worker: bytes) -> None:
+        with Server("memory://", bind="localhost:0") as server:
+            assert server.address.startswith("ucx://localhost:")
+            handshake(server.address, worker)[0].close()
+
+    @pytest.mark.parametrize(
+        ("bind", "message"),
+        [("127.0.0.1", "names no port"), ("127.0.0.1:http", "port"), ("a b:1", "no host name")],
+    )
+    def test_bad_bind(self, bind: str, message: str) -> None:
+        with pytest.raises(ValueError, match=f"^bind: .*{message}"):
+            Server("memory://", bind=bind)
+
+    def test_a_port_in_use(self, server: Server) -> None:
+        with pytest.raises(OSError, match=str(place_of(server.address).port)) as caught:
+            Server("memory://", bind=str(place_of(server.address)))
+        assert caught.value.errno == errno.EADDRINUSE
+
+    @pytest.mark.parametrize(
+        "root", ["s3://bucket/prefix", "memory://x", "file://elsewhere/data", "file://", ""]
+    )
+    def test_a_root_that_cannot_be_served_yet(self, root: str) -> None:
+        with pytest.raises(ValueError, match=r"^root: "):
+            Server(root)
+
+    @pytest.mark.parametrize("form", ["path", "str", "url"])
+    def test_a_directory_is_made(self, tmp_path: Path, form: str) -> None:
+        path = tmp_path / "some data"
+        url = f"file://{str(path).replace(' ', '%20')}"
+        roots: dict[str, str | Path] = {"path": path, "str": str(path), "url": url}
+        Server(roots[form]).close()
+        assert path.is_dir()
+
+    def test_a_backing_of_the_core(self) -> None:
+        Server(core.MemoryBacking()).close()
+
+    def test_a_root_that_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(OSError, match="file"):
+            Server(tmp_path / "file")
+
+    @pytest.mark.parametrize("threads", [0, 257])
+    def test_bad_threads(self, threads: int) -> None:
+        with pytest.raises(ValueError, match=r"^threads: "):
+            Server("memory://", threads=threads)
+
+    def test_threads_is_a_number(self) -> None:
+        with pytest.raises(TypeError, match=r"^threads: "):
+            Server("memory://", threads=True)
+
+    def test_bad_progress_ucx_and_secret(self) -> None:
+        with pytest.raises(ValueError, match=r"^progress: "):
+            Server("memory://", progress="busy")
+        with pytest.raises(ValueError, match=r"^ucx: "):
+            Server("memory://", ucx={"": "tcp"})
+        with pytest.raises(ValueError, match=r"^secret is empty"):
+            Server("memory://", secret="")
+
+    def test_repr(self) -> None:
+        with Server("memory://", secret="correct horse") as server:
+            assert repr(server) == f"Server('memory://', address={server.address!r})"
+
+
+class TestClose:
+    def test_refuses_and_ends_sessions(self, worker: bytes) -> None:
+        server = Server("memory://")
+        sock, _ = handshake(server.address, worker)
+        server.close()
+        with sock:
+            assert read_to_the_end(sock) == b""
+        assert refuses(server.address)
+        assert server.sessions == 0
+        server.stats()
+        server.close()
+
+    def test_those_in_the_handshake_are_told(self, worker: bytes) -> None:
+        server = Server("memory://", secret="s")
+        with connect_raw(server.address) as sock:
+            sock.sendall(encode(Kind.HELLO, b"\0" * 32))
+            sock.recv(4096)  # the CHALLENGE
+            server.close()
+            assert b"shutting down" in read_to_the_end(sock)
+
+    def test_draining_lets_sessions_live(self, server: Server, worker: bytes) -> None:
+        sock, _ = handshake(server.address, worker)
+        with sock:
+            assert server.drain(5.0)
+            assert server.sessions == 1
+            assert refuses(server.address)
+
+    def test_a_forgotten_one_is_closed(self) -> None:
+        server = Server("memory://")
+        address = server.address
+        del server
+        gc.collect()
+        eventually(lambda: refuses(address))
+
+    def test_from_many_threads(self, server: Server) -> None:
+        threads = [threading.Thread(target=server.close) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+
+    def test_the_interpreter_exits_with_one_open(self) -> None:
+        code = "from ucxstore.server import Server; s = Server('memory://'); print(s.address)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert refuses(done.stdout.strip())
+
+    def test_a_forked_child_holds_no_port(self) -> None:
+        code = (
+            "import os, time; from ucxstore.server import Server\n"
+            "s = Server('memory://')\n"
+            "pid = os.fork()\n"
+            "if pid == 0: s.close(); time.sleep(60); os._exit(0)\n"
+            "print(s.address, pid, flush=True); time.sleep(60)\n"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+            assert parent.stdout is not None
+            address, child = parent.stdout.readline().split()
+            try:
+                assert not refuses(address)
+                parent.kill()
+                parent.wait()
+                eventually(lambda: refuses(address))
+                assert runs(int(child))
+            finally:
+                os.kill(int(child), signal.SIGKILL)
+
+
+class TestSpawn:
+    def test_a_process_that_serves_and_ends(self, tmp_path: Path, worker: bytes) -> None:
+        with Server.spawn(tmp_path / "data", threads=2) as process:
+            assert process.pid != os.getpid()
+            assert process.returncode is None
+            handshake(process.address, worker)[0].close()
+            assert process.address in process.output
+        assert process.returncode == 0
+        assert not runs(process.pid)
+        assert refuses(process.address)
+        process.close()
+
+    def test_a_root_that_looks_like_an_option(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Server.spawn("--data").close()
+        assert (tmp_path / "--data").is_dir()
+
+    def test_the_secret_is_not_on_show(self, worker: bytes) -> None:
+        secret = "correct horse battery staple"
+        with Server.spawn("memory://", secret=secret) as process:
+            proc = Path(f"/proc/{process.pid}")
+            shown = (proc / "cmdline").read_bytes() + (proc / "environ").read_bytes()
+            assert secret.encode() not in shown
+            with pytest.raises(AuthenticationError):
+                handshake(process.address, worker)
+            handshake(process.address, worker, Secret(secret))[0].close()
+
+    @pytest.mark.parametrize(
+        ("root", "options", "message"),
+        [
+            ("s3://bucket", {}, "exit status 2.*root: 's3://bucket'"),
+            ("memory://", {"bind": "0.0.0.0:0"}, "exit status 2.*no secret"),
+            ("memory://", {"threads": 0}, "exit status 2.*threads: 0"),
+            ("/dev/null/data", {}, "exit status 1.*/dev/null/data"),
+        ],
+    )
+    def test_one_that_cannot_start_says_why(
+        self, root: str, options: dict[str, str], message: str
+    ) -> None:
+        with pytest.raises(ChildProcessError, match=message) as caught:
+            Server.spawn(root, **options)  # type: ignore[arg-type]
+        assert "Traceback" not in str(caught.value)
+
+    def test_one_that_takes_too_long_is_ended(self) -> None:
+        with pytest.raises(TimeoutError, match=r"not listening after 0\.001 s"):
+            Server.spawn("memory://", start_timeout=0.001)
+
+    def test_one_that_was_killed(self) -> None:
+        with Server.spawn("memory://") as process:
+            os.kill(process.pid, signal.SIGKILL)
+            eventually(lambda: process.returncode == -signal.SIGKILL)
+
+    def test_one_that_does_not_end_is_killed(self) -> None:
+        process = Server.spawn("memory://")
+        os.kill(process.pid, signal.SIGSTOP)
+        process.close(timeout=0.1)
+        assert process.returncode == -signal.SIGKILL
+
+    def test_a_forgotten_one_is_ended(self) -> None:
+        process = Server.spawn("memory://")
+        pid = process.pid
+        del process
+        gc.collect()
+        assert not runs(pid)
+
+    @pytest.mark.parametrize("dies", [True, False])
+    def test_whether_it_outlives_its_parent(self, dies: bool) -> None:
+        code = (
+            "import os, signal; from ucxstore.server import Server\n"
+            f"s = Server.spawn('memory://', die_with_parent={dies})\n"
+            "print(s.address, s.pid, flush=True)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+        address, pid = done.stdout.split()
+        if dies:
+            eventually(lambda: not runs(int(pid)))
+        else:
+            try:
+                assert not refuses(address)
+            finally:
+                os.kill(int(pid), signal.SIGKILL)
+
+    def test_the_handle_is_a_server_process(self) -> None:
+        with Server.spawn("memory://") as process:
+            assert isinstance(process, ServerProcess)
+            assert repr(process) == f"ServerProcess(address={process.address!r}, pid={process.pid})"

@@ -1,0 +1,127 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ucxstore import cli
+from ucxstore._ucx import load
+
+COMMAND = [sys.executable, "-m", "ucxstore"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_version_tells_ours_and_ucxs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    ours, ucx = capsys.readouterr().out.splitlines()
+    assert ours.startswith("ucxstore ")
+    library = load()
+    assert ucx == f"UCX {library.version} ({library.origin}: {library.path})"
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "serve" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 0
+    assert "-fd" not in capsys.readouterr().out  # what is for Server.spawn alone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dance"], "dance"),
+        (["--dance"], "--dance"),
+        (["serve"], "ROOT"),
+        (["serve", "memory://", "--dance"], "--dance"),
+        (["serve", "memory://", "--threads", "many"], "many"),
+        (["serve", "memory://", "--threads", "0"], "threads: 0"),
+        (["serve", "memory://", "--bind", "127.0.0.1"], "bind: '127.0.0.1' names no port"),
+        (["serve", "memory://", "--bind", "0.0.0.0:0"], "no secret"),
+        (["serve", "memory://", "--progress", "busy"], "busy"),
+        (["serve", "memory://", "--ucx", "TLS"], "NAME=VALUE"),
+        (["serve", "memory://", "--ucx", "A=1", "--ucx", "A=2"], "given twice"),
+        (["serve", "memory://", "--ucx", "=tcp"], "no name of a UCX option"),
+        (["serve", "memory://", "--secret-file", "/no/such/file"], "/no/such/file"),
+        (["serve", "memory://", "--secret-file", "/dev/null"], "'/dev/null' is empty"),
+        (["serve", "s3://bucket"], "s3://bucket"),
+    ],
+)
+def test_a_bad_option_gives_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("ucxstore")
+    assert message in line
+
+
+def test_what_fails_at_run_time_gives_one_line() -> None:
+    done = run("serve", "/dev/null/data")
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("ucxstore serve: ")
+    assert "/dev/null/data" in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("progress", ["blocking", "polling"])
+def test_serve_until_a_signal(number: signal.Signals, progress: str, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse battery staple\n")
+    command = [*COMMAND, "serve", str(root), "--secret-file", str(secret), "--progress", progress]
+    command += ["--read-only", "--threads", "2", "--ucx", "TLS=tcp", "--ucx=UCX_LOG_LEVEL=error"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(f"serving {root} at ucx://127.0.0.1:")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_serve_ends_with_its_parents_pipe() -> None:
+    reader, writer = os.pipe()
+    with subprocess.Popen(
+        [*COMMAND, "serve", "memory://", "--parent-fd", str(reader)],
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=[reader],
+    ) as process:
+        os.close(reader)
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.poll() is None
+        os.close(writer)
+        assert process.wait(timeout=60) == 0
+
+
+def test_demo_gets_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    class Demo:
+        @staticmethod
+        def main(arguments: list[str]) -> int:
+            seen.append(arguments)
+            return 7
+
+    monkeypatch.setitem(sys.modules, "ucxstore.demo", Demo)
+    assert cli.main(["demo", "--help", "--size", "3"]) == 7
+    assert seen == [["--help", "--size", "3"]]

@@ -1,0 +1,91 @@
+import math
+
+import pytest
+
+from ucxstore.config import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_ucx
+from ucxstore.secret import Secret
+
+
+def test_the_defaults() -> None:
+    options = ClientOptions.of()
+    assert options == ClientOptions()
+    assert (options.timeout, options.connect_timeout) == (30.0, 5.0)
+    assert options.ucx == UcxConfig(progress="blocking", options=())
+    assert options.secret is None
+
+
+def test_options_hash_and_compare_by_what_they_mean() -> None:
+    one = ClientOptions.of(timeout=3, ucx={"UCX_TLS": "tcp", "MM_ERROR_HANDLING": True}, secret="s")
+    two = ClientOptions.of(timeout=3.0, ucx={"MM_ERROR_HANDLING": "y", "TLS": "tcp"}, secret=b"s")
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one != ClientOptions.of(timeout=3)
+    assert "'s'" not in repr(one)
+
+
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout"])
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, 10**400, MAX_TIMEOUT * 2])
+def test_a_time_that_cannot_be_waited_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"^{name}:"):
+        ClientOptions.of(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [None, "3", True])
+def test_a_timeout_is_a_number(value: object) -> None:
+    with pytest.raises(TypeError, match=r"^timeout:"):
+        ClientOptions.of(timeout=value)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^timeout:"):
+        ClientOptions(timeout=value)  # type: ignore[arg-type]
+
+
+def test_progress() -> None:
+    assert UcxConfig.of("polling").polling
+    assert not UcxConfig.of("blocking").polling
+    with pytest.raises(ValueError, match="progress: 'busy' is neither 'blocking' nor 'polling'"):
+        UcxConfig.of("busy")
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"TLS": "tcp"}, (("TLS", "tcp"),)),
+        ({"UCX_TLS": "tcp"}, (("TLS", "tcp"),)),
+        ({"ucx_tls": "tcp,sm"}, (("TLS", "tcp,sm"),)),
+        ({"B": True, "A": False, "C": 4096}, (("A", "n"), ("B", "y"), ("C", "4096"))),
+        ({"NET_DEVICES": ""}, (("NET_DEVICES", ""),)),
+    ],
+)
+def test_ucx_options_are_normalised(
+    given: dict[str, str | int | bool] | None, normal: tuple[tuple[str, str], ...]
+) -> None:
+    assert normalize_ucx(given) == normal
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"": "x"}, ValueError, "'' is no name"),
+        ({"UCX_": "x"}, ValueError, "'UCX_' is no name"),
+        ({"A=B": "x"}, ValueError, "'A=B' is no name"),
+        ({1: "x"}, ValueError, "1 is no name"),
+        ({"TLS": "tcp", "UCX_TLS": "sm"}, ValueError, "TLS is given twice"),
+        ({"TLS": None}, TypeError, "TLS takes"),
+        ({"TLS": 1.5}, TypeError, "TLS takes"),
+        ({"TLS": "tcp\0"}, ValueError, "TLS has unprintable"),
+        ({"TLS": "tcp\nsm"}, ValueError, "TLS has unprintable"),
+        ("TLS=tcp", TypeError, "a mapping"),
+    ],
+)
+def test_bad_ucx_options_are_refused_by_name(
+    given: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"^ucx: {message}"):
+        normalize_ucx(given)
+
+
+def test_a_secret_is_taken_in_every_form() -> None:
+    secret = Secret("s")
+    assert ClientOptions.of(secret=secret).secret is secret
+    assert ClientOptions.of(secret=b"s").secret == secret

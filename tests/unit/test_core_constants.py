@@ -1,0 +1,12 @@
+"""What is written down both in Python and in the native core."""
+
+from ucxstore import frames, keys
+from ucxstore._native import core
+
+
+def test_the_protocol_version() -> None:
+    assert core.PROTOCOL_VERSION == frames.PROTOCOL_VERSION
+
+
+def test_the_longest_key() -> None:
+    assert core.MAX_KEY_BYTES == keys.MAX_KEY_BYTES

@@ -1,0 +1,47 @@
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from ucxstore import errors
+
+CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass)]
+
+
+@pytest.mark.parametrize("error_class", CLASSES)
+def test_every_exception_pickles_with_its_message(error_class: type[Exception]) -> None:
+    error = error_class("127.0.0.1:7400: no such luck")
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is error_class
+        assert str(twin) == str(error)
+        assert twin.args == error.args
+
+
+@pytest.mark.parametrize("error_class", CLASSES)
+def test_every_exception_is_of_our_tree_and_in_its_picture(error_class: type[Exception]) -> None:
+    assert issubclass(error_class, errors.UcxStoreError)
+    assert errors.__doc__ is not None
+    [line] = [line for line in errors.__doc__.splitlines() if error_class.__name__ in line.split()]
+    for base in error_class.__bases__:
+        if base.__module__ == "builtins" and base is not Exception:
+            assert f"({base.__name__})" in line
+
+
+@pytest.mark.parametrize(
+    ("error_class", "builtin"),
+    [
+        (errors.AddressError, ValueError),
+        (errors.AuthenticationError, PermissionError),
+        (errors.AuthenticationError, ConnectionError),
+        (errors.BackingError, OSError),
+        (errors.RequestTimeoutError, TimeoutError),
+        (errors.ServerLostError, ConnectionError),
+        (errors.UcxUnavailableError, ImportError),
+    ],
+)
+def test_the_builtin_that_fits_catches_it(
+    error_class: type[Exception], builtin: type[Exception]
+) -> None:
+    with pytest.raises(builtin, match="why"):
+        raise error_class("why")

@@ -1,0 +1,510 @@
+"""The two sides of the handshake against each other, in memory, and against everything else."""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ucxstore.errors import (
+    AuthenticationError,
+    ConnectError,
+    NotAServerError,
+    ProtocolError,
+    ProtocolVersionError,
+    UcxStoreError,
+)
+from ucxstore.frames import (
+    BODY_BYTES,
+    HEADER_BYTES,
+    MAC_BYTES,
+    MAX_BODY_BYTES,
+    MAX_REASON_BYTES,
+    PROTOCOL_VERSION,
+    Kind,
+    RejectCode,
+    Welcome,
+    decode_header,
+    encode,
+    encode_reject,
+)
+from ucxstore.handshake import (
+    Attach,
+    Receive,
+    Received,
+    Send,
+    Steps,
+    client_handshake,
+    server_handshake,
+)
+
+SERVER = "127.0.0.1:7400"
+CLIENT = "127.0.0.1:50000"
+CLIENT_ADDRESS = b"<the client's UCX address>"
+WELCOME = Welcome(b"t" * 16, b"i" * 16, False, b"<the server's UCX address>")
+READY = encode(Kind.READY)
+
+type Tamper = Callable[[bytes], bytes]
+
+
+@dataclass
+class Side[T]:
+    """One side of the handshake: what is waiting to be read, what it wrote, how it ended."""
+
+    steps: Steps[T]
+    inbox: bytes = b""
+    sent: list[bytes] = field(default_factory=list)
+    result: T | None = None
+    error: UcxStoreError | None = None
+    _request: Send | Receive | None = None
+
+    def __post_init__(self) -> None:
+        self._advance(None)
+
+    @property
+    def ended(self) -> bool:
+        return self._request is None
+
+    def _advance(self, received: Received | None) -> None:
+        try:
+            self._request = next(self.steps) if received is None else self.steps.send(received)
+        except StopIteration as stop:
+            self._request, self.result = None, stop.value
+        except UcxStoreError as error:
+            self._request, self.error = None, error
+
+    def run(self) -> Iterator[bytes]:
+        """Go on as far as the inbox allows; yield each frame that is sent."""
+        while self._request is not None:
+            if isinstance(self._request, Send):
+                frame = self._request.data
+                self.sent.append(frame)
+                self._advance(Received())
+                yield frame
+            elif len(self.inbox) >= self._request.size:
+                size = self._request.size
+                assert size <= MAX_BODY_BYTES
+                data, self.inbox = self.inbox[:size], self.inbox[size:]
+                self._advance(Received(data))
+            else:
+                return
+
+    def hang_up(self, ended: str = "closed the connection") -> None:
+        """Let the peer end the conversation after what is in the inbox."""
+        list(self.run())
+        while self._request is not None:
+            data, self.inbox = self.inbox, b""
+            self._advance(Received(data, ended))
+            list(self.run())
+
+
+def untouched(frame: bytes) -> bytes:
+    return frame
+
+
+def client_side(secret: bytes = b"") -> Side[Welcome]:
+    return Side(client_handshake(secret, CLIENT_ADDRESS, SERVER))
+
+
+def server_side(secret: bytes = b"", welcome: Welcome = WELCOME) -> Side[Attach]:
+    return Side(server_handshake(secret, lambda: welcome, CLIENT))
+
+
+def converse(
+    client: Side[Welcome],
+    server: Side[Attach],
+    to_server: Tamper = untouched,
+    to_client: Tamper = untouched,
+) -> None:
+    """Let both talk until neither has anything to say; then each sees the other's end."""
+    said_ready = False
+    moved = True
+    while moved:
+        moved = False
+        for frame in client.run():
+            server.inbox += to_server(frame)
+            moved = True
+        for frame in server.run():
+            client.inbox += to_client(frame)
+            moved = True
+        if server.result is not None and not said_ready:
+            client.inbox += to_client(READY)
+            said_ready = moved = True
+    client.hang_up()
+    server.hang_up()
+
+
+def kind_of(frame: bytes) -> int:
+    header = decode_header(frame[:HEADER_BYTES])
+    assert header is not None
+    return header.kind
+
+
+def on(kind: Kind, change: Tamper) -> Tamper:
+    return lambda frame: change(frame) if kind_of(frame) == kind else frame
+
+
+def flip_body(position: int, mask: int = 1) -> Tamper:
+    def flip(frame: bytes) -> bytes:
+        at = position % (len(frame) - HEADER_BYTES) + HEADER_BYTES
+        return frame[:at] + bytes([frame[at] ^ mask]) + frame[at + 1 :]
+
+    return flip
+
+
+def with_version(frame: bytes, version: int) -> bytes:
+    return frame[:4] + struct.pack("<H", version) + frame[6:]
+
+
+class TestAgreement:
+    @pytest.mark.parametrize("secret", [b"", b"s", b"\0" * 100, bytes(range(1, 256)) * 9])
+    @pytest.mark.parametrize("read_only", [False, True])
+    def test_both_learn_of_each_other(self, secret: bytes, read_only: bool) -> None:
+        granted = Welcome(b"T" * 16, b"I" * 16, read_only, b"a" * (MAX_BODY_BYTES - 100))
+        client, server = client_side(secret), server_side(secret, granted)
+        converse(client, server)
+        assert client.result == granted
+        assert server.result == Attach(granted, CLIENT_ADDRESS)
+        assert not client.inbox
+        assert not server.inbox
+
+    def test_the_sequence(self) -> None:
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server)
+        assert [kind_of(frame) for frame in client.sent] == [Kind.HELLO, Kind.PROOF, Kind.ATTACH]
+        assert [kind_of(frame) for frame in server.sent] == [Kind.CHALLENGE, Kind.WELCOME]
+
+    def test_no_two_are_alike(self) -> None:
+        conversations = []
+        for _ in range(2):
+            client, server = client_side(b"s"), server_side(b"s")
+            converse(client, server)
+            conversations.append(client.sent[:2] + server.sent[:1])
+        assert not set(conversations[0]) & set(conversations[1])
+
+    def test_the_secret_is_not_on_the_wire(self) -> None:
+        secret = b"correct horse battery staple"
+        client, server = client_side(secret), server_side(secret)
+        converse(client, server)
+        assert secret not in b"".join(client.sent + server.sent)
+
+
+class TestAuthentication:
+    def test_wrong_secret(self) -> None:
+        client, server = client_side(b"wrong"), server_side(b"right")
+        converse(client, server)
+        assert isinstance(client.error, AuthenticationError)
+        assert f"{SERVER} refused this client: the secret is wrong" in str(client.error)
+        assert isinstance(server.error, AuthenticationError)
+        assert CLIENT in str(server.error)
+        assert_no_address_was_sent(client, server)
+
+    def test_client_without_a_secret(self) -> None:
+        client, server = client_side(), server_side(b"right")
+        converse(client, server)
+        assert isinstance(client.error, AuthenticationError)
+        assert f"{SERVER} requires a secret" in str(client.error)
+        assert_no_address_was_sent(client, server)
+
+    def test_a_client_with_a_secret_takes_no_server_without(self) -> None:
+        client, server = client_side(b"mine"), server_side()
+        converse(client, server)
+        assert isinstance(client.error, AuthenticationError)
+        assert f"{SERVER} has no secret" in str(client.error)
+        assert_no_address_was_sent(client, server)
+
+    def test_a_server_that_only_says_it_needs_the_secret_is_found_out(self) -> None:
+        # It accepts any PROOF and answers with a MAC of another secret.
+        client, server = client_side(b"mine"), server_side(b"theirs")
+        [hello] = client.run()
+        server.inbox += hello
+        client.inbox += next(server.run())
+        assert [kind_of(frame) for frame in client.run()] == [Kind.PROOF]
+        size = MAC_BYTES + 16 + 16 + 4 + 10
+        client.inbox += encode(Kind.WELCOME, b"\1" * size)
+        list(client.run())
+        assert isinstance(client.error, AuthenticationError)
+        assert "could not prove" in str(client.error)
+        assert_no_address_was_sent(client, server)
+
+    def test_a_proof_cannot_be_reflected(self) -> None:
+        client = client_side(b"mine")
+        [hello] = client.run()
+        # "Server" that echoes the client's own nonce and then its own proof.
+        client.inbox += encode(Kind.CHALLENGE, struct.pack("<I", 1) + hello[HEADER_BYTES:])
+        [proof] = client.run()
+        rest = b"t" * 16 + b"i" * 16 + b"\0" * 4 + b"address"
+        client.inbox += encode(Kind.WELCOME, proof[HEADER_BYTES:] + rest)
+        list(client.run())
+        assert isinstance(client.error, AuthenticationError)
+
+    def test_a_proof_cannot_be_replayed(self) -> None:
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server)
+        replayed = server_side(b"s")
+        replayed.inbox += b"".join(client.sent)
+        replayed.hang_up()
+        assert isinstance(replayed.error, AuthenticationError)
+        assert kind_of(replayed.sent[-1]) == Kind.REJECT
+        assert WELCOME.address not in b"".join(replayed.sent)
+
+    def test_a_server_asks_for_the_grant_only_once_the_client_is_known(self) -> None:
+        asked = []
+
+        def grant() -> Welcome:
+            asked.append(1)
+            return WELCOME
+
+        server = Side(server_handshake(b"right", grant, CLIENT))
+        converse(client_side(b"wrong"), server)
+        assert not asked
+
+
+class TestTampering:
+    """Somebody in the middle, who does not know the secret."""
+
+    def test_the_secret_cannot_be_talked_away(self) -> None:
+        no_secret = on(Kind.CHALLENGE, flip_body(0))
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_client=no_secret)
+        assert isinstance(client.error, AuthenticationError)
+        assert_no_address_was_sent(client, server)
+
+    @given(st.data())
+    def test_any_bit_of_any_frame_matters(self, data: st.DataObject) -> None:
+        kind = data.draw(st.sampled_from([k for k in Kind if k not in (Kind.READY, Kind.REJECT)]))
+        change = on(kind, flip_body(data.draw(st.integers(0, 1000)), 1 << data.draw(bits)))
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_server=change, to_client=change)
+        assert client.result is None
+        assert isinstance(client.error, AuthenticationError)
+        # ATTACH is the client's last word, so what is wrong in it only the server can tell.
+        assert isinstance(server.error, AuthenticationError | ConnectError)
+        if kind != Kind.ATTACH:
+            assert CLIENT_ADDRESS not in b"".join(client.sent)
+        if kind in (Kind.HELLO, Kind.CHALLENGE, Kind.PROOF):
+            assert WELCOME.address not in b"".join(server.sent)
+
+    @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.WELCOME])
+    def test_a_flag_cannot_be_slipped_in(self, kind: Kind) -> None:
+        position = 3 if kind == Kind.CHALLENGE else MAC_BYTES + 32
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_client=on(kind, flip_body(position, 2)))
+        assert isinstance(client.error, AuthenticationError)
+
+
+class TestVersions:
+    def test_a_newer_client_is_told(self) -> None:
+        client, server = client_side(), server_side()
+        converse(client, server, to_server=lambda frame: with_version(frame, 7))
+        assert isinstance(server.error, ProtocolVersionError)
+        for word in (CLIENT, "version 7", f"version {PROTOCOL_VERSION}"):
+            assert word in str(server.error)
+        assert isinstance(client.error, ProtocolVersionError)  # by the server's REJECT
+        assert SERVER in str(client.error)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            with_version(encode_reject(RejectCode.VERSION, "no"), 7),
+            with_version(encode(Kind.CHALLENGE, b"\0" * 36), 7),
+            b"UCXS" + struct.pack("<HHI", 7, 99, 2**32 - 1),
+        ],
+    )
+    def test_a_newer_server_is_named_with_both_versions(self, answer: bytes) -> None:
+        client = client_side()
+        client.inbox += answer
+        list(client.run())
+        assert isinstance(client.error, ProtocolVersionError)
+        for word in (SERVER, "version 7", f"version {PROTOCOL_VERSION}", "install"):
+            assert word in str(client.error)
+
+    def test_a_newer_clients_body_is_not_read(self) -> None:
+        server = server_side()
+        server.inbox += b"UCXS" + struct.pack("<HHI", 7, Kind.HELLO, 2**32 - 1)
+        [reject] = server.run()
+        assert kind_of(reject) == Kind.REJECT
+        assert isinstance(server.error, ProtocolVersionError)
+
+
+class TestRejection:
+    @pytest.mark.parametrize("when", range(3))
+    @pytest.mark.parametrize(
+        ("code", "error"),
+        [
+            (RejectCode.BUSY, ConnectError),
+            (RejectCode.DRAINING, ConnectError),
+            (RejectCode.FAILED, ConnectError),
+            (RejectCode.AUTHENTICATION, AuthenticationError),
+            (RejectCode.VERSION, ProtocolVersionError),
+        ],
+    )
+    def test_at_any_point(self, when: int, code: RejectCode, error: type[Exception]) -> None:
+        kind = (Kind.CHALLENGE, Kind.WELCOME, Kind.READY)[when]
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_client=on(kind, lambda _: encode_reject(code, "go away")))
+        assert type(client.error) is error
+        assert SERVER in str(client.error)
+        assert code == RejectCode.VERSION or "go away" in str(client.error)
+
+    def test_a_code_of_the_future_is_still_a_refusal(self) -> None:
+        client = client_side()
+        client.inbox += encode(Kind.REJECT, struct.pack("<H", 999) + b"mercury is in retrograde")
+        list(client.run())
+        assert type(client.error) is ConnectError
+        assert "mercury" in str(client.error)
+
+    def test_a_reason_cannot_play_with_the_terminal(self) -> None:
+        client = client_side()
+        client.inbox += encode_reject(RejectCode.BUSY, "\x1b[2J\r\n\0" + "ä" * 10_000)
+        list(client.run())
+        assert client.error is not None
+        assert str(client.error).isprintable()
+        assert len(str(client.error)) < 2 * MAX_REASON_BYTES
+
+
+class TestStrangers:
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            b"SSH-2.0-OpenSSH_9.6\r\n",
+            b"UCXT" + b"\0" * 100,
+            b"\0" * 100,
+        ],
+    )
+    def test_a_client_names_the_first_bytes(self, answer: bytes) -> None:
+        client = client_side()
+        client.inbox += answer
+        client.hang_up()
+        assert isinstance(client.error, NotAServerError)
+        assert SERVER in str(client.error)
+        assert repr(answer[:HEADER_BYTES]) in str(client.error)
+
+    @pytest.mark.parametrize("ended", ["closed the connection", "sent nothing within 5 s"])
+    @pytest.mark.parametrize("answer", [b"", b"220 ", b"UCXS"])
+    def test_a_client_names_how_it_ended(self, answer: bytes, ended: str) -> None:
+        client = client_side()
+        client.inbox += answer
+        client.hang_up(ended)
+        assert isinstance(client.error, NotAServerError)
+        for word in (SERVER, ended, repr(answer) if answer else "nothing"):
+            assert word in str(client.error)
+
+    def test_a_server_that_is_gone_half_way_was_one(self) -> None:
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_client=on(Kind.WELCOME, lambda frame: frame[:30]))
+        assert type(client.error) is ConnectError
+        assert f"{SERVER} closed the connection in the middle" in str(client.error)
+
+    @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01" * 9])
+    def test_a_server_answers_a_stranger_nothing(self, data: bytes) -> None:
+        server = server_side()
+        server.inbox += data
+        server.hang_up()
+        assert isinstance(server.error, ProtocolError)
+        assert CLIENT in str(server.error)
+        assert not server.sent
+
+    @pytest.mark.parametrize("kind", [kind for kind in Kind if kind != Kind.REJECT])
+    @pytest.mark.parametrize("too", ["short", "long", "huge"])
+    def test_a_length_is_checked_before_the_body_is_read(self, kind: Kind, too: str) -> None:
+        least, greatest = BODY_BYTES[kind]
+        length = {"short": least - 1, "long": greatest + 1, "huge": 2**32 - 1}[too]
+        if length < 0:
+            return
+        header = b"UCXS" + struct.pack("<HHI", PROTOCOL_VERSION, kind, length)
+        client, server = client_side(b"s"), server_side(b"s")
+        change = on(kind, lambda _: header)
+        converse(client, server, to_server=change, to_client=change)
+        error = server.error if kind in (Kind.HELLO, Kind.PROOF, Kind.ATTACH) else client.error
+        assert isinstance(error, NotAServerError | ProtocolError)
+        assert f"sent a {kind.name} of {length} bytes" in str(error)
+
+    def test_a_frame_out_of_turn(self) -> None:
+        client, server = client_side(), server_side()
+        converse(client, server, to_client=on(Kind.WELCOME, lambda _: READY))
+        assert isinstance(client.error, NotAServerError)
+        assert f"{SERVER} does not keep to the ucxstore handshake" in str(client.error)
+        assert "kind 6 in place of WELCOME" in str(client.error)
+
+
+bits = st.integers(0, 7)
+frames = st.one_of(
+    st.binary(max_size=80),
+    st.builds(
+        lambda version, kind, length, body: (
+            b"UCXS" + struct.pack("<HHI", version, kind, length) + body
+        ),
+        st.sampled_from([PROTOCOL_VERSION, 0, 2, 65535]),
+        st.integers(0, 9),
+        st.one_of(st.integers(0, 200), st.integers(0, 2**32 - 1)),
+        st.binary(max_size=200),
+    ),
+    st.sampled_from([Kind.CHALLENGE, Kind.HELLO, Kind.PROOF, Kind.READY]).flatmap(
+        lambda kind: st.binary(min_size=BODY_BYTES[kind][0], max_size=BODY_BYTES[kind][0]).map(
+            lambda body: encode(kind, body)
+        )
+    ),
+    st.binary(min_size=MAC_BYTES + 40, max_size=300).map(lambda body: encode(Kind.WELCOME, body)),
+    st.text(max_size=50).map(lambda text: encode_reject(RejectCode.BUSY, text)),
+)
+
+
+@given(st.lists(frames, max_size=5), st.sampled_from([b"", b"s"]))
+def test_a_client_survives_anything_and_keeps_its_address(
+    answers: list[bytes], secret: bytes
+) -> None:
+    client = client_side(secret)
+    client.inbox += b"".join(answers)
+    client.hang_up()
+    assert isinstance(client.error, ConnectError)
+    assert str(client.error).startswith(SERVER)
+    assert CLIENT_ADDRESS not in b"".join(client.sent)
+
+
+@given(st.lists(frames, max_size=5), st.sampled_from([b"", b"s"]))
+def test_a_server_survives_anything_and_keeps_its_address(
+    messages: list[bytes], secret: bytes
+) -> None:
+    server = server_side(secret)
+    server.inbox += b"".join(messages)
+    server.hang_up()
+    assert isinstance(server.error, ProtocolError | ConnectError)
+    assert CLIENT in str(server.error)
+    assert WELCOME.address not in b"".join(server.sent)
+
+
+@given(st.data(), st.sampled_from([b"", b"s"]))
+def test_mutated_conversations_end_in_our_errors(data: st.DataObject, secret: bytes) -> None:
+    def mutate(frame: bytes) -> bytes:
+        match data.draw(st.sampled_from(["keep", "keep", "cut", "flip", "twice", "drop", "grow"])):
+            case "cut":
+                return frame[: data.draw(st.integers(0, len(frame)))]
+            case "flip":
+                at = data.draw(st.integers(0, len(frame) - 1))
+                return frame[:at] + bytes([frame[at] ^ 1 << data.draw(bits)]) + frame[at + 1 :]
+            case "twice":
+                return frame + frame
+            case "drop":
+                return b""
+            case "grow":
+                return frame + data.draw(st.binary(max_size=20))
+        return frame
+
+    client, server = client_side(secret), server_side(secret)
+    converse(client, server, to_server=mutate, to_client=mutate)
+    assert client.ended
+    assert server.ended
+    assert client.error is None or isinstance(client.error, ConnectError)
+    assert server.error is None or isinstance(server.error, ProtocolError | ConnectError)
+    if client.result is not None:
+        assert client.result == WELCOME
+        assert server.result == Attach(WELCOME, CLIENT_ADDRESS)
+
+
+def assert_no_address_was_sent(client: Side[Welcome], server: Side[Attach]) -> None:
+    assert CLIENT_ADDRESS not in b"".join(client.sent)
+    assert WELCOME.address not in b"".join(server.sent)

@@ -1,0 +1,349 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from zarr.abc.codec import Codec
+from zarr.codecs import BytesCodec, ZstdCodec
+from zarr.codecs._v2 import V2Codec
+from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.chunk_grids import ChunkGrid, FixedDimension, VaryingDimension
+from zarr.core.dtype import get_data_type_from_native_dtype
+from zarr.core.indexing import (
+    BasicIndexer,
+    CoordinateIndexer,
+    Indexer,
+    MaskIndexer,
+    OrthogonalIndexer,
+)
+from zarr.storage import MemoryStore, StorePath
+
+from ucxstore import plan as plan_module
+from ucxstore.plan import (
+    MANY_ROWS,
+    NOT_A_BOX,
+    NOT_OURS,
+    NOT_RAW,
+    NOT_WHOLE,
+    SHORT_ROWS,
+    Item,
+    Plan,
+    plan_read,
+    plan_write,
+)
+
+STORE = MemoryStore()
+RAW = (BytesCodec(),)
+V2_RAW = (V2Codec(filters=None, compressor=None),)
+
+
+def spec_of(shape: tuple[int, ...], dtype: Any = "f4", **config: Any) -> ArraySpec:
+    zdtype = get_data_type_from_native_dtype(np.dtype(dtype))
+    return ArraySpec(
+        shape=shape,
+        dtype=zdtype,
+        fill_value=zdtype.default_scalar(),
+        config=ArrayConfig.from_dict(config),
+        prototype=default_buffer_prototype(),
+    )
+
+
+def grid_of(shape: Sequence[int], chunks: Sequence[int]) -> ChunkGrid:
+    dimensions = [FixedDimension(c, n) for n, c in zip(shape, chunks, strict=True)]
+    return ChunkGrid(dimensions=tuple(dimensions))
+
+
+def items_of(indexer: Indexer, spec: ArraySpec) -> list[Item]:
+    root = StorePath(STORE, "a")
+    return [
+        (root / "c" / "/".join(map(str, coords)), spec, chunk, out, complete)
+        for coords, chunk, out, complete in indexer
+    ]
+
+
+def basic(
+    selection: Any, shape: tuple[int, ...], chunks: tuple[int, ...], **spec: Any
+) -> tuple[list[Item], tuple[int, ...]]:
+    indexer = BasicIndexer(selection, shape, grid_of(shape, chunks))
+    return items_of(indexer, spec_of(chunks, **spec)), indexer.shape
+
+
+@pytest.fixture
+def any_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small test arrays go direct."""
+    monkeypatch.setattr(plan_module, "SHORT_ROW_BYTES", 0)
+
+
+def carry_out(
+    plan: Plan, items: list[Item], out: np.ndarray, source: np.ndarray, chunks: Any
+) -> None:
+    """Do what the native core does, on arrays."""
+    for batch in plan.direct:
+        ndim = len(batch.chunk_shape)
+        address, shape, strides, itemsize = batch.layout
+        assert address == out.__array_interface__["data"][0]
+        assert itemsize == out.itemsize
+        target = np.lib.stride_tricks.as_strided(out, shape, strides)
+        boxes = np.array(batch.boxes).reshape(len(batch.keys), 3, ndim)
+        for key, (start, first, count) in zip(batch.keys, boxes, strict=True):
+            coords = [int(part) for part in key.removeprefix("a/c").split("/") if part]
+            chunk = np.zeros(chunks, out.dtype)
+            region = source[
+                tuple(slice(i * n, (i + 1) * n) for i, n in zip(coords, chunks, strict=True))
+            ]
+            chunk[tuple(slice(0, n) for n in region.shape)] = region
+            chunk = chunk.reshape(batch.chunk_shape)
+            box = chunk[tuple(slice(a, a + n) for a, n in zip(start, count, strict=True))]
+            target[tuple(slice(a, a + n) for a, n in zip(first, count, strict=True))] = box
+
+
+@pytest.mark.usefixtures("any_row")
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    "selection",
+    [
+        (slice(None), slice(None)),
+        (slice(3, 17), slice(5, 6)),
+        (slice(0, 1), slice(None)),
+        (4, slice(None)),
+        (slice(None), 10),
+        (-1, -1),
+        (slice(None, None, 40), slice(None)),
+    ],
+)
+def test_what_is_read_directly(selection: Any, order: Any) -> None:
+    source = np.arange(19 * 11, dtype="f4").reshape(19, 11)
+    items, shape = basic(selection, source.shape, (4, 5))
+    out = np.full(shape, -1, "f4", order=order)
+    plan = plan_read(items, out, RAW, STORE)
+    assert plan.fallback == []
+    assert sorted(p for batch in plan.direct for p in batch.positions) == list(range(len(items)))
+    assert sum(sum(batch.nbytes) for batch in plan.direct) == out.nbytes
+    carry_out(plan, items, out, source, (4, 5))
+    np.testing.assert_array_equal(out, source[selection])
+
+
+def test_a_scalar_array() -> None:
+    items, shape = basic((), (), ())
+    out = np.zeros(shape, "f4")
+    (batch,) = plan_read(items, out, RAW, STORE).direct
+    assert (batch.chunk_shape, batch.boxes, batch.nbytes) == ((1,), [0, 0, 1], [4])
+    assert batch.layout[1:] == ((1,), (0,), 4)
+    assert batch.keys == ["a/c"]
+
+
+def test_dropped_axes_are_put_back_with_stride_0() -> None:
+    items, shape = basic((3, slice(None), 2), (8, 6, 4), (4, 3, 4), dtype="f8")
+    out = np.zeros(shape)
+    (batch,) = plan_read(items, out, RAW, STORE).direct
+    assert batch.layout[1:] == ((1, 6, 1), (0, 8, 0), 8)
+    assert batch.boxes == [3, 0, 2, 0, 0, 0, 1, 3, 1, 3, 0, 2, 0, 3, 0, 1, 3, 1]
+
+
+def test_edge_chunks_take_only_what_is_there() -> None:
+    items, shape = basic((slice(None),), (250,), (100,))
+    (batch,) = plan_read(items, np.zeros(shape, "f4"), RAW, STORE).direct
+    assert batch.boxes == [0, 0, 100, 0, 100, 100, 0, 200, 50]
+    assert batch.nbytes == [400, 400, 200]
+
+
+def test_chunks_of_several_shapes_are_grouped() -> None:
+    grid = ChunkGrid(dimensions=(VaryingDimension((10, 20, 10), 40),))
+    root = StorePath(STORE, "a")
+    items = [
+        (root / str(i), spec_of((grid._dimensions[0].chunk_size(i),)), chunk, out, complete)
+        for (i,), chunk, out, complete in BasicIndexer((slice(None),), (40,), grid)
+    ]
+    plan = plan_read(items, np.zeros(40, "f4"), RAW, STORE)
+    assert [(b.chunk_shape, b.positions) for b in plan.direct] == [((10,), [0, 2]), ((20,), [1])]
+
+
+@pytest.mark.parametrize(
+    "indexer",
+    [
+        OrthogonalIndexer((np.array([1, 5]), slice(None)), (20, 10), grid_of((20, 10), (4, 5))),
+        OrthogonalIndexer((slice(None), [1, 2]), (20, 10), grid_of((20, 10), (4, 5))),
+        OrthogonalIndexer((3, [1, 2]), (20, 10), grid_of((20, 10), (4, 5))),
+        OrthogonalIndexer((np.arange(20) > 3, slice(None)), (20, 10), grid_of((20, 10), (4, 5))),
+        CoordinateIndexer(([1, 5], [1, 2]), (20, 10), grid_of((20, 10), (4, 5))),
+        CoordinateIndexer(([1, 2, 5],), (20,), grid_of((20,), (4,))),
+        MaskIndexer((np.arange(20) > 3,), (20,), grid_of((20,), (4,))),
+        BasicIndexer((slice(0, 20, 2), slice(None)), (20, 10), grid_of((20, 10), (4, 5))),
+    ],
+)
+@pytest.mark.usefixtures("any_row")
+def test_selections_that_are_no_boxes_fall_back(indexer: Indexer) -> None:
+    grid = (4, 5)
+    items = items_of(indexer, spec_of(grid))
+    if len(indexer.shape) == 1 and not isinstance(indexer, OrthogonalIndexer):
+        items = [(path, spec_of((4,)), *rest) for path, _, *rest in items]
+    plan = plan_read(items, np.zeros(indexer.shape, "f4"), RAW, STORE)
+    assert plan.fallback == list(range(len(items)))
+    assert plan.reason == NOT_A_BOX
+    value = np.ones(indexer.shape, "f4")
+    assert plan_write(items, value, RAW, STORE).fallback == list(range(len(items)))
+
+
+@pytest.mark.parametrize(
+    ("codecs", "dtype"),
+    [
+        ((BytesCodec(endian="big"),), "<f4"),
+        ((BytesCodec(endian="little"),), ">f4"),
+        ((BytesCodec(endian="big"),), [("a", "<f4"), ("b", "u1")]),
+        ((BytesCodec(), ZstdCodec()), "f4"),
+        ((V2Codec(filters=None, compressor=object()),), "f4"),
+        ((V2Codec(filters=(object(),), compressor=None),), "f4"),
+        ((), "f4"),
+    ],
+)
+def test_codecs_that_change_bytes_fall_back(codecs: tuple[Codec, ...], dtype: Any) -> None:
+    items, shape = basic((slice(None),), (40,), (20,), dtype=dtype)
+    plan = plan_read(items, np.zeros(shape, dtype), codecs, STORE)
+    assert (plan.fallback, plan.reason) == ([0, 1], NOT_RAW)
+
+
+@pytest.mark.parametrize(
+    ("codecs", "dtype"),
+    [
+        ((BytesCodec(endian="big"),), ">f4"),
+        ((BytesCodec(endian=None),), "u1"),
+        ((BytesCodec(endian=None),), "S7"),
+        (RAW, "U3"),
+        (RAW, "M8[ns]"),
+        (RAW, "c16"),
+        (RAW, "?"),
+        (RAW, [("a", "<f4"), ("b", "u1")]),
+        (V2_RAW, ">i2"),
+        (V2_RAW, "S5"),
+    ],
+)
+def test_all_other_dtypes_go_direct(codecs: tuple[Codec, ...], dtype: Any) -> None:
+    items, shape = basic((slice(None),), (40,), (20,), dtype=dtype)
+    assert plan_read(items, np.zeros(shape, dtype), codecs, STORE).fallback == []
+
+
+def test_a_subclass_of_the_codec_falls_back() -> None:
+    class Odd(BytesCodec):
+        pass
+
+    items, shape = basic((slice(None),), (40,), (20,))
+    assert plan_read(items, np.zeros(shape, "f4"), (Odd(),), STORE).reason == NOT_RAW
+
+
+def test_format_2_in_fortran_order_is_turned_round() -> None:
+    items, shape = basic((slice(None), 7), (30, 20), (30, 10), order="F")
+    out = np.zeros(shape, "f4", order="F")
+    (batch,) = plan_read(items, out, V2_RAW, STORE).direct
+    assert batch.chunk_shape == (10, 30)
+    assert batch.layout[1:] == ((1, 30), (0, 4), 4)
+    assert batch.boxes == [7, 0, 0, 0, 1, 30]
+
+
+def test_format_3_stores_c_order_whatever_the_array_has() -> None:
+    items, shape = basic((slice(None), slice(None)), (40, 30), (20, 30), order="F")
+    plan = plan_read(items, np.zeros(shape, "f4", order="F"), RAW, STORE)
+    assert (plan.fallback, plan.reason) == ([0, 1], SHORT_ROWS)
+    plan = plan_read(items, np.zeros(shape, "f4", order="C"), RAW, STORE)
+    assert plan.direct[0].chunk_shape == (20, 30)
+
+
+def test_few_short_rows_go_direct() -> None:
+    items, shape = basic((slice(None), 0), (2 * MANY_ROWS, 30), (MANY_ROWS, 30))
+    assert plan_read(items, np.zeros(shape, "f4"), RAW, STORE).fallback == []
+    items, shape = basic((slice(None), 0), (2 * MANY_ROWS + 2, 30), (MANY_ROWS + 1, 30))
+    assert plan_read(items, np.zeros(shape, "f4"), RAW, STORE).reason == SHORT_ROWS
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.zeros(40, ">f4"),
+        np.zeros(40, "f8"),
+        np.zeros(40, "i4"),
+        np.broadcast_to(np.zeros(1, "f4"), 40),
+        np.lib.stride_tricks.as_strided(np.zeros(1, "f4"), (40,), (0,)),
+        np.ma.zeros(40, "f4"),
+        memoryview(np.zeros(40, "f4")),
+        np.zeros((40, 1), "f4"),
+    ],
+)
+def test_outs_that_are_not_plain_fall_back(out: object) -> None:
+    items, _ = basic((slice(None),), (40,), (20,))
+    assert plan_read(items, out, RAW, STORE).fallback == [0, 1]
+
+
+def test_chunks_of_another_store_fall_back() -> None:
+    items, shape = basic((slice(None),), (40,), (20,))
+    path, *rest = items[1]
+    items[1] = (StorePath(MemoryStore(), path.path), *rest)
+    plan = plan_read(items, np.zeros(shape, "f4"), RAW, STORE)
+    assert (plan.fallback, plan.reason) == ([1], NOT_OURS)
+    assert plan.direct[0].positions == [0]
+
+
+# ---- writes ----
+
+
+def test_whole_chunks_are_written_directly() -> None:
+    items, shape = basic((slice(None), slice(None)), (40, 40), (20, 20))
+    value = np.ones(shape, "f4")
+    (batch,) = plan_write(items, value, RAW, STORE).direct
+    assert batch.boxes == [0, 0, 0, 20, 20, 0, 20, 20]
+    assert batch.layout == (value.ctypes.data, (40, 40), (160, 4), 4)
+
+
+def test_chunks_of_length_1_under_an_integer_are_whole() -> None:
+    items, shape = basic((5, slice(None)), (8, 40), (1, 20))
+    (batch,) = plan_write(items, np.ones(shape, "f4"), RAW, STORE).direct
+    assert (batch.chunk_shape, batch.boxes) == ((1, 20), [0, 0, 0, 20])
+    assert batch.layout[1:] == ((1, 40), (0, 4), 4)
+    items, shape = basic((5, slice(None)), (8, 40), (2, 20))
+    assert plan_write(items, np.ones(shape, "f4"), RAW, STORE).reason == NOT_WHOLE
+
+
+def test_edge_chunks_are_not_whole_though_zarr_calls_them_complete() -> None:
+    items, shape = basic((slice(None),), (50,), (20,))
+    assert [complete for *_, complete in items] == [True, True, True]
+    plan = plan_write(items, np.ones(shape, "f4"), RAW, STORE)
+    assert (plan.fallback, plan.reason) == ([2], NOT_WHOLE)
+    assert plan.direct[0].positions == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.ones((), "f4"),
+        np.ones(40, ">f4"),
+        np.ones(40, "f8"),
+        np.ones(1, "f4"),
+        np.ones((40, 1), "f4"),
+    ],
+)
+def test_values_that_do_not_fit_as_they_are_fall_back(value: np.ndarray) -> None:
+    items, _ = basic((slice(None),), (40,), (20,))
+    assert plan_write(items, value, RAW, STORE).fallback == [0, 1]
+
+
+def test_chunks_of_nothing_but_fill_are_deleted() -> None:
+    items, shape = basic((slice(None),), (60,), (20,))
+    value = np.zeros(shape, "f4")
+    value[25] = 1
+    plan = plan_write(items, value, RAW, STORE)
+    assert plan.empty == ["a/c/0", "a/c/2"]
+    assert plan.direct[0].keys == ["a/c/1"]
+    value[0] = -0.0  # zarr tells it from 0.0
+    assert plan_write(items, value, RAW, STORE).empty == ["a/c/2"]
+
+
+def test_chunks_of_nothing_but_fill_are_written_where_that_is_asked_for() -> None:
+    items, shape = basic((slice(None),), (60,), (20,), write_empty_chunks=True)
+    plan = plan_write(items, np.zeros(shape, "f4"), RAW, STORE)
+    assert (plan.empty, plan.direct[0].positions) == ([], [0, 1, 2])
+
+
+def test_one_group_for_equal_specs() -> None:
+    items, shape = basic((slice(None),), (60,), (20,))
+    items = [(path, replace(spec), *rest) for path, spec, *rest in items]
+    assert len(plan_read(items, np.zeros(shape, "f4"), RAW, STORE).direct) == 1

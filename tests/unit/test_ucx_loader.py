@@ -1,0 +1,143 @@
+"""Each case runs in a process of its own: a process loads UCX once and never unloads it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+LOAD = """
+import json
+from ucxstore import _ucx
+library = _ucx.load()
+assert _ucx.load() is library
+print(json.dumps([library.origin, library.version, str(library.path)]))
+"""
+
+
+@pytest.fixture
+def wheel_lib() -> Path:
+    spec = find_spec("libucx")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0], "lib")
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("UCXSTORE_UCX", "LD_LIBRARY_PATH")}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def loaded(code: str = LOAD, **environment: str) -> list[str]:
+    process = run(code, **environment)
+    assert process.returncode == 0, process.stderr
+    library: list[str] = json.loads(process.stdout)
+    return library
+
+
+def refusal(code: str = LOAD, **environment: str) -> str:
+    process = run(code, **environment)
+    assert process.returncode == 1
+    last = process.stderr.splitlines()[-1]
+    assert last.startswith("ucxstore.errors.UcxUnavailableError: ")
+    return last
+
+
+def fake_ucx(folder: Path, major: int, minor: int) -> str:
+    """Compile a libucp that reports this version and can do nothing else."""
+    compiler = shutil.which("cc")
+    assert compiler is not None
+    source = folder / "fake.c"
+    source.write_text(
+        "void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release) {"
+        f" *major = {major}; *minor = {minor}; *release = 0; }}"
+    )
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libucp.so.0"]
+    subprocess.run([compiler, *flags, "-o", folder / "libucp.so.0", source], check=True)
+    return str(folder)
+
+
+@pytest.mark.parametrize("environment", [{}, {"UCXSTORE_UCX": "wheel"}])
+def test_wheel(environment: dict[str, str], wheel_lib: Path) -> None:
+    origin, version, path = loaded(**environment)
+    assert origin == "wheel"
+    assert tuple(map(int, version.split("."))) >= (1, 18, 0)
+    assert Path(path).parent == wheel_lib
+
+
+def test_core_uses_the_library_that_was_loaded() -> None:
+    code = LOAD + "from ucxstore import _core; assert _core.ucx_version() == library.version"
+    assert loaded(code)[0] == "wheel"
+
+
+def test_system_is_found_by_the_dynamic_linker(tmp_path: Path, wheel_lib: Path) -> None:
+    copy = shutil.copytree(wheel_lib, tmp_path / "lib")
+    origin, _, path = loaded(UCXSTORE_UCX="system", LD_LIBRARY_PATH=str(copy))
+    assert origin == "system"
+    assert Path(path).parent == copy
+
+
+def test_a_library_loaded_before_is_used_and_reported(tmp_path: Path, wheel_lib: Path) -> None:
+    copy = shutil.copytree(wheel_lib, tmp_path / "lib")
+    code = f"import ctypes; ctypes.CDLL({str(copy / 'libucp.so.0')!r})\n{LOAD}"
+    assert loaded(code)[0] == "system"
+
+    process = run(code, UCXSTORE_UCX="wheel")
+    assert process.returncode == 1
+    assert "RuntimeWarning: UCXSTORE_UCX=wheel, but" in process.stderr
+
+
+@pytest.fixture
+def no_system(tmp_path: Path) -> str:
+    """A folder that hides any libucp of the system behind one that can't be loaded."""
+    (tmp_path / "libucp.so.0").touch()
+    return str(tmp_path)
+
+
+NO_WHEEL = f"import sys; sys.modules['libucx'] = None\n{LOAD}"
+
+
+def test_system_is_forced_but_absent(no_system: str) -> None:
+    message = refusal(UCXSTORE_UCX="system", LD_LIBRARY_PATH=no_system)
+    assert "UCX can't be loaded (UCXSTORE_UCX=system): " in message
+    assert 'pip install "ucxstore[cu12]"' in message
+
+
+def test_wheel_is_forced_but_absent() -> None:
+    message = refusal(NO_WHEEL, UCXSTORE_UCX="wheel")
+    assert "UCXSTORE_UCX=wheel, but no libucx is installed" in message
+    assert 'pip install "ucxstore[cu12]"' in message
+
+
+def test_none_at_all(no_system: str) -> None:
+    message = refusal(NO_WHEEL, LD_LIBRARY_PATH=no_system)
+    assert "UCX can't be loaded: " in message
+    assert 'pip install "ucxstore[cu12]"' in message
+
+
+def test_system_without_a_wheel(tmp_path: Path, wheel_lib: Path) -> None:
+    copy = shutil.copytree(wheel_lib, tmp_path / "lib")
+    assert loaded(NO_WHEEL, LD_LIBRARY_PATH=str(copy))[0] == "system"
+
+
+def test_too_old(tmp_path: Path) -> None:
+    message = refusal(UCXSTORE_UCX="system", LD_LIBRARY_PATH=fake_ucx(tmp_path, 1, 13))
+    assert f"{tmp_path}/libucp.so.0 is UCX 1.13.0, which is too old" in message
+    assert 'pip install "ucxstore[cu12]"' in message
+
+
+@pytest.mark.parametrize("value", ["conda", "Wheel"])
+def test_unknown_choice(value: str) -> None:
+    assert refusal(UCXSTORE_UCX=value).endswith(
+        f'UCXSTORE_UCX is {value!r}; it takes "wheel" or "system".'
+    )

@@ -1,0 +1,7 @@
+"""``python -m ucxstore``."""
+
+import sys
+
+from ucxstore.cli import main
+
+sys.exit(main())

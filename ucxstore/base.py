@@ -1,0 +1,192 @@
+"""What a store is and how it gets to its server: address, options, identity, connection."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from zarr.abc.store import Store
+
+from ucxstore.address import Address
+from ucxstore.config import (
+    DEFAULT_CONNECT_TIMEOUT,
+    DEFAULT_TIMEOUT,
+    ClientOptions,
+    UcxValue,
+)
+from ucxstore.errors import AddressError
+from ucxstore.keys import check_key
+from ucxstore.loops import LoopQueue, current_queue
+from ucxstore.runtime import Link, link_to
+from ucxstore.secret import Secret
+from ucxstore.selection import select_pipeline as select
+from ucxstore.stats import Counters, StoreStats
+
+if TYPE_CHECKING:
+    from ucxstore._core import Completions, Connection, Operation
+
+type Start = Callable[["Connection", "Completions | None"], "Operation"]
+"""Starts a request, whose completion is waited for (``None``) or goes to an event loop."""
+
+
+class StoreBase(Store):
+    """The part of `ucxstore.UcxStore` that sends no requests."""
+
+    def __init__(
+        self,
+        address: str | Address,
+        *,
+        read_only: bool = False,
+        timeout: float = DEFAULT_TIMEOUT,
+        connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
+        secret: str | bytes | Secret | None = None,
+        ucx: Mapping[str, UcxValue] | None = None,
+        progress: str = "blocking",
+        select_pipeline: bool | None = None,
+        strict: bool = False,
+    ) -> None:
+        options = ClientOptions.of(
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            secret=secret,
+            ucx=ucx,
+            progress=progress,
+        )
+        parsed = address if isinstance(address, Address) else Address.parse(address)
+        self._set_up(parsed, options, read_only, strict, Counters())
+        self._select_pipeline = select_pipeline
+        select(select_pipeline)
+
+    def _set_up(
+        self,
+        address: Address,
+        options: ClientOptions,
+        read_only: bool,
+        strict: bool,
+        counters: Counters,
+    ) -> None:
+        super().__init__(read_only=read_only)
+        if len(address.servers) != 1:
+            raise AddressError(f"invalid address '{address}': only one server is supported")
+        self._address = address
+        self._options = options
+        self.timeout = options.timeout
+        self._strict = strict
+        self.counters = counters
+        self.key_prefix = f"{address.prefix}/" if address.prefix else ""
+        self._link: Link | None = None
+
+    # ---- identity ----
+
+    @property
+    def address(self) -> str:
+        """The store's address, in its normal form."""
+        return str(self._address)
+
+    @property
+    def strict(self) -> bool:
+        """Whether chunks that would leave the short path raise instead."""
+        return self._strict
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    def __repr__(self) -> str:
+        read_only = ", read_only=True" if self.read_only else ""
+        return f"{type(self).__name__}({str(self)!r}{read_only})"
+
+    def __eq__(self, value: object) -> bool:
+        return (
+            isinstance(value, StoreBase)
+            and self._address == value._address
+            and self.read_only == value.read_only
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._address, self.read_only))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A secret pickles itself without its text. Nothing of this process goes along.
+        state = (self._address, self._options, self.read_only, self._strict)
+        return _unpickle, (type(self), *state, self._select_pipeline)
+
+    def with_read_only(self, read_only: bool = False) -> Self:
+        copy = type(self).__new__(type(self))
+        copy._set_up(self._address, self._options, read_only, self._strict, self.counters)
+        copy._select_pipeline = self._select_pipeline
+        return copy
+
+    def stats(self) -> StoreStats:
+        """Return the counters of this store and of its copies by `with_read_only`.
+
+        Returns
+        -------
+        StoreStats
+            A dictionary; the pipeline's chunks are counted by the way that each went.
+        """
+        connection = self._link.current() if self._link is not None else None
+        return self.counters.snapshot([] if connection is None else connection.lanes)
+
+    # ---- connection ----
+
+    async def _open(self) -> None:
+        if self._is_open:
+            raise ValueError("store is already open")
+        await self.session()
+
+    async def _ensure_open(self) -> None:
+        if not self._is_open:
+            await self.session()
+
+    def close(self) -> None:
+        """Close the store. A connection that no other store shares is closed too."""
+        super().close()
+        self._link = None
+
+    async def session(self) -> "tuple[Connection, LoopQueue]":
+        """Return the connection, in any process, and the running event loop's queue."""
+        link = self._own_link()
+        connection = link.current() or await link.connect(self._options.connect_timeout)
+        return connection, current_queue()
+
+    async def _run(self, start: Start) -> Any:
+        """Start a request and return its result."""
+        connection, queue = await self.session()
+        return await queue.complete(start(connection, queue.native))
+
+    def _run_sync(self, start: Start) -> Any:
+        """Do as `_run`, blocking."""
+        connection = self._own_link().connect_sync(self._options.connect_timeout)
+        return start(connection, None).wait()
+
+    def _own_link(self) -> Link:
+        self._is_open = True
+        if self._link is None:
+            (server,) = self._address.servers
+            self._link = link_to(server, self._options.ucx, self._options.secret)
+        return self._link
+
+    # ---- checks ----
+
+    def check_writable(self) -> None:
+        """Raise as zarr's stores do if the store was opened to read only."""
+        self._check_writable()
+
+    def _full_key(self, key: str) -> str:
+        """Return the key as the server knows it, checked."""
+        full = self.key_prefix + key
+        check_key(full)
+        return full
+
+
+def _unpickle(
+    cls: type[StoreBase],
+    address: Address,
+    options: ClientOptions,
+    read_only: bool,
+    strict: bool,
+    select_choice: bool | None,
+) -> StoreBase:
+    store = cls.__new__(cls)
+    store._set_up(address, options, read_only, strict, Counters())
+    store._select_pipeline = select_choice
+    select(select_choice)
+    return store

@@ -1,0 +1,162 @@
+"""The command line: ``ucxstore serve``, ``ucxstore demo``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ucxstore import __version__, _ucx
+from ucxstore.errors import UcxStoreError, UcxUnavailableError
+from ucxstore.secret import Secret
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    argv : sequence of str or None
+        The arguments; those of this process by default.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 1 where the command failed, 2 for a bad option (as `SystemExit`).
+    """
+    parser = _make_parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.version:
+        print(_describe_version())
+        return 0
+    if arguments.command == "demo":
+        return _demo(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if arguments.command == "serve":
+        return _serve(parser, arguments)
+    parser.print_help()
+    return 2
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ucxstore",
+        description="A Zarr store whose chunks travel over UCX.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="store_true", help="print the version, and UCX's, and where it is from"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_serve(commands)
+    commands.add_parser(
+        "demo",
+        help="write real data through a server, read it back elsewhere, compare",
+        add_help=False,  # --help is for the demo's own parser
+    )
+    return parser
+
+
+def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="serve a directory, or memory",
+        description="Serve values until SIGTERM or Ctrl-C; requests in flight are finished.",
+        allow_abbrev=False,
+    )
+    add = serve.add_argument
+    add("root", metavar="ROOT", help="a directory, file:///path or memory://")
+    add(
+        "--bind",
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="where to listen; port 0 takes any free one (default: %(default)s)",
+    )
+    add("--threads", type=int, default=1, metavar="N", help="threads that serve (default: 1)")
+    add("--secret-file", metavar="FILE", help="holds the secret that clients must know")
+    add("--read-only", action="store_true", help="refuse writes")
+    add(
+        "--insecure",
+        action="store_true",
+        help="allow to be reached from other machines without a secret",
+    )
+    add(
+        "--progress",
+        choices=["blocking", "polling"],
+        default="blocking",
+        help="whether threads sleep when idle, or poll (default: %(default)s)",
+    )
+    add(
+        "--ucx",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a UCX option, such as TLS=tcp; can be repeated",
+    )
+    add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
+    add("--parent-fd", type=int, help=argparse.SUPPRESS)
+
+
+def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    try:
+        secret = None if arguments.secret_file is None else Secret.from_file(arguments.secret_file)
+        ucx = _parse_ucx(arguments.ucx)
+    except (OSError, ValueError) as error:
+        parser.exit(2, f"ucxstore serve: {error}\n")
+    try:
+        # Here, so that the other commands and --help do without UCX.
+        from ucxstore.serve import ServeOptions, serve
+
+        return serve(
+            ServeOptions(
+                root=arguments.root,
+                bind=arguments.bind,
+                threads=arguments.threads,
+                secret=secret,
+                read_only=arguments.read_only,
+                insecure=arguments.insecure,
+                progress=arguments.progress,
+                ucx=ucx,
+                ready_fd=arguments.ready_fd,
+                parent_fd=arguments.parent_fd,
+            )
+        )
+    except ValueError as error:
+        parser.exit(2, f"ucxstore serve: {error}\n")
+    except (UcxStoreError, OSError) as error:
+        print(f"ucxstore serve: {error}", file=sys.stderr)
+        return 1
+
+
+def _parse_ucx(pairs: Sequence[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--ucx takes NAME=VALUE, not {pair!r}")
+        if name in options:
+            raise ValueError(f"--ucx: {name} is given twice")
+        options[name] = value
+    return options
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    from ucxstore.demo import main as run_demo  # which imports xarray and others of the extra
+
+    return run_demo(arguments)
+
+
+def _describe_version() -> str:
+    ours = f"ucxstore {__version__}"
+    try:
+        ucx = _ucx.load()
+    except UcxUnavailableError as error:
+        return f"{ours}\nno UCX: {error}"
+    return f"{ours}\nUCX {ucx.version} ({ucx.origin}: {ucx.path})"

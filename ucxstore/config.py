@@ -1,0 +1,155 @@
+"""The options of clients and servers: checked, normalised, hashable."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Self, cast, get_args
+
+from ucxstore.secret import Secret
+
+type Progress = Literal["blocking", "polling"]
+type UcxValue = str | int | bool
+type UcxOptions = tuple[tuple[str, str], ...]
+
+# Seconds. The longest time that a request may go without progress, and that connecting may take.
+DEFAULT_TIMEOUT = 30.0
+DEFAULT_CONNECT_TIMEOUT = 5.0
+
+# Seconds in a year: deadlines stay far from where 64-bit nanoseconds overflow.
+MAX_TIMEOUT = 366 * 24 * 3600.0
+
+_UCX_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UcxConfig:
+    """How UCX is set up. Equal ones can share a context and its progress thread.
+
+    Parameters
+    ----------
+    progress : {"blocking", "polling"}
+        Whether the progress thread sleeps when nothing happens, or polls (for machines with cores
+        to spare).
+    options : tuple of (str, str)
+        UCX options by name without ``UCX_``, sorted. `of` makes it from a mapping.
+    """
+
+    progress: Progress = "blocking"
+    options: UcxOptions = ()
+
+    @classmethod
+    def of(cls, progress: str = "blocking", options: Mapping[str, UcxValue] | None = None) -> Self:
+        """Check and normalise what a user gave as ``progress=`` and ``ucx=``."""
+        return cls(progress=check_progress(progress), options=normalize_ucx(options))
+
+    @property
+    def polling(self) -> bool:
+        """Whether the progress thread polls."""
+        return self.progress == "polling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """The options of a store, beside its address.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds that a request may go without progress.
+    connect_timeout : float
+        Seconds that connecting may take in all, the handshake included.
+    ucx : UcxConfig
+        How UCX is set up.
+    secret : Secret or None
+        What servers must know, and what they are shown to know.
+    """
+
+    timeout: float = DEFAULT_TIMEOUT
+    connect_timeout: float = DEFAULT_CONNECT_TIMEOUT
+    ucx: UcxConfig = UcxConfig()
+    secret: Secret | None = None
+
+    def __post_init__(self) -> None:
+        check_timeout("timeout", self.timeout)
+        check_timeout("connect_timeout", self.connect_timeout)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
+        progress: str = "blocking",
+        ucx: Mapping[str, UcxValue] | None = None,
+        secret: str | bytes | Secret | None = None,
+    ) -> Self:
+        """Check and normalise what a user gave.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option is not usable; the message starts with its name.
+        """
+        return cls(
+            timeout=check_timeout("timeout", timeout),
+            connect_timeout=check_timeout("connect_timeout", connect_timeout),
+            ucx=UcxConfig.of(progress, ucx),
+            secret=Secret.of(secret),
+        )
+
+
+def check_timeout(name: str, value: float) -> float:
+    """Return `value` as a float if it is a time to wait, in seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}: a number of seconds is needed, not {value!r}")
+    if not 0 < value <= MAX_TIMEOUT:  # which NaN fails, too
+        raise ValueError(f"{name}: {value!r} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
+    return float(value)
+
+
+def check_progress(value: str) -> Progress:
+    """Return `value` if it names a way of progress."""
+    choices = get_args(Progress.__value__)
+    if value not in choices:
+        raise ValueError(f"progress: {value!r} is neither {' nor '.join(map(repr, choices))}")
+    return cast(Progress, value)
+
+
+def normalize_ucx(options: Mapping[str, UcxValue] | None) -> UcxOptions:
+    """Normalise UCX options to sorted pairs of strings.
+
+    Parameters
+    ----------
+    options : mapping or None
+        By UCX's names, with ``UCX_`` or without; booleans become ``y`` and ``n``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a name or a value cannot be one, or one option is given twice.
+    """
+    if options is None:
+        return ()
+    if not isinstance(options, Mapping):
+        raise TypeError(f"ucx: a mapping of UCX options is needed, not {options!r}")
+    normal: dict[str, str] = {}
+    for given, value in options.items():
+        name = str(given).upper().removeprefix("UCX_")
+        if not _UCX_NAME.fullmatch(name):
+            raise ValueError(f"ucx: {given!r} is no name of a UCX option")
+        if name in normal:
+            raise ValueError(f"ucx: {name} is given twice")
+        normal[name] = _ucx_value(name, value)
+    return tuple(sorted(normal.items()))
+
+
+def _ucx_value(name: str, value: UcxValue) -> str:
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
+        raise TypeError(f"ucx: {name} takes a str, int or bool, not {value!r}")
+    if not value.isprintable():
+        raise ValueError(f"ucx: {name} has unprintable characters in its value, {value!r}")
+    return value

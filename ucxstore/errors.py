@@ -1,0 +1,94 @@
+"""Every exception that ucxstore raises of its own.
+
+UcxStoreError
+├── AddressError (ValueError)            a malformed ucx:// address
+├── InvalidKeyError (ValueError)         a key that no server takes
+├── ConnectError (ConnectionError)       a server could not be reached or used
+│   ├── NotAServerError                      something else answers at that port
+│   ├── ProtocolVersionError                 the two sides speak different versions
+│   └── AuthenticationError (PermissionError)  a wrong or missing secret, on either side
+├── ServerLostError (ConnectionError)    the server went away before or during a request
+├── RequestTimeoutError (TimeoutError)   no progress within the timeout
+├── OperationCancelledError              cancelled by the caller
+├── ReadOnlyServerError (PermissionError)  a write to a server that only reads
+├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
+├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
+├── BackingError (OSError)               the server could not read or keep a value
+├── ProtocolError                        a peer broke the protocol
+├── FallbackError (RuntimeError)         strict mode: a chunk would leave the short path
+└── UcxUnavailableError (ImportError)    no usable UCX library
+
+In parentheses stands the builtin that each also is, so that ``except TimeoutError`` and the like
+work as elsewhere. A message names the peer, the key and the cause, as far as there are any.
+
+The native core finds these classes by name, so this module imports nothing of ours. Each is made
+from its message alone, and so pickles: Dask ships exceptions between processes.
+"""
+
+
+class UcxStoreError(Exception):
+    """What every exception of ucxstore derives from."""
+
+
+class AddressError(UcxStoreError, ValueError):
+    """An address that is not ``ucx://host:port[,host:port...][/prefix]``."""
+
+
+class InvalidKeyError(UcxStoreError, ValueError):
+    """A key that no server takes: empty, absolute, with ``..`` in it, too long."""
+
+
+class ConnectError(UcxStoreError, ConnectionError):
+    """A server could not be reached, or not be used once it was."""
+
+
+class NotAServerError(ConnectError):
+    """Something answers at that port, or keeps silent, that is not a server of ours."""
+
+
+class ProtocolVersionError(ConnectError):
+    """The other side speaks another version of the protocol."""
+
+
+class AuthenticationError(ConnectError, PermissionError):
+    """The secret is wrong or missing, at the client or at the server."""
+
+
+class ServerLostError(UcxStoreError, ConnectionError):
+    """The server went away before or during a request."""
+
+
+class RequestTimeoutError(UcxStoreError, TimeoutError):
+    """A request made no progress for as long as the store's ``timeout``."""
+
+
+class OperationCancelledError(UcxStoreError):
+    """The caller cancelled the operation."""
+
+
+class ReadOnlyServerError(UcxStoreError, PermissionError):
+    """The server takes no writes."""
+
+
+class ValueTooLargeError(UcxStoreError, ValueError):
+    """The value, or the range of it that was asked for, is larger than ``out``."""
+
+
+class ChunkSizeError(UcxStoreError, ValueError):
+    """The stored value does not have the size of a raw chunk."""
+
+
+class BackingError(UcxStoreError, OSError):
+    """The server's backing failed: a full disk, a missing permission."""
+
+
+class ProtocolError(UcxStoreError):
+    """A peer sent what the protocol does not allow."""
+
+
+class FallbackError(UcxStoreError, RuntimeError):
+    """A chunk would have left the short path, and strict mode forbids it."""
+
+
+class UcxUnavailableError(UcxStoreError, ImportError):
+    """No UCX library was found, or none that is recent enough."""

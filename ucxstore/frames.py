@@ -1,0 +1,169 @@
+"""The frames of the handshake: little-endian, a fixed header, then a body of checked length.
+
+A header is the magic ``UCXS``, the sender's protocol version (u16), the kind (u16) and the length
+of the body (u32). The header, and what `Kind.REJECT` looks like, stay as they are in every version
+of the protocol, so that any two can tell each other why they part. The bodies:
+
+=========  =======================================================================
+HELLO      nonce[32]
+CHALLENGE  flags u32 (1: a secret is required), nonce[32]
+PROOF      mac[32]
+WELCOME    mac[32], token[16], incarnation[16], flags u32 (1: read-only), address
+ATTACH     mac[32], address
+READY      nothing
+REJECT     code u16, message in UTF-8
+=========  =======================================================================
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+MAGIC = b"UCXS"
+PROTOCOL_VERSION = 1  # the native core's PROTOCOL_VERSION is the same
+
+NONCE_BYTES = 32
+MAC_BYTES = 32  # SHA-256
+TOKEN_BYTES = 16
+INCARNATION_BYTES = 16
+
+# A body's limit. UCX's worker addresses take from 100 bytes to a few KiB.
+MAX_BODY_BYTES = 64 * 1024
+MAX_REASON_BYTES = 512
+
+_HEADER = struct.Struct("<4sHHI")
+_CHALLENGE = struct.Struct(f"<I{NONCE_BYTES}s")
+_WELCOME = struct.Struct(f"<{TOKEN_BYTES}s{INCARNATION_BYTES}sI")
+_CODE = struct.Struct("<H")
+
+HEADER_BYTES = _HEADER.size
+
+_SECRET_REQUIRED = 1
+_READ_ONLY = 1
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    HELLO = 1
+    CHALLENGE = 2
+    PROOF = 3
+    WELCOME = 4
+    ATTACH = 5
+    READY = 6
+    REJECT = 7
+
+
+class RejectCode(IntEnum):
+    """Why a server turns a client away."""
+
+    VERSION = 1
+    AUTHENTICATION = 2
+    BUSY = 3
+    DRAINING = 4
+    FAILED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header as it was read, with the magic in place and nothing else checked."""
+
+    version: int
+    kind: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What a CHALLENGE says."""
+
+    secret_required: bool
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a server grants a client that it has authenticated.
+
+    Parameters
+    ----------
+    token : bytes
+        Of the session; every message bears it.
+    incarnation : bytes
+        Of the server process: another one after a restart.
+    read_only : bool
+        Whether the server refuses writes.
+    address : bytes
+        The UCX address of the worker that serves the session.
+    """
+
+    token: bytes
+    incarnation: bytes
+    read_only: bool
+    address: bytes
+
+
+# The least and the greatest body of each kind, so that a length is checked before a byte is read.
+_FIXED_WELCOME_BYTES = MAC_BYTES + _WELCOME.size
+BODY_BYTES = {
+    Kind.HELLO: (NONCE_BYTES, NONCE_BYTES),
+    Kind.CHALLENGE: (_CHALLENGE.size, _CHALLENGE.size),
+    Kind.PROOF: (MAC_BYTES, MAC_BYTES),
+    Kind.WELCOME: (_FIXED_WELCOME_BYTES + 1, MAX_BODY_BYTES),
+    Kind.ATTACH: (MAC_BYTES + 1, MAX_BODY_BYTES),
+    Kind.READY: (0, 0),
+    Kind.REJECT: (_CODE.size, _CODE.size + MAX_REASON_BYTES),
+}
+
+
+def encode(kind: Kind, body: bytes = b"") -> bytes:
+    """Put a header of our version before a body."""
+    least, greatest = BODY_BYTES[kind]
+    if not least <= len(body) <= greatest:
+        raise ValueError(f"a {kind.name} of {len(body)} bytes, not {least} to {greatest}")
+    return _HEADER.pack(MAGIC, PROTOCOL_VERSION, kind, len(body)) + body
+
+
+def decode_header(data: bytes) -> Header | None:
+    """Read a header; ``None`` if these are not `HEADER_BYTES` that start with the magic."""
+    if len(data) != HEADER_BYTES or not data.startswith(MAGIC):
+        return None
+    _, version, kind, length = _HEADER.unpack(data)
+    return Header(version, kind, length)
+
+
+def encode_challenge(challenge: Challenge) -> bytes:
+    """Write the body of a CHALLENGE."""
+    return _CHALLENGE.pack(challenge.secret_required * _SECRET_REQUIRED, challenge.nonce)
+
+
+def decode_challenge(body: bytes) -> Challenge:
+    """Read the body of a CHALLENGE."""
+    flags, nonce = _CHALLENGE.unpack(body)
+    return Challenge(bool(flags & _SECRET_REQUIRED), nonce)
+
+
+def encode_welcome(welcome: Welcome) -> bytes:
+    """Write the body of a WELCOME, without its MAC."""
+    flags = welcome.read_only * _READ_ONLY
+    return _WELCOME.pack(welcome.token, welcome.incarnation, flags) + welcome.address
+
+
+def decode_welcome(body: bytes) -> Welcome:
+    """Read the body of a WELCOME, without its MAC."""
+    token, incarnation, flags = _WELCOME.unpack_from(body)
+    return Welcome(token, incarnation, bool(flags & _READ_ONLY), body[_WELCOME.size :])
+
+
+def encode_reject(code: RejectCode, reason: str) -> bytes:
+    """Write a whole REJECT frame; a reason that is too long is cut."""
+    text = reason.encode(errors="replace")[:MAX_REASON_BYTES]
+    return encode(Kind.REJECT, _CODE.pack(code) + text)
+
+
+def decode_reject(body: bytes) -> tuple[int, str]:
+    """Read the body of a REJECT: a code, which may be unknown here, and a printable reason."""
+    (code,) = _CODE.unpack_from(body)
+    text = body[_CODE.size :].decode(errors="replace")
+    # Whoever listens there wrote this, and it may end up in somebody's terminal.
+    return code, "".join(c if c.isprintable() else "?" for c in text)

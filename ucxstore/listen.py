@@ -1,0 +1,59 @@
+"""Where a server listens, and what it tells others about that."""
+
+import socket
+from ipaddress import ip_address
+
+from ucxstore.address import SCHEME, HostPort
+from ucxstore.errors import AddressError
+
+# Connections that wait to be accepted: a cluster's workers come all at once.
+_BACKLOG = 1024
+
+_WILDCARDS = frozenset({"0.0.0.0", "::"})
+
+
+def parse_bind(bind: str) -> HostPort:
+    """Parse a server's ``bind=``; port 0 takes any free port."""
+    try:
+        return HostPort.parse(bind)
+    except AddressError as error:
+        raise AddressError(f"bind: {error}") from None
+
+
+def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
+    """Bind and listen.
+
+    Parameters
+    ----------
+    bind : HostPort
+        Where. A name is looked up.
+    anywhere : bool
+        Whether another address than loopback is allowed.
+
+    Raises
+    ------
+    ValueError
+        If the address is not loopback, and that is not allowed.
+    OSError
+        If the address is not this machine's, or is in use.
+    """
+    found = socket.getaddrinfo(
+        bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, _, _, _, address = found[0]
+    host = str(address[0])
+    if not anywhere and not ip_address(host.partition("%")[0]).is_loopback:
+        raise ValueError(
+            f"bind: {bind} can be reached from other machines, and there is no secret; give one, "
+            "or say insecure (--insecure) to serve whoever comes"
+        )
+    both = family == socket.AF_INET6 and host in _WILDCARDS and socket.has_dualstack_ipv6()
+    return socket.create_server(
+        (host, bind.port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
+    )
+
+
+def advertise(bind: HostPort, listener: socket.socket) -> str:
+    """Write the address under which others reach the listening socket."""
+    host = socket.gethostname() if bind.host in _WILDCARDS else bind.host
+    return f"{SCHEME}{HostPort(host, listener.getsockname()[1])}"

@@ -1,0 +1,79 @@
+"""Listings, and what concerns all keys under a prefix: each one round trip, or one a page."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from ucxstore.base import Start, StoreBase
+
+
+class Listing(StoreBase):
+    """The listings of `ucxstore.UcxStore`."""
+
+    supports_listing: bool = True
+
+    async def list(self) -> AsyncIterator[str]:
+        async for key in self.list_prefix(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        if _starts_a_key(prefix):
+            skip = len(self.key_prefix)
+            async for page in self._pages(prefix, delimited=False):
+                for key in page:
+                    yield key[skip:]
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        folder = _as_folder(prefix.rstrip("/"))
+        if _starts_a_key(folder):
+            async for page in self._pages(folder, delimited=True):
+                for name in page:
+                    yield name
+
+    async def is_empty(self, prefix: str) -> bool:
+        keys, _ = await self._measure(prefix, any=True)
+        return keys == 0
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        _, size = await self._measure(prefix, any=False)
+        return size
+
+    async def delete_dir(self, prefix: str) -> None:
+        self._check_writable()
+        folder = _as_folder(prefix)
+        if _starts_a_key(folder):
+            full = self.key_prefix + folder
+            await self._run(lambda to, done: to.delete_prefix(full, self.timeout, done))
+
+    async def clear(self) -> None:
+        await self.delete_dir("")
+
+    async def _measure(self, prefix: str, *, any: bool) -> tuple[int, int]:
+        """Return how many keys are under a prefix, and their bytes; with `any`, of one at most."""
+        folder = _as_folder(prefix)
+        if not _starts_a_key(folder):
+            return 0, 0
+        full = self.key_prefix + folder
+        keys, size = await self._run(lambda to, done: to.measure(full, any, self.timeout, done))
+        return keys, size
+
+    async def _pages(self, prefix: str, *, delimited: bool) -> AsyncIterator[Sequence[str]]:
+        """Yield the names under a prefix in order, as many at a time as a reply holds."""
+        full = self.key_prefix + prefix
+        cursor = ""
+        while True:
+            names, cursor = await self._run(self._page(full, delimited, cursor))
+            yield names
+            if not cursor:
+                return
+
+    def _page(self, full: str, delimited: bool, cursor: str) -> Start:
+        return lambda to, done: to.list_page(full, delimited, cursor, self.timeout, done)
+
+
+def _as_folder(prefix: str) -> str:
+    return prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+
+
+def _starts_a_key(prefix: str) -> bool:
+    """Tell whether any key can start with `prefix`: zarr asks for "/" too, which none does."""
+    *folders, _ = prefix.split("/")
+    return "\0" not in prefix and not any(part in {"", ".", ".."} for part in folders)

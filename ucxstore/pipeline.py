@@ -1,0 +1,249 @@
+"""The codec pipeline that lets zarr read into, and write from, the user's array without a copy."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self, cast
+
+from zarr.abc.codec import Codec, CodecPipeline, GetResult
+from zarr.abc.store import ByteGetter, ByteSetter, Store
+from zarr.codecs._v2 import V2Codec
+from zarr.core.array import create_codec_pipeline
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer, NDBuffer
+from zarr.core.chunk_utils import evolve_codecs, scatter_chunk
+from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
+from zarr.core.indexing import SelectorTuple
+from zarr.core.metadata import ArrayMetadata, ArrayV3Metadata
+from zarr.core.metadata.v3 import ChunkGridMetadata
+from zarr.registry import register_pipeline
+from zarr.storage import StorePath
+
+from ucxstore.errors import FallbackError
+from ucxstore.loops import LoopQueue, Pending
+from ucxstore.plan import NOT_A_BOX, BoxBatch, Item, Plan, plan_read, plan_write
+from ucxstore.selection import replaced_pipeline
+from ucxstore.store import UcxStore
+
+if TYPE_CHECKING:
+    from ucxstore._core import Connection, Operation
+
+_PRESENT = GetResult(status="present")
+
+
+@dataclass(frozen=True)
+class ZeroCopyCodecPipeline(CodecPipeline):
+    """A codec pipeline for arrays in a `UcxStore`.
+
+    Raw chunks move straight between the user's array and the store, all of a selection in one
+    native call. Everything else is left to the pipeline that zarr would have used, which is also
+    what arrays in other stores get.
+
+    Parameters
+    ----------
+    codecs : tuple of Codec
+        The array's, evolved.
+    fallback : CodecPipeline
+        The pipeline that zarr would have used.
+    """
+
+    codecs: tuple[Codec, ...]
+    fallback: CodecPipeline
+
+    @classmethod
+    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
+        fallback = _zarr_pipeline(array_metadata, store)
+        if not isinstance(store, UcxStore):
+            return cast(Self, fallback)
+        return cls(_codecs(array_metadata), fallback)
+
+    @classmethod
+    def from_codecs(cls, codecs: Iterable[Codec]) -> Self:
+        """Make the pipeline that zarr would have used: without a store, ours has nothing to do."""
+        return cast(Self, replaced_pipeline().from_codecs(codecs))
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        return replace(
+            self,
+            codecs=evolve_codecs(self.codecs, array_spec),
+            fallback=self.fallback.evolve_from_array_spec(array_spec),
+        )
+
+    def __iter__(self) -> Iterator[Codec]:
+        return iter(self.codecs)
+
+    # ---- chunks ----
+
+    async def read(
+        self,
+        batch_info: Iterable[tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
+        out: NDBuffer,
+        drop_axes: tuple[int, ...] = (),
+    ) -> tuple[GetResult, ...]:
+        items = list(batch_info)
+        store = _store_of(items)
+        if store is None:
+            return await self.fallback.read(items, out, drop_axes)
+        if drop_axes:  # after the chunk is read, which zarr does where index arrays select
+            plan = Plan.of_none(items, NOT_A_BOX)
+        else:
+            plan = plan_read(items, out.as_ndarray_like(), self.codecs, store)
+        left = _what_is_left(items, plan, store)
+        if not plan.direct:
+            return await self.fallback.read(left, out, drop_axes)
+
+        connection, queue = await store.session()
+        results = [_PRESENT] * len(items)
+        async with Pending(queue) as pending:
+            for batch in plan.direct:
+                pending.add(_start_read(connection, queue, batch, store, out))
+            if left:
+                others = await self.fallback.read(left, out)
+                for position, result in zip(plan.fallback, others, strict=True):
+                    results[position] = result
+        for batch, missing in zip(plan.direct, pending.results(), strict=True):
+            for index in missing:
+                position = batch.positions[index]
+                _, spec, _, out_selection, _ = items[position]
+                results[position] = scatter_chunk(
+                    None, out, chunk_spec=spec, out_selection=out_selection, drop_axes=()
+                )
+            store.counters.add(
+                direct=len(batch.keys),
+                read=sum(batch.nbytes) - sum(batch.nbytes[index] for index in missing),
+            )
+        return tuple(results)
+
+    async def write(
+        self,
+        batch_info: Iterable[tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
+        value: NDBuffer,
+        drop_axes: tuple[int, ...] = (),
+    ) -> None:
+        items = list(batch_info)
+        store = _store_of(items)
+        if store is None:
+            await self.fallback.write(items, value, drop_axes)
+            return
+        if drop_axes:
+            plan = Plan.of_none(items, NOT_A_BOX)
+        else:
+            plan = plan_write(items, value.as_ndarray_like(), self.codecs, store)
+        left = _what_is_left(items, plan, store)
+        if not plan.direct and not plan.empty:
+            await self.fallback.write(left, value, drop_axes)
+            return
+
+        store.check_writable()
+        connection, queue = await store.session()
+        async with Pending(queue) as pending:
+            for batch in plan.direct:
+                pending.add(_start_write(connection, queue, batch, store, value))
+            if plan.empty:
+                keys = [store.key_prefix + key for key in plan.empty]
+                pending.add(connection.delete(keys, store.timeout, queue.native))
+            if left:
+                await self.fallback.write(left, value)
+        pending.results()
+        store.counters.add(
+            direct=len(items) - len(left),
+            written=sum(sum(batch.nbytes) for batch in plan.direct),
+        )
+
+    # ---- what is the other pipeline's anyway ----
+
+    @property
+    def supports_partial_decode(self) -> bool:
+        return self.fallback.supports_partial_decode
+
+    @property
+    def supports_partial_encode(self) -> bool:
+        return self.fallback.supports_partial_encode
+
+    def validate(
+        self,
+        *,
+        shape: tuple[int, ...],
+        dtype: ZDType[TBaseDType, TBaseScalar],
+        chunk_grid: ChunkGridMetadata,
+    ) -> None:
+        self.fallback.validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
+
+    def compute_encoded_size(self, byte_length: int, array_spec: ArraySpec) -> int:
+        return self.fallback.compute_encoded_size(byte_length, array_spec)
+
+    async def decode(
+        self, chunk_bytes_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
+    ) -> Iterable[NDBuffer | None]:
+        return await self.fallback.decode(chunk_bytes_and_specs)
+
+    async def encode(
+        self, chunk_arrays_and_specs: Iterable[tuple[NDBuffer | None, ArraySpec]]
+    ) -> Iterable[Buffer | None]:
+        return await self.fallback.encode(chunk_arrays_and_specs)
+
+
+def _zarr_pipeline(metadata: ArrayMetadata, store: Store) -> CodecPipeline:
+    """Return the pipeline that zarr would have used."""
+    try:
+        return replaced_pipeline().from_array_metadata_and_store(
+            array_metadata=metadata, store=store
+        )
+    except NotImplementedError:
+        # zarr builds it from the class that is configured, so from ours, which hands on the other.
+        return create_codec_pipeline(metadata)
+
+
+def _codecs(metadata: ArrayMetadata) -> tuple[Codec, ...]:
+    if isinstance(metadata, ArrayV3Metadata):
+        return metadata.codecs
+    return (V2Codec(filters=metadata.filters, compressor=metadata.compressor),)
+
+
+def _store_of(items: Sequence[Item]) -> UcxStore | None:
+    """Return the store that a batch belongs to, if it is one of ours."""
+    path = items[0][0] if items else None
+    store = path.store if type(path) is StorePath else None
+    return store if isinstance(store, UcxStore) else None
+
+
+def _what_is_left(items: Sequence[Item], plan: Plan, store: UcxStore) -> list[Item]:
+    """Return what goes to the other pipeline, and count it; strict stores allow nothing."""
+    left = [items[position] for position in plan.fallback]
+    if left and store.strict:
+        raise FallbackError(
+            f"{left[0][0]} cannot be moved straight: {plan.reason}; "
+            f"{len(left)} of {len(items)} chunks (the store is strict)"
+        )
+    store.counters.add(fallback=len(left))
+    return left
+
+
+def _start_read(
+    connection: "Connection", queue: LoopQueue, batch: BoxBatch, store: UcxStore, out: NDBuffer
+) -> "Operation":
+    return connection.read_boxes(
+        [store.key_prefix + key for key in batch.keys],
+        batch.boxes,
+        batch.layout,
+        batch.chunk_shape,
+        out.as_ndarray_like(),
+        store.timeout,
+        queue.native,
+    )
+
+
+def _start_write(
+    connection: "Connection", queue: LoopQueue, batch: BoxBatch, store: UcxStore, value: NDBuffer
+) -> "Operation":
+    return connection.write_boxes(
+        [store.key_prefix + key for key in batch.keys],
+        batch.boxes,
+        batch.layout,
+        batch.chunk_shape,
+        value.as_ndarray_like(),
+        store.timeout,
+        queue.native,
+    )
+
+
+register_pipeline(ZeroCopyCodecPipeline)

@@ -1,0 +1,84 @@
+"""``ucxstore serve``: a server in the foreground, until a signal ends it."""
+
+import logging
+import os
+import select
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ucxstore.config import UcxValue
+from ucxstore.secret import Secret
+from ucxstore.server import Server
+
+# How long requests in flight may take to finish once the process is told to end.
+DRAIN_SECONDS = 10.0
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What ``ucxstore serve`` was asked for; the first ones as for `Server`.
+
+    Parameters
+    ----------
+    ready_fd : int or None
+        Where to write the address, as a line, and then close, once the server listens.
+    parent_fd : int or None
+        The process ends, as if by SIGTERM, when this pipe does.
+    """
+
+    root: str
+    bind: str
+    threads: int
+    secret: Secret | None
+    read_only: bool
+    insecure: bool
+    progress: str
+    ucx: Mapping[str, UcxValue]
+    ready_fd: int | None = None
+    parent_fd: int | None = None
+
+
+def serve(options: ServeOptions) -> int:
+    """Serve until SIGTERM, SIGINT or the parent's end; then drain, and return the exit status."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    stop = _signals_as_pipe()
+    with Server(
+        options.root,
+        options.bind,
+        threads=options.threads,
+        secret=options.secret,
+        read_only=options.read_only,
+        insecure=options.insecure,
+        progress=options.progress,
+        ucx=options.ucx,
+    ) as server:
+        _announce(options, server.address)
+        select.select([stop] if options.parent_fd is None else [stop, options.parent_fd], [], [])
+        for number in _SIGNALS:  # the next one does not wait
+            signal.signal(number, signal.SIG_DFL)
+        if not server.drain(DRAIN_SECONDS):
+            logging.warning("requests were still in flight after %g s", DRAIN_SECONDS)
+        server.close(0.0)
+    return 0
+
+
+def _signals_as_pipe() -> int:
+    """Turn signals into something that can be read; whichever thread the system gives them to."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
+def _announce(options: ServeOptions, address: str) -> None:
+    with suppress(OSError):  # that nobody reads it is no reason not to serve
+        print(f"serving {options.root} at {address}", flush=True)
+    if options.ready_fd is not None:
+        with os.fdopen(options.ready_fd, "w") as ready:
+            ready.write(f"{address}\n")

@@ -1,0 +1,251 @@
+"""`Server`: holds values, and serves them to every client that knows the secret."""
+
+import os
+import re
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote, urlsplit
+
+from ucxstore._native import core
+from ucxstore.acceptor import Acceptor
+from ucxstore.config import UcxConfig, UcxValue
+from ucxstore.listen import advertise, listen, parse_bind
+from ucxstore.secret import Secret
+from ucxstore.spawn import START_SECONDS, ServerProcess
+
+type Backing = core.MemoryBacking | core.DirectoryBacking
+
+MAX_THREADS = 256
+
+CLOSE_SECONDS = 5.0
+# For a server that was forgotten: it must keep neither the collector nor the interpreter waiting.
+_FORGOTTEN_SECONDS = 1.0
+# What UCX has at the least to let go of what is in flight, once the time to finish it is over.
+_RELEASE_SECONDS = 0.5
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+class Server:
+    """A server in threads of this process. A context manager; leaving it closes the server.
+
+    It listens and serves as soon as it is made.
+
+    Parameters
+    ----------
+    root : str, os.PathLike, MemoryBacking or DirectoryBacking
+        What holds the values: ``"memory://"``, a directory (as a path or ``file://`` URL, made if
+        it does not exist), or a backing of the native core.
+    bind : str
+        ``host:port`` to listen at; port 0 takes any free one.
+    threads : int
+        Threads that serve. Sessions are spread over them.
+    secret : str, bytes, Secret or None
+        What clients must know.
+    read_only : bool
+        Refuse writes.
+    insecure : bool
+        Allow to be reached from other machines without a secret.
+    progress : {"blocking", "polling"}
+        Whether the threads sleep when nothing happens, or poll.
+    ucx : mapping or None
+        UCX options by name, such as ``{"TLS": "tcp"}``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an option is not usable; the message starts with its name.
+    OSError
+        If the directory cannot be made, or the address not be bound.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | Backing,
+        bind: str = "127.0.0.1:0",
+        threads: int = 1,
+        secret: str | bytes | Secret | None = None,
+        read_only: bool = False,
+        insecure: bool = False,
+        progress: str = "blocking",
+        ucx: Mapping[str, UcxValue] | None = None,
+    ) -> None:
+        config = UcxConfig.of(progress, ucx)
+        shared = Secret.of(secret)
+        key = b"" if shared is None else shared.reveal()
+        _check_threads(threads)
+        place = parse_bind(bind)
+        listener = listen(place, anywhere=insecure or bool(key))
+        try:
+            self._address = advertise(place, listener)
+            native = core.Server(
+                _open(root), threads, dict(config.options), config.polling, read_only
+            )
+            acceptor = Acceptor(
+                listener,
+                native,
+                [native.address(thread) for thread in range(threads)],
+                key,
+                read_only=read_only,
+            )
+        except BaseException:
+            listener.close()
+            raise
+        self._root = root
+        self._parts = _Parts(native, acceptor)
+        self._finalizer = weakref.finalize(self, self._parts.close, _FORGOTTEN_SECONDS)
+
+    @staticmethod
+    def spawn(
+        root: str | os.PathLike[str],
+        bind: str = "127.0.0.1:0",
+        threads: int = 1,
+        secret: str | bytes | Secret | None = None,
+        read_only: bool = False,
+        insecure: bool = False,
+        progress: str = "blocking",
+        ucx: Mapping[str, UcxValue] | None = None,
+        *,
+        die_with_parent: bool = True,
+        start_timeout: float = START_SECONDS,
+    ) -> ServerProcess:
+        """Start a server in a process of its own, and wait until it listens.
+
+        Parameters
+        ----------
+        root, bind, threads, secret, read_only, insecure, progress, ucx
+            As for `Server`, except that `root` must be a path or a URL.
+        die_with_parent : bool
+            Let the server end when this process does, however it does.
+        start_timeout : float
+            Seconds that it may take to start.
+
+        Raises
+        ------
+        ChildProcessError
+            If it does not start; the message holds what it wrote.
+        TimeoutError
+            If it is not listening in time.
+        """
+        return ServerProcess(
+            os.fsdecode(root),
+            bind,
+            threads=threads,
+            secret=Secret.of(secret),
+            read_only=read_only,
+            insecure=insecure,
+            ucx=UcxConfig.of(progress, ucx),
+            die_with_parent=die_with_parent,
+            start_timeout=start_timeout,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where clients reach the server: ``"ucx://127.0.0.1:41234"``."""
+        return self._address
+
+    @property
+    def sessions(self) -> int:
+        """How many clients are connected."""
+        return self._parts.sessions
+
+    def stats(self) -> dict[str, int]:
+        """Count what was served, since the start; after `close`, until then."""
+        return self._parts.stats()
+
+    def drain(self, timeout: float = CLOSE_SECONDS) -> bool:
+        """Take no more clients, and wait until nothing is in flight; whether that came about."""
+        return self._parts.drain(timeout)
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Drain for up to `timeout` seconds, then end every session. Does nothing twice."""
+        self._finalizer.detach()
+        self._parts.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Server({self._root!r}, address={self._address!r})"
+
+
+class _Parts:
+    """What a server consists of, apart from `Server` so that a forgotten one is collected."""
+
+    def __init__(self, native: core.Server, acceptor: Acceptor) -> None:
+        self._native = native
+        self._acceptor = acceptor
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._last_stats: dict[str, int] | None = None  # once closed
+
+    @property
+    def sessions(self) -> int:
+        return 0 if self._last_stats is not None else self._native.sessions
+
+    def stats(self) -> dict[str, int]:
+        if self._last_stats is not None:
+            return dict(self._last_stats)
+        return {**self._native.stats(), "turned_away": self._acceptor.turned_away}
+
+    def drain(self, timeout: float) -> bool:
+        if os.getpid() != self._pid:
+            return True
+        end = time.monotonic() + timeout
+        self._acceptor.stop(timeout)
+        return self._native.drain(max(end - time.monotonic(), 0.0))
+
+    def close(self, timeout: float) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child has none of the threads, and must not touch UCX
+        if self._acceptor.is_current_thread:
+            # The collector ran there, and the thread cannot wait for its own end.
+            threading.Thread(target=self.close, args=(timeout,), daemon=True).start()
+            return
+        with self._lock:
+            if self._last_stats is None:
+                end = time.monotonic() + timeout
+                self.drain(timeout)
+                self._last_stats = self.stats()
+                self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
+
+
+def _check_threads(threads: int) -> None:
+    if isinstance(threads, bool) or not isinstance(threads, int):
+        raise TypeError(f"threads: a number is needed, not {threads!r}")
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"threads: {threads} is not between 1 and {MAX_THREADS}")
+
+
+def _open(root: str | os.PathLike[str] | Backing) -> Backing:
+    """Make the backing that `root` asks for."""
+    if isinstance(root, core.MemoryBacking | core.DirectoryBacking):
+        return root
+    text = os.fsdecode(root)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        if not text:
+            raise ValueError("root: it is empty")
+        return core.DirectoryBacking(text)
+    if text == "memory://":
+        return core.MemoryBacking()
+    if scheme[1] == "file":
+        url = urlsplit(text)
+        if url.netloc in {"", "localhost"} and url.path and not url.query and not url.fragment:
+            return core.DirectoryBacking(unquote(url.path))
+    raise ValueError(
+        f"root: {text!r} is none of what can be served: 'memory://', a directory's path, "
+        "or 'file:///path'"
+    )

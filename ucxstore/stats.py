@@ -1,0 +1,71 @@
+"""What a store has counted: which way chunks went, and how many bytes."""
+
+import threading
+from typing import TypedDict
+
+
+class StoreStats(TypedDict):
+    """The counters of a store and of its copies by ``with_read_only``, since it was made.
+
+    Attributes
+    ----------
+    direct, decode, fallback : int
+        Chunks that zarr read or wrote: moved straight between the user's array and the store,
+        decoded straight into it, or left to the pipeline that zarr would have used.
+    bytes_read, bytes_written : int
+        Bytes of values, received and sent.
+    staged_bytes : int
+        Those of the bytes received that were put into memory of the store's own, since nobody
+        had said where they should go.
+    lanes : list of str
+        What UCX chose for the connection, such as ``"sysv/memory"``; empty while there is none.
+    """
+
+    direct: int
+    decode: int
+    fallback: int
+    bytes_read: int
+    bytes_written: int
+    staged_bytes: int
+    lanes: list[str]
+
+
+class Counters:
+    """Adds up what happens on any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._direct = self._decode = self._fallback = 0
+        self._read = self._written = self._staged = 0
+
+    def add(
+        self,
+        *,
+        direct: int = 0,
+        decode: int = 0,
+        fallback: int = 0,
+        read: int = 0,
+        written: int = 0,
+        staged: int = 0,
+    ) -> None:
+        """Count; once a batch, not once a chunk."""
+        with self._lock:
+            self._direct += direct
+            self._decode += decode
+            self._fallback += fallback
+            self._read += read
+            self._written += written
+            self._staged += staged
+
+    def snapshot(self, lanes: list[str]) -> StoreStats:
+        """Return all counters as they are at one moment."""
+        with self._lock:
+            return StoreStats(
+                direct=self._direct,
+                decode=self._decode,
+                fallback=self._fallback,
+                bytes_read=self._read,
+                bytes_written=self._written,
+                staged_bytes=self._staged,
+                lanes=lanes,
+            )
