@@ -390,8 +390,7 @@ class PyConnection {
         for (std::size_t i = 0; i < keys.size(); ++i) {
             operation->items[i].memory = to_memory(values[i]);
         }
-        operation->sends_values = true;
-        operation->if_absent = if_absent;
+        operation->kind = if_absent ? Operation::Kind::set_if_absent : Operation::Kind::set;
         return submit(operation, owners, [](Operation& done) -> nb::object {
             nb::list written;
             for (const Item& item : done.items) {
@@ -413,7 +412,7 @@ class PyConnection {
             operation->items[i].memory = Memory{
                 source.base, part(source, numbers.data() + i * ndim, chunk_shape.data())};
         }
-        operation->sends_values = true;
+        operation->kind = Operation::Kind::set;
         return submit(operation, owner, nothing);
     }
 
@@ -530,6 +529,7 @@ class PyConnection {
     // One request message a kRequestBodyBytes of items.
     template <typename Describe>
     static void add_gets(Operation& operation, Describe describe) {
+        operation.kind = Operation::Kind::get;
         for (std::size_t i = 0; i < operation.items.size(); ++i) {
             if (operation.requests.empty() ||
                 operation.requests.back().body.size() >= wire::kRequestBodyBytes) {
@@ -696,6 +696,9 @@ NB_MODULE(_core, module) {
     nb::register_exception_translator(translate);
     module.attr("PROTOCOL_VERSION") = wire::kProtocolVersion;
     module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
+    module.def(
+        "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
+        "Memory of `size` bytes, not initialised, that is recycled after use.");
     module.def("ucx_version", [] { return std::string(ucp_get_version_string()); });
 
     nb::class_<PyOperation>(module, "Operation")

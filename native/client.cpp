@@ -1,5 +1,6 @@
 #include "client.hpp"
 
+#include "recycler.hpp"
 #include "status.hpp"
 
 #include <utility>
@@ -13,7 +14,8 @@ constexpr const char* kClosed = "the client is closed";
 
 }  // namespace
 
-Client::Client(const Options& options, bool polling) : worker_(std::make_unique<Worker>(options)) {
+Client::Client(const Options& options, bool polling)
+    : worker_(std::make_unique<Worker>(options)), address_(worker_->address()) {
     worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_reply, this);
     progress_ = std::make_unique<Progress>(*worker_, *this, polling, "ucxstore");
 }
@@ -26,10 +28,14 @@ std::shared_ptr<Connection> Client::attach(Fd fd, const wire::Token& token,
     std::exception_ptr failure;
     const bool ran = progress_->post_and_wait([&] {
         try {
+            if (closed_) {
+                throw Error(ErrorKind::connect, kClosed);
+            }
             connection = std::make_shared<Connection>(*worker_, token, address, peer);
             begin(connection, std::move(fd));
         } catch (...) {
             failure = std::current_exception();
+            connection.reset();  // here, as it is this thread's endpoint
         }
     });
     if (!ran) {
@@ -87,7 +93,7 @@ void Client::tick(TimePoint now) {
             found->second->close(doomed.kind, doomed.message);
         }
     }
-    deadline_ = TimePoint::max();
+    deadline_ = Recycler::instance().trim(now);
     for (auto at = connections_.begin(); at != connections_.end();) {
         const auto connection = at->second;
         const TimePoint due = connection->tick(now);
@@ -98,10 +104,12 @@ void Client::tick(TimePoint now) {
 }
 
 void Client::close(std::chrono::milliseconds timeout) {
+    const std::lock_guard lock(closing_);
     if (worker_ == nullptr) {
         return;
     }
     progress_->post_and_wait([&] {
+        closed_ = true;
         for (const auto& [token, connection] : connections_) {
             connection->close(ErrorKind::server_lost, kClosed);
         }

@@ -16,7 +16,7 @@ class Client : public Progress::Driver {
     Client& operator=(const Client&) = delete;
     ~Client() override;
 
-    const std::string& address() const { return worker_->address(); }
+    const std::string& address() const { return address_; }
 
     // Takes the control connection over and makes the endpoint. Throws Error(connect).
     std::shared_ptr<Connection> attach(Fd fd, const wire::Token& token, const std::string& address,
@@ -40,6 +40,7 @@ class Client : public Progress::Driver {
                                  void* data, std::size_t size, const ucp_am_recv_param_t* param);
 
     std::unique_ptr<Worker> worker_;
+    const std::string address_;
     std::map<wire::Token, std::shared_ptr<Connection>> connections_;
     // Connections to close outside UCX's callbacks, and why.
     struct Doomed {
@@ -49,6 +50,8 @@ class Client : public Progress::Driver {
     };
     std::vector<Doomed> doomed_;
     TimePoint deadline_ = TimePoint::max();
+    bool closed_ = false;
+    std::mutex closing_;
     std::unique_ptr<Progress> progress_;
 };
 

@@ -90,46 +90,52 @@ void Connection::start(const std::shared_ptr<Operation>& operation) {
         finish(operation);
         return;
     }
-    send_requests(*operation);
-    if (operation->sends_values) {
+    for (auto& outgoing : std::exchange(operation->requests, {})) {
+        outgoing.header.token = token_;
+        outgoing.header.request = operation->id;
+        send_request(std::move(outgoing));
+    }
+    if (operation->sends_values()) {
         for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
-            outgoing_.push_back({operation, i});
+            values_.push_back({operation, i});
         }
         pump();
     }
 }
 
-void Connection::send_requests(Operation& operation) {
-    for (auto& outgoing : std::exchange(operation.requests, {})) {
-        const ucp_ep_h endpoint = endpoint_.get();
-        if (endpoint == nullptr) {
-            return;  // tick() will fail it
-        }
-        outgoing.header.token = token_;
-        outgoing.header.request = operation.id;
-        auto request = std::make_unique<SendRequest>();
-        request->body = std::move(outgoing.body);
-        request->pieces.push_back({request->body.data(), request->body.size()});
-        Request::send(std::move(request), worker_, endpoint, wire::Message::request,
-                      &outgoing.header, sizeof(outgoing.header));
+void Connection::send_request(Outgoing outgoing) {
+    const ucp_ep_h endpoint = endpoint_.get();
+    if (endpoint == nullptr) {
+        return;  // tick() will fail what waits for the reply
     }
+    auto request = std::make_unique<SendRequest>();
+    request->body = std::move(outgoing.body);
+    request->pieces.push_back({request->body.data(), request->body.size()});
+    Request::send(std::move(request), worker_, endpoint, wire::Message::request, &outgoing.header,
+                  sizeof(outgoing.header));
 }
 
 void Connection::pump() {
     if (std::exchange(pumping_, true)) {
         return;  // a send that completed at once; the loop below goes on
     }
-    while (!failed() && !outgoing_.empty() && active_sends_ < kMaxSends &&
+    while (!failed() && !values_.empty() && active_sends_ < kMaxSends &&
            active_bytes_ < kMaxSendBytes) {
-        const Outgoing next = outgoing_.front();
+        const Value next = values_.front();
         Item& item = next.operation->items[next.item];
         if (!next.operation->registered || item.done) {
-            outgoing_.pop_front();  // failed, or refused by the server, meanwhile
+            values_.pop_front();  // failed, or refused by the server, meanwhile
             continue;
         }
-        send_segment(next.operation, item, next.item);
+        try {
+            send_segment(next.operation, item, next.item);
+        } catch (const std::exception& error) {  // no exception may pass through UCX
+            next.operation->fail(ErrorKind::backing, "sending '" + item.key + "': " + error.what());
+            finish(next.operation);
+            continue;
+        }
         if (item.next >= item.memory->layout.size()) {
-            outgoing_.pop_front();
+            values_.pop_front();
         }
     }
     pumping_ = false;
@@ -138,7 +144,7 @@ void Connection::pump() {
 void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
                               std::uint32_t index) {
     const Layout& layout = item.memory->layout;
-    wire::ValueHeader header{token_, operation->id, index, operation->if_absent,
+    wire::ValueHeader header{token_, operation->id, index, operation->kind == Operation::Kind::set_if_absent,
                              layout.size(), item.next, 0};
     header.length = std::min(wire::kSegmentBytes, layout.size() - item.next);
     item.next += header.length;
@@ -168,18 +174,29 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
         throw Error(ErrorKind::protocol, "a reply to no request of ours");
     }
     Item& item = operation->items[header.item];
+    if (header.status != Status::ok && item.size != wire::kAnySize) {
+        throw Error(ErrorKind::protocol, "a second reply to one request");
+    }
     operation->moved(Clock::now());
     item.status = header.status;
     item.value_size = header.value_size;
+    using Kind = Operation::Kind;
     switch (header.status) {
         case Status::ok:
-            if (!operation->sends_values) {
+            if (!operation->sends_values()) {
                 receive(operation, item, header, data, size, descriptor);
                 return;
             }
             break;  // the memory of such an item is what was sent, and nothing comes back
         case Status::missing:
+            if (operation->kind != Kind::get) {
+                throw Error(ErrorKind::protocol, "'missing' for what is no get");
+            }
+            break;
         case Status::kept:
+            if (operation->kind != Kind::set_if_absent) {
+                throw Error(ErrorKind::protocol, "'kept' for what is no set-if-absent");
+            }
             break;
         default:
             refuse(*operation, item, header,
@@ -281,7 +298,7 @@ void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, It
     }
     operation->moved(Clock::now());
     item.received += length;
-    if (item.received == item.size) {
+    if (item.received == item.size && !item.done) {
         item_done(operation, item);
     }
 }
@@ -295,6 +312,9 @@ void Connection::item_done(const std::shared_ptr<Operation>& operation, Item& it
 void Connection::finish(const std::shared_ptr<Operation>& operation) {
     operation->registered = false;
     operations_.erase(operation->id);
+    if (operation->failed() && !failed()) {
+        send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
+    }
     if (operation->active == 0) {
         operation->complete();
     } else {
@@ -316,12 +336,12 @@ void Connection::cancel(const std::shared_ptr<Operation>& operation) {
 }
 
 void Connection::close(ErrorKind kind, const std::string& message) {
-    if (std::exchange(closed_, true)) {
+    if (closed_.exchange(true)) {
         return;
     }
     cause_ = message;
     control_.reset();
-    outgoing_.clear();
+    values_.clear();
     endpoint_.close();
     for (const auto& [id, operation] : std::exchange(operations_, {})) {
         operation->fail(kind, peer_ + ": " + message);

@@ -7,6 +7,7 @@
 #include "operation.hpp"
 #include "request.hpp"
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -22,7 +23,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const wire::Token& token() const { return token_; }
     const std::string& peer() const { return peer_; }
     std::vector<std::string> lanes() const { return endpoint_.lanes(); }
-    bool failed() const { return closed_ || endpoint_.failed(); }
+    bool failed() const { return closed_ || endpoint_.failed(); }  // any thread
     bool closed() const { return closed_; }
 
     void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
@@ -47,7 +48,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     class SendRequest;
 
     void pump();
-    void send_requests(Operation& operation);
+    void send_request(Outgoing outgoing);
     void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
     void receive(const std::shared_ptr<Operation>& operation, Item& item,
                  const wire::ReplyHeader& header, std::span<const std::byte> data,
@@ -63,7 +64,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     TimePoint time_out(TimePoint now);
     TimePoint release(TimePoint now);
 
-    struct Outgoing {
+    // An item whose value is still to be sent, or the rest of it.
+    struct Value {
         std::shared_ptr<Operation> operation;
         std::uint32_t item;
     };
@@ -76,11 +78,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::unordered_map<std::uint64_t, std::shared_ptr<Operation>> operations_;
     // Finished, but UCX still has hold of their memory; and since when.
     std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Operation>, TimePoint>> releasing_;
-    std::deque<Outgoing> outgoing_;
+    std::deque<Value> values_;
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
     bool pumping_ = false;
-    bool closed_ = false;
+    std::atomic<bool> closed_ = false;
     std::string cause_;
 };
 

@@ -41,8 +41,8 @@ void strike_off(int fd) {
 
 Control::Control(Progress& progress, Fd fd, std::function<void()> on_end)
     : progress_(progress), fd_(std::move(fd)) {
-    enlist(fd_.get());
     progress_.watch(fd_.get(), [this, on_end = std::move(on_end)] { look(on_end); });
+    enlist(fd_.get());
 }
 
 void Control::look(const std::function<void()>& on_end) {

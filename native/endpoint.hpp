@@ -3,6 +3,7 @@
 
 #include "worker.hpp"
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ class Endpoint {
 
     // nullptr once the endpoint has failed or is closed: UCX must not be called with it again.
     ucp_ep_h get() const { return failed_ ? nullptr : handle_; }
-    bool failed() const { return failed_; }
+    bool failed() const { return failed_; }  // any thread
     const std::string& cause() const { return cause_; }
 
     // "sysv/memory", "tcp/lo"...: what UCX chose for it.
@@ -33,7 +34,7 @@ class Endpoint {
 
     Worker& worker_;
     ucp_ep_h handle_ = nullptr;
-    bool failed_ = false;
+    std::atomic<bool> failed_ = false;
     std::string cause_;
 };
 

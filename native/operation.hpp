@@ -68,8 +68,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
     const std::uint64_t id;
     std::vector<Item> items;
     std::vector<Outgoing> requests;
-    bool sends_values = false;
-    bool if_absent = false;
+    enum class Kind { get, set, set_if_absent, call };
+    Kind kind = Kind::call;
+    bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
 
     // The rest of this block runs on the progress thread.
 

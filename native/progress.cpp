@@ -7,11 +7,10 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <sys/prctl.h>
 #include <future>
 
 namespace ucxstore {
@@ -26,13 +25,16 @@ constexpr auto kTick = 1ms;
 // idle process pays it once.
 constexpr auto kLinger = 50us;
 
-// An operation in flight that has not moved for this long (its peer is stopped, say) is no longer
-// worth a core: the thread naps between looks, kNap at a time.
+// While an operation is in flight the thread must keep looking, but not at the cost of those who do
+// the work: after kSpin without anything it naps, as briefly as the kernel can, and after kStalled
+// (the peer is stopped, say) for longer.
+constexpr auto kSpin = 20us;
+constexpr auto kShortNap = 20us;
 constexpr auto kStalled = 2ms;
-constexpr auto kNap = 1ms;
+constexpr auto kLongNap = 1ms;
 
 void set_up_thread(const std::string& name) {
-    prctl(PR_SET_TIMERSLACK, 1UL);
+    prctl(PR_SET_TIMERSLACK, 1UL);  // naps are shorter than the default slack of 50 us
     pthread_setname_np(pthread_self(), name.c_str());
 }
 
@@ -164,6 +166,16 @@ void Progress::poll_fds(int timeout_ms) {
     }
 }
 
+void Progress::rest(TimePoint now, Clock::duration nap) {
+    if (nap > 0us) {
+        std::this_thread::sleep_for(nap);
+    } else {
+        sched_yield();
+    }
+    const TimePoint after = Clock::now();
+    crowding_.rested(after, after - now, nap);
+}
+
 void Progress::sleep(TimePoint now, TimePoint until) {
     if (!worker_.arm()) {
         return;
@@ -181,14 +193,10 @@ void Progress::sleep(TimePoint now, TimePoint until) {
     sleeping_.store(false);
 }
 
-static int env(const char* n, int d) { const char* v = getenv(n); return v ? atoi(v) : d; }
-static void relax(Clock::duration idle) {
-  static const int spin_us = env("SPIN_US", 1000000), nap_us = env("NAP_US", 20), pauses = env("PAUSES", 0), yield = env("YIELD", 1);
-  if (idle < std::chrono::microseconds(spin_us)) { for (int i = 0; i < pauses; ++i) __builtin_ia32_pause(); if (yield) sched_yield(); }
-  else { timespec t{0, nap_us * 1000}; nanosleep(&t, nullptr); } }
 void Progress::run() {
     TimePoint next_tick = Clock::now();
     TimePoint last_active = next_tick;
+    TimePoint ticked = next_tick;
     while (!stop_.load(std::memory_order_relaxed)) {
         bool active = worker_.progress();
         active |= run_tasks();
@@ -200,22 +208,28 @@ void Progress::run() {
             poll_fds(0);
             driver_.tick(now);
             next_tick = now + kTick;
+            ticked = now;
         }
         if (active) {
             continue;
         }
-        if (polling_) {
-            relax(now - last_active);
+        const auto idle = now - last_active;
+        if (polling_ || idle < kSpin) {
+            rest(now, 0us);
         } else if (worker_.in_flight > 0) {
-            if (now - last_active < kStalled) {
-                relax(now - last_active);
+            if (idle < kStalled) {
+                rest(now, kShortNap);
             } else {
-                sleep(now, now + kNap);
+                sleep(now, now + kLongNap);
                 next_tick = now;
             }
-        } else if (now - last_active < kLinger) {
-            relax(now - last_active);
+        } else if (idle < kLinger) {
+            rest(now, 0us);
         } else {
+            if (ticked < last_active) {
+                next_tick = now;  // what happened last may be for tick() to see to
+                continue;
+            }
             sleep(now, driver_.deadline());
             next_tick = now;  // look at once: deadlines may have passed meanwhile
             last_active = now;

@@ -1,6 +1,7 @@
 // The progress thread: the only one that touches its worker. It never takes the GIL.
 #pragma once
 
+#include "crowding.hpp"
 #include "handle.hpp"
 #include "worker.hpp"
 
@@ -56,6 +57,7 @@ class Progress {
     void run();
     bool run_tasks();
     void poll_fds(int timeout_ms);
+    void rest(TimePoint now, Clock::duration nap);
     void sleep(TimePoint now, TimePoint until);
     void wake();
 
@@ -65,6 +67,7 @@ class Progress {
     Fd epoll_;
     Fd wake_;
     std::vector<Watch> watches_;
+    Crowding crowding_;
 
     std::mutex mutex_;
     std::vector<std::function<void()>> tasks_;

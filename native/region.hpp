@@ -15,8 +15,8 @@ class Region {
     virtual std::uint64_t size() const = 0;
 };
 
-// Ordinary memory; huge pages are asked for where the value is large, as page faults cost more
-// than the copy. Throws Error(backing) where there is not enough.
+// Ordinary memory, not initialised. Large regions are of huge pages where the kernel has them, and
+// recycled (recycler.hpp). Throws Error(backing) where there is not enough.
 std::shared_ptr<Region> allocate_region(std::uint64_t size);
 
 }  // namespace ucxstore

@@ -1,5 +1,6 @@
 #include "server.hpp"
 
+#include "recycler.hpp"
 #include "status.hpp"
 
 #include <unistd.h>
@@ -24,7 +25,8 @@ ServerThread::ServerThread(Backing& backing, Counters& counters, const Options& 
     : backing_(backing),
       counters_(counters),
       read_only_(read_only),
-      worker_(std::make_unique<Worker>(options)) {
+      worker_(std::make_unique<Worker>(options)),
+      address_(worker_->address()) {
     worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request, this);
     worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value, this);
     progress_ = std::make_unique<Progress>(*worker_, *this, polling,
@@ -54,6 +56,9 @@ void ServerThread::attach(Fd fd, const wire::Token& token, const std::string& ad
 
 void ServerThread::begin(Fd fd, const wire::Token& token, const std::string& address,
                          const std::string& peer) {
+    if (closed_) {
+        throw Error(ErrorKind::connect, "the server is closed");
+    }
     auto session = std::make_shared<Session>(*worker_, backing_, counters_, read_only_, token,
                                              address, peer);
     session->set_control(std::make_unique<Control>(*progress_, std::move(fd),
@@ -75,6 +80,7 @@ void ServerThread::end(const wire::Token& token) {
 }
 
 void ServerThread::tick(TimePoint now) {
+    trim_due_ = Recycler::instance().trim(now);
     for (const auto& [token, session] : sessions_) {
         if (session->failed() ||
             (session->busy() && now - session->last_moved() > kStallTimeout)) {
@@ -87,7 +93,7 @@ void ServerThread::tick(TimePoint now) {
 }
 
 TimePoint ServerThread::deadline() const {
-    TimePoint earliest = TimePoint::max();
+    TimePoint earliest = trim_due_;
     for (const auto& [token, session] : sessions_) {
         if (session->busy()) {
             earliest = std::min(earliest, session->last_moved() + kStallTimeout);
@@ -112,10 +118,12 @@ std::size_t ServerThread::sessions() {
 }
 
 void ServerThread::close(std::chrono::milliseconds timeout) {
+    const std::lock_guard lock(closing_);
     if (worker_ == nullptr) {
         return;
     }
     progress_->post_and_wait([&] {
+        closed_ = true;
         while (!sessions_.empty()) {
             end(wire::Token(sessions_.begin()->first));
         }

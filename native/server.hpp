@@ -18,7 +18,7 @@ class ServerThread : public Progress::Driver {
     ServerThread& operator=(const ServerThread&) = delete;
     ~ServerThread() override;
 
-    const std::string& address() const { return worker_->address(); }
+    const std::string& address() const { return address_; }
 
     // Starts a session; its endpoint exists on return. Throws Error(connect).
     void attach(Fd fd, const wire::Token& token, const std::string& address,
@@ -47,8 +47,12 @@ class ServerThread : public Progress::Driver {
     Counters& counters_;
     const bool read_only_;
     std::unique_ptr<Worker> worker_;
+    const std::string address_;
     std::map<wire::Token, std::shared_ptr<Session>> sessions_;
     std::vector<wire::Token> doomed_;  // sessions to end outside UCX's callbacks
+    TimePoint trim_due_ = TimePoint::max();
+    bool closed_ = false;
+    std::mutex closing_;
     std::unique_ptr<Progress> progress_;
 };
 

@@ -74,6 +74,10 @@ void Session::close() {
 
 void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
     last_moved_ = Clock::now();
+    if (header.op == wire::Op::abandon) {
+        abandon(header.request);
+        return;
+    }
     if (header.op != wire::Op::get) {
         answer(header, body);
         return;
@@ -83,7 +87,7 @@ void Session::on_request(const wire::RequestHeader& header, std::span<const std:
         if (waiting_.size() >= kMaxWaiting) {
             throw Error(ErrorKind::protocol, "more requests at once than a server takes");
         }
-        waiting_.push_back({header.request, header.first + i, reader.get_item()});
+        waiting_.push_back({header.request, header.first + i, reader.get_item(), {}, {}, {}});
     }
     pump();
 }
@@ -94,94 +98,107 @@ void Session::pump() {
     }
     while (!closed_ && !waiting_.empty() && active_sends_ < kMaxSends &&
            active_bytes_ < kMaxSendBytes) {
-        const Waiting next = std::move(waiting_.front());
-        waiting_.pop_front();
-        ++counters_.gets;
+        Waiting& next = waiting_.front();
+        bool more = false;
         try {
-            serve(next);
+            if (next.region != nullptr || open(next)) {
+                send_segment(next);
+                more = next.sent < next.size;
+            }
         } catch (const std::exception& error) {
             reply(next.request, next.item, Status::backing, error.what());
+        }
+        if (!more) {
+            waiting_.pop_front();
         }
     }
     pumping_ = false;
 }
 
-void Session::serve(const Waiting& waiting) {
+bool Session::open(Waiting& waiting) {
+    ++counters_.gets;
     const wire::GetItem& get = waiting.get;
     if (auto fault = wire::key_fault(get.key)) {
         reply(waiting.request, waiting.item, Status::invalid_key, std::move(*fault));
-        return;
+        return false;
     }
-    const auto region = backing_.find(get.key);
+    auto region = backing_.find(get.key);
     if (region == nullptr) {
         reply(waiting.request, waiting.item, Status::missing);
-        return;
+        return false;
     }
-    const std::uint64_t value_size = region->size();
-    if (get.expected != wire::kAnySize && get.expected != value_size) {
-        reply(waiting.request, waiting.item, Status::wrong_size, {}, value_size);
-        return;
+    if (get.expected != wire::kAnySize && get.expected != region->size()) {
+        reply(waiting.request, waiting.item, Status::wrong_size, {}, region->size());
+        return false;
     }
-    Layout layout = Layout::contiguous(value_size);
-    std::vector<ucp_dt_iov_t> ranges;  // where there are several, `layout` tells nothing
-    std::uint64_t size = value_size;
-    if (const auto* box = std::get_if<Layout>(&get.selection)) {
+    waiting.region = std::move(region);
+    return choose(waiting);
+}
+
+bool Session::choose(Waiting& waiting) {
+    const std::uint64_t value_size = waiting.region->size();
+    if (const auto* box = std::get_if<Layout>(&waiting.get.selection)) {
         // Each byte once at the most: a box of strides 0 could be larger than any value.
         if (!box->fits(value_size) || box->size() > value_size) {
             reply(waiting.request, waiting.item, Status::bad_range, {}, value_size);
-            return;
+            return false;
         }
-        layout = *box;
-        size = box->size();
-    } else if (const auto& wanted = std::get<std::vector<wire::Range>>(get.selection);
-               !wanted.empty()) {
-        size = 0;
+        waiting.layout = *box;
+        waiting.size = box->size();
+    } else if (const auto& wanted = std::get<std::vector<wire::Range>>(waiting.get.selection);
+               wanted.size() == 1) {
+        const wire::Span span = wire::resolve(wanted[0], value_size);
+        waiting.layout = Layout::contiguous(span.length, static_cast<std::int64_t>(span.begin));
+        waiting.size = span.length;
+    } else if (wanted.empty()) {
+        waiting.layout = Layout::contiguous(value_size);
+        waiting.size = value_size;
+    } else {
         for (const wire::Range& range : wanted) {
             const wire::Span span = wire::resolve(range, value_size);
-            size += span.length;
+            waiting.size += span.length;
             if (span.length > 0) {
-                ranges.push_back({region->data() + span.begin, span.length});
+                waiting.ranges.push_back({waiting.region->data() + span.begin, span.length});
             }
         }
-        if (ranges.size() <= 1) {
-            layout = ranges.empty() ? Layout::contiguous(0)
-                                    : Layout::contiguous(ranges[0].length,
-                                                         static_cast<std::byte*>(ranges[0].buffer) -
-                                                             region->data());
-            ranges.clear();
-        }
     }
-    if (size > get.limit) {
-        reply(waiting.request, waiting.item, Status::too_large, {}, size);
-        return;
+    if (waiting.size > waiting.get.limit) {
+        reply(waiting.request, waiting.item, Status::too_large, {}, waiting.size);
+        return false;
     }
-    send_value(waiting, layout, ranges, size, region);
+    return true;
 }
 
-void Session::send_value(const Waiting& waiting, const Layout& layout,
-                         const std::vector<ucp_dt_iov_t>& ranges, std::uint64_t size,
-                         const std::shared_ptr<const Region>& region) {
-    wire::ReplyHeader header{token_, waiting.request, waiting.item, Status::ok,
-                             region->size(), size, 0, 0};
-    std::uint64_t step = wire::kSegmentBytes;
-    if (!layout.dims().empty()) {
-        step = std::min(step, layout.run() * wire::kSegmentPieces);
-    }
-    do {
-        auto segment = std::make_unique<Send>();
-        segment->region = region;
-        if (ranges.empty()) {
-            header.length = std::min(step, size - header.offset);
-            layout.pieces(region->data(), header.offset, header.length, segment->pieces);
-        } else {
-            // Several byte ranges: one message, as they were one request.
-            header.length = size;
-            segment->pieces = ranges;
+void Session::send_segment(Waiting& waiting) {
+    auto segment = std::make_unique<Send>();
+    segment->region = waiting.region;
+    std::uint64_t length = waiting.size - waiting.sent;
+    if (waiting.ranges.empty()) {
+        length = std::min(length, wire::kSegmentBytes);
+        if (!waiting.layout.dims().empty()) {
+            length = std::min(length, waiting.layout.run() * wire::kSegmentPieces);
         }
-        segment->bytes = header.length;
-        send(header, std::move(segment));
-        header.offset += header.length;
-    } while (header.offset < size && !closed_);
+        waiting.layout.pieces(waiting.region->data(), waiting.sent, length, segment->pieces);
+    } else {
+        // Several byte ranges: one message, as they were one request.
+        segment->pieces = std::move(waiting.ranges);
+    }
+    segment->bytes = length;
+    const wire::ReplyHeader header{token_,
+                                   waiting.request,
+                                   waiting.item,
+                                   Status::ok,
+                                   waiting.region->size(),
+                                   waiting.size,
+                                   waiting.sent,
+                                   length};
+    waiting.sent += length;
+    send(header, std::move(segment));
+}
+
+void Session::abandon(std::uint64_t request) {
+    std::erase_if(waiting_, [request](const Waiting& one) { return one.request == request; });
+    std::erase_if(arriving_, [request](const auto& entry) { return entry.first.first == request; });
 }
 
 void Session::reply(std::uint64_t request, std::uint32_t item, Status status, std::string payload,
@@ -215,6 +232,18 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
 void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {
     wire::Reader reader(body);
     std::string payload;
+    const auto checked_prefix = [&](std::string prefix, bool whole) {
+        if (const auto fault = wire::prefix_fault(prefix, whole)) {
+            throw Error(ErrorKind::invalid_key, *fault);
+        }
+        return prefix;
+    };
+    const auto checked_key = [&](std::string key) {
+        if (const auto fault = wire::key_fault(key)) {
+            throw Error(ErrorKind::invalid_key, *fault);
+        }
+        return key;
+    };
     const auto refuse_writes = [&] {
         if (read_only_) {
             reply(header.request, header.first, Status::read_only);
@@ -227,11 +256,7 @@ void Session::answer(const wire::RequestHeader& header, std::span<const std::byt
                 break;
             case wire::Op::stat:
                 for (std::uint32_t i = 0; i < header.count; ++i) {
-                    const std::string key = reader.string();
-                    if (const auto fault = wire::key_fault(key)) {
-                        reply(header.request, header.first, Status::invalid_key, *fault);
-                        return;
-                    }
+                    const std::string key = checked_key(reader.string());
                     wire::put_u64(payload, backing_.size(key).value_or(wire::kAnySize));
                 }
                 break;
@@ -240,22 +265,17 @@ void Session::answer(const wire::RequestHeader& header, std::span<const std::byt
                     return;
                 }
                 for (std::uint32_t i = 0; i < header.count; ++i) {
-                    const std::string key = reader.string();
-                    if (const auto fault = wire::key_fault(key)) {
-                        reply(header.request, header.first, Status::invalid_key, *fault);
-                        return;
-                    }
-                    backing_.remove(key);
+                    backing_.remove(checked_key(reader.string()));
                 }
                 break;
             case wire::Op::remove_prefix:
                 if (refuse_writes()) {
                     return;
                 }
-                wire::put_u64(payload, backing_.remove_prefix(reader.string()));
+                wire::put_u64(payload, backing_.remove_prefix(checked_prefix(reader.string(), true)));
                 break;
             case wire::Op::measure: {
-                const std::string prefix = reader.string();
+                const std::string prefix = checked_prefix(reader.string(), true);
                 const Measure measure = backing_.measure(prefix, reader.u8() != 0);
                 wire::put_u64(payload, measure.keys);
                 wire::put_u64(payload, measure.bytes);
@@ -264,7 +284,8 @@ void Session::answer(const wire::RequestHeader& header, std::span<const std::byt
             case wire::Op::list: {
                 const wire::ListQuery query = reader.list_query();
                 const Page page =
-                    backing_.list(query.prefix, query.delimited, query.cursor, wire::kPageBytes);
+                    backing_.list(checked_prefix(query.prefix, query.delimited), query.delimited,
+                                  query.cursor, wire::kPageBytes);
                 wire::put_string(payload, page.cursor);
                 for (const std::string& name : page.names) {
                     wire::put_string(payload, name);
@@ -278,7 +299,9 @@ void Session::answer(const wire::RequestHeader& header, std::span<const std::byt
         if (error.kind() == ErrorKind::protocol) {
             throw;
         }
-        reply(header.request, header.first, Status::backing, error.what());
+        reply(header.request, header.first,
+              error.kind() == ErrorKind::invalid_key ? Status::invalid_key : Status::backing,
+              error.what());
         return;
     }
     reply(header.request, header.first, Status::ok, std::move(payload));
@@ -340,6 +363,7 @@ void Session::on_value(const wire::ValueHeader& header, std::string key,
         segment_arrived(header, value, UCS_OK);  // refused: UCX drops what we do not receive
         return;
     }
+    value->incoming->prepare(header.offset, header.length);
     std::byte* target = value->incoming->data() + header.offset;
     if (descriptor == nullptr) {
         std::copy(data.begin(), data.end(), target);

@@ -49,14 +49,23 @@ class Session : public std::enable_shared_from_this<Session> {
     bool closed() const { return closed_; }
     bool failed() const { return endpoint_.failed(); }
     // Whether anything of it is under way; and since when nothing of that has moved.
-    bool busy() const { return active_sends_ + active_receives_ + waiting_.size() > 0; }
+    bool busy() const {
+        return active_sends_ + active_receives_ + waiting_.size() + arriving_.size() > 0;
+    }
     TimePoint last_moved() const { return last_moved_; }
 
   private:
+    // A get, on its way out: a key until its turn comes, then a pinned region that is sent in
+    // segments.
     struct Waiting {
         std::uint64_t request;
         std::uint32_t item;
         wire::GetItem get;
+        std::shared_ptr<const Region> region;
+        Layout layout;
+        std::vector<ucp_dt_iov_t> ranges;  // where there are several, `layout` tells nothing
+        std::uint64_t size = 0;
+        std::uint64_t sent = 0;
     };
     // A value on its way in, in segments.
     struct Arriving {
@@ -77,13 +86,14 @@ class Session : public std::enable_shared_from_this<Session> {
     class Receive;
 
     void pump();
-    void serve(const Waiting& waiting);
+    // Pins the value and finds what is wanted of it; false where there is nothing to send.
+    bool open(Waiting& waiting);
+    bool choose(Waiting& waiting);
+    void send_segment(Waiting& waiting);
+    void abandon(std::uint64_t request);
     void answer(const wire::RequestHeader& header, std::span<const std::byte> body);
     void reply(std::uint64_t request, std::uint32_t item, wire::Status status,
                std::string payload = {}, std::uint64_t value_size = 0);
-    void send_value(const Waiting& waiting, const Layout& layout,
-                    const std::vector<ucp_dt_iov_t>& ranges, std::uint64_t size,
-                    const std::shared_ptr<const Region>& region);
     void send(const wire::ReplyHeader& header, std::unique_ptr<Send> request);
 
     std::unique_ptr<Incoming> accept(const wire::ValueHeader& header, const std::string& key);

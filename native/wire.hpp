@@ -32,8 +32,9 @@ constexpr std::size_t kMaxErrorBytes = 1024;
 constexpr std::size_t kPageBytes = 256 * 1024;
 
 // A value travels in segments of this size: progress can be seen in between (it renews a request's
-// deadline), and InfiniBand's limit of 1 GiB a message stays far away.
-constexpr std::uint64_t kSegmentBytes = 64ull << 20;
+// deadline), descriptors of scattered memory stay few, and InfiniBand's limit of 1 GiB a message is
+// far away. Smaller ones were no faster.
+constexpr std::uint64_t kSegmentBytes = 16ull << 20;
 
 // Pieces of memory in one segment: 1 MiB of descriptors, however finely a box is cut.
 constexpr std::uint64_t kSegmentPieces = 64 * 1024;
@@ -43,7 +44,16 @@ constexpr std::uint64_t kMaxValueBytes = 1ull << 46;
 
 enum class Message : unsigned { request = 1, value = 2, reply = 3 };
 
-enum class Op : std::uint32_t { ping, get, stat, remove, remove_prefix, measure, list };
+enum class Op : std::uint32_t {
+    ping,
+    get,
+    stat,
+    remove,
+    remove_prefix,
+    measure,
+    list,
+    abandon,  // the client has given the request of this number up; there is no reply
+};
 
 enum class Status : std::uint32_t {
     ok,
@@ -129,6 +139,9 @@ Span resolve(const Range& range, std::uint64_t size);
 
 // Why no server takes this key; nullopt if it is fine.
 std::optional<std::string> key_fault(std::string_view key);
+
+// The same for a prefix: "" or the beginning of keys; `whole` where it must end in "/".
+std::optional<std::string> prefix_fault(std::string_view prefix, bool whole);
 
 // Encoders append to `out`.
 void put_get_item(std::string& out, std::string_view key, const Selection& selection,

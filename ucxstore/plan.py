@@ -171,15 +171,17 @@ class _Group:
 class _Groups:
     """The groups of a batch, made as they come up."""
 
-    def __init__(self, array: npt.NDArray[Any], codecs: Sequence[Codec]) -> None:
+    def __init__(self, array: npt.NDArray[Any], codecs: Sequence[Codec], *, write: bool) -> None:
         self._array = array
         self._codecs = codecs
-        self._groups: dict[tuple[tuple[int, ...], tuple[int, ...]], _Group | str] = {}
+        self._write = write
+        self._groups: dict[object, _Group | str] = {}
 
     def of(self, spec: ArraySpec, dropped: tuple[int, ...]) -> _Group | str:
         """Return the group of a chunk, or why it cannot go direct."""
-        # One batch is of one array: its chunks share all of the spec but the shape.
-        key = (spec.shape, dropped)
+        # A batch is of one array, and only the shape differs between its specs, each an object of
+        # its own in a rectilinear grid; another dtype or configuration would be another object.
+        key = (spec.shape, dropped, id(spec.dtype), id(spec.config))
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = self._make(spec, dropped)
@@ -204,7 +206,8 @@ class _Groups:
         backwards = raw.order == "F"
         outer = view.T if backwards else view
         batch = BoxBatch(tuple(shape[::-1] if backwards else shape), describe(outer))
-        fill = None if spec.config.write_empty_chunks else FillTest(spec)
+        elide = self._write and not spec.config.write_empty_chunks
+        fill = FillTest(spec) if elide else None
         return _Group(batch, view, shape, backwards, fill)
 
 
@@ -218,7 +221,7 @@ def _plan(
 ) -> Plan:
     plan = Plan()
     leave = plan.leave
-    groups = _Groups(array, codecs)
+    groups = _Groups(array, codecs, write=write)
     group: _Group | str = NOT_RAW
     last: ArraySpec | None = None
     axes: tuple[int, ...] = ()
@@ -237,6 +240,9 @@ def _plan(
             continue
         if type(path) is not StorePath or path.store is not store:
             leave(position, NOT_OURS)
+            continue
+        if len(counts) != len(group.shape):
+            leave(position, NOT_A_BOX)
             continue
         if write and (counts != group.shape or any(starts) or not group.has(targets, counts)):
             leave(position, NOT_WHOLE)

@@ -7,6 +7,8 @@ import zarr
 from zarr.abc.codec import CodecPipeline
 from zarr.registry import get_pipeline_class
 
+from ucxstore.recycling import select_recycling
+
 PIPELINE = "ucxstore.pipeline.ZeroCopyCodecPipeline"
 ENVIRONMENT = "UCXSTORE_SELECT_PIPELINE"
 
@@ -18,7 +20,7 @@ _replaced: type[CodecPipeline] | None = None
 
 
 def select_pipeline(choice: bool | None) -> None:
-    """Let zarr use our pipeline, for all arrays that are opened from now on.
+    """Let zarr use our pipeline, for all arrays that are opened from now on, and recycled memory.
 
     Parameters
     ----------
@@ -40,6 +42,7 @@ def select_pipeline(choice: bool | None) -> None:
     else:
         _replaced = None
     zarr.config.set({_CONFIG: PIPELINE})
+    select_recycling()
 
 
 def replaced_pipeline() -> type[CodecPipeline]:

@@ -16,6 +16,8 @@ class Incoming {
   public:
     virtual ~Incoming() = default;
     virtual std::byte* data() = 0;
+    // This part is about to be filled: a chance to bring its pages in at once.
+    virtual void prepare(std::uint64_t, std::uint64_t) {}
     // Puts the whole value under its key, at once: a reader sees the old one or this one. With
     // `if_absent` only where the key has none; false where it has.
     virtual bool commit(bool if_absent) = 0;

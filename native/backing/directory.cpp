@@ -1,6 +1,7 @@
 #include "directory.hpp"
 
 #include "../status.hpp"
+#include "../wire.hpp"
 #include "file.hpp"
 
 #include <dirent.h>
@@ -25,9 +26,12 @@ struct DirClose {
     void operator()(DIR* directory) const { closedir(directory); }
 };
 
-std::optional<Entry> classify(int directory, const dirent& found) {
+// What a directory's entry is as a key, or as the beginning of keys: nothing for what no key could
+// be, or what a get would refuse.
+std::optional<Entry> classify(const Root& root, int directory, const std::string& base,
+                              const dirent& found) {
     std::string name = found.d_name;
-    if (name == "." || name == ".." || is_unfinished(name)) {
+    if (name == "." || name == ".." || is_unfinished(name) || wire::key_fault(name)) {
         return std::nullopt;
     }
     if (found.d_type == DT_REG || found.d_type == DT_DIR) {
@@ -41,8 +45,13 @@ std::optional<Entry> classify(int directory, const dirent& found) {
     if (S_ISDIR(about.st_mode)) {
         return Entry{std::move(name), true};
     }
-    if (S_ISLNK(about.st_mode) && fstatat(directory, name.c_str(), &about, 0) != 0) {
-        return std::nullopt;
+    if (S_ISLNK(about.st_mode)) {
+        try {
+            return root.file(base + name) ? std::optional(Entry{std::move(name), false})
+                                          : std::nullopt;
+        } catch (const Error&) {
+            return std::nullopt;  // it leads out of the root
+        }
     }
     return S_ISREG(about.st_mode) ? std::optional(Entry{std::move(name), false}) : std::nullopt;
 }
@@ -58,9 +67,10 @@ std::vector<Entry> entries(const Root& root, const std::string& path) {
     if (directory == nullptr) {
         throw_errno("listing '" + path + "'");
     }
+    const std::string base = path.empty() ? "" : path + "/";
     std::vector<Entry> found;
     while (const dirent* one = readdir(directory.get())) {
-        if (auto entry = classify(fd.get(), *one)) {
+        if (auto entry = classify(root, fd.get(), base, *one)) {
             found.push_back(std::move(*entry));
         }
     }
@@ -141,12 +151,14 @@ std::unique_ptr<Incoming> DirectoryBacking::receive(const std::string& key, std:
 void DirectoryBacking::remove(const std::string& key) {
     const Parts parts = split(key);
     const Fd parent = root_.directory(parts.parent);
-    if (!parent) {
-        return;
+    struct stat about {};
+    if (!parent || (fstatat(parent.get(), parts.leaf.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+                    !S_ISREG(about.st_mode) && !S_ISLNK(about.st_mode))) {
+        return;  // a directory, a socket or the like is no key
     }
     if (unlinkat(parent.get(), parts.leaf.c_str(), 0) != 0) {
-        if (errno == ENOENT || errno == EISDIR) {
-            return;  // a directory is no key
+        if (errno == ENOENT || errno == ENAMETOOLONG) {
+            return;
         }
         throw_errno("deleting '" + key + "'");
     }

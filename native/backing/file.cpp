@@ -37,8 +37,13 @@ class FileMapping : public Region {
     std::byte* data() const override { return data_; }
     std::uint64_t size() const override { return size_; }
 
-    // Brings the pages in at once: cheaper than a fault for every few of them.
-    void populate(int advice) const { madvise(data_, size_, advice); }
+    // Brings the pages of a part in at once, to be written: cheaper than a fault for each. The part
+    // begins on a page, as segments do.
+    void populate(std::uint64_t offset, std::uint64_t length) const {
+#ifdef MADV_POPULATE_WRITE
+        madvise(data_ + offset, length, MADV_POPULATE_WRITE);  // advice: an old kernel refuses
+#endif
+    }
 
   private:
     std::byte* data_;
@@ -72,17 +77,15 @@ void write_all(const Fd& file, const std::byte* data, std::uint64_t size, const 
 
 class FileIncoming : public Incoming {
   public:
+    // Delegates, so that the destructor tidies up after a constructor that throws as well.
     FileIncoming(const Root& root, const std::string& key, std::uint64_t size)
-        : root_(root), key_(key), size_(size) {
+        : FileIncoming(Members(), root, key, size) {
         open();
         if (size < kMapAbove || !reserve()) {
             memory_ = allocate_region(size);
         } else {
-            auto mapping =
-                std::make_shared<FileMapping>(file_, size, PROT_READ | PROT_WRITE, key);
-            mapping->populate(MADV_POPULATE_WRITE);
-            memory_ = std::move(mapping);
-            mapped_ = true;
+            mapping_ = std::make_shared<FileMapping>(file_, size, PROT_READ | PROT_WRITE, key);
+            memory_ = mapping_;
         }
     }
     FileIncoming(const FileIncoming&) = delete;
@@ -98,11 +101,18 @@ class FileIncoming : public Incoming {
 
     std::byte* data() override { return memory_->data(); }
 
+    void prepare(std::uint64_t offset, std::uint64_t length) override {
+        if (mapping_ != nullptr) {
+            mapping_->populate(offset, length);
+        }
+    }
+
     bool commit(bool if_absent) override {
-        if (!mapped_) {
+        if (mapping_ == nullptr) {
             write_all(file_, memory_->data(), size_, key_);
         }
         memory_.reset();
+        mapping_.reset();
         // The directory may have been pruned since it was opened, for another key's sake; a
         // file linked into it then would be lost.
         for (int attempt = 0;; ++attempt) {
@@ -122,6 +132,10 @@ class FileIncoming : public Incoming {
     }
 
   private:
+    struct Members {};
+    FileIncoming(Members, const Root& root, const std::string& key, std::uint64_t size)
+        : root_(root), key_(key), size_(size) {}
+
     void open() {
         directory_ = root_.make_parents(key_);
         // Without a name nothing stays behind, even where this process is killed.
@@ -198,7 +212,7 @@ class FileIncoming : public Incoming {
     Fd file_;
     std::string name_;  // the unfinished file's, while it has one
     std::shared_ptr<Region> memory_;
-    bool mapped_ = false;
+    std::shared_ptr<FileMapping> mapping_;  // the same, where it is the file itself
     bool committed_ = false;
 };
 

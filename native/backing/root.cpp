@@ -16,7 +16,11 @@ namespace {
 // A directory made for one key can be pruned for another in between.
 constexpr int kMakeAttempts = 16;
 
-bool is_absent(int code) { return code == ENOENT || code == ENOTDIR; }
+// Whether a failure to open means that there is nothing: ENXIO is a socket, which is no file, and a
+// name too long for the file system cannot have been written.
+bool is_absent(int code) {
+    return code == ENOENT || code == ENOTDIR || code == ENXIO || code == ENAMETOOLONG;
+}
 
 int open_beneath(int root, const char* path, int flags) {
     open_how how{};
@@ -32,6 +36,10 @@ int open_by_parts(int root, const std::string& path, int flags) {
     while (true) {
         const std::size_t slash = path.find('/', begin);
         const std::string part = path.substr(begin, slash - begin);
+        if (part.empty() || part == "..") {
+            errno = EXDEV;  // what openat2 would have said
+            return -1;
+        }
         const int base = at ? at.get() : root;
         if (slash == std::string::npos) {
             return openat(base, part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
@@ -116,6 +124,9 @@ Fd Root::make_parents(const std::string& key) const {
                 break;
             }
             if (mkdirat(above.get(), parts.leaf.c_str(), 0777) != 0 && errno != EEXIST) {
+                if (errno == ENOENT) {
+                    break;  // pruned in between, for another key's sake
+                }
                 throw_errno("making the directory '" + parent.substr(0, end) + "'");
             }
         }
@@ -127,9 +138,13 @@ void Root::prune_parents(const std::string& key) const {
     std::string path = split(key).parent;
     while (!path.empty()) {
         const Parts parts = split(path);
-        const Fd above = directory(parts.parent);
-        if (!above || unlinkat(above.get(), parts.leaf.c_str(), AT_REMOVEDIR) != 0) {
-            return;  // not empty, or gone, or not ours to remove
+        try {
+            const Fd above = directory(parts.parent);
+            if (!above || unlinkat(above.get(), parts.leaf.c_str(), AT_REMOVEDIR) != 0) {
+                return;  // not empty, or gone, or not ours to remove
+            }
+        } catch (const Error&) {
+            return;  // tidiness only, and called where nothing may be thrown
         }
         path = parts.parent;
     }

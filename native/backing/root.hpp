@@ -18,7 +18,7 @@ class Root {
     Fd file(const std::string& key) const;
     // The directory that `key` lies in, made where it is missing.
     Fd make_parents(const std::string& key) const;
-    // Removes the directories above `key` that are empty now.
+    // Removes the directories above `key` that are empty now, as far as it can. Never throws.
     void prune_parents(const std::string& key) const;
 
   private:

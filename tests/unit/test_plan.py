@@ -151,10 +151,10 @@ def test_edge_chunks_take_only_what_is_there() -> None:
 
 def test_chunks_of_several_shapes_are_grouped() -> None:
     grid = ChunkGrid(dimensions=(VaryingDimension((10, 20, 10), 40),))
-    root = StorePath(STORE, "a")
+    root, spec = StorePath(STORE, "a"), spec_of((1,))
     items = [
-        (root / str(i), spec_of((grid._dimensions[0].chunk_size(i),)), chunk, out, complete)
-        for (i,), chunk, out, complete in BasicIndexer((slice(None),), (40,), grid)
+        (root / str(i), replace(spec, shape=(grid._dimensions[0].chunk_size(i),)), *rest)
+        for (i,), *rest in BasicIndexer((slice(None),), (40,), grid)
     ]
     plan = plan_read(items, np.zeros(40, "f4"), RAW, STORE)
     assert [(b.chunk_shape, b.positions) for b in plan.direct] == [((10,), [0, 2]), ((20,), [1])]

@@ -1,0 +1,427 @@
+// Peers that break the protocol: the other side survives, says so, and serves its other peers.
+#include "loopback.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+namespace ucxstore {
+namespace {
+
+using namespace test;
+using namespace std::chrono_literals;
+using wire::Message;
+
+constexpr std::uint64_t kSegment = wire::kSegmentBytes;
+
+// ---------------------------------------------------------------------------------------------
+// A client that means ill: `puppet_` has a session of its own beside that of a good client.
+
+class BadClient : public testing::Test {
+  protected:
+    explicit BadClient(std::shared_ptr<Backing> backing = nullptr)
+        : both_({}, false, std::move(backing)) {
+        ControlPair pair = control_pair();
+        both_.server->attach(std::move(pair.one), token_, puppet_.address(), "bad client");
+        control_ = std::move(pair.other);
+        puppet_.connect(both_.server->address());
+        both_.set("good", pattern(100));
+    }
+
+    // Whether the server ends the session before long, though nothing else happens to it.
+    bool is_thrown_out() {
+        pollfd entry{.fd = control_.get(), .events = POLLIN, .revents = 0};
+        return puppet_.until([&] { return poll(&entry, 1, 0) == 1; }, 5s);
+    }
+    bool server_is_well() {
+        both_.set("more", pattern(10'000));
+        return both_.get("good") == pattern(100) && both_.get("more") == pattern(10'000) &&
+               both_.get("evil") == std::nullopt;
+    }
+    std::string request(wire::Op op, std::uint32_t count = 1) {
+        return raw(wire::RequestHeader{token_, 1, op, 0, count, 0});
+    }
+    std::string value(std::uint64_t total, std::uint64_t offset, std::uint64_t length,
+                      std::uint64_t request = 1) {
+        return raw(wire::ValueHeader{token_, request, 0, 0, total, offset, length});
+    }
+    wire::Status answer() {
+        EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
+        const auto header = wire::read_header<wire::ReplyHeader>(
+            puppet_.received().back().header.data(), puppet_.received().back().header.size());
+        return header->status;
+    }
+
+    Loopback both_;
+    wire::Token token_ = new_token();
+    Puppet puppet_;
+    Fd control_;
+};
+
+TEST_F(BadClient, MayBehaveWell) {
+    puppet_.send(Message::request, request(wire::Op::ping));
+    EXPECT_EQ(answer(), wire::Status::ok);
+    puppet_.send(Message::value, value(3, 0, 3) + "fine", "abc");
+    EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == 2; }));
+    EXPECT_EQ(both_.get("fine"), to_bytes("abc"));
+    EXPECT_FALSE(is_thrown_out());
+}
+
+TEST_F(BadClient, WithoutATokenIsNotHeard) {
+    token_[15] ^= 1;
+    puppet_.send(Message::request, request(wire::Op::remove), strings({"good"}));
+    puppet_.send(Message::value, value(3, 0, 3) + "evil", "abc");
+    const std::string big(100'000, 'x');
+    puppet_.send(Message::value, value(big.size(), 0, big.size()) + "evil", big,
+                 Puppet::Way::rendezvous);
+    EXPECT_TRUE(puppet_.until([&] { return both_.counters.messages_refused == 3; }));
+    EXPECT_TRUE(server_is_well());
+}
+
+TEST_F(BadClient, WithHalfAHeaderIsNotHeard) {
+    const std::string header = request(wire::Op::remove);
+    puppet_.send(Message::request, "");
+    puppet_.send(Message::request, header.substr(0, header.size() - 1), strings({"good"}));
+    puppet_.send(Message::value, value(3, 0, 3).substr(0, 40), "abc");
+    EXPECT_TRUE(puppet_.until([&] { return both_.counters.messages_refused == 3; }));
+    EXPECT_TRUE(server_is_well());
+}
+
+struct BadRequest {
+    const char* name;
+    std::uint32_t op;
+    std::uint32_t count;
+    std::string body;
+    Puppet::Way way = Puppet::Way::eager;
+};
+
+class BadRequestTest : public BadClient, public testing::WithParamInterface<BadRequest> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadRequestTest,
+    testing::Values(BadRequest{"AnUnknownOp", 77, 1, "x"},
+                    BadRequest{"NoBody", static_cast<std::uint32_t>(wire::Op::get), 1, ""},
+                    BadRequest{"FewerItemsThanSaid", static_cast<std::uint32_t>(wire::Op::stat),
+                               ~0u, strings({"a", "b"})},
+                    BadRequest{"AGarbledItem", static_cast<std::uint32_t>(wire::Op::get), 1,
+                               strings({"good"}) + std::string(17, '\xff')},
+                    BadRequest{"HalfAQuery", static_cast<std::uint32_t>(wire::Op::list), 1,
+                               strings({"a"})},
+                    BadRequest{"TooLarge", static_cast<std::uint32_t>(wire::Op::ping), 1,
+                               std::string(wire::kMaxRequestBytes + 1, 'x')},
+                    BadRequest{"ByRendezvous", static_cast<std::uint32_t>(wire::Op::ping), 1,
+                               std::string(20'000, 'x'), Puppet::Way::rendezvous}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(BadRequestTest, EndsTheSession) {
+    const BadRequest& bad = GetParam();
+    puppet_.send(Message::request, request(static_cast<wire::Op>(bad.op), bad.count), bad.body,
+                 bad.way);
+    EXPECT_TRUE(is_thrown_out());
+    EXPECT_TRUE(server_is_well());
+}
+
+struct BadValue {
+    const char* name;
+    std::uint64_t total;
+    std::uint64_t offset;
+    std::uint64_t length;
+    std::size_t size = 3;  // of what is really sent
+    std::string key = "evil";
+};
+
+class BadValueTest : public BadClient, public testing::WithParamInterface<BadValue> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadValueTest,
+    testing::Values(BadValue{"LongerThanSent", 10, 0, 10}, BadValue{"ShorterThanSent", 2, 0, 2},
+                    BadValue{"ASegmentTooShort", 10, 0, 3}, BadValue{"OffTheGrid", 10, 7, 3},
+                    BadValue{"BeyondTheEnd", 3, kSegment, 3},
+                    BadValue{"AtTheEnd", kSegment, kSegment, 0, 0},
+                    BadValue{"AnEmptyPartOfSome", 3, 0, 0, 0},
+                    BadValue{"TooLargeToBelieve", wire::kMaxValueBytes + 1, 0, 3},
+                    BadValue{"TwoToThe63", 1ull << 63, 0, 3},
+                    BadValue{"AllOnes", ~0ull, ~0ull - kSegment + 1, 3},
+                    BadValue{"AKeyTooLong", 3, 0, 3, 3, std::string(wire::kMaxKeyBytes + 1, 'k')}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(BadValueTest, EndsTheSession) {
+    const BadValue& bad = GetParam();
+    puppet_.send(Message::value, value(bad.total, bad.offset, bad.length) + bad.key,
+                 std::string(bad.size, 'x'));
+    EXPECT_TRUE(is_thrown_out());
+    EXPECT_TRUE(server_is_well());
+}
+
+TEST_F(BadClient, MayNotSendASegmentTwice) {
+    const std::string segment(kSegment, 'x');
+    for (int i = 0; i < 2; ++i) {
+        puppet_.send(Message::value, value(kSegment + 1, 0, kSegment) + "evil", segment,
+                     Puppet::Way::rendezvous);
+    }
+    EXPECT_TRUE(is_thrown_out());
+    EXPECT_TRUE(server_is_well());
+}
+
+TEST_F(BadClient, MayNotMixTwoValues) {
+    const std::string segment(kSegment, 'x');
+    puppet_.send(Message::value, value(kSegment + 2, 0, kSegment) + "evil", segment,
+                 Puppet::Way::rendezvous);
+    puppet_.send(Message::value, value(kSegment + 2, kSegment, 2) + "other", "xx");
+    EXPECT_TRUE(is_thrown_out());
+    EXPECT_TRUE(server_is_well());
+}
+
+TEST_F(BadClient, WhoGoesInMidValueLeavesNothing) {
+    puppet_.send(Message::value, value(kSegment + 2, kSegment, 2) + "evil", "xx");
+    puppet_.flush();
+    control_.reset();
+    EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 1; }));
+    EXPECT_TRUE(server_is_well());
+}
+
+TEST_F(BadClient, AskingForMoreMemoryThanThereIsIsRefused) {
+    puppet_.send(Message::value, value(wire::kMaxValueBytes, wire::kMaxValueBytes - kSegment,
+                                       kSegment) + "evil",
+                 std::string(kSegment, 'x'), Puppet::Way::rendezvous);
+    EXPECT_EQ(answer(), wire::Status::backing);
+    EXPECT_FALSE(is_thrown_out());
+    EXPECT_TRUE(server_is_well());
+}
+
+TEST_F(BadClient, PrefixesAreCheckedAsKeysAre) {
+    for (const std::string prefix : {"../", "/", "a/../", "a//", "ab"}) {
+        puppet_.received().clear();
+        puppet_.send(Message::request, request(wire::Op::remove_prefix), strings({prefix}));
+        EXPECT_EQ(answer(), wire::Status::invalid_key) << prefix;
+        puppet_.received().clear();
+        puppet_.send(Message::request, request(wire::Op::measure),
+                     strings({prefix}) + std::string(1, '\0'));
+        EXPECT_EQ(answer(), wire::Status::invalid_key) << prefix;
+    }
+    EXPECT_TRUE(server_is_well());
+}
+
+// The server has just been busy when the bad message comes, and then falls idle.
+TEST_F(BadClient, IsThrownOutByAnIdleServerToo) {
+    for (int round = 0; round < 20; ++round) {
+        ControlPair pair = control_pair();
+        token_ = new_token();
+        both_.server->attach(std::move(pair.one), token_, puppet_.address(), "bad client");
+        control_ = std::move(pair.other);
+        puppet_.received().clear();
+        puppet_.send(Message::request, request(wire::Op::ping));
+        ASSERT_EQ(answer(), wire::Status::ok);
+        puppet_.send(Message::request, request(static_cast<wire::Op>(77)));
+        ASSERT_TRUE(is_thrown_out()) << "round " << round;
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Values that are never finished.
+
+// Counts the values on their way in, and has no room under "full/".
+class CountingBacking : public MemoryBacking {
+  public:
+    std::atomic<int> incoming = 0;
+
+    std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override {
+        if (key.starts_with("full/")) {
+            throw Error(ErrorKind::backing, "no room");
+        }
+        return std::make_unique<Counted>(incoming, MemoryBacking::receive(key, size));
+    }
+
+  private:
+    struct Counted : Incoming {
+        Counted(std::atomic<int>& the_count, std::unique_ptr<Incoming> the_inner)
+            : count(the_count), inner(std::move(the_inner)) {
+            ++count;
+        }
+        ~Counted() override { --count; }
+        std::byte* data() override { return inner->data(); }
+        bool commit(bool if_absent) override { return inner->commit(if_absent); }
+
+        std::atomic<int>& count;
+        std::unique_ptr<Incoming> inner;
+    };
+};
+
+// A value of many segments out of one MiB, over and over.
+Memory endless(Bytes& bytes, std::uint64_t segments) {
+    const std::vector<Dim> again = {{segments * kSegment / bytes.size(), 0}};
+    return {bytes.data(), Layout::strided(0, bytes.size(), again)};
+}
+
+TEST(Unfinished, ACancelledSetIsForgotten) {
+    const auto backing = std::make_shared<CountingBacking>();
+    Loopback both({}, false, backing);
+    Bytes bytes = pattern(1 << 20);
+    for (int round = 0; round < 3; ++round) {
+        const auto operation = set_operation({{"k", endless(bytes, 16)}});
+        both.submit(operation);
+        ASSERT_TRUE(eventually([&] { return backing->incoming == 1 || operation->done(); }));
+        both.client->cancel(both.connection, operation);
+        ASSERT_TRUE(operation->wait_for(kPatience));
+        EXPECT_TRUE(eventually([&] { return backing->incoming == 0; }, 5s))
+            << "the server keeps the memory of a value that will never be whole";
+    }
+}
+
+TEST(Unfinished, RefusedSetsAreForgotten) {
+    Loopback both({}, false, std::make_shared<CountingBacking>());
+    Bytes bytes = pattern(1 << 20);
+    for (int round = 0; round < 1100; ++round) {
+        const auto operation = set_operation({{"full/k", endless(bytes, 6)}});
+        ASSERT_EQ(error_of([&] { both.run(operation); }), ErrorKind::backing);
+    }
+    both.set("k", pattern(10));
+}
+
+// ---------------------------------------------------------------------------------------------
+// A server that means ill: the client takes `puppet_` for one, beside a good server.
+
+class BadServer : public testing::Test {
+  protected:
+    BadServer() {
+        ControlPair pair = control_pair();
+        connection_ = both_.client->attach(std::move(pair.one), token_, puppet_.address(), "bad");
+        control_ = std::move(pair.other);
+        puppet_.connect(both_.client->address());
+    }
+
+    // Submits it, and waits until the puppet has the request.
+    void ask(const std::shared_ptr<Operation>& operation) {
+        operation_ = operation;
+        both_.client->submit(connection_, operation);
+        ASSERT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
+    }
+    std::string reply(wire::Status status, std::uint64_t size, std::uint64_t offset,
+                      std::uint64_t length, std::uint32_t item = 0) {
+        return raw(wire::ReplyHeader{token_, operation_->id, item, status, size, size, offset,
+                                     length});
+    }
+    // What the operation fails with; nullopt where it succeeds.
+    std::optional<ErrorKind> failure() {
+        EXPECT_TRUE(puppet_.until([&] { return operation_->done(); }));
+        return error_of([&] { finish(operation_); });
+    }
+    bool client_is_well() {
+        both_.set("k", pattern(10'000));
+        return both_.get("k") == pattern(10'000);
+    }
+
+    Loopback both_;
+    const wire::Token token_ = new_token();
+    Puppet puppet_;
+    Fd control_;
+    std::shared_ptr<Connection> connection_;
+    std::shared_ptr<Operation> operation_;
+};
+
+TEST_F(BadServer, MayBehaveWell) {
+    ask(get_operation({{.key = "k"}}));
+    puppet_.send(Message::reply, reply(wire::Status::ok, 3, 0, 3), "abc");
+    EXPECT_EQ(failure(), std::nullopt);
+    EXPECT_EQ(reply_of(*operation_), to_bytes("abc"));
+}
+
+TEST_F(BadServer, NonsenseIsNotHeard) {
+    ask(get_operation({{.key = "k"}}));
+    std::string stranger = reply(wire::Status::ok, 3, 0, 3);
+    stranger[15] ^= 1;
+    puppet_.send(Message::reply, stranger, "abc");
+    puppet_.send(Message::reply, "");
+    puppet_.send(Message::reply, reply(wire::Status::ok, 3, 0, 3).substr(0, 50), "abc");
+    puppet_.send(Message::reply,
+                 raw(wire::ReplyHeader{token_, 99'999, 0, wire::Status::ok, 3, 3, 0, 3}), "abc");
+    puppet_.send(Message::reply, reply(wire::Status::ok, 3, 0, 3), "fin");
+    EXPECT_EQ(failure(), std::nullopt);
+    EXPECT_EQ(reply_of(*operation_), to_bytes("fin"));
+}
+
+struct BadReply {
+    const char* name;
+    wire::Status status;
+    std::uint64_t size;
+    std::uint64_t offset;
+    std::uint64_t length;
+    std::uint32_t item = 0;
+};
+
+class BadReplyTest : public BadServer, public testing::WithParamInterface<BadReply> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadReplyTest,
+    testing::Values(BadReply{"ToNoItem", wire::Status::ok, 3, 0, 3, 1},
+                    BadReply{"LongerThanSent", wire::Status::ok, 4, 0, 4},
+                    BadReply{"BeyondItsEnd", wire::Status::ok, 2, 0, 3},
+                    BadReply{"NotFromTheStart", wire::Status::ok, 10, 7, 3},
+                    BadReply{"LargerThanOut", wire::Status::ok, 101, 0, 3},
+                    BadReply{"AllOnes", wire::Status::ok, ~0ull, 0, 3},
+                    BadReply{"AnEndlessSegment", wire::Status::ok, 50, 0, ~0ull},
+                    BadReply{"KeptForAGet", wire::Status::kept, 3, 0, 3}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(BadReplyTest, EndsTheConnection) {
+    const BadReply& bad = GetParam();
+    Bytes out(100);
+    ask(get_operation({{.key = "k", .memory = memory_of(out)}}));
+    puppet_.send(Message::reply, reply(bad.status, bad.size, bad.offset, bad.length, bad.item),
+                 "abc");
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+    EXPECT_EQ(out, Bytes(100));
+    EXPECT_TRUE(client_is_well());
+}
+
+TEST_F(BadServer, EmptySegmentsAreNoProgress) {
+    ask(get_operation({{.key = "k"}}));
+    puppet_.send(Message::reply, reply(wire::Status::ok, 3, 0, 0));
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+}
+
+TEST_F(BadServer, ABoxMustBeFilled) {
+    Bytes out(100);
+    ask(get_operation({{.key = "k", .memory = memory_of(out), .exact = true}}));
+    puppet_.send(Message::reply, reply(wire::Status::ok, 99, 0, 99), std::string(99, 'x'));
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+}
+
+TEST_F(BadServer, OnlyAKeyCanBeMissing) {
+    ask(call_operation(wire::Op::stat, strings({"k"})));
+    puppet_.send(Message::reply, reply(wire::Status::missing, 0, 0, 0));
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+}
+
+TEST_F(BadServer, MoreThanMemoryHoldsFailsAndNoMore) {
+    ask(get_operation({{.key = "k"}}));
+    puppet_.send(Message::reply, reply(wire::Status::ok, wire::kMaxValueBytes, 0, 3), "abc");
+    EXPECT_NE(failure(), std::nullopt);
+    EXPECT_TRUE(client_is_well());
+}
+
+TEST_F(BadServer, AnErrorIsNoMoreThanText) {
+    ask(get_operation({{.key = "k"}}));
+    puppet_.send(Message::reply, reply(static_cast<wire::Status>(77), 20'000, 0, 20'000),
+                 std::string(20'000, '\xff'), Puppet::Way::rendezvous);
+    EXPECT_NE(failure(), std::nullopt);
+    EXPECT_TRUE(client_is_well());
+}
+
+// The first item is on its way by rendezvous when it is called missing as well: counted twice, it
+// would end the operation before the second item is there.
+TEST_F(BadServer, AnItemIsAnsweredOnce) {
+    Bytes first(100'000);
+    Bytes second(100);
+    ask(get_operation({{.key = "a", .memory = memory_of(first)},
+                       {.key = "b", .memory = memory_of(second)}}));
+    puppet_.send(Message::reply, reply(wire::Status::ok, first.size(), 0, first.size()),
+                 std::string(first.size(), 'x'), Puppet::Way::rendezvous);
+    puppet_.send(Message::reply, reply(wire::Status::missing, 0, 0, 0));
+    EXPECT_NE(failure(), std::nullopt) << "the second item never came";
+}
+
+}  // namespace
+}  // namespace ucxstore

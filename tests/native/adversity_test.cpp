@@ -1,0 +1,434 @@
+// Peers that stall, go, or are given up, in mid-transfer: every operation ends in bounded time, and
+// not a byte is written to its memory afterwards.
+#include "loopback.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+namespace ucxstore {
+namespace {
+
+using namespace test;
+using namespace std::chrono_literals;
+using wire::Message;
+
+constexpr std::size_t kLarge = std::size_t{96} << 20;  // two segments, and time to interrupt them
+
+const Options kTransports[] = {{}, {{"TLS", "tcp"}}};
+
+auto transport_name = [](const auto& info) { return info.param.empty() ? "Default" : "Tcp"; };
+
+// ---------------------------------------------------------------------------------------------
+// A server that stands still: its worker is only driven where the test says so.
+
+class StalledServer : public testing::TestWithParam<Options> {
+  protected:
+    StalledServer() {
+        ControlPair pair = control_pair();
+        connection_ = client_.attach(std::move(pair.one), token_, puppet_.address(), "stalled");
+        control_ = std::move(pair.other);
+        puppet_.connect(client_.address());
+    }
+
+    std::optional<ErrorKind> failure(const std::shared_ptr<Operation>& operation) {
+        EXPECT_TRUE(operation->wait_for(kPatience)) << "it does not end";
+        EXPECT_FALSE(operation->leaked());
+        return error_of([&] { operation->check(); });
+    }
+    // Into the middle of a get: the client has begun to receive, and nothing moves.
+    std::shared_ptr<Operation> half_received(Bytes& out, double timeout_s = 60) {
+        const auto operation = get_operation({{.key = "k", .memory = memory_of(out)}}, timeout_s);
+        client_.submit(connection_, operation);
+        EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
+        const wire::ReplyHeader header{
+            token_, operation->id, 0, wire::Status::ok, out.size(), out.size(), 0, out.size()};
+        puppet_.send(Message::reply, raw(header), std::string(out.size(), 'x'),
+                     Puppet::Way::rendezvous);
+        // Some of it has come: from here on the puppet does nothing.
+        EXPECT_TRUE(puppet_.until([&] { return seen(out.data()) == std::byte{'x'}; }));
+        return operation;
+    }
+    // The memory is the progress thread's as yet: just a look at whether something has come.
+    static std::byte seen(const std::byte* at) {
+        return std::atomic_ref(*const_cast<std::byte*>(at)).load(std::memory_order_relaxed);
+    }
+    // Drives the puppet on, so that whatever UCX still meant to do is done.
+    void awake() {
+        puppet_.until([] { return false; }, 300ms);
+    }
+
+    Puppet puppet_{GetParam()};
+    const wire::Token token_ = new_token();
+    Fd control_;
+    Client client_{GetParam(), false};
+    std::shared_ptr<Connection> connection_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, StalledServer, testing::ValuesIn(kTransports), transport_name);
+
+TEST_P(StalledServer, ARequestTimesOut) {
+    const auto operation = get_operation({{.key = "k"}}, 0.2);
+    client_.submit(connection_, operation);
+    EXPECT_EQ(failure(operation), ErrorKind::timeout);
+}
+
+TEST_P(StalledServer, AValueTimesOutAndItsMemoryIsFree) {
+    auto value = std::make_unique<Bytes>(pattern(1 << 20));
+    const auto operation = set_operation({{"k", memory_of(*value)}}, false, 0.2);
+    client_.submit(connection_, operation);
+    EXPECT_EQ(failure(operation), ErrorKind::timeout);
+    value.reset();
+    awake();
+}
+
+TEST_P(StalledServer, OneThatStallsTakesTheOthersWithItAndSaysSo) {
+    Bytes value = pattern(1 << 20);
+    const auto stalls = set_operation({{"k", memory_of(value)}}, false, 0.2);
+    const auto other = get_operation({{.key = "k"}});
+    client_.submit(connection_, stalls);
+    client_.submit(connection_, other);
+    EXPECT_EQ(failure(stalls), ErrorKind::timeout);
+    EXPECT_EQ(failure(other), ErrorKind::server_lost);
+}
+
+TEST_P(StalledServer, EveryReplyRenewsTheDeadline) {
+    std::vector<Get> gets(5, {.key = "k"});
+    const auto operation = get_operation(gets, 2.5);
+    client_.submit(connection_, operation);
+    for (std::uint32_t item = 0; item < gets.size(); ++item) {
+        puppet_.until([&] { return operation->done(); }, 700ms);
+        puppet_.send(Message::reply, raw(wire::ReplyHeader{token_, operation->id, item,
+                                                           wire::Status::missing, 0, 0, 0, 0}));
+    }
+    puppet_.flush();
+    EXPECT_EQ(failure(operation), std::nullopt);
+}
+
+TEST_P(StalledServer, ARequestIsCancelledAtOnceAndTheConnectionGoesOn) {
+    const auto operation = get_operation({{.key = "k"}});
+    client_.submit(connection_, operation);
+    client_.cancel(connection_, operation);
+    client_.cancel(connection_, operation);
+    EXPECT_EQ(failure(operation), ErrorKind::cancelled);
+    const auto next = get_operation({{.key = "k"}});
+    client_.submit(connection_, next);
+    EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == 2; }));
+    // The answer to what was cancelled is not taken for one to anything else.
+    for (const auto& answered : {operation, next}) {
+        puppet_.send(Message::reply, raw(wire::ReplyHeader{token_, answered->id, 0,
+                                                           wire::Status::missing, 0, 0, 0, 0}));
+    }
+    EXPECT_TRUE(puppet_.until([&] { return next->done(); }));
+    EXPECT_EQ(failure(next), std::nullopt);
+}
+
+TEST_P(StalledServer, AHalfReceivedValueIsCancelled) {
+    auto out = std::make_unique<Bytes>(kLarge);
+    const auto operation = half_received(*out);
+    client_.cancel(connection_, operation);
+    EXPECT_EQ(failure(operation), ErrorKind::cancelled);
+    const Bytes before = *out;
+    awake();
+    EXPECT_TRUE(*out == before) << "UCX wrote to memory that was given back";
+    out.reset();
+    awake();
+}
+
+TEST_P(StalledServer, AHalfReceivedValueTimesOut) {
+    auto out = std::make_unique<Bytes>(kLarge);
+    const auto operation = half_received(*out, 1);
+    EXPECT_EQ(failure(operation), ErrorKind::timeout);
+    out.reset();
+    awake();
+}
+
+TEST_P(StalledServer, TheClientIsClosedWithAHalfReceivedValue) {
+    auto out = std::make_unique<Bytes>(kLarge);
+    const auto operation = half_received(*out);
+    client_.close(5s);
+    EXPECT_TRUE(operation->done());
+    EXPECT_EQ(failure(operation), ErrorKind::server_lost);
+    out.reset();
+    awake();
+}
+
+TEST_P(StalledServer, TheServersEndIsNoticed) {
+    auto out = std::make_unique<Bytes>(kLarge);
+    const auto receiving = half_received(*out);
+    const auto waiting = get_operation({{.key = "k"}});
+    client_.submit(connection_, waiting);
+    control_.reset();
+    EXPECT_EQ(failure(receiving), ErrorKind::server_lost);
+    EXPECT_EQ(failure(waiting), ErrorKind::server_lost);
+    out.reset();
+    awake();
+    const auto late = get_operation({{.key = "k"}});
+    client_.submit(connection_, late);
+    EXPECT_EQ(failure(late), ErrorKind::server_lost);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Either end closed while values are on their way.
+
+class MidTransfer : public testing::TestWithParam<Options> {
+  protected:
+    MidTransfer() {
+        const auto incoming = both_.backing->receive("k", kLarge);
+        std::fill_n(incoming->data(), kLarge, std::byte{'x'});
+        incoming->commit(false);
+    }
+
+    // Gets and sets, all under way at once.
+    void start() {
+        for (auto& out : outs_) {
+            out = std::make_unique<Bytes>(kLarge);
+            operations_.push_back(get_operation({{.key = "k", .memory = memory_of(*out)}}));
+        }
+        operations_.push_back(set_operation({{"new", memory_of(*outs_[2])}}));
+        operations_[2] = operations_.back();
+        operations_.pop_back();
+        for (const auto& operation : operations_) {
+            both_.submit(operation);
+        }
+    }
+    // All have ended; and the memory is free.
+    void expect_over(std::optional<ErrorKind> kind) {
+        for (const auto& operation : operations_) {
+            ASSERT_TRUE(operation->wait_for(kPatience)) << "it does not end";
+            EXPECT_FALSE(operation->leaked());
+            const auto failed = error_of([&] { operation->check(); });
+            EXPECT_TRUE(failed == kind || failed == std::nullopt)
+                << static_cast<int>(failed.value_or(ErrorKind::argument));
+        }
+        for (auto& out : outs_) {
+            out.reset();
+        }
+    }
+    bool moving() const { return both_.counters.gets > 0; }
+
+    Loopback both_{GetParam()};
+    std::unique_ptr<Bytes> outs_[3];
+    std::vector<std::shared_ptr<Operation>> operations_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, MidTransfer, testing::ValuesIn(kTransports), transport_name);
+
+TEST_P(MidTransfer, Cancelled) {
+    start();
+    ASSERT_TRUE(eventually([&] { return moving(); }));
+    for (const auto& operation : operations_) {
+        both_.client->cancel(both_.connection, operation);
+    }
+    expect_over(ErrorKind::cancelled);
+    // Whether or not the connection had to be reset for it, the server is well.
+    both_.connection = both_.connect();
+    EXPECT_TRUE(both_.get("k") == Bytes(kLarge, std::byte{'x'}));
+}
+
+TEST_P(MidTransfer, TheConnectionIsClosed) {
+    start();
+    ASSERT_TRUE(eventually([&] { return moving(); }));
+    both_.client->close(both_.connection);
+    expect_over(ErrorKind::server_lost);
+    EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 0 && !both_.server->busy(); }));
+    both_.connection = both_.connect();
+    EXPECT_EQ(both_.stat("k"), kLarge);
+}
+
+TEST_P(MidTransfer, TheClientIsClosed) {
+    start();
+    ASSERT_TRUE(eventually([&] { return moving(); }));
+    both_.client->close(5s);
+    for (const auto& operation : operations_) {
+        EXPECT_TRUE(operation->done());
+    }
+    expect_over(ErrorKind::server_lost);
+    EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 0; }));
+}
+
+TEST_P(MidTransfer, TheServerIsClosed) {
+    start();
+    ASSERT_TRUE(eventually([&] { return moving(); }));
+    both_.server->close(5s);
+    both_.backing.reset();
+    expect_over(ErrorKind::server_lost);
+}
+
+TEST_P(MidTransfer, TheServerClosesItselfOnDestruction) {
+    start();
+    both_.server.reset();
+    expect_over(ErrorKind::server_lost);
+}
+
+TEST_P(MidTransfer, TheValueIsReplacedAndRemoved) {
+    start();
+    for (int i = 0; i < 3; ++i) {
+        const auto incoming = both_.backing->receive("k", 1000);
+        std::fill_n(incoming->data(), 1000, std::byte{'y'});
+        incoming->commit(false);
+        both_.backing->remove("k");
+    }
+    for (const auto& operation : operations_) {
+        ASSERT_TRUE(operation->wait_for(kPatience));
+        operation->check();
+    }
+    for (int i = 0; i < 2; ++i) {
+        const Item& item = operations_[static_cast<std::size_t>(i)]->items[0];
+        const auto& out = *outs_[i];
+        const auto end = out.begin() + (item.status == wire::Status::missing
+                                            ? 0
+                                            : static_cast<std::ptrdiff_t>(item.size));
+        EXPECT_TRUE(end == out.begin() || std::all_of(out.begin(), end, [&](std::byte byte) {
+            return byte == out[0];
+        }));
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Closed ends, and several threads about them.
+
+TEST(Closed, OperationsFailAtOnce) {
+    Loopback both;
+    both.client->close(1s);
+    both.client->close(1s);
+    Bytes value = pattern(10);
+    EXPECT_EQ(error_of([&] { both.run(get_operation({{.key = "k"}})); }), ErrorKind::server_lost);
+    EXPECT_EQ(error_of([&] { both.run(set_operation({{"k", memory_of(value)}})); }),
+              ErrorKind::server_lost);
+    both.client->cancel(both.connection, get_operation({}));
+    both.client->close(both.connection);
+    EXPECT_TRUE(both.client->lanes(both.connection).empty());
+    EXPECT_EQ(error_of([&] { both.connect(); }), ErrorKind::connect);
+}
+
+TEST(Closed, AServerTakesNobody) {
+    Loopback both;
+    both.server->close(1s);
+    both.server->close(1s);
+    EXPECT_EQ(error_of([&] {
+                  both.server->attach(control_pair().one, new_token(), both.client->address(), "");
+              }),
+              ErrorKind::connect);
+    EXPECT_EQ(both.server->sessions(), 0u);
+    EXPECT_FALSE(both.server->busy());
+}
+
+TEST(Closed, TheAddressIsStillKnown) {
+    Loopback both;
+    const std::string client = both.client->address();
+    const std::string server = both.server->address();
+    both.client->close(1s);
+    both.server->close(1s);
+    EXPECT_EQ(both.client->address(), client);
+    EXPECT_EQ(both.server->address(), server);
+}
+
+TEST(Closed, ByTwoThreadsAtOnce) {
+    for (int round = 0; round < 5; ++round) {
+        Loopback both;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 2; ++i) {
+            threads.emplace_back([&] { both.client->close(1s); });
+            threads.emplace_back([&] { both.server->close(1s); });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+    }
+}
+
+TEST(Closed, WhileOthersAttachAndAsk) {
+    Loopback both;
+    for (int round = 0; round < 10; ++round) {
+        Client client({}, false);
+        std::vector<std::thread> threads;
+        std::atomic<int> ready = 0;
+        std::atomic<int> stuck = 0;
+        for (int i = 0; i < 3; ++i) {
+            threads.emplace_back([&] {
+                try {
+                    for (++ready;;) {
+                        ControlPair pair = control_pair();
+                        const auto connection = client.attach(std::move(pair.one), new_token(),
+                                                              both.server->address(), "server");
+                        const auto ping = call_operation(wire::Op::ping, "");
+                        client.submit(connection, ping);
+                        client.close(connection);
+                        stuck += ping->wait_for(5s) ? 0 : 1;
+                    }
+                } catch (const Error&) {
+                    // the client is closed
+                }
+            });
+        }
+        ASSERT_TRUE(eventually([&] { return ready == 3; }));
+        client.close(1s);
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+        ASSERT_EQ(stuck, 0) << "an operation of a closed client never ended";
+    }
+}
+
+TEST(Closed, WhileAnotherThreadLooksWhetherItIs) {
+    Loopback both;
+    std::thread looks([&] {
+        while (!both.connection->failed()) {
+            std::this_thread::yield();
+        }
+    });
+    both.server->close(1s);
+    looks.join();
+    EXPECT_TRUE(both.connection->failed());
+}
+
+TEST(Closed, AThreadThatWaitsIsWoken) {
+    Loopback both;
+    const auto operation = get_operation({{.key = "k"}});
+    std::thread waits([&] { EXPECT_TRUE(operation->wait_for(kPatience)); });
+    both.submit(operation);
+    both.client->close(1s);
+    waits.join();
+}
+
+// ---------------------------------------------------------------------------------------------
+
+std::uint64_t peak_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+// 16 bytes of descriptor for each byte of 48 MiB would be 768 MiB.
+TEST(Budget, FinelyCutBoxesDoNotFillTheMemory) {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "its shadow memory is larger than what is measured";
+#endif
+    constexpr std::uint64_t kRuns = std::uint64_t{48} << 20;
+    Loopback both;
+    static_cast<void>(both.backing->receive("k", 2 * kRuns)->commit(false));
+    Bytes out(2 * kRuns);
+    const std::vector<Dim> every_other = {{kRuns, 2}};
+    const Layout box = Layout::strided(0, 1, every_other);
+    const std::uint64_t before = peak_bytes();
+    both.run(get_operation({{.key = "k",
+                             .selection = box,
+                             .memory = Memory{out.data(), Layout::contiguous(kRuns)},
+                             .exact = true}}));
+    EXPECT_LT(peak_bytes() - before, 300ull << 20) << "at the server, to send a box";
+    both.run(get_operation({{.key = "k",
+                             .selection = Layout::contiguous(kRuns),
+                             .memory = Memory{out.data(), box},
+                             .exact = true}}));
+    EXPECT_LT(peak_bytes() - before, 300ull << 20) << "at the client, to receive into a box";
+    both.run(set_operation({{"new", {out.data(), box}}}));
+    EXPECT_LT(peak_bytes() - before, 300ull << 20) << "at the client, to send a box";
+}
+
+}  // namespace
+}  // namespace ucxstore

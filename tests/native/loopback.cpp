@@ -1,0 +1,241 @@
+#include "loopback.hpp"
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstring>
+
+namespace ucxstore::test {
+namespace {
+
+// What a puppet sends or receives, until UCX is done with it.
+struct Parcel {
+    Worker& worker;
+    std::string data;
+
+    static void sent(void* request, ucs_status_t, void* self) { done(request, self); }
+    static void received(void* request, ucs_status_t, std::size_t, void* self) {
+        done(request, self);
+    }
+    static void done(void* request, void* self) {
+        const std::unique_ptr<Parcel> parcel(static_cast<Parcel*>(self));
+        --parcel->worker.in_flight;
+        ucp_request_free(request);
+    }
+};
+
+// Into UCX's hands, unless it is done already.
+void hand_over(std::unique_ptr<Parcel> parcel, ucs_status_ptr_t request) {
+    if (UCS_PTR_IS_PTR(request)) {
+        ++parcel->worker.in_flight;
+        static_cast<void>(parcel.release());
+    }
+}
+
+}  // namespace
+
+ControlPair control_pair() {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+        throw std::runtime_error("socketpair");
+    }
+    return {Fd(pair[0]), Fd(pair[1])};
+}
+
+wire::Token new_token() {
+    static std::atomic<std::uint64_t> last = 0;
+    wire::Token token{};
+    const std::uint64_t number = ++last;
+    std::memcpy(token.data(), &number, sizeof(number));
+    return token;
+}
+
+Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backing> the_backing)
+    : backing(the_backing ? std::move(the_backing) : std::make_shared<MemoryBacking>()),
+      server(std::make_unique<ServerThread>(*backing, counters, options, false, read_only, 0)),
+      client(std::make_unique<Client>(options, false)) {
+    connection = connect();
+}
+
+Loopback::~Loopback() {
+    connection.reset();
+    client.reset();
+    server.reset();
+}
+
+std::shared_ptr<Connection> Loopback::connect(Client& from) {
+    ControlPair pair = control_pair();
+    const wire::Token token = new_token();
+    server->attach(std::move(pair.one), token, from.address(), "client");
+    auto made = from.attach(std::move(pair.other), token, server->address(), "server");
+    const auto ping = call_operation(wire::Op::ping, "");
+    from.submit(made, ping);
+    finish(ping);
+    return made;
+}
+
+void finish(const std::shared_ptr<Operation>& operation) {
+    if (!operation->wait_for(kPatience)) {
+        throw std::runtime_error("the operation did not complete");
+    }
+    operation->check();
+}
+
+void Loopback::run(const std::shared_ptr<Operation>& operation) {
+    submit(operation);
+    finish(operation);
+}
+
+void Loopback::set(const std::string& key, const Bytes& value) {
+    Bytes copy = value;
+    run(set_operation({{key, memory_of(copy)}}));
+}
+
+std::optional<Bytes> Loopback::get(const std::string& key, wire::Selection selection) {
+    const auto operation = get_operation({{key, std::move(selection)}});
+    run(operation);
+    if (operation->items[0].status == wire::Status::missing) {
+        return std::nullopt;
+    }
+    return reply_of(*operation);
+}
+
+std::uint64_t Loopback::stat(const std::string& key) {
+    const auto operation = call_operation(wire::Op::stat, strings({key}));
+    run(operation);
+    const Bytes reply = reply_of(*operation);
+    return wire::Reader(reply).u64();
+}
+
+std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double timeout_s) {
+    std::vector<Item> items(gets.size());
+    std::vector<Outgoing> requests;
+    for (std::size_t i = 0; i < gets.size(); ++i) {
+        items[i].key = gets[i].key;
+        items[i].memory = gets[i].memory;
+        items[i].exact = gets[i].exact;
+        if (requests.empty() || requests.back().body.size() >= wire::kRequestBodyBytes) {
+            requests.push_back({{{}, 0, wire::Op::get, static_cast<std::uint32_t>(i), 0, 0}, {}});
+        }
+        const std::uint64_t limit =
+            gets[i].memory ? gets[i].memory->layout.size() : wire::kAnySize;
+        wire::put_get_item(requests.back().body, gets[i].key, gets[i].selection, limit,
+                           gets[i].expected);
+        ++requests.back().header.count;
+    }
+    auto operation = std::make_shared<Operation>(std::move(items), timeout_s, nullptr);
+    operation->kind = Operation::Kind::get;
+    operation->requests = std::move(requests);
+    return operation;
+}
+
+std::shared_ptr<Operation> set_operation(const std::vector<Set>& sets, bool if_absent,
+                                         double timeout_s) {
+    std::vector<Item> items(sets.size());
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+        items[i].key = sets[i].key;
+        items[i].memory = sets[i].memory;
+    }
+    auto operation = std::make_shared<Operation>(std::move(items), timeout_s, nullptr);
+    operation->kind = if_absent ? Operation::Kind::set_if_absent : Operation::Kind::set;
+    return operation;
+}
+
+std::shared_ptr<Operation> call_operation(wire::Op op, const std::string& body,
+                                          std::uint32_t count, double timeout_s) {
+    auto operation = std::make_shared<Operation>(std::vector<Item>(1), timeout_s, nullptr);
+    operation->requests.push_back({{{}, 0, op, 0, count, 0}, body});
+    return operation;
+}
+
+std::string strings(const std::vector<std::string>& texts) {
+    std::string body;
+    for (const std::string& text : texts) {
+        wire::put_string(body, text);
+    }
+    return body;
+}
+
+Memory memory_of(Bytes& bytes) { return {bytes.data(), Layout::contiguous(bytes.size())}; }
+
+Bytes reply_of(const Operation& operation, std::size_t item) {
+    const auto& region = operation.items[item].owned;
+    return {region->data(), region->data() + region->size()};
+}
+
+Puppet::Puppet(const Options& options) : worker_(options) {
+    for (const auto message : {wire::Message::request, wire::Message::value, wire::Message::reply}) {
+        worker_.on_message(static_cast<unsigned>(message), &on_message, this);
+    }
+}
+
+Puppet::~Puppet() {
+    endpoint_.reset();
+    until([this] { return worker_.in_flight + worker_.closing == 0; });
+}
+
+void Puppet::connect(const std::string& address) {
+    endpoint_ = std::make_unique<Endpoint>(worker_, address);
+}
+
+void Puppet::send(wire::Message message, const std::string& header, const std::string& data,
+                  Way way) {
+    if (endpoint_->get() == nullptr) {
+        return;
+    }
+    auto parcel = std::make_unique<Parcel>(worker_, data);
+    ucp_request_param_t params{};
+    params.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_COPY_HEADER |
+                   (way == Way::eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
+    params.cb.send = &Parcel::sent;
+    params.user_data = parcel.get();
+    const ucs_status_ptr_t request =
+        ucp_am_send_nbx(endpoint_->get(), static_cast<unsigned>(message), header.data(),
+                        header.size(), parcel->data.data(), parcel->data.size(), &params);
+    hand_over(std::move(parcel), request);
+}
+
+bool Puppet::until(const std::function<bool()>& condition, std::chrono::milliseconds patience) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            return false;
+        }
+        if (!worker_.progress()) {
+            std::this_thread::yield();
+        }
+    }
+    return true;
+}
+
+void Puppet::flush() {
+    until([this] { return worker_.in_flight == 0 || endpoint_->failed(); });
+}
+
+void Puppet::take(Received& message, Bytes& target) {
+    target.resize(message.size);
+    auto parcel = std::make_unique<Parcel>(worker_, std::string());
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                          UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    params.cb.recv_am = &Parcel::received;
+    params.user_data = parcel.get();
+    const ucs_status_ptr_t request =
+        ucp_am_recv_data_nbx(worker_.get(), std::exchange(message.descriptor, nullptr),
+                             target.data(), target.size(), &params);
+    hand_over(std::move(parcel), request);
+}
+
+ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t header_size,
+                                void* data, std::size_t size, const ucp_am_recv_param_t* param) {
+    const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    static_cast<Puppet*>(self)->received_.push_back(
+        {std::string(static_cast<const char*>(header), header_size),
+         std::string(static_cast<const char*>(data), rendezvous ? 0 : size),
+         rendezvous ? data : nullptr, size});
+    return rendezvous ? UCS_INPROGRESS : UCS_OK;
+}
+
+}  // namespace ucxstore::test

@@ -1,0 +1,121 @@
+// Both ends in one process: a server thread and a client with a socketpair for the control
+// connection, the operations that bindings.cpp would build, and a peer that is driven by hand.
+#pragma once
+
+#include "backing/memory.hpp"
+#include "client.hpp"
+#include "server.hpp"
+#include "support.hpp"
+
+#include <functional>
+
+namespace ucxstore::test {
+
+struct ControlPair {
+    Fd one;
+    Fd other;
+};
+ControlPair control_pair();
+wire::Token new_token();
+
+// Ends with the test, in the order of a process that goes.
+class Loopback {
+  public:
+    explicit Loopback(const Options& options = {}, bool read_only = false,
+                      std::shared_ptr<Backing> backing = nullptr);
+    ~Loopback();
+
+    std::shared_ptr<Connection> connect() { return connect(*client); }
+    std::shared_ptr<Connection> connect(Client& from);
+
+    // Waits for the operation and throws its failure.
+    void run(const std::shared_ptr<Operation>& operation);
+    void submit(const std::shared_ptr<Operation>& operation) {
+        client->submit(connection, operation);
+    }
+
+    void set(const std::string& key, const Bytes& value);
+    std::optional<Bytes> get(const std::string& key, wire::Selection selection = {});
+    std::uint64_t stat(const std::string& key);
+
+    std::shared_ptr<Backing> backing;
+    Counters counters;
+    std::unique_ptr<ServerThread> server;
+    std::unique_ptr<Client> client;
+    std::shared_ptr<Connection> connection;
+};
+
+// Throws the failure; "it did not complete" as std::runtime_error.
+void finish(const std::shared_ptr<Operation>& operation);
+
+struct Get {
+    std::string key;
+    wire::Selection selection = {};
+    std::optional<Memory> memory = {};
+    bool exact = false;
+    std::uint64_t expected = wire::kAnySize;
+};
+std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double timeout_s = 60);
+
+struct Set {
+    std::string key;
+    Memory memory;
+};
+std::shared_ptr<Operation> set_operation(const std::vector<Set>& sets, bool if_absent = false,
+                                         double timeout_s = 60);
+
+// One message of one item.
+std::shared_ptr<Operation> call_operation(wire::Op op, const std::string& body,
+                                          std::uint32_t count = 1, double timeout_s = 60);
+std::string strings(const std::vector<std::string>& texts);
+
+Memory memory_of(Bytes& bytes);
+Bytes reply_of(const Operation& operation, std::size_t item = 0);
+
+// A worker without a thread: says what it is told to, and answers nothing by itself. Used by the
+// thread that made it.
+class Puppet {
+  public:
+    struct Received {
+        std::string header;
+        std::string data;  // eager
+        void* descriptor;  // rendezvous: not received until take()
+        std::size_t size;
+    };
+    enum class Way { eager, rendezvous };
+
+    explicit Puppet(const Options& options = {});
+    ~Puppet();
+
+    const std::string& address() const { return worker_.address(); }
+    // Sends to whoever has this address. Nothing is connected until something is sent.
+    void connect(const std::string& address);
+
+    void send(wire::Message message, const std::string& header, const std::string& data = {},
+              Way way = Way::eager);
+    // Progresses until `condition` holds; false where it does not in time.
+    bool until(const std::function<bool()>& condition,
+               std::chrono::milliseconds patience = kPatience);
+    // Until UCX has let go of all that was sent, or the peer has cut the connection.
+    void flush();
+
+    std::vector<Received>& received() { return received_; }
+    // Starts to receive the bytes of a rendezvous into `target`.
+    void take(Received& message, Bytes& target);
+
+  private:
+    static ucs_status_t on_message(void* self, const void* header, std::size_t header_size,
+                                   void* data, std::size_t size,
+                                   const ucp_am_recv_param_t* param);
+
+    Worker worker_;
+    std::unique_ptr<Endpoint> endpoint_;
+    std::vector<Received> received_;
+};
+
+template <typename Header>
+std::string raw(const Header& header) {
+    return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+
+}  // namespace ucxstore::test

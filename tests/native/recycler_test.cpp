@@ -1,0 +1,99 @@
+#include "recycler.hpp"
+
+#include "status.hpp"
+#include "support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace ucxstore {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+TEST(Recycler, GivesOutWhatItGotBack) {
+    Recycler recycler(64 * kMiB);
+    const Mapping first = recycler.take(8 * kMiB);
+    EXPECT_GE(first.capacity, 8 * kMiB);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.data) % (2 * kMiB), 0u);
+    std::memset(first.data, 1, 8 * kMiB);
+    recycler.give(first);
+    EXPECT_EQ(recycler.kept(), first.capacity);
+    const Mapping second = recycler.take(8 * kMiB);
+    EXPECT_EQ(second.data, first.data);
+    EXPECT_EQ(recycler.kept(), 0u);
+    recycler.give(second);
+    recycler.trim(Recycler::TimePoint::max());
+}
+
+TEST(Recycler, WastesLittle) {
+    Recycler recycler(64 * kMiB);
+    const Mapping large = recycler.take(32 * kMiB);
+    recycler.give(large);
+    const Mapping small = recycler.take(4 * kMiB);
+    EXPECT_LT(small.capacity, 16 * kMiB);
+    recycler.give(small);
+    recycler.trim(Recycler::TimePoint::max());
+}
+
+TEST(Recycler, KeepsNoMoreThanItsLimit) {
+    Recycler recycler(10 * kMiB);
+    std::vector<Mapping> mappings;
+    for (int i = 0; i < 4; ++i) {
+        mappings.push_back(recycler.take(4 * kMiB));
+    }
+    for (const Mapping& mapping : mappings) {
+        recycler.give(mapping);
+        EXPECT_LE(recycler.kept(), 10 * kMiB);
+    }
+    EXPECT_EQ(recycler.kept(), 8 * kMiB);
+    recycler.trim(Recycler::TimePoint::max());
+
+    Recycler none(0);
+    none.give(none.take(4 * kMiB));
+    EXPECT_EQ(none.kept(), 0u);
+}
+
+TEST(Recycler, GivesBackWhatNobodyWanted) {
+    Recycler recycler(64 * kMiB);
+    recycler.give(recycler.take(4 * kMiB));
+    const auto due = recycler.trim(std::chrono::steady_clock::now());
+    EXPECT_NE(due, Recycler::TimePoint::max());
+    EXPECT_GT(recycler.kept(), 0u);
+    EXPECT_EQ(recycler.trim(due), Recycler::TimePoint::max());
+    EXPECT_EQ(recycler.kept(), 0u);
+}
+
+TEST(Recycler, WhatNoMemoryHoldsIsAnError) {
+    Recycler recycler(64 * kMiB);
+    EXPECT_EQ(test::error_of([&] { recycler.take(~0ull); }), ErrorKind::backing);
+    EXPECT_EQ(test::error_of([&] { recycler.take(1ull << 60); }), ErrorKind::backing);
+}
+
+TEST(Recycler, NoTwoHaveTheSameMemory) {
+    Recycler recycler(16 * kMiB);
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (int i = 0; i < 50; ++i) {
+                const Mapping mapping = recycler.take(2 * kMiB);
+                std::memset(mapping.data, thread, 1000);
+                recycler.trim(std::chrono::steady_clock::now());
+                EXPECT_EQ(mapping.data[999], std::byte(thread));
+                recycler.give(mapping);
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    recycler.trim(Recycler::TimePoint::max());
+}
+
+}  // namespace
+}  // namespace ucxstore

@@ -1,0 +1,129 @@
+"""The demo as a whole, in little, and that it sees what it is there to see."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.eventually import eventually
+from ucxstore import UcxStore
+from ucxstore.demo import main
+from ucxstore.demo.other import Job, run, run_elsewhere
+from ucxstore.demo.sample import open_sample, random_array
+from ucxstore.demo.table import Table
+from ucxstore.server import Server
+
+COMMAND = [sys.executable, "-m", "ucxstore", "demo"]
+
+
+@contextmanager
+def started(scratch: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the demo with its temporary files under `scratch`."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    with started(tmp_path, "--size", "1") as process:
+        out, err = process.communicate(timeout=100)
+    assert (process.returncode, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[-1] == "Everything is equal, bit by bit."
+    assert max(map(len, lines)) <= 120
+    assert sum(line.endswith("all equal") for line in lines) == 4
+    assert sum(" tcp/" in line for line in lines) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        _, pid, *_ = process.stdout.readline().split()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert err.strip() == "ucxstore demo: interrupted, everything is cleaned up"
+    assert list(tmp_path.iterdir()) == []
+    eventually(lambda: not Path("/proc", pid).exists())
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "many"])
+def test_a_bad_size(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([f"--size={size}"])
+    assert caught.value.code == 2
+    assert "number of megabytes" in capsys.readouterr().err
+
+
+def flip_a_bit(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    file.write_bytes(data)
+
+
+def test_the_reader_sees_a_flipped_bit_of_the_array(tmp_path: Path) -> None:
+    values = random_array(1)
+    root, scratch = tmp_path / "data", tmp_path / "scratch"
+    scratch.mkdir()
+    with Server(root) as server:
+        with UcxStore(server.address) as store:
+            zarr.create_array(store, data=values, chunks=values.shape, compressors=None)
+        job = Job(server.address, {}, 1, str(scratch))
+        report = run(job)
+        assert report.differences == []
+        assert report.chunks == (report.chunks[0], 0, 0)
+        assert 0 <= report.extra < 3  # of a small array, where what is fixed counts for much
+        flip_a_bit(root / "c" / "0" / "0")
+        assert run(job).differences[0].startswith(f"1 of {values.size} items")
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_reader_sees_a_flipped_bit_of_the_dataset(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        with UcxStore(server.address) as store, open_sample() as dataset:
+            encoding = {name: {"compressors": None} for name in dataset.variables}
+            dataset.to_zarr(store, encoding=encoding, consolidated=False)
+        job = Job(server.address)
+        assert run(job).differences == []
+        flip_a_bit(tmp_path / "longitude" / "c" / "0")
+        [difference] = run(job).differences
+        assert difference.startswith("longitude: 1 of 432 items")
+
+
+def test_a_reader_that_fails_says_why(tmp_path: Path) -> None:
+    with Server(tmp_path) as server, pytest.raises(RuntimeError, match="GroupNotFoundError"):
+        run_elsewhere(Job(server.address))
+
+
+def test_the_array_is_the_same_every_time() -> None:
+    assert random_array(1).nbytes == 1_000_000
+    assert np.array_equal(random_array(1), random_array(1))
+
+
+def test_tables_are_aligned() -> None:
+    table = Table("", "GB/s", "lanes")
+    table.add("write", "1.5", "tcp/lo")
+    table.add("read, fresh", "10.0")
+    assert str(table).splitlines() == [
+        "                GB/s  lanes",
+        "   write         1.5  tcp/lo",
+        "   read, fresh  10.0",
+    ]
