@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 DEPENDENCIES := $(VENV)/.dependencies
 BUILT := $(VENV)/.built
 PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
-CXX_FILES := $(wildcard native/*.[ch]pp native/backing/*.[ch]pp)
+CXX_FILES := $(wildcard native/*.[ch]pp native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp)
-STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module ucxstore._core --output-file
+# The module finds no libucp.so.0 unless UCX is loaded before it.
+STUBGEN := $(BIN)/python -c 'import ucxstore._native, nanobind.stubgen as s; s.main()' \
+    --quiet --module ucxstore._core --output-file
 
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
@@ -55,8 +57,8 @@ test-address test-thread: $(DEPENDENCIES)
 	$(BIN)/cmake --build build/$@
 	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error
 
-bench: $(BUILT) ## Run the benchmarks
-	$(BIN)/python -m benchmarks
+bench: $(BUILT) ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: lint-python lint-native lint-stubs ## Check format, lint, types and the generated stub
 

@@ -1,9 +1,9 @@
 #include "client.hpp"
 
+#include <utility>
+
 #include "recycler.hpp"
 #include "status.hpp"
-
-#include <utility>
 
 namespace ucxstore {
 namespace {

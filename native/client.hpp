@@ -1,11 +1,11 @@
 // The client's end: one worker and progress thread, and connections to any number of servers.
 #pragma once
 
-#include "connection.hpp"
-
 #include <chrono>
 #include <map>
 #include <memory>
+
+#include "connection.hpp"
 
 namespace ucxstore {
 

@@ -1,10 +1,10 @@
 #include "connection.hpp"
 
-#include "status.hpp"
-
 #include <algorithm>
 #include <cstdio>
 #include <utility>
+
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -144,8 +144,9 @@ void Connection::pump() {
 void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
                               std::uint32_t index) {
     const Layout& layout = item.memory->layout;
-    wire::ValueHeader header{token_, operation->id, index, operation->kind == Operation::Kind::set_if_absent,
-                             layout.size(), item.next, 0};
+    wire::ValueHeader header{
+        token_,        operation->id, index, operation->kind == Operation::Kind::set_if_absent,
+        layout.size(), item.next,     0};
     header.length = std::min(wire::kSegmentBytes, layout.size() - item.next);
     item.next += header.length;
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
@@ -218,26 +219,25 @@ void Connection::refuse(Operation& operation, const Item& item, const wire::Repl
                            peer_ + " serves read-only: '" + item.key + "' was not changed");
             return;
         case Status::too_large:
-            operation.fail(ErrorKind::value_too_large, about + "has " + size +
-                                                           ", more than the " +
-                                                           std::to_string(
-                                                               item.memory->layout.size()) +
-                                                           " that it is read into");
+            operation.fail(ErrorKind::value_too_large,
+                           about + "has " + size + ", more than the " +
+                               std::to_string(item.memory->layout.size()) +
+                               " that it is read into");
             return;
         case Status::wrong_size:
             operation.fail(ErrorKind::chunk_size,
                            about + "has " + size + ", which is not the size of its chunk");
             return;
         case Status::bad_range:
-            operation.fail(ErrorKind::argument, about + "has " + size +
-                                                    ", and a part outside them was asked for");
+            operation.fail(ErrorKind::argument,
+                           about + "has " + size + ", and a part outside them was asked for");
             return;
         case Status::busy:
             operation.fail(ErrorKind::backing, about + "was refused: the server is busy");
             return;
         default:
-            operation.fail(ErrorKind::backing, about + "failed at the server: " +
-                                                   std::string(text));
+            operation.fail(ErrorKind::backing,
+                           about + "failed at the server: " + std::string(text));
     }
 }
 
@@ -291,8 +291,8 @@ void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, It
     if (status != UCS_OK) {
         // The endpoint is failing, or the server could not send what it promised: either way
         // nothing more of this reply will come.
-        operation->fail(ErrorKind::server_lost, peer_ + ": '" + item.key +
-                                                    "' broke off: " + ucs_status_string(status));
+        operation->fail(ErrorKind::server_lost,
+                        peer_ + ": '" + item.key + "' broke off: " + ucs_status_string(status));
         finish(operation);
         return;
     }
@@ -371,15 +371,15 @@ TimePoint Connection::time_out(TimePoint now) {
             continue;  // the one before it took the connection with it
         }
         const auto item = std::ranges::find(operation->items, false, &Item::done);
-        const std::string message = "nothing came for '" + item->key + "' within " +
-                                    seconds(operation->timeout_s());
+        const std::string message =
+            "nothing came for '" + item->key + "' within " + seconds(operation->timeout_s());
         operation->fail(ErrorKind::timeout, peer_ + ": " + message);
         const bool held = operation->active > 0;
         finish(operation);
         if (held) {
-            close(ErrorKind::server_lost,
-                  "the connection was reset, as another request on it stood still (" + message +
-                      ")");
+            close(
+                ErrorKind::server_lost,
+                "the connection was reset, as another request on it stood still (" + message + ")");
         }
     }
     return earliest;

@@ -2,16 +2,16 @@
 // progress thread.
 #pragma once
 
-#include "control.hpp"
-#include "endpoint.hpp"
-#include "operation.hpp"
-#include "request.hpp"
-
 #include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
+
+#include "control.hpp"
+#include "endpoint.hpp"
+#include "operation.hpp"
+#include "request.hpp"
 
 namespace ucxstore {
 
@@ -51,8 +51,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     void send_request(Outgoing outgoing);
     void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
     void receive(const std::shared_ptr<Operation>& operation, Item& item,
-                 const wire::ReplyHeader& header, std::span<const std::byte> data,
-                 std::size_t size, void* descriptor);
+                 const wire::ReplyHeader& header, std::span<const std::byte> data, std::size_t size,
+                 void* descriptor);
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
     void refuse(Operation& operation, const Item& item, const wire::ReplyHeader& header,

@@ -1,10 +1,10 @@
 #include "context.hpp"
 
-#include "status.hpp"
-
 #include <array>
 #include <cstdlib>
 #include <utility>
+
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -30,8 +30,8 @@ void apply_options(ucp_config_t* config, const Options& options) {
     for (const auto& [name, value] : options) {
         const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
         if (status != UCS_OK) {
-            throw Error(ErrorKind::argument, "UCX option " + name + "=" + value + ": " +
-                                                 ucs_status_string(status));
+            throw Error(ErrorKind::argument,
+                        "UCX option " + name + "=" + value + ": " + ucs_status_string(status));
         }
     }
 }

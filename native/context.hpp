@@ -1,10 +1,10 @@
 // ucp_context: configuration and start.
 #pragma once
 
-#include "handle.hpp"
-
 #include <map>
 #include <string>
+
+#include "handle.hpp"
 
 namespace ucxstore {
 

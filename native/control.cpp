@@ -1,12 +1,12 @@
 #include "control.hpp"
 
-#include "status.hpp"
-
 #include <sys/socket.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {

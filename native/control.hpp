@@ -2,10 +2,10 @@
 // and its end is the end of the peer. UCX itself notices a dead peer late, or never if it sleeps.
 #pragma once
 
+#include <functional>
+
 #include "handle.hpp"
 #include "progress.hpp"
-
-#include <functional>
 
 namespace ucxstore {
 

@@ -1,11 +1,11 @@
 #include "endpoint.hpp"
 
-#include "status.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>
+
+#include "status.hpp"
 
 namespace ucxstore {
 
@@ -62,8 +62,7 @@ std::vector<std::string> Endpoint::lanes() const {
     }
     std::vector<std::string> lanes;
     for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
-        std::string lane =
-            std::string(entries[i].transport_name) + "/" + entries[i].device_name;
+        std::string lane = std::string(entries[i].transport_name) + "/" + entries[i].device_name;
         if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) {
             lanes.push_back(std::move(lane));
         }

@@ -1,11 +1,11 @@
 // ucp_ep to one peer, with peer error handling.
 #pragma once
 
-#include "worker.hpp"
-
 #include <atomic>
 #include <string>
 #include <vector>
+
+#include "worker.hpp"
 
 namespace ucxstore {
 

@@ -1,18 +1,18 @@
 // One call of a caller: a batch of items that are requested together and complete together.
 #pragma once
 
-#include "layout.hpp"
-#include "progress.hpp"
-#include "region.hpp"
-#include "status.hpp"
-#include "wire.hpp"
-
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "layout.hpp"
+#include "progress.hpp"
+#include "region.hpp"
+#include "status.hpp"
+#include "wire.hpp"
 
 namespace ucxstore {
 

@@ -1,7 +1,5 @@
 #include "progress.hpp"
 
-#include "status.hpp"
-
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <future>
+
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -184,8 +184,8 @@ void Progress::sleep(TimePoint now, TimePoint until) {
     if (!has_tasks_.load() && !stop_.load()) {
         int timeout_ms = -1;
         if (until != TimePoint::max()) {
-            const auto left =
-                std::chrono::ceil<std::chrono::milliseconds>(std::max(until - now, Clock::duration(0)));
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+                std::max(until - now, Clock::duration(0)));
             timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
         }
         poll_fds(timeout_ms);

@@ -1,10 +1,6 @@
 // The progress thread: the only one that touches its worker. It never takes the GIL.
 #pragma once
 
-#include "crowding.hpp"
-#include "handle.hpp"
-#include "worker.hpp"
-
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -12,6 +8,10 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "crowding.hpp"
+#include "handle.hpp"
+#include "worker.hpp"
 
 namespace ucxstore {
 

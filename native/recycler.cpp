@@ -1,12 +1,12 @@
 #include "recycler.hpp"
 
-#include "status.hpp"
-
 #include <pthread.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
 #include <string>
+
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {

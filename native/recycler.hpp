@@ -1,5 +1,5 @@
-// Large pieces of memory, kept for a while after use: the kernel clears every page that it hands out,
-// which costs as much as filling it, so memory that was faulted in once is worth using again.
+// Large pieces of memory, kept for a while after use: the kernel clears every page that it hands
+// out, which costs as much as filling it, so memory that was faulted in once is worth using again.
 #pragma once
 
 #include <chrono>

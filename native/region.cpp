@@ -1,10 +1,10 @@
 #include "region.hpp"
 
-#include "recycler.hpp"
-#include "status.hpp"
-
 #include <cstdlib>
 #include <string>
+
+#include "recycler.hpp"
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {

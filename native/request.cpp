@@ -27,8 +27,8 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
                           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE;
     // Requests and listings' queries are eager at any size: the server takes nothing else.
     const bool eager = message == wire::Message::request || request->bytes() <= kEagerBytes;
-    params.flags = UCP_AM_SEND_FLAG_COPY_HEADER |
-                   (eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
+    params.flags =
+        UCP_AM_SEND_FLAG_COPY_HEADER | (eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
     params.cb.send = &Request::sent;
     params.user_data = request.get();
     const void* buffer = nullptr;
@@ -44,9 +44,8 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
             count = pieces[0].length;
         }
     }
-    const ucs_status_ptr_t pointer =
-        ucp_am_send_nbx(endpoint, static_cast<unsigned>(message), header, header_size, buffer,
-                        count, &params);
+    const ucs_status_ptr_t pointer = ucp_am_send_nbx(endpoint, static_cast<unsigned>(message),
+                                                     header, header_size, buffer, count, &params);
     settle(std::move(request), pointer);
 }
 

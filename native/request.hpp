@@ -1,11 +1,11 @@
 // A UCX operation in flight. It owns whatever UCX reads or writes until UCX has completed it.
 #pragma once
 
-#include "worker.hpp"
-#include "wire.hpp"
-
 #include <memory>
 #include <vector>
+
+#include "wire.hpp"
+#include "worker.hpp"
 
 namespace ucxstore {
 

@@ -1,12 +1,12 @@
 #include "server.hpp"
 
-#include "recycler.hpp"
-#include "status.hpp"
-
 #include <unistd.h>
 
 #include <algorithm>
 #include <thread>
+
+#include "recycler.hpp"
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -59,8 +59,8 @@ void ServerThread::begin(Fd fd, const wire::Token& token, const std::string& add
     if (closed_) {
         throw Error(ErrorKind::connect, "the server is closed");
     }
-    auto session = std::make_shared<Session>(*worker_, backing_, counters_, read_only_, token,
-                                             address, peer);
+    auto session =
+        std::make_shared<Session>(*worker_, backing_, counters_, read_only_, token, address, peer);
     session->set_control(std::make_unique<Control>(*progress_, std::move(fd),
                                                    [this, token] { doomed_.push_back(token); }));
     sessions_.emplace(token, std::move(session));
@@ -82,8 +82,7 @@ void ServerThread::end(const wire::Token& token) {
 void ServerThread::tick(TimePoint now) {
     trim_due_ = Recycler::instance().trim(now);
     for (const auto& [token, session] : sessions_) {
-        if (session->failed() ||
-            (session->busy() && now - session->last_moved() > kStallTimeout)) {
+        if (session->failed() || (session->busy() && now - session->last_moved() > kStallTimeout)) {
             doomed_.push_back(token);
         }
     }
@@ -105,8 +104,8 @@ TimePoint ServerThread::deadline() const {
 bool ServerThread::busy() {
     bool busy = false;
     progress_->post_and_wait([&] {
-        busy = std::ranges::any_of(sessions_,
-                                   [](const auto& entry) { return entry.second->busy(); });
+        busy =
+            std::ranges::any_of(sessions_, [](const auto& entry) { return entry.second->busy(); });
     });
     return busy;
 }
@@ -151,7 +150,8 @@ ucs_status_t ServerThread::dispatch(const void* header, std::size_t header_size,
     }
     try {
         handle(*found->second, *decoded);
-    } catch (const std::exception& dbg) { fprintf(stderr, "DBG %s\n", dbg.what());
+    } catch (const std::exception& dbg) {
+        fprintf(stderr, "DBG %s\n", dbg.what());
         ++counters_.messages_refused;
         doomed_.push_back(found->first);
     }
@@ -194,8 +194,8 @@ Server::Server(std::shared_ptr<Backing> backing, int threads, const Options& opt
         throw Error(ErrorKind::argument, "threads must be 1 to 256");
     }
     for (int i = 0; i < threads; ++i) {
-        threads_.push_back(std::make_unique<ServerThread>(*backing_, counters_, options, polling,
-                                                          read_only, i));
+        threads_.push_back(
+            std::make_unique<ServerThread>(*backing_, counters_, options, polling, read_only, i));
     }
 }
 

@@ -1,12 +1,12 @@
 // The server's end: progress threads, each with a worker of its own, and the sessions on them.
 #pragma once
 
-#include "session.hpp"
-
 #include <chrono>
 #include <map>
 #include <memory>
 #include <vector>
+
+#include "session.hpp"
 
 namespace ucxstore {
 
@@ -32,8 +32,7 @@ class ServerThread : public Progress::Driver {
     TimePoint deadline() const override;
 
     static ucs_status_t on_request(void* self, const void* header, std::size_t header_size,
-                                   void* data, std::size_t size,
-                                   const ucp_am_recv_param_t* param);
+                                   void* data, std::size_t size, const ucp_am_recv_param_t* param);
     static ucs_status_t on_value(void* self, const void* header, std::size_t header_size,
                                  void* data, std::size_t size, const ucp_am_recv_param_t* param);
     template <typename Header, typename Handle>

@@ -1,9 +1,9 @@
 #include "session.hpp"
 
-#include "status.hpp"
-
 #include <algorithm>
 #include <utility>
+
+#include "status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -184,14 +184,9 @@ void Session::send_segment(Waiting& waiting) {
         segment->pieces = std::move(waiting.ranges);
     }
     segment->bytes = length;
-    const wire::ReplyHeader header{token_,
-                                   waiting.request,
-                                   waiting.item,
-                                   Status::ok,
-                                   waiting.region->size(),
-                                   waiting.size,
-                                   waiting.sent,
-                                   length};
+    const wire::ReplyHeader header{
+        token_,       waiting.request, waiting.item, Status::ok, waiting.region->size(),
+        waiting.size, waiting.sent,    length};
     waiting.sent += length;
     send(header, std::move(segment));
 }
@@ -212,8 +207,8 @@ void Session::reply(std::uint64_t request, std::uint32_t item, Status status, st
     if (text->bytes > 0) {
         text->pieces.push_back({text->payload.data(), text->payload.size()});
     }
-    const wire::ReplyHeader header{token_, request, item, status, value_size, text->bytes, 0,
-                                   text->bytes};
+    const wire::ReplyHeader header{token_,     request,     item, status,
+                                   value_size, text->bytes, 0,    text->bytes};
     send(header, std::move(text));
 }
 
@@ -272,7 +267,8 @@ void Session::answer(const wire::RequestHeader& header, std::span<const std::byt
                 if (refuse_writes()) {
                     return;
                 }
-                wire::put_u64(payload, backing_.remove_prefix(checked_prefix(reader.string(), true)));
+                wire::put_u64(payload,
+                              backing_.remove_prefix(checked_prefix(reader.string(), true)));
                 break;
             case wire::Op::measure: {
                 const std::string prefix = checked_prefix(reader.string(), true);
@@ -283,9 +279,8 @@ void Session::answer(const wire::RequestHeader& header, std::span<const std::byt
             }
             case wire::Op::list: {
                 const wire::ListQuery query = reader.list_query();
-                const Page page =
-                    backing_.list(checked_prefix(query.prefix, query.delimited), query.delimited,
-                                  query.cursor, wire::kPageBytes);
+                const Page page = backing_.list(checked_prefix(query.prefix, query.delimited),
+                                                query.delimited, query.cursor, wire::kPageBytes);
                 wire::put_string(payload, page.cursor);
                 for (const std::string& name : page.names) {
                     wire::put_string(payload, name);

@@ -1,12 +1,6 @@
 // One client of a server, on the server's side. Everything here runs on one progress thread.
 #pragma once
 
-#include "backing/backing.hpp"
-#include "control.hpp"
-#include "endpoint.hpp"
-#include "request.hpp"
-#include "wire.hpp"
-
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -14,6 +8,12 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "backing/backing.hpp"
+#include "control.hpp"
+#include "endpoint.hpp"
+#include "request.hpp"
+#include "wire.hpp"
 
 namespace ucxstore {
 
@@ -41,8 +41,8 @@ class Session : public std::enable_shared_from_this<Session> {
     // session is then closed by whoever called.
     void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
     // A segment of a value: `descriptor` is UCX's for rendezvous, else null and `data` holds it.
-    void on_value(const wire::ValueHeader& header, std::string key,
-                  std::span<const std::byte> data, void* descriptor);
+    void on_value(const wire::ValueHeader& header, std::string key, std::span<const std::byte> data,
+                  void* descriptor);
 
     // Frees the memory in bounded time: everything in flight completes as cancelled.
     void close();

@@ -1,10 +1,10 @@
 #include "wire.hpp"
 
-#include "status.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
+
+#include "status.hpp"
 
 namespace ucxstore::wire {
 namespace {
@@ -41,8 +41,14 @@ bool is_utf8(std::string_view text) {
         for (std::size_t k = 1; k < length; ++k) {
             const auto byte = static_cast<unsigned char>(text[i + k]);
             // The first continuation byte excludes overlong forms, surrogates, and beyond U+10FFFF.
-            const unsigned char low = k > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-            const unsigned char high = k > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+            const unsigned char low = k > 1          ? 0x80
+                                      : lead == 0xE0 ? 0xA0
+                                      : lead == 0xF0 ? 0x90
+                                                     : 0x80;
+            const unsigned char high = k > 1          ? 0xBF
+                                       : lead == 0xED ? 0x9F
+                                       : lead == 0xF4 ? 0x8F
+                                                      : 0xBF;
             if (byte < low || byte > high) {
                 return false;
             }

@@ -2,8 +2,6 @@
 // fixed in width, and whatever comes from a peer is checked here before anybody acts on it.
 #pragma once
 
-#include "layout.hpp"
-
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -12,6 +10,8 @@
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "layout.hpp"
 
 namespace ucxstore::wire {
 
@@ -57,15 +57,15 @@ enum class Op : std::uint32_t {
 
 enum class Status : std::uint32_t {
     ok,
-    missing,       // no such key
-    kept,          // set if absent: the key was there
+    missing,  // no such key
+    kept,     // set if absent: the key was there
     invalid_key,
     read_only,
-    too_large,     // the reply does not fit the limit that the request gave
-    wrong_size,    // the value is not of the size that the request expects
-    bad_range,     // the box reaches outside the value
-    backing,       // the backing failed; text says how
-    busy,          // more at once than the server takes
+    too_large,   // the reply does not fit the limit that the request gave
+    wrong_size,  // the value is not of the size that the request expects
+    bad_range,   // the box reaches outside the value
+    backing,     // the backing failed; text says how
+    busy,        // more at once than the server takes
 };
 
 using Token = std::array<std::uint8_t, 16>;

@@ -1,10 +1,10 @@
 // ucp_worker: used by one thread only, its progress thread.
 #pragma once
 
-#include "context.hpp"
-
 #include <cstdint>
 #include <string>
+
+#include "context.hpp"
 
 namespace ucxstore {
 

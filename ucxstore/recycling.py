@@ -11,12 +11,12 @@ stays selected). What has been kept for some seconds is given back too.
 
 import math
 import os
-from typing import Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.core.buffer import cpu
+from zarr.core.buffer import NDArrayLike, cpu
 from zarr.registry import register_ndbuffer
 
 NDBUFFER = "ucxstore.recycling.RecyclingNDBuffer"
@@ -39,7 +39,8 @@ class RecyclingNDBuffer(cpu.NDBuffer):
             return super().empty(shape, dtype, order)
         from ucxstore._native import core  # not before it is needed
 
-        return cls(np.ndarray(shape, parsed, core.allocate(nbytes), order=order))
+        array: npt.NDArray[Any] = np.ndarray(shape, parsed, core.allocate(nbytes), order=order)
+        return cls(cast(NDArrayLike, array))
 
 
 def select_recycling() -> None:

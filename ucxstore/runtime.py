@@ -66,8 +66,8 @@ class Link:
         return connection if connection is not None and connection.alive else None
 
     async def connect(self, timeout: float) -> "Connection":
-        """Return the connection, made in a thread if there is none."""
-        return self.current() or await asyncio.to_thread(self.connect_sync, timeout)
+        """Return the connection; one that has yet to be made is made in a thread."""
+        return await asyncio.to_thread(self.connect_sync, timeout)
 
     def connect_sync(self, timeout: float) -> "Connection":
         """Return the connection, making it if there is none.

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
 
 from ucxstore.base import Start
 from ucxstore.byte_ranges import NativeRange, bounds, many_to_native, to_native
@@ -269,12 +269,12 @@ class UcxStore(Listing):
     # ---- results ----
 
     def _take(self, found: _Found | None, prototype: BufferPrototype | None) -> Buffer | None:
-        """Wrap what was received, without a copy."""
+        """Count and wrap what was received."""
         if found is None:
             return None
         data, _ = found
         self.counters.add(read=data.size, staged=data.size)
-        return (prototype or default_buffer_prototype()).buffer.from_array_like(data)
+        return _wrap(data, prototype or default_buffer_prototype())
 
     def _split(
         self,
@@ -292,9 +292,14 @@ class UcxStore(Listing):
         end = 0
         for index, (start, stop) in enumerate(bounds(ranges, size)):
             begin, end = end, end + stop - start
-            parts.append((index, prototype.buffer.from_array_like(data[begin:end])))
+            parts.append((index, _wrap(data[begin:end], prototype)))
         return parts
 
     def _count_into(self, written: list[int | None]) -> list[int | None]:
         self.counters.add(read=sum(filter(None, written)))
         return written
+
+
+def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
+    """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
+    return prototype.buffer.from_buffer(cpu.Buffer.from_array_like(data))

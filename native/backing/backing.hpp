@@ -1,13 +1,13 @@
 // Where a server's values live. Called from every progress thread of the server at once.
 #pragma once
 
-#include "../region.hpp"
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "../region.hpp"
 
 namespace ucxstore {
 
@@ -49,7 +49,8 @@ class Backing {
     // The same set, measured; `any`: stop at the first.
     virtual Measure measure(const std::string& prefix, bool any) = 0;
     // Names from `cursor` on ("": from the start), `max_bytes` of them at the most (but one at
-    // least): whole keys that begin with `prefix`; `delimited`: the parts right under it, once each.
+    // least): whole keys that begin with `prefix`; `delimited`: the parts right under it, once
+    // each.
     virtual Page list(const std::string& prefix, bool delimited, const std::string& cursor,
                       std::size_t max_bytes) = 0;
 };

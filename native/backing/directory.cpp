@@ -1,9 +1,5 @@
 #include "directory.hpp"
 
-#include "../status.hpp"
-#include "../wire.hpp"
-#include "file.hpp"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,6 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+
+#include "../status.hpp"
+#include "../wire.hpp"
+#include "file.hpp"
 
 namespace ucxstore {
 namespace {
@@ -38,7 +38,7 @@ std::optional<Entry> classify(const Root& root, int directory, const std::string
         return Entry{std::move(name), found.d_type == DT_DIR};
     }
     // A link is a key where it leads to a file; links to directories are not walked (cycles).
-    struct stat about {};
+    struct stat about{};
     if (fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
         return std::nullopt;
     }
@@ -137,7 +137,7 @@ std::optional<std::uint64_t> DirectoryBacking::size(const std::string& key) {
     if (!file) {
         return std::nullopt;
     }
-    struct stat about {};
+    struct stat about{};
     if (fstat(file.get(), &about) != 0) {
         throw_errno("looking at '" + key + "'");
     }
@@ -151,7 +151,7 @@ std::unique_ptr<Incoming> DirectoryBacking::receive(const std::string& key, std:
 void DirectoryBacking::remove(const std::string& key) {
     const Parts parts = split(key);
     const Fd parent = root_.directory(parts.parent);
-    struct stat about {};
+    struct stat about{};
     if (!parent || (fstatat(parent.get(), parts.leaf.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
                     !S_ISREG(about.st_mode) && !S_ISLNK(about.st_mode))) {
         return;  // a directory, a socket or the like is no key
@@ -194,9 +194,8 @@ Page DirectoryBacking::list(const std::string& prefix, bool delimited, const std
     Page page;
     std::size_t bytes = 0;
     if (!delimited) {
-        walk(root_, directory_of(prefix), prefix, cursor, [&](const std::string& key) {
-            return add_to_page(page, bytes, max_bytes, key, key);
-        });
+        walk(root_, directory_of(prefix), prefix, cursor,
+             [&](const std::string& key) { return add_to_page(page, bytes, max_bytes, key, key); });
         return page;
     }
     for (const Entry& entry : entries(root_, directory_of(prefix))) {

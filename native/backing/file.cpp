@@ -1,7 +1,5 @@
 #include "file.hpp"
 
-#include "../status.hpp"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -11,6 +9,8 @@
 #include <cinttypes>
 #include <cstdio>
 #include <utility>
+
+#include "../status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -121,7 +121,7 @@ class FileIncoming : public Incoming {
                 return link(if_absent);
             } catch (const Error&) {
                 committed_ = false;
-                struct stat about {};
+                struct stat about{};
                 if (attempt == 8 || fstat(directory_.get(), &about) != 0 || about.st_nlink != 0 ||
                     !name_.empty()) {
                     throw;
@@ -144,8 +144,8 @@ class FileIncoming : public Incoming {
             return;
         }
         name_ = unfinished_name();  // a file system that has no O_TMPFILE
-        file_ = Fd(openat(directory_.get(), name_.c_str(),
-                          O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
+        file_ = Fd(
+            openat(directory_.get(), name_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
         if (!file_) {
             name_.clear();
             throw_errno("making a file for '" + key_ + "'");
@@ -178,8 +178,8 @@ class FileIncoming : public Incoming {
         const std::string leaf = split(key_).leaf;
         if (name_.empty()) {
             const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
-            if (linkat(AT_FDCWD, self.c_str(), directory_.get(), leaf.c_str(),
-                       AT_SYMLINK_FOLLOW) == 0) {
+            if (linkat(AT_FDCWD, self.c_str(), directory_.get(), leaf.c_str(), AT_SYMLINK_FOLLOW) ==
+                0) {
                 return true;
             }
             if (errno != EEXIST) {
@@ -219,7 +219,7 @@ class FileIncoming : public Incoming {
 }  // namespace
 
 std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
-    struct stat about {};
+    struct stat about{};
     if (fstat(file.get(), &about) != 0) {
         throw_errno("looking at '" + key + "'");
     }
@@ -230,8 +230,8 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
     auto region = allocate_region(size);
     std::uint64_t filled = 0;
     while (filled < size) {
-        const ssize_t got = pread(file.get(), region->data() + filled, size - filled,
-                                  static_cast<off_t>(filled));
+        const ssize_t got =
+            pread(file.get(), region->data() + filled, size - filled, static_cast<off_t>(filled));
         if (got <= 0) {
             if (got < 0 && errno == EINTR) {
                 continue;

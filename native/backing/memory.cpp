@@ -102,7 +102,7 @@ Page MemoryBacking::list(const std::string& prefix, bool delimited, const std::s
             const std::size_t slash = name.find('/', prefix.size());
             if (slash != std::string::npos) {
                 name.resize(slash);
-                listed = catalog_.contains(name);   // "a" itself came before "a/b"
+                listed = catalog_.contains(name);         // "a" itself came before "a/b"
                 next = catalog_.lower_bound(name + "0");  // "0" is the byte after "/"
             }
             name.erase(0, prefix.size());

@@ -1,10 +1,10 @@
 // Values in this process's memory, by key.
 #pragma once
 
-#include "backing.hpp"
-
 #include <map>
 #include <shared_mutex>
+
+#include "backing.hpp"
 
 namespace ucxstore {
 

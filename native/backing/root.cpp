@@ -1,7 +1,5 @@
 #include "root.hpp"
 
-#include "../status.hpp"
-
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -9,6 +7,8 @@
 
 #include <cerrno>
 #include <filesystem>
+
+#include "../status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -90,15 +90,13 @@ Fd Root::resolve(const std::string& path, int flags) const {
     throw_errno("opening '" + path + "'");
 }
 
-Fd Root::directory(const std::string& path) const {
-    return resolve(path, O_RDONLY | O_DIRECTORY);
-}
+Fd Root::directory(const std::string& path) const { return resolve(path, O_RDONLY | O_DIRECTORY); }
 
 Fd Root::file(const std::string& key) const {
     // O_NONBLOCK: a FIFO under a key must not hold the thread up.
     Fd fd = resolve(key, O_RDONLY | O_NONBLOCK);
     if (fd) {
-        struct stat about {};
+        struct stat about{};
         if (fstat(fd.get(), &about) != 0) {
             throw_errno("looking at '" + key + "'");
         }
@@ -131,7 +129,8 @@ Fd Root::make_parents(const std::string& key) const {
             }
         }
     }
-    throw Error(ErrorKind::backing, "'" + parent + "' is no directory, so it can hold no '" + key + "'");
+    throw Error(ErrorKind::backing,
+                "'" + parent + "' is no directory, so it can hold no '" + key + "'");
 }
 
 void Root::prune_parents(const std::string& key) const {

@@ -1,9 +1,9 @@
 // A directory that keys cannot leave: every path is resolved beneath it, symbolic links included.
 #pragma once
 
-#include "../handle.hpp"
-
 #include <string>
+
+#include "../handle.hpp"
 
 namespace ucxstore {
 

@@ -1,7 +1,5 @@
 // Peers that stall, go, or are given up, in mid-transfer: every operation ends in bounded time, and
 // not a byte is written to its memory afterwards.
-#include "loopback.hpp"
-
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -9,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+
+#include "loopback.hpp"
 
 namespace ucxstore {
 namespace {
@@ -45,8 +45,8 @@ class StalledServer : public testing::TestWithParam<Options> {
         const auto operation = get_operation({{.key = "k", .memory = memory_of(out)}}, timeout_s);
         client_.submit(connection_, operation);
         EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
-        const wire::ReplyHeader header{
-            token_, operation->id, 0, wire::Status::ok, out.size(), out.size(), 0, out.size()};
+        const wire::ReplyHeader header{token_,     operation->id, 0, wire::Status::ok,
+                                       out.size(), out.size(),    0, out.size()};
         puppet_.send(Message::reply, raw(header), std::string(out.size(), 'x'),
                      Puppet::Way::rendezvous);
         // Some of it has come: from here on the puppet does nothing.
@@ -117,7 +117,6 @@ TEST_P(StalledServer, ARequestIsCancelledAtOnceAndTheConnectionGoesOn) {
     EXPECT_EQ(failure(operation), ErrorKind::cancelled);
     const auto next = get_operation({{.key = "k"}});
     client_.submit(connection_, next);
-    EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == 2; }));
     // The answer to what was cancelled is not taken for one to anything else.
     for (const auto& answered : {operation, next}) {
         puppet_.send(Message::reply, raw(wire::ReplyHeader{token_, answered->id, 0,
@@ -125,6 +124,8 @@ TEST_P(StalledServer, ARequestIsCancelledAtOnceAndTheConnectionGoesOn) {
     }
     EXPECT_TRUE(puppet_.until([&] { return next->done(); }));
     EXPECT_EQ(failure(next), std::nullopt);
+    EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == 3; }))
+        << "two requests, and word that one was given up";
 }
 
 TEST_P(StalledServer, AHalfReceivedValueIsCancelled) {
@@ -280,12 +281,11 @@ TEST_P(MidTransfer, TheValueIsReplacedAndRemoved) {
     for (int i = 0; i < 2; ++i) {
         const Item& item = operations_[static_cast<std::size_t>(i)]->items[0];
         const auto& out = *outs_[i];
-        const auto end = out.begin() + (item.status == wire::Status::missing
-                                            ? 0
-                                            : static_cast<std::ptrdiff_t>(item.size));
-        EXPECT_TRUE(end == out.begin() || std::all_of(out.begin(), end, [&](std::byte byte) {
-            return byte == out[0];
-        }));
+        const auto end =
+            out.begin() +
+            (item.status == wire::Status::missing ? 0 : static_cast<std::ptrdiff_t>(item.size));
+        EXPECT_TRUE(end == out.begin() ||
+                    std::all_of(out.begin(), end, [&](std::byte byte) { return byte == out[0]; }));
     }
 }
 
@@ -404,15 +404,16 @@ std::uint64_t peak_bytes() {
     return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-// 16 bytes of descriptor for each byte of 48 MiB would be 768 MiB.
+// 16 bytes of descriptor for each of these bytes would be 384 MiB.
 TEST(Budget, FinelyCutBoxesDoNotFillTheMemory) {
 #ifdef __SANITIZE_THREAD__
     GTEST_SKIP() << "its shadow memory is larger than what is measured";
 #endif
-    constexpr std::uint64_t kRuns = std::uint64_t{48} << 20;
+    constexpr std::uint64_t kRuns = std::uint64_t{24} << 20;
+    constexpr std::uint64_t kAllowance = std::uint64_t{200} << 20;
     Loopback both;
-    static_cast<void>(both.backing->receive("k", 2 * kRuns)->commit(false));
     Bytes out(2 * kRuns);
+    both.set("k", out);
     const std::vector<Dim> every_other = {{kRuns, 2}};
     const Layout box = Layout::strided(0, 1, every_other);
     const std::uint64_t before = peak_bytes();
@@ -420,14 +421,14 @@ TEST(Budget, FinelyCutBoxesDoNotFillTheMemory) {
                              .selection = box,
                              .memory = Memory{out.data(), Layout::contiguous(kRuns)},
                              .exact = true}}));
-    EXPECT_LT(peak_bytes() - before, 300ull << 20) << "at the server, to send a box";
+    EXPECT_LT(peak_bytes() - before, kAllowance) << "at the server, to send a box";
     both.run(get_operation({{.key = "k",
                              .selection = Layout::contiguous(kRuns),
                              .memory = Memory{out.data(), box},
                              .exact = true}}));
-    EXPECT_LT(peak_bytes() - before, 300ull << 20) << "at the client, to receive into a box";
+    EXPECT_LT(peak_bytes() - before, kAllowance) << "at the client, to receive into a box";
     both.run(set_operation({{"new", {out.data(), box}}}));
-    EXPECT_LT(peak_bytes() - before, 300ull << 20) << "at the client, to send a box";
+    EXPECT_LT(peak_bytes() - before, kAllowance) << "at the client, to send a box";
 }
 
 }  // namespace

@@ -1,18 +1,18 @@
 // What every backing must do, whatever it keeps its values in.
-#include "backing/directory.hpp"
-#include "backing/memory.hpp"
-#include "support.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <random>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
+
+#include "backing/directory.hpp"
+#include "backing/memory.hpp"
+#include "support.hpp"
 
 namespace ucxstore {
 namespace {
@@ -38,9 +38,7 @@ class BackingTest : public testing::TestWithParam<Kind> {
         std::copy(value.begin(), value.end(), incoming->data());
         return incoming->commit(if_absent);
     }
-    bool put(const std::string& key, const std::string& value) {
-        return put(key, to_bytes(value));
-    }
+    bool put(const std::string& key, const std::string& value) { return put(key, to_bytes(value)); }
     static Bytes bytes(const Region& region) {
         return {region.data(), region.data() + region.size()};
     }
@@ -55,7 +53,8 @@ class BackingTest : public testing::TestWithParam<Kind> {
         do {
             const Page page = backing_->list(prefix, delimited, cursor, page_bytes);
             names.insert(names.end(), page.names.begin(), page.names.end());
-            EXPECT_NE(page.cursor.empty() ? "x" : page.cursor, cursor) << "a page that ends where it began";
+            EXPECT_NE(page.cursor.empty() ? "x" : page.cursor, cursor)
+                << "a page that ends where it began";
             cursor = page.cursor;
         } while (!cursor.empty());
         return names;
@@ -193,9 +192,9 @@ std::vector<std::string> listed(const std::set<std::string>& keys, const std::st
     std::set<std::string> found;
     for (const std::string& key : keys) {
         if (key.starts_with(prefix)) {
-            found.insert(delimited ? key.substr(prefix.size(),
-                                                key.find('/', prefix.size()) - prefix.size())
-                                   : key);
+            found.insert(
+                delimited ? key.substr(prefix.size(), key.find('/', prefix.size()) - prefix.size())
+                          : key);
         }
     }
     return {found.begin(), found.end()};
@@ -203,7 +202,8 @@ std::vector<std::string> listed(const std::set<std::string>& keys, const std::st
 
 // Parts about the byte "/" (0x2f): those before it sort between "a" and "a/b".
 std::string random_key(std::mt19937& random) {
-    static const char* const kParts[] = {"a", "b", "a-b", "a.b", "a0", "ab", "ü", "€/ü", "zarr.json", "."};
+    static const char* const kParts[] = {"a",  "b", "a-b", "a.b",       "a0",
+                                         "ab", "ü", "€/ü", "zarr.json", "."};
     std::string key;
     for (std::uint32_t parts = 1 + random() % 3; parts > 0; --parts) {
         key += kParts[random() % 9];

@@ -1,8 +1,5 @@
 #include "control.hpp"
 
-#include "status.hpp"
-#include "support.hpp"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -11,6 +8,9 @@
 
 #include <atomic>
 #include <cstdio>
+
+#include "status.hpp"
+#include "support.hpp"
 
 namespace ucxstore {
 namespace {
@@ -112,9 +112,7 @@ TEST_F(ControlTest, AFailedOneLeavesNothingToCloseInAChild) {
     std::FILE* file = std::tmpfile();  // epoll takes no regular files
     const int fd = dup(fileno(file));
     std::optional<ErrorKind> kind;
-    progress_.post_and_wait([&] {
-        kind = error_of([&] { Control(progress_, Fd(fd), [] {}); });
-    });
+    progress_.post_and_wait([&] { kind = error_of([&] { Control(progress_, Fd(fd), [] {}); }); });
     ASSERT_NE(kind, std::nullopt);
     ASSERT_EQ(fcntl(fd, F_GETFD), -1);
     ASSERT_EQ(dup2(fileno(file), fd), fd);  // the number belongs to somebody else now

@@ -1,7 +1,5 @@
 // What is the directory's own: files that others see, and a root that keys cannot leave.
 #include "backing/directory.hpp"
-#include "status.hpp"
-#include "support.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,6 +9,9 @@
 
 #include <algorithm>
 #include <fstream>
+
+#include "status.hpp"
+#include "support.hpp"
 
 namespace ucxstore {
 namespace {
@@ -91,7 +92,8 @@ TEST_F(DirectoryTest, AFileInTheWayIsAnError) {
 
 TEST_F(DirectoryTest, NoKeyLeavesTheRoot) {
     write_file(outside_ / "secret", "secret");
-    for (const std::string key : {"../outside/secret", "../../outside/secret", "a/../../../outside/secret"}) {
+    for (const std::string key :
+         {"../outside/secret", "../../outside/secret", "a/../../../outside/secret"}) {
         EXPECT_EQ(error_of([&] { get(key); }).value_or(ErrorKind::backing), ErrorKind::backing);
         EXPECT_NE(error_of([&] { put(key, "mine"); }), std::nullopt) << key;
         static_cast<void>(error_of([&] { backing_.remove(key); }));

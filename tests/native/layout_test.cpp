@@ -138,9 +138,8 @@ TEST(LayoutFits, AgreesWithItsPlaces) {
         const Offsets places = offsets_of(box.offset, box.itemsize, box.dims);
         const Layout layout = Layout::strided(box.offset, box.itemsize, box.dims);
         const std::uint64_t extent = random() % 250;
-        const bool inside =
-            places.empty() ||
-            static_cast<std::uint64_t>(*std::max_element(places.begin(), places.end())) < extent;
+        const bool inside = places.empty() || static_cast<std::uint64_t>(*std::max_element(
+                                                  places.begin(), places.end())) < extent;
         ASSERT_EQ(layout.fits(extent), inside);
     }
 }

@@ -117,8 +117,7 @@ std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double ti
         if (requests.empty() || requests.back().body.size() >= wire::kRequestBodyBytes) {
             requests.push_back({{{}, 0, wire::Op::get, static_cast<std::uint32_t>(i), 0, 0}, {}});
         }
-        const std::uint64_t limit =
-            gets[i].memory ? gets[i].memory->layout.size() : wire::kAnySize;
+        const std::uint64_t limit = gets[i].memory ? gets[i].memory->layout.size() : wire::kAnySize;
         wire::put_get_item(requests.back().body, gets[i].key, gets[i].selection, limit,
                            gets[i].expected);
         ++requests.back().header.count;
@@ -141,8 +140,8 @@ std::shared_ptr<Operation> set_operation(const std::vector<Set>& sets, bool if_a
     return operation;
 }
 
-std::shared_ptr<Operation> call_operation(wire::Op op, const std::string& body,
-                                          std::uint32_t count, double timeout_s) {
+std::shared_ptr<Operation> call_operation(wire::Op op, const std::string& body, std::uint32_t count,
+                                          double timeout_s) {
     auto operation = std::make_shared<Operation>(std::vector<Item>(1), timeout_s, nullptr);
     operation->requests.push_back({{{}, 0, op, 0, count, 0}, body});
     return operation;
@@ -164,7 +163,8 @@ Bytes reply_of(const Operation& operation, std::size_t item) {
 }
 
 Puppet::Puppet(const Options& options) : worker_(options) {
-    for (const auto message : {wire::Message::request, wire::Message::value, wire::Message::reply}) {
+    for (const auto message :
+         {wire::Message::request, wire::Message::value, wire::Message::reply}) {
         worker_.on_message(static_cast<unsigned>(message), &on_message, this);
     }
 }
@@ -218,8 +218,8 @@ void Puppet::take(Received& message, Bytes& target) {
     target.resize(message.size);
     auto parcel = std::make_unique<Parcel>(worker_, std::string());
     ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                          UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    params.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv_am = &Parcel::received;
     params.user_data = parcel.get();
     const ucs_status_ptr_t request =
@@ -228,8 +228,8 @@ void Puppet::take(Received& message, Bytes& target) {
     hand_over(std::move(parcel), request);
 }
 
-ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t header_size,
-                                void* data, std::size_t size, const ucp_am_recv_param_t* param) {
+ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t header_size, void* data,
+                                std::size_t size, const ucp_am_recv_param_t* param) {
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     static_cast<Puppet*>(self)->received_.push_back(
         {std::string(static_cast<const char*>(header), header_size),

@@ -2,12 +2,12 @@
 // connection, the operations that bindings.cpp would build, and a peer that is driven by hand.
 #pragma once
 
+#include <functional>
+
 #include "backing/memory.hpp"
 #include "client.hpp"
 #include "server.hpp"
 #include "support.hpp"
-
-#include <functional>
 
 namespace ucxstore::test {
 
@@ -105,8 +105,7 @@ class Puppet {
 
   private:
     static ucs_status_t on_message(void* self, const void* header, std::size_t header_size,
-                                   void* data, std::size_t size,
-                                   const ucp_am_recv_param_t* param);
+                                   void* data, std::size_t size, const ucp_am_recv_param_t* param);
 
     Worker worker_;
     std::unique_ptr<Endpoint> endpoint_;

@@ -44,7 +44,8 @@ TEST_P(LoopbackTest, ChoosesLanes) {
 
 // About every threshold between ways to send, both ways.
 TEST_P(LoopbackTest, WholeValuesOfAnySize) {
-    for (const std::size_t size : {0u, 1u, 4095u, 4096u, 4097u, 8192u, 65'536u, 1u << 20, 5'000'001u}) {
+    for (const std::size_t size :
+         {0u, 1u, 4095u, 4096u, 4097u, 8192u, 65'536u, 1u << 20, 5'000'001u}) {
         const Bytes value = pattern(size);
         const std::string key = "values/" + std::to_string(size);
         both_.set(key, value);
@@ -68,7 +69,9 @@ TEST_P(LoopbackTest, ByteRanges) {
     for (const std::size_t size : {100u, 100'000u}) {
         const Bytes value = pattern(size);
         both_.set("k", value);
-        const auto get = [&](std::vector<Range> ranges) { return both_.get("k", std::move(ranges)); };
+        const auto get = [&](std::vector<Range> ranges) {
+            return both_.get("k", std::move(ranges));
+        };
         EXPECT_EQ(get({{Range::Kind::range, 10, 90}}), part(value, 10, 90));
         EXPECT_EQ(get({{Range::Kind::range, 10, ~0ull}}), part(value, 10, size));
         EXPECT_EQ(get({{Range::Kind::offset, size - 5, 0}}), part(value, size - 5, size));
@@ -92,8 +95,8 @@ TEST_P(LoopbackTest, MissingKeysAreToldFromEmptyValues) {
     EXPECT_EQ(both_.stat("empty"), 0u);
     EXPECT_EQ(both_.stat("missing"), wire::kAnySize);
     Bytes out(10, std::byte{9});
-    const auto into = get_operation({{.key = "missing", .memory = memory_of(out)},
-                                     {.key = "empty", .memory = memory_of(out)}});
+    const auto into = get_operation(
+        {{.key = "missing", .memory = memory_of(out)}, {.key = "empty", .memory = memory_of(out)}});
     both_.run(into);
     EXPECT_EQ(into->items[0].status, wire::Status::missing);
     EXPECT_EQ(into->items[1].size, 0u);
@@ -103,7 +106,9 @@ TEST_P(LoopbackTest, MissingKeysAreToldFromEmptyValues) {
 // Boxes of a chunk into boxes of an array, against loops.
 TEST_P(LoopbackTest, BoxesOfAChunkIntoAnArray) {
     std::mt19937 random(4);
-    const auto draw = [&](std::uint64_t low, std::uint64_t high) { return low + random() % (high - low + 1); };
+    const auto draw = [&](std::uint64_t low, std::uint64_t high) {
+        return low + random() % (high - low + 1);
+    };
     for (int round = 0; round < 60; ++round) {
         const std::uint64_t item = 1ull << draw(0, 3);
         const std::uint64_t chunk[2] = {draw(1, 40), draw(1, 60)};
@@ -131,11 +136,12 @@ TEST_P(LoopbackTest, BoxesOfAChunkIntoAnArray) {
         const std::vector<Dim> chunk_dims = {{count[0], static_cast<std::int64_t>(chunk[1] * item)},
                                              {count[1], static_cast<std::int64_t>(item)}};
         const auto start = static_cast<std::int64_t>((from[0] * chunk[1] + from[1]) * item);
-        both_.run(get_operation({{.key = "chunk",
-                                  .selection = Layout::strided(start, item, chunk_dims),
-                                  .memory = Memory{out.data(), Layout::strided(offset, item, out_dims)},
-                                  .exact = true,
-                                  .expected = value.size()}}));
+        both_.run(
+            get_operation({{.key = "chunk",
+                            .selection = Layout::strided(start, item, chunk_dims),
+                            .memory = Memory{out.data(), Layout::strided(offset, item, out_dims)},
+                            .exact = true,
+                            .expected = value.size()}}));
 
         Bytes expected(out.size());
         for (std::uint64_t i = 0; i < count[0]; ++i) {
@@ -281,7 +287,8 @@ TEST_P(LoopbackTest, IfAbsentTellsWhatWasWritten) {
     Bytes first = pattern(10'000, 1);
     Bytes second = pattern(20'000, 2);
     both_.run(set_operation({{"a", memory_of(first)}}, true));
-    const auto operation = set_operation({{"a", memory_of(second)}, {"b", memory_of(second)}}, true);
+    const auto operation =
+        set_operation({{"a", memory_of(second)}, {"b", memory_of(second)}}, true);
     both_.run(operation);
     EXPECT_EQ(operation->items[0].status, wire::Status::kept);
     EXPECT_EQ(operation->items[1].status, wire::Status::ok);

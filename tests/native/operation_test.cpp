@@ -1,12 +1,12 @@
 #include "operation.hpp"
 
-#include "support.hpp"
-
 #include <gtest/gtest.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <thread>
+
+#include "support.hpp"
 
 namespace ucxstore {
 namespace {
@@ -51,7 +51,8 @@ TEST(CompletionQueue, LosesNothingBetweenThreads) {
     std::vector<std::uint64_t> got;
     while (got.size() < kThreads * kEach) {
         pollfd entry{.fd = queue.fd(), .events = POLLIN, .revents = 0};
-        ASSERT_EQ(poll(&entry, 1, 30'000), 1) << "ids are there, and the descriptor is not readable";
+        ASSERT_EQ(poll(&entry, 1, 30'000), 1)
+            << "ids are there, and the descriptor is not readable";
         const auto ids = queue.drain();
         got.insert(got.end(), ids.begin(), ids.end());
     }

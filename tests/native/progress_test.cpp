@@ -1,11 +1,11 @@
 #include "progress.hpp"
 
-#include "support.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+
+#include "support.hpp"
 
 namespace ucxstore {
 namespace {
@@ -36,9 +36,8 @@ class ProgressTest : public testing::TestWithParam<bool> {
     Progress progress_{worker_, driver_, GetParam(), "test"};
 };
 
-INSTANTIATE_TEST_SUITE_P(All, ProgressTest, testing::Bool(), [](const auto& info) {
-    return info.param ? "Polling" : "Sleeping";
-});
+INSTANTIATE_TEST_SUITE_P(All, ProgressTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Polling" : "Sleeping"; });
 
 TEST_P(ProgressTest, RunsTasksInOrderOnOneThread) {
     std::vector<int> order;
@@ -95,7 +94,8 @@ TEST_P(ProgressTest, TakesNoTaskOnceStoppedAndLosesNoneBefore) {
 TEST_P(ProgressTest, TicksByItsDeadline) {
     driver_.due = (Clock::now() + 30ms).time_since_epoch().count();
     progress_.post([] {});  // a sleeper looks at the deadline before it sleeps again
-    EXPECT_TRUE(eventually([&] { return driver_.due == TimePoint::max().time_since_epoch().count(); }));
+    EXPECT_TRUE(
+        eventually([&] { return driver_.due == TimePoint::max().time_since_epoch().count(); }));
     EXPECT_GE(driver_.ticks, 1);
 }
 

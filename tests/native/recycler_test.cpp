@@ -1,13 +1,13 @@
 #include "recycler.hpp"
 
-#include "status.hpp"
-#include "support.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <thread>
 #include <vector>
+
+#include "status.hpp"
+#include "support.hpp"
 
 namespace ucxstore {
 namespace {

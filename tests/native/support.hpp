@@ -1,8 +1,6 @@
 // What the tests share: waiting without fixed sleeps, and a directory that goes away again.
 #pragma once
 
-#include "status.hpp"
-
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -12,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "status.hpp"
 
 namespace ucxstore::test {
 

@@ -1,11 +1,11 @@
 #include "wire.hpp"
 
-#include "status.hpp"
-#include "support.hpp"
-
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "status.hpp"
+#include "support.hpp"
 
 namespace ucxstore::wire {
 namespace {
@@ -147,7 +147,8 @@ void use(const GetItem& item, std::uint64_t extent) {
 
 void mutate(std::string& body, std::mt19937_64& random) {
     static constexpr std::uint64_t kExtremes[] = {
-        0, 1, 2, 0x7fff'ffff'ffff'ffff, 0x8000'0000'0000'0000, ~0ull, 1ull << 62, 1ull << 61, 1ull << 32};
+        0,          1,          2,         0x7fff'ffff'ffff'ffff, 0x8000'0000'0000'0000, ~0ull,
+        1ull << 62, 1ull << 61, 1ull << 32};
     for (std::uint64_t changes = 1 + random() % 4; changes > 0 && !body.empty(); --changes) {
         const std::size_t at = random() % body.size();
         switch (random() % 4) {
@@ -235,8 +236,7 @@ TEST(Wire, UnknownKindsAreRefused) {
     EXPECT_EQ(error_of([&] { Reader(bytes(selection)).get_item(); }), ErrorKind::protocol);
     for (const std::uint8_t kind : {0, 4, 255}) {
         std::string range = encode(
-            {.key = "k",
-             .selection = std::vector<Range>{{static_cast<Range::Kind>(kind), 0, 1}}});
+            {.key = "k", .selection = std::vector<Range>{{static_cast<Range::Kind>(kind), 0, 1}}});
         EXPECT_EQ(error_of([&] { Reader(bytes(range)).get_item(); }), ErrorKind::protocol);
     }
 }

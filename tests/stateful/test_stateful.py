@@ -17,7 +17,7 @@ from ucxstore import UcxStore
 
 # A step of the hierarchy machine makes arrays, and reads all keys of both sides.
 SETTINGS = settings(
-    max_examples=12,
+    max_examples=30,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -1,0 +1,38 @@
+"""The memory that it takes to load UCX and to be connected."""
+
+import numpy as np
+
+from benchmarks.children import answer
+from benchmarks.children.tracking import peak_bytes
+from benchmarks.process import mapped_bytes, unshared_bytes
+from ucxstore import UcxStore
+
+
+def main(address: str, key: str, nbytes: int, tracked: bool) -> dict[str, int]:
+    """Connect, once with memray and once without: it takes memory itself.
+
+    Returns
+    -------
+    dict
+        With memray its peak; without, what the process has grown by after it connected, and after
+        its first large transfer into memory that was there before.
+    """
+    out = np.ones(nbytes, np.uint8)
+    store = UcxStore(address, select_pipeline=False)
+
+    def connect() -> None:
+        if store.get_sync("missing") is not None:
+            raise AssertionError("there is a value under the key 'missing'")
+
+    if tracked:
+        return {"peak": peak_bytes(connect)}
+    before, mapped_before = unshared_bytes(), mapped_bytes()
+    connect()
+    connected, mapped = unshared_bytes() - before, mapped_bytes() - mapped_before
+    if store.get_into_sync(key, out) != nbytes:
+        raise AssertionError(f"{key} is not of {nbytes} bytes")
+    return {"connected": connected, "mapped": mapped, "after": unshared_bytes() - before}
+
+
+if __name__ == "__main__":
+    answer(main)

@@ -1,0 +1,40 @@
+"""The data: arrays of random numbers, in a directory and in the memory of a server."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.storage import LocalStore
+
+from benchmarks.settings import BATCHED, FRESH, ZERO_COPY, zarr_settings
+from ucxstore import UcxStore
+
+type Values = npt.NDArray[np.float32]
+
+_SEED = 20250521  # the same numbers in every process
+
+
+def random_values(shape: tuple[int, ...]) -> Values:
+    return np.random.default_rng(_SEED).random(shape, dtype=np.float32)
+
+
+def put_into_folder(folder: Path, values: Values, chunks: tuple[int, ...]) -> None:
+    """Write an array by zarr alone, and wait until the disk has it: it would disturb later on."""
+    _put(LocalStore(folder), values, chunks, BATCHED)
+    os.sync()
+
+
+def put_into_server(address: str, values: Values, chunks: tuple[int, ...], **options: Any) -> None:
+    with UcxStore(address, select_pipeline=False, **options) as store:
+        _put(store, values, chunks, ZERO_COPY)
+
+
+def _put(store: Any, values: Values, chunks: tuple[int, ...], pipeline: str) -> None:
+    with zarr_settings(pipeline=pipeline, ndbuffer=FRESH):
+        array = zarr.create_array(
+            store, shape=values.shape, chunks=chunks, dtype=values.dtype, compressors=None
+        )
+        array[:] = values

@@ -1,0 +1,88 @@
+"""What was found, for people: as it comes, and as a Markdown table."""
+
+from collections.abc import Iterable, Sequence
+
+from benchmarks.result import Line, Row
+from benchmarks.timing import Times
+
+_HEADING = ("what", "against", "median", "minimum", "target", "reached")
+
+
+def print_row(row: Row, load: str) -> None:
+    print(f"\n{row.name}: {row.title}\n  machine: {load}")
+    _print_table([_HEADING, *(_cells(line) for line in row.lines)])
+    if row.times:
+        print("  times, with the range of the middle half")
+        _print_table([(name, *_time_cells(times)) for name, times in row.times.items()])
+    for note in row.notes:
+        print(f"  {note}")
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    lines = [_pipes(("row", *_HEADING)), _pipes(["---"] * (1 + len(_HEADING)))]
+    for row in rows:
+        title = row.title
+        for line in row.lines:
+            lines.append(_pipes((title, *_cells(line))))
+            title = ""
+    return "\n".join(lines)
+
+
+def misses(rows: Iterable[Row]) -> list[str]:
+    return [
+        f"{row.name}: {line.what}{_against(line)} is {_number(line.median)} {line.unit}, "
+        f"not {line.target}"
+        for row in rows
+        for line in row.lines
+        if line.missed
+    ]
+
+
+def _against(line: Line) -> str:
+    return f" against {line.against}" if line.against else ""
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    verdict = {None: "", True: "yes", False: "**no**"}[line.reached]
+    if line.target is not None and not line.counts:
+        verdict = f"({verdict.strip('*')}; beside)"
+    return (
+        line.what,
+        line.against,
+        f"{_number(line.median)} {line.unit}",
+        f"{_number(line.minimum)} {line.unit}",
+        "" if line.target is None else f"{line.target} {line.unit}",
+        verdict,
+    )
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _time_cells(times: Times) -> tuple[str, ...]:
+    return (
+        f"median {_duration(times.median)}",
+        f"minimum {_duration(times.minimum)}",
+        f"{times.spread:.0%}",
+        f"of {len(times.seconds)}",
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(f"    {'  '.join(padded)}".rstrip(), flush=True)
+
+
+def _pipes(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

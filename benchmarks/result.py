@@ -1,0 +1,115 @@
+"""What a row of the benchmark has found: lines with figures, and how they compare to targets."""
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+from benchmarks.timing import Times
+
+
+class Target(NamedTuple):
+    sign: str
+    bound: float
+
+    def is_reached(self, value: float) -> bool:
+        compare: Callable[[float, float], bool] = operator.ge if self.sign == ">=" else operator.lt
+        return compare(value, self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.bound:g}"
+
+
+def at_least(bound: float) -> Target:
+    return Target(">=", bound)
+
+
+def below(bound: float) -> Target:
+    return Target("<", bound)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One comparison or figure.
+
+    Parameters
+    ----------
+    what, against : str
+        What was measured, and what it is a ratio to, if it is one.
+    median, minimum : float
+        Of the repetitions. For a ratio: that of the median times, and that of the shortest times.
+    unit : str
+        "x" for "times as fast".
+    target : Target or None
+        For the median.
+    counts : bool
+        Whether the target is this line's own, or that of a line beside which it stands.
+    """
+
+    what: str
+    median: float
+    minimum: float
+    unit: str
+    against: str = ""
+    target: Target | None = None
+    counts: bool = True
+
+    @property
+    def reached(self) -> bool | None:
+        return None if self.target is None else self.target.is_reached(self.median)
+
+    @property
+    def missed(self) -> bool:
+        return self.counts and self.reached is False
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """A measurement: its lines, the times behind them, and what else there is to say."""
+
+    name: str
+    title: str
+    lines: list[Line]
+    times: dict[str, Times] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def times_as_fast(
+    times: dict[str, Times],
+    name: str,
+    against: str,
+    target: Target | None = None,
+    *,
+    counts: bool = True,
+) -> Line:
+    """Compare two candidates that took turns."""
+    ours, theirs = times[name], times[against]
+    return Line(
+        what=name,
+        against=against,
+        median=theirs.median / ours.median,
+        minimum=theirs.minimum / ours.minimum,
+        unit="x",
+        target=target,
+        counts=counts and target is not None,
+    )
+
+
+def figure(
+    what: str,
+    values: Sequence[float],
+    unit: str,
+    target: Target | None = None,
+    *,
+    counts: bool = True,
+) -> Line:
+    """Report a figure that is no ratio."""
+    return Line(
+        what=what,
+        median=median(values),
+        minimum=min(values),
+        unit=unit,
+        target=target,
+        counts=counts and target is not None,
+    )

@@ -1,0 +1,30 @@
+"""The measurements, by name, in the order in which they run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.result import Row
+from benchmarks.rows import (
+    copies,
+    grid,
+    idle,
+    one_chunk,
+    round_trip,
+    server_memory,
+    small_chunks,
+    tcp,
+    write,
+)
+from benchmarks.scale import Scale
+
+ROWS: dict[str, Callable[[Scale, Path], Row]] = {
+    "one-chunk": one_chunk.measure,
+    "tcp": tcp.measure,
+    "grid": grid.measure,
+    "write": write.measure,
+    "copies": copies.measure,
+    "server-memory": server_memory.measure,
+    "round-trip": round_trip.measure,
+    "idle": idle.measure,
+    "small-chunks": small_chunks.measure,
+}

@@ -1,0 +1,68 @@
+"""What a client needs beyond the user's array, and to be connected at all, by memray."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.children import run
+from benchmarks.data import put_into_server, random_values
+from benchmarks.result import Line, Row, below, figure
+from benchmarks.scale import GRID_CHUNK, Scale
+from benchmarks.settings import FRESH, RECYCLED
+from ucxstore import Server
+
+_OF_ARRAY = below(0.05)
+_POOLS = below(16)  # MiB
+
+_MIB = 1 << 20
+
+
+def measure(scale: Scale, folder: Path) -> Row:
+    values = random_values(scale.shape)
+    chunks = {"one chunk": scale.shape, "strided": GRID_CHUNK}
+    with Server.spawn("memory://") as server:
+        places = {}
+        for name, shape in chunks.items():
+            places[name] = f"{server.address}/{name.split()[0]}"
+            put_into_server(places[name], values, shape)
+
+        def extra(place: str, write: bool, ndbuffer: str) -> Callable[[], float]:
+            return lambda: (
+                run("copies", address=place, write=write, ndbuffer=ndbuffer) / scale.nbytes
+            )
+
+        ways: dict[str, Callable[[], float]] = {}
+        for name, place in places.items():
+            ways[f"extra copies, read, {name}, fresh"] = extra(place, False, FRESH)
+            ways[f"extra copies, read, {name}, recycled"] = extra(place, False, RECYCLED)
+            ways[f"extra copies, write, {name}"] = extra(place, True, FRESH)
+        lines = [
+            figure(name, [way() for _ in range(scale.memory_repeats)], "arrays", _OF_ARRAY)
+            for name, way in ways.items()
+        ]
+        lines += _connection(places["one chunk"], scale)
+    return Row(
+        name="copies",
+        title=f"memory of a client, {scale.nbytes / 1e6:g} MB raw, shared memory",
+        lines=lines,
+        notes=["extra copies: memray's peak of the first transfer, connected before it"],
+    )
+
+
+def _connection(address: str, scale: Scale) -> list[Line]:
+    """Measure the client's fixed cost."""
+    job = {"address": address, "key": "c/0/0", "nbytes": scale.nbytes}
+    tracked, plain = (
+        [run("connection", **job, tracked=tracked) for _ in range(scale.memory_repeats)]
+        for tracked in (True, False)
+    )
+
+    def line(what: str, found: list[dict[str, int]], name: str, **options: object) -> Line:
+        values = [one[name] / _MIB for one in found]
+        return figure(what, values, "MiB", **options)  # type: ignore[arg-type]
+
+    return [
+        line("loading UCX and connecting, memray", tracked, "peak", target=_POOLS),
+        line("loading UCX and connecting, RSS without files", plain, "connected", target=_POOLS),
+        line("the same, after a first large read", plain, "after", target=_POOLS, counts=False),
+        line("loading UCX and connecting, RSS of libraries", plain, "mapped"),
+    ]

@@ -1,0 +1,42 @@
+"""``z[:]`` of an array that is one raw chunk, over shared memory."""
+
+from pathlib import Path
+
+from benchmarks.candidates import (
+    COPY,
+    LOCAL_FUSED,
+    LOCAL_RECYCLED,
+    OURS,
+    copies,
+    local_reads,
+    our_reads,
+    ours,
+)
+from benchmarks.data import put_into_folder, random_values
+from benchmarks.result import Row, at_least, times_as_fast
+from benchmarks.scale import Scale
+from benchmarks.timing import interleave
+
+_OF_COPY = at_least(0.8)
+_OF_LOCAL = at_least(5)
+
+
+def measure(scale: Scale, folder: Path) -> Row:
+    values = random_values(scale.shape)
+    put_into_folder(folder, values, scale.shape)
+    with our_reads(folder, values, scale.shape, {}) as (reads, lanes):
+        times = interleave(
+            [*copies(values), *reads, *local_reads(folder, values)], rounds=scale.rounds
+        )
+    # As it is once a UcxStore was made. The other lines stand beside it.
+    target = ours("memory", "recycled")
+    lines = [
+        *(times_as_fast(times, name, COPY, _OF_COPY, counts=name == target) for name in OURS),
+        *(
+            times_as_fast(times, name, LOCAL_FUSED, _OF_LOCAL, counts=name == target)
+            for name in OURS
+        ),
+        times_as_fast(times, target, LOCAL_RECYCLED),
+    ]
+    title = f"{scale.nbytes / 1e6:g} MB raw, one chunk, z[:], shared memory"
+    return Row(name="one-chunk", title=title, lines=lines, times=times, notes=[f"lanes: {lanes}"])

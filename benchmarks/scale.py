@@ -1,0 +1,67 @@
+"""How large and how often: the real run, and the smoke test whose figures mean nothing."""
+
+from dataclasses import dataclass
+
+# The grid's chunks: 1 MB of float32, in rows of 2 kB of the array.
+GRID_CHUNK = (500, 500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    side: int  # of the square float32 array; 5,000 is 100 MB
+    rounds: int  # of interleaved transfers that take milliseconds
+    directory_writes: int  # fewer: each leaves an array's size of dirty pages to the disk
+    perftest_blocks: int
+    perftest_messages: int
+    small_chunks: int  # of 64 KiB
+    small_rounds: int
+    served_bytes: int
+    memory_repeats: int  # of a process whose memory is measured
+    calls: int  # round trips in each process
+    call_rounds: int  # such processes
+    idle_seconds: float
+    idle_windows: int
+    patience_seconds: float  # how long to wait for an idle machine
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.side, self.side
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.side**2
+
+
+FULL = Scale(
+    side=5000,
+    rounds=24,
+    directory_writes=9,
+    perftest_blocks=6,
+    perftest_messages=10,
+    small_chunks=10_000,
+    small_rounds=7,
+    served_bytes=1 << 30,
+    memory_repeats=3,
+    calls=2000,
+    call_rounds=5,
+    idle_seconds=5.0,
+    idle_windows=3,
+    patience_seconds=30.0,
+)
+
+QUICK = Scale(
+    side=3000,  # no smaller: what is below 32 MiB does not come from the kernel each time
+    rounds=3,
+    directory_writes=2,
+    perftest_blocks=1,
+    perftest_messages=2,
+    small_chunks=200,
+    small_rounds=2,
+    served_bytes=64 << 20,
+    memory_repeats=1,
+    calls=100,
+    call_rounds=1,
+    idle_seconds=1.0,
+    idle_windows=1,
+    patience_seconds=0.0,
+)

@@ -1,0 +1,76 @@
+// Between Python's values and the core's. No logic, only conversion.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "client.hpp"
+#include "layout.hpp"
+#include "operation.hpp"
+#include "region.hpp"
+#include "status.hpp"
+#include "wire.hpp"
+
+namespace nb = nanobind;
+
+namespace ucxstore::py {
+
+// Raises what an Error is in Python: a class of ucxstore.errors, or a builtin.
+void translate(const std::exception_ptr& pointer, void*);
+
+// Throws Error(argument) with `what` unless `condition`.
+void require(bool condition, const char* what);
+
+std::chrono::milliseconds milliseconds(double seconds);
+wire::Token to_token(const nb::bytes& bytes);
+std::string to_string(const nb::bytes& bytes);
+nb::bytes to_bytes(const std::string& text);
+
+// An array as Python describes it: address, shape, strides in bytes, itemsize.
+using ArrayTuple =
+    std::tuple<std::uint64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::uint64_t>;
+
+struct Array {
+    std::byte* base;
+    std::vector<Dim> dims;
+    std::uint64_t itemsize;
+
+    std::uint64_t nbytes() const;
+};
+
+Array to_array(const ArrayTuple& tuple);
+Memory to_memory(const ArrayTuple& tuple);
+
+// A chunk as it is stored: C order, without gaps.
+Array stored_chunk(const std::vector<std::int64_t>& shape, std::uint64_t itemsize);
+
+// A part of an array: `count` elements an axis from `start`, both checked against it.
+Layout part(const Array& array, const std::int64_t* start, const std::int64_t* count);
+
+// A Python list of `expected` ints, without a Python-level loop.
+std::vector<std::int64_t> to_integers(const nb::list& list, std::size_t expected);
+
+// Byte ranges: (kind, a, b), as wire::Range has them.
+using Ranges = std::vector<std::tuple<int, std::uint64_t, std::uint64_t>>;
+wire::Selection to_selection(const Ranges& ranges);
+
+// A numpy array over a region, which it keeps alive.
+using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+Bytes to_numpy(const std::shared_ptr<Region>& region);
+
+}  // namespace ucxstore::py

@@ -1,0 +1,182 @@
+// ucxstore._core: the native core as Python sees it. No logic here, only conversion; the GIL is
+// released wherever anything could wait.
+#include <unistd.h>
+
+#include <utility>
+
+#include "backing/directory.hpp"
+#include "backing/memory.hpp"
+#include "bindings/py_connection.hpp"
+#include "control.hpp"
+#include "server.hpp"
+
+using namespace nb::literals;
+
+namespace ucxstore::py {
+namespace {
+
+class PyClient {
+  public:
+    PyClient(const Options& options, bool polling)
+        : client_(std::make_shared<Client>(options, polling)), pid_(getpid()) {}
+    PyClient(const PyClient&) = delete;
+    PyClient& operator=(const PyClient&) = delete;
+    ~PyClient() {
+        if (getpid() != pid_) {
+            abandon();
+        }
+    }
+
+    nb::bytes address() const { return to_bytes(client_->address()); }
+
+    nb::typed<nb::object, PyConnection> attach(int fd, const nb::bytes& token,
+                                               const nb::bytes& address, const std::string& peer,
+                                               double timeout) {
+        Fd owned(fd);
+        const wire::Token session = to_token(token);
+        const std::string remote = to_string(address);
+        std::shared_ptr<Connection> connection;
+        {
+            const nb::gil_scoped_release released;
+            connection = client_->attach(std::move(owned), session, remote, peer);
+        }
+        auto* raw = new PyConnection(client_, connection);
+        nb::object object = nb::cast(raw, nb::rv_policy::take_ownership);
+        // One round trip: both sides have each other's endpoint, and the lanes are chosen.
+        nb::cast<PyOperation&>(raw->ping(timeout, nullptr)).wait();
+        return object;
+    }
+
+    void close(double timeout) {
+        const nb::gil_scoped_release released;
+        client_->close(milliseconds(timeout));
+    }
+
+    void abandon() {
+        if (client_ != nullptr) {
+            close_inherited_controls();
+            new std::shared_ptr<Client>(std::move(client_));  // leaked, on purpose
+        }
+    }
+
+  private:
+    std::shared_ptr<Client> client_;
+    const int pid_;
+};
+
+class PyServer {
+  public:
+    PyServer(std::shared_ptr<Backing> backing, int threads, const Options& options, bool polling,
+             bool read_only)
+        : server_(std::move(backing), threads, options, polling, read_only) {}
+
+    nb::bytes address(int thread) { return to_bytes(server_.thread(thread).address()); }
+
+    void attach(int fd, const nb::bytes& token, const nb::bytes& address, int thread,
+                const std::string& peer) {
+        Fd owned(fd);
+        const wire::Token session = to_token(token);
+        const std::string remote = to_string(address);
+        const nb::gil_scoped_release released;
+        server_.thread(thread).attach(std::move(owned), session, remote, peer);
+    }
+
+    std::map<std::string, std::uint64_t> stats() const {
+        const Counters& counters = server_.counters();
+        return {{"gets", counters.gets},
+                {"sets", counters.sets},
+                {"bytes_sent", counters.bytes_sent},
+                {"bytes_received", counters.bytes_received},
+                {"sessions", counters.sessions},
+                {"sessions_lost", counters.sessions_lost},
+                {"messages_refused", counters.messages_refused}};
+    }
+
+    std::uint64_t sessions() { return server_.sessions(); }
+
+    bool drain(double timeout) {
+        const nb::gil_scoped_release released;
+        return server_.drain(milliseconds(timeout));
+    }
+
+    void close(double timeout) {
+        const nb::gil_scoped_release released;
+        server_.close(milliseconds(timeout));
+    }
+
+  private:
+    Server server_;
+};
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+    module.doc() = "The native core of ucxstore: UCX, without the GIL.";
+    // Clients and connections live in globals of ucxstore.runtime until the interpreter is gone.
+    nb::set_leak_warnings(false);
+    nb::register_exception_translator(translate);
+    module.attr("PROTOCOL_VERSION") = wire::kProtocolVersion;
+    module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
+    module.def(
+        "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
+        "Memory of `size` bytes, not initialised, that is recycled after use.");
+    module.def("ucx_version", [] { return std::string(ucp_get_version_string()); });
+
+    nb::class_<PyOperation>(module, "Operation")
+        .def_prop_ro("done", &PyOperation::done)
+        .def("wait", &PyOperation::wait)
+        .def("result", &PyOperation::result)
+        .def("cancel", &PyOperation::cancel);
+
+    nb::class_<PyCompletions>(module, "Completions")
+        .def(nb::init<>())
+        .def("fileno", [](const PyCompletions& self) { return self.queue->fd(); })
+        .def("drain", &PyCompletions::drain);
+
+    const auto completions = "completions"_a.none() = nb::none();
+    nb::class_<PyConnection>(module, "Connection")
+        .def_prop_ro("alive", &PyConnection::alive)
+        .def_prop_ro("peer", &PyConnection::peer)
+        .def_prop_ro("lanes", &PyConnection::lanes)
+        .def("close", &PyConnection::close)
+        .def("get", &PyConnection::get, "keys"_a, "ranges"_a, "timeout"_a, completions)
+        .def("get_into", &PyConnection::get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a,
+             "timeout"_a, completions)
+        .def("read_boxes", &PyConnection::read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a,
+             "owner"_a, "timeout"_a, completions)
+        .def("set", &PyConnection::set, "keys"_a, "values"_a, "owners"_a, "if_absent"_a,
+             "timeout"_a, completions)
+        .def("write_boxes", &PyConnection::write_boxes, "keys"_a, "starts"_a, "value"_a,
+             "chunk_shape"_a, "owner"_a, "timeout"_a, completions)
+        .def("delete", &PyConnection::remove, "keys"_a, "timeout"_a, completions)
+        .def("delete_prefix", &PyConnection::remove_prefix, "prefix"_a, "timeout"_a, completions)
+        .def("stat", &PyConnection::stat, "keys"_a, "timeout"_a, completions)
+        .def("measure", &PyConnection::measure, "prefix"_a, "any"_a, "timeout"_a, completions)
+        .def("list_page", &PyConnection::list_page, "prefix"_a, "delimited"_a, "cursor"_a,
+             "timeout"_a, completions)
+        .def("ping", &PyConnection::ping, "timeout"_a, completions);
+
+    nb::class_<PyClient>(module, "Client")
+        .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)
+        .def_prop_ro("address", &PyClient::address)
+        .def("attach", &PyClient::attach, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a)
+        .def("close", &PyClient::close, "timeout"_a)
+        .def("abandon", &PyClient::abandon);
+
+    nb::class_<Backing>(module, "Backing");
+    nb::class_<MemoryBacking, Backing>(module, "MemoryBacking").def(nb::init<>());
+    nb::class_<DirectoryBacking, Backing>(module, "DirectoryBacking")
+        .def(nb::init<const std::string&>(), "root"_a);
+
+    nb::class_<PyServer>(module, "Server")
+        .def(nb::init<std::shared_ptr<Backing>, int, const Options&, bool, bool>(), "backing"_a,
+             "threads"_a, "options"_a, "polling"_a, "read_only"_a)
+        .def("address", &PyServer::address, "thread"_a)
+        .def("attach", &PyServer::attach, "fd"_a, "token"_a, "address"_a, "thread"_a, "peer"_a)
+        .def("stats", &PyServer::stats)
+        .def_prop_ro("sessions", &PyServer::sessions)
+        .def("drain", &PyServer::drain, "timeout"_a)
+        .def("close", &PyServer::close, "timeout"_a);
+}
+
+}  // namespace ucxstore::py

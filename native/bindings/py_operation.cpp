@@ -1,0 +1,120 @@
+#include "bindings/py_operation.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+namespace ucxstore::py {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How often a waiting main thread looks for signals (Ctrl-C).
+constexpr auto kSignalPoll = 50ms;
+
+std::unordered_map<std::uint64_t, nb::object>& registry() {
+    static auto* operations = new std::unordered_map<std::uint64_t, nb::object>();
+    return *operations;  // never destroyed: Python may be gone by then
+}
+
+}  // namespace
+
+// Operations whose event loop was closed before it saw them complete are never drained. Looked for
+// now and then: whenever the registry has doubled.
+void PyOperation::sweep() {
+    static std::size_t due = 1024;
+    if (registry().size() < due) {
+        return;
+    }
+    std::vector<nb::object> done;
+    for (const auto& [id, object] : registry()) {
+        if (nb::cast<PyOperation&>(object).done()) {
+            done.push_back(object);
+        }
+    }
+    for (const nb::object& object : done) {
+        nb::cast<PyOperation&>(object).retire();
+    }
+    due = std::max<std::size_t>(1024, 2 * registry().size());
+}
+
+PyOperation::PyOperation(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection,
+                         std::shared_ptr<Operation> operation, nb::object owners, Convert convert)
+    : client_(std::move(client)),
+      connection_(std::move(connection)),
+      operation_(std::move(operation)),
+      owners_(std::move(owners)),
+      convert_(std::move(convert)) {}
+
+PyOperation::Object PyOperation::start(std::shared_ptr<Client> client,
+                                       std::shared_ptr<Connection> connection,
+                                       std::shared_ptr<Operation> operation, nb::object owners,
+                                       Convert convert) {
+    nb::object object = nb::cast(
+        new PyOperation(client, connection, operation, std::move(owners), std::move(convert)),
+        nb::rv_policy::take_ownership);
+    sweep();
+    registry().emplace(operation->id, object);
+    client->submit(connection, operation);
+    return object;
+}
+
+PyOperation::Result PyOperation::wait() {
+    while (true) {
+        bool done = false;
+        {
+            const nb::gil_scoped_release released;
+            done = operation_->wait_for(kSignalPoll);
+        }
+        if (done) {
+            return result();
+        }
+        if (PyErr_CheckSignals() != 0) {
+            nb::python_error interrupted;
+            cancel();
+            {
+                const nb::gil_scoped_release released;
+                while (!operation_->wait_for(1s)) {
+                }
+            }
+            retire();
+            throw interrupted;
+        }
+    }
+}
+
+PyOperation::Result PyOperation::result() {
+    require(done(), "the operation is not done");
+    retire();
+    operation_->check();
+    return convert_(*operation_);
+}
+
+void PyOperation::cancel() {
+    const nb::gil_scoped_release released;
+    client_->cancel(connection_, operation_);
+}
+
+// Where UCX has kept hold of the memory, the owners may never go.
+void PyOperation::retire() {
+    if (!operation_->leaked()) {
+        owners_.reset();
+        registry().erase(operation_->id);
+    }
+}
+
+nb::typed<nb::list, PyOperation> PyCompletions::drain() {
+    nb::typed<nb::list, PyOperation> done;
+    for (const std::uint64_t id : queue->drain()) {
+        const auto found = registry().find(id);
+        if (found != registry().end()) {
+            const nb::object operation = found->second;
+            done.append(operation);
+            // Here, as a caller that was cancelled will not ask for the result.
+            nb::cast<PyOperation&>(operation).retire();
+        }
+    }
+    return done;
+}
+
+}  // namespace ucxstore::py
