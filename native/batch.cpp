@@ -43,11 +43,16 @@ std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
     return operation;
 }
 
-void request_gets(Operation& operation, const std::vector<Wanted>& wanted) {
+void request_gets(Operation& operation, std::vector<wire::GetItem> wanted) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const Item& item = operation.items[i];
+        wanted[i].key = item.key;
+        if (item.memory) {
+            wanted[i].limit = item.memory->layout.size();
+            wanted[i].segment = wire::segment_bytes(item.memory->layout);
+        }
         Outgoing& message = message_with_room(operation.requests, wire::Op::get, i);
-        wire::put_get_item(message.body, operation.items[i].key, wanted[i].selection,
-                           wanted[i].limit, wanted[i].expected);
+        wire::put_get_item(message.body, wanted[i]);
         check_size(message.body);
     }
 }

@@ -13,20 +13,13 @@ namespace ucxstore {
 
 using QueuePointer = std::shared_ptr<CompletionQueue>;
 
-// What a get wants of one key.
-struct Wanted {
-    wire::Selection selection;
-    std::uint64_t limit = wire::kAnySize;
-    std::uint64_t expected = wire::kAnySize;
-};
-
 // An operation of one item a key, still without messages. Throws Error(invalid_key).
 std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
                                           Operation::Kind kind, double timeout_s,
                                           QueuePointer queue);
 
-// The messages that ask for `wanted`, one an item.
-void request_gets(Operation& operation, const std::vector<Wanted>& wanted);
+// The messages that ask for `wanted`, one an item; the rest of each follows from the item.
+void request_gets(Operation& operation, std::vector<wire::GetItem> wanted);
 
 // An operation on many keys that is answered a message, not a key (stat, remove). Throws
 // Error(invalid_key).

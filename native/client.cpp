@@ -18,6 +18,10 @@ Client::Client(const Options& options, bool polling)
     : worker_(std::make_unique<Worker>(options)), address_(worker_->address()) {
     worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_reply, this);
     progress_ = std::make_unique<Progress>(*worker_, *this, polling, "ucxstore");
+    progress_->post([this] {
+        auto& recycler = Recycler::instance();
+        progress_->watch(recycler.timer(), [&recycler] { recycler.trim(); });
+    });
 }
 
 Client::~Client() { close(1s); }
@@ -93,7 +97,7 @@ void Client::tick(TimePoint now) {
             found->second->close(doomed.kind, doomed.message);
         }
     }
-    deadline_ = Recycler::instance().trim(now);
+    deadline_ = TimePoint::max();
     for (auto at = connections_.begin(); at != connections_.end();) {
         const auto connection = at->second;
         const TimePoint due = connection->tick(now);

@@ -144,10 +144,15 @@ void Connection::pump() {
 void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
                               std::uint32_t index) {
     const Layout& layout = item.memory->layout;
-    wire::ValueHeader header{
-        token_,        operation->id, index, operation->kind == Operation::Kind::set_if_absent,
-        layout.size(), item.next,     0};
-    header.length = std::min(wire::kSegmentBytes, layout.size() - item.next);
+    wire::ValueHeader header{};
+    header.token = token_;
+    header.request = operation->id;
+    header.item = index;
+    header.if_absent = operation->kind == Operation::Kind::set_if_absent;
+    header.total = layout.size();
+    header.segment = wire::segment_bytes(layout);
+    header.offset = item.next;
+    header.length = std::min(header.segment, header.total - header.offset);
     item.next += header.length;
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
     bytes += item.key;

@@ -4,6 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+
 namespace ucxstore {
 namespace {
 
@@ -14,17 +20,38 @@ using namespace std::chrono_literals;
 constexpr auto kLate = 8us;
 constexpr int kLateRests = 4;
 
-// A machine that is simply full must not be made to migrate all the time.
-constexpr auto kInterval = 1ms;
+// How far apart two looks at the processors are to be: their clocks tick every 10 ms.
+constexpr auto kLookAfter = 60ms;
+constexpr auto kForget = 1s;
+constexpr double kIdleShare = 0.8;
 
-void leave_core() {
+// Clock ticks that each processor has been idle (man 5 proc_stat); a number without a processor is
+// 0.
+std::vector<std::uint64_t> idle_ticks() {
+    std::vector<std::uint64_t> ticks;
+    std::ifstream stat("/proc/stat");
+    for (std::string line; std::getline(stat, line) && line.starts_with("cpu");) {
+        std::istringstream fields(line.substr(3));
+        std::size_t number = 0;
+        std::uint64_t user = 0, nice = 0, system = 0, idle = 0;
+        if (line[3] != ' ' && fields >> number >> user >> nice >> system >> idle &&
+            number < CPU_SETSIZE) {
+            ticks.resize(std::max(ticks.size(), number + 1));
+            ticks[number] = idle;
+        }
+    }
+    return ticks;
+}
+
+// Moves this thread to one of `processors`, without binding it there.
+void move_to(const cpu_set_t& processors) {
     cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) {
+    cpu_set_t target;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
         return;
     }
-    cpu_set_t others = allowed;
-    CPU_CLR(static_cast<std::size_t>(sched_getcpu()), &others);
-    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof(others), &others) == 0) {
+    CPU_AND(&target, &allowed, &processors);
+    if (CPU_COUNT(&target) > 0 && sched_setaffinity(0, sizeof(target), &target) == 0) {
         sched_setaffinity(0, sizeof(allowed), &allowed);
     }
 }
@@ -46,13 +73,26 @@ void Crowding::rested(Clock::time_point now, Clock::duration took, Clock::durati
         late_ = 0;
         return;
     }
-    if (++late_ < kLateRests || now < next_) {
+    if (++late_ < kLateRests || now - looked_ < kLookAfter) {
         return;
     }
     late_ = 0;
-    next_ = now + kInterval;
-    if (chance()) {  // both may notice: where both went, they would meet again
-        leave_core();
+    const auto before = std::exchange(idle_, idle_ticks());
+    const auto since = std::exchange(looked_, now);
+    if (now - since > kForget) {
+        return;  // the first look, or as good as that
+    }
+    const double ticks = std::chrono::duration<double>(now - since).count() *
+                         static_cast<double>(sysconf(_SC_CLK_TCK));
+    cpu_set_t idle;
+    CPU_ZERO(&idle);
+    for (std::size_t cpu = 0; cpu < std::min(before.size(), idle_.size()); ++cpu) {
+        if (static_cast<double>(idle_[cpu] - before[cpu]) > ticks * kIdleShare) {
+            CPU_SET(cpu, &idle);
+        }
+    }
+    if (CPU_COUNT(&idle) > 0 && chance()) {  // both may look: going together, they would meet again
+        move_to(idle);
     }
 }
 

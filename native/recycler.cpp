@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -14,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kHugePage = 2ull << 20;
+constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kDefaultLimit = 256ull << 20;
 constexpr auto kKeepFor = 5s;
 
@@ -32,20 +35,25 @@ Mapping map(std::uint64_t size) {
         throw Error(ErrorKind::backing, "a value larger than any memory");
     }
     Mapping mapping{};
-    mapping.capacity = (size + kHugePage - 1) / kHugePage * kHugePage;
-    mapping.length = mapping.capacity + kHugePage;  // so that it can begin on a huge page
-    mapping.base =
-        mmap(nullptr, mapping.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping.base == MAP_FAILED) {
+    mapping.capacity = (size + kPage - 1) / kPage * kPage;
+    void* const memory = mmap(nullptr, mapping.capacity + kHugePage, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
         throw_errno("memory for " + std::to_string(size) + " bytes");
     }
-    const auto begin = reinterpret_cast<std::uintptr_t>(mapping.base);
-    mapping.data = reinterpret_cast<std::byte*>((begin + kHugePage - 1) / kHugePage * kHugePage);
+    // What lies before the first huge page and after the last is given back at once.
+    auto* base = static_cast<std::byte*>(memory);
+    const std::size_t before = -reinterpret_cast<std::uintptr_t>(base) % kHugePage;
+    mapping.data = base + before;
+    if (before > 0) {
+        munmap(base, before);
+    }
+    munmap(mapping.data + mapping.capacity, kHugePage - before);
     madvise(mapping.data, mapping.capacity, MADV_HUGEPAGE);  // advice: it may be refused
     return mapping;
 }
 
-void unmap(const Mapping& mapping) { munmap(mapping.base, mapping.length); }
+void unmap(const Mapping& mapping) { munmap(mapping.data, mapping.capacity); }
 
 }  // namespace
 
@@ -62,6 +70,13 @@ Recycler& Recycler::instance() {
 void Recycler::drop(std::list<Kept>::iterator entry, std::list<Kept>& dropped) {
     bytes_ -= entry->mapping.capacity;
     dropped.splice(dropped.end(), kept_, entry);
+}
+
+Recycler::Recycler(std::uint64_t limit)
+    : limit_(limit), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    if (!timer_) {
+        throw_errno("creating a timer");
+    }
 }
 
 Mapping Recycler::take(std::uint64_t size) {
@@ -100,6 +115,9 @@ void Recycler::give(const Mapping& mapping) {
         const std::lock_guard lock(mutex_);
         kept_.push_back({mapping, std::chrono::steady_clock::now()});
         bytes_ += mapping.capacity;
+        if (kept_.size() == 1) {
+            set_timer();
+        }
         while (bytes_ > limit_) {
             drop(kept_.begin(), dropped);
         }
@@ -109,22 +127,29 @@ void Recycler::give(const Mapping& mapping) {
     }
 }
 
-Recycler::TimePoint Recycler::trim(TimePoint now) {
+void Recycler::trim() {
+    const TimePoint now = std::chrono::steady_clock::now();
+    std::uint64_t expirations;
+    static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
     std::list<Kept> dropped;
-    TimePoint next = TimePoint::max();
     {
         const std::lock_guard lock(mutex_);
         while (!kept_.empty() && kept_.front().since + kKeepFor <= now) {
             drop(kept_.begin(), dropped);
         }
         if (!kept_.empty()) {
-            next = kept_.front().since + kKeepFor;
+            set_timer();
         }
     }
     for (const Kept& entry : dropped) {
         unmap(entry.mapping);
     }
-    return next;
+}
+
+void Recycler::set_timer() {
+    itimerspec when{};
+    when.it_value.tv_sec = std::chrono::seconds(kKeepFor).count();
+    timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
 std::uint64_t Recycler::kept() const {

@@ -8,12 +8,12 @@
 #include <list>
 #include <mutex>
 
+#include "handle.hpp"
+
 namespace ucxstore {
 
-// An anonymous mapping whose `data` begins on a huge page.
+// An anonymous mapping that begins on a huge page.
 struct Mapping {
-    void* base;
-    std::size_t length;
     std::byte* data;
     std::uint64_t capacity;
 };
@@ -26,15 +26,16 @@ class Recycler {
     // keeps nothing), and nothing for longer than a few seconds.
     static Recycler& instance();
 
-    explicit Recycler(std::uint64_t limit) : limit_(limit) {}
+    explicit Recycler(std::uint64_t limit);
 
     // Memory of at least `size` bytes: kept, or new. New memory is taken only after as much of the
     // kept has been given back, so that keeping does not raise the process's peak.
     Mapping take(std::uint64_t size);
     void give(const Mapping& mapping);
 
-    // Gives back what was kept for too long; returns when to call again.
-    TimePoint trim(TimePoint now);
+    // Gives back what was kept for too long. To be called when timer() can be read.
+    void trim();
+    int timer() const { return timer_.get(); }
 
     std::uint64_t kept() const;
 
@@ -47,9 +48,11 @@ class Recycler {
         Mapping mapping;
         TimePoint since;
     };
+    void set_timer();
     void drop(std::list<Kept>::iterator entry, std::list<Kept>& dropped);
 
     const std::uint64_t limit_;
+    const Fd timer_;
     mutable std::mutex mutex_;
     std::list<Kept> kept_;  // the oldest first
     std::uint64_t bytes_ = 0;

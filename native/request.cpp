@@ -33,7 +33,7 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
     params.user_data = request.get();
     const void* buffer = nullptr;
     std::size_t count = 0;
-    if (pieces.size() > 1) {
+    if (pieces.size() > 1 || (!eager && !pieces.empty())) {
         params.datatype = ucp_dt_make_iov();
         buffer = pieces.data();
         count = pieces.size();

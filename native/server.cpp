@@ -31,6 +31,10 @@ ServerThread::ServerThread(Backing& backing, Counters& counters, const Options& 
     worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value, this);
     progress_ = std::make_unique<Progress>(*worker_, *this, polling,
                                            "ucxstore-srv" + std::to_string(index));
+    progress_->post([this] {
+        auto& recycler = Recycler::instance();
+        progress_->watch(recycler.timer(), [&recycler] { recycler.trim(); });
+    });
 }
 
 ServerThread::~ServerThread() { close(1s); }
@@ -80,7 +84,6 @@ void ServerThread::end(const wire::Token& token) {
 }
 
 void ServerThread::tick(TimePoint now) {
-    trim_due_ = Recycler::instance().trim(now);
     for (const auto& [token, session] : sessions_) {
         if (session->failed() || (session->busy() && now - session->last_moved() > kStallTimeout)) {
             doomed_.push_back(token);
@@ -92,7 +95,7 @@ void ServerThread::tick(TimePoint now) {
 }
 
 TimePoint ServerThread::deadline() const {
-    TimePoint earliest = trim_due_;
+    TimePoint earliest = TimePoint::max();
     for (const auto& [token, session] : sessions_) {
         if (session->busy()) {
             earliest = std::min(earliest, session->last_moved() + kStallTimeout);
@@ -150,8 +153,7 @@ ucs_status_t ServerThread::dispatch(const void* header, std::size_t header_size,
     }
     try {
         handle(*found->second, *decoded);
-    } catch (const std::exception& dbg) {
-        fprintf(stderr, "DBG %s\n", dbg.what());
+    } catch (const std::exception&) {
         ++counters_.messages_refused;
         doomed_.push_back(found->first);
     }

@@ -49,7 +49,6 @@ class ServerThread : public Progress::Driver {
     const std::string address_;
     std::map<wire::Token, std::shared_ptr<Session>> sessions_;
     std::vector<wire::Token> doomed_;  // sessions to end outside UCX's callbacks
-    TimePoint trim_due_ = TimePoint::max();
     bool closed_ = false;
     std::mutex closing_;
     std::unique_ptr<Progress> progress_;

@@ -1,6 +1,7 @@
 #include "session.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "status.hpp"
@@ -18,6 +19,15 @@ constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 // What one client may have waiting, or be sending at once, before it is refused.
 constexpr std::size_t kMaxWaiting = 1'000'000;
 constexpr std::size_t kMaxArriving = 1024;
+
+// Segments are cut in one way only, so that each can be counted once.
+bool fits_its_value(const wire::ValueHeader& header) {
+    return header.total <= wire::kMaxValueBytes && header.segment >= wire::kMinSegmentBytes &&
+           header.segment <= wire::kSegmentBytes && std::has_single_bit(header.segment) &&
+           header.offset % header.segment == 0 &&
+           (header.total == 0 ? header.offset == 0 : header.offset < header.total) &&
+           header.length == std::min(header.segment, header.total - header.offset);
+}
 
 }  // namespace
 
@@ -174,10 +184,7 @@ void Session::send_segment(Waiting& waiting) {
     segment->region = waiting.region;
     std::uint64_t length = waiting.size - waiting.sent;
     if (waiting.ranges.empty()) {
-        length = std::min(length, wire::kSegmentBytes);
-        if (!waiting.layout.dims().empty()) {
-            length = std::min(length, waiting.layout.run() * wire::kSegmentPieces);
-        }
+        length = std::min({length, waiting.get.segment, wire::segment_bytes(waiting.layout)});
         waiting.layout.pieces(waiting.region->data(), waiting.sent, length, segment->pieces);
     } else {
         // Several byte ranges: one message, as they were one request.
@@ -331,8 +338,9 @@ std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& he
         value->key = key;
         value->total = header.total;
         value->if_absent = header.if_absent != 0;
-        value->segments.resize(std::max<std::uint64_t>(
-            1, (header.total + wire::kSegmentBytes - 1) / wire::kSegmentBytes));
+        value->segment = header.segment;
+        value->segments.resize(
+            std::max<std::uint64_t>(1, (header.total + header.segment - 1) / header.segment));
         value->incoming = accept(header, key);
         at->second = std::move(value);
     }
@@ -342,15 +350,13 @@ std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& he
 void Session::on_value(const wire::ValueHeader& header, std::string key,
                        std::span<const std::byte> data, void* descriptor) {
     last_moved_ = Clock::now();
-    // Segments are cut in one way only, so that each can be counted once.
-    const std::uint64_t index = header.offset / wire::kSegmentBytes;
-    if (header.total > wire::kMaxValueBytes || header.offset % wire::kSegmentBytes != 0 ||
-        header.offset > header.total || (header.offset == header.total && header.total > 0) ||
-        header.length != std::min(wire::kSegmentBytes, header.total - header.offset)) {
+    if (!fits_its_value(header)) {
         throw Error(ErrorKind::protocol, "a segment that does not fit its value");
     }
+    const std::uint64_t index = header.offset / header.segment;
     const auto value = arriving(header, key);
-    if (value->total != header.total || value->key != key || value->segments[index]) {
+    if (value->total != header.total || value->segment != header.segment || value->key != key ||
+        value->segments[index]) {
         throw Error(ErrorKind::protocol, "a segment of another value");
     }
     value->segments[index] = true;
@@ -385,10 +391,9 @@ void Session::segment_arrived(const wire::ValueHeader& header,
         return;
     }
     value->received += header.length;
-    if (value->received < value->total) {
-        return;
+    if (value->received < value->total || arriving_.erase(id) == 0) {
+        return;  // more is to come, or the client has given it up
     }
-    arriving_.erase(id);
     if (value->incoming == nullptr) {
         return;
     }

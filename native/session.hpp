@@ -72,6 +72,7 @@ class Session : public std::enable_shared_from_this<Session> {
         std::string key;
         std::unique_ptr<Incoming> incoming;  // nullptr: refused, and only counted
         std::uint64_t total;
+        std::uint64_t segment;
         bool if_absent;
         std::uint64_t received = 0;
         std::vector<bool> segments;

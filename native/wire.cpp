@@ -135,12 +135,21 @@ void put_string(std::string& out, std::string_view text) {
     out.append(text);
 }
 
-void put_get_item(std::string& out, std::string_view key, const Selection& selection,
-                  std::uint64_t limit, std::uint64_t expected) {
-    put_string(out, key);
-    put_u64(out, limit);
-    put_u64(out, expected);
-    if (const auto* box = std::get_if<Layout>(&selection)) {
+std::uint64_t segment_bytes(const Layout& layout) {
+    std::uint64_t bytes = kSegmentBytes;
+    while (bytes > kMinSegmentBytes && !layout.dims().empty() &&
+           bytes / layout.run() > kSegmentPieces) {
+        bytes /= 2;
+    }
+    return bytes;
+}
+
+void put_get_item(std::string& out, const GetItem& item) {
+    put_string(out, item.key);
+    put_u64(out, item.limit);
+    put_u64(out, item.segment);
+    put_u64(out, item.expected);
+    if (const auto* box = std::get_if<Layout>(&item.selection)) {
         put_u8(out, kBox);
         put_u64(out, static_cast<std::uint64_t>(box->offset()));
         put_u64(out, box->run());
@@ -151,7 +160,7 @@ void put_get_item(std::string& out, std::string_view key, const Selection& selec
         }
         return;
     }
-    const auto& ranges = std::get<std::vector<Range>>(selection);
+    const auto& ranges = std::get<std::vector<Range>>(item.selection);
     put_u8(out, kRanges);
     put_u16(out, static_cast<std::uint16_t>(ranges.size()));
     for (const Range& range : ranges) {
@@ -193,6 +202,10 @@ GetItem Reader::get_item() {
     GetItem item;
     item.key = string();
     item.limit = u64();
+    item.segment = u64();
+    if (item.segment < kMinSegmentBytes) {
+        broken("segments too small");
+    }
     item.expected = u64();
     switch (u8()) {
         case kRanges: {

@@ -36,8 +36,11 @@ constexpr std::size_t kPageBytes = 256 * 1024;
 // far away. Smaller ones were no faster.
 constexpr std::uint64_t kSegmentBytes = 16ull << 20;
 
-// Pieces of memory in one segment: 1 MiB of descriptors, however finely a box is cut.
+// Pieces of memory in one segment: 1 MiB of descriptors, however finely a box is cut. Where a
+// segment would have more, it is made smaller, by halves, down to kMinSegmentBytes.
 constexpr std::uint64_t kSegmentPieces = 64 * 1024;
+constexpr std::uint64_t kMinSegmentBytes = 4096;
+std::uint64_t segment_bytes(const Layout& layout);
 
 // Larger than any memory or disk: what a peer may claim before it is not believed at all.
 constexpr std::uint64_t kMaxValueBytes = 1ull << 46;
@@ -85,6 +88,7 @@ struct ValueHeader {
     std::uint32_t item;
     std::uint32_t if_absent;
     std::uint64_t total;
+    std::uint64_t segment;  // the length of every segment but the last, which may be shorter
     std::uint64_t offset;
     std::uint64_t length;
     // the key follows, to the end of the header
@@ -101,7 +105,7 @@ struct ReplyHeader {
     std::uint64_t length;      // of this segment
 };
 
-static_assert(sizeof(RequestHeader) == 40 && sizeof(ValueHeader) == 56 &&
+static_assert(sizeof(RequestHeader) == 40 && sizeof(ValueHeader) == 64 &&
               sizeof(ReplyHeader) == 64);
 
 // A byte range as Zarr has them.
@@ -120,8 +124,9 @@ constexpr std::uint64_t kAnySize = ~0ull;
 struct GetItem {
     std::string key;
     Selection selection;
-    std::uint64_t limit = kAnySize;     // the largest reply that the client can take
-    std::uint64_t expected = kAnySize;  // the size that the whole value must have
+    std::uint64_t limit = kAnySize;         // the largest reply that the client can take
+    std::uint64_t segment = kSegmentBytes;  // the largest segment of it, at least kMinSegmentBytes
+    std::uint64_t expected = kAnySize;      // the size that the whole value must have
 };
 
 struct ListQuery {
@@ -144,8 +149,7 @@ std::optional<std::string> key_fault(std::string_view key);
 std::optional<std::string> prefix_fault(std::string_view prefix, bool whole);
 
 // Encoders append to `out`.
-void put_get_item(std::string& out, std::string_view key, const Selection& selection,
-                  std::uint64_t limit, std::uint64_t expected);
+void put_get_item(std::string& out, const GetItem& item);
 void put_string(std::string& out, std::string_view text);
 void put_u64(std::string& out, std::uint64_t number);
 void put_u8(std::string& out, std::uint8_t number);

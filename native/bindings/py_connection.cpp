@@ -63,11 +63,11 @@ PyOperation::Object PyConnection::get(const Keys& keys, const std::vector<Ranges
                                       double timeout, PyCompletions* completions) {
     require(ranges.size() == keys.size(), "one list of ranges a key");
     auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
-    std::vector<Wanted> wanted;
-    for (const Ranges& of_key : ranges) {
-        wanted.push_back({to_selection(of_key)});
+    std::vector<wire::GetItem> wanted(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        wanted[i].selection = to_selection(ranges[i]);
     }
-    request_gets(*operation, wanted);
+    request_gets(*operation, std::move(wanted));
     return start(operation, nb::none(), [](Operation& done) {
         return each_item(done, [](const Item& item) {
             return nb::make_tuple(nb::cast(to_numpy(item.owned)), item.value_size);
@@ -77,23 +77,23 @@ PyOperation::Object PyConnection::get(const Keys& keys, const std::vector<Ranges
 
 PyOperation::Object PyConnection::get_into(const Keys& keys, const std::vector<Ranges>& ranges,
                                            const std::vector<ArrayTuple>& outs,
-                                           const nb::list& owners, double timeout,
+                                           const Owners& owners, double timeout,
                                            PyCompletions* completions) {
     require(ranges.size() == keys.size() && outs.size() == keys.size(),
             "one list of ranges and one out a key");
     auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
-    std::vector<Wanted> wanted;
+    std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         operation->items[i].memory = to_memory(outs[i]);
-        wanted.push_back({to_selection(ranges[i]), operation->items[i].memory->layout.size()});
+        wanted[i].selection = to_selection(ranges[i]);
     }
-    request_gets(*operation, wanted);
+    request_gets(*operation, std::move(wanted));
     return start(operation, owners, [](Operation& done) {
         return each_item(done, [](const Item& item) { return item.size; });
     });
 }
 
-PyOperation::Object PyConnection::read_boxes(const Keys& keys, const nb::list& boxes,
+PyOperation::Object PyConnection::read_boxes(const Keys& keys, const Integers& boxes,
                                              const ArrayTuple& out,
                                              const std::vector<std::int64_t>& chunk_shape,
                                              const nb::object& owner, double timeout,
@@ -104,8 +104,7 @@ PyOperation::Object PyConnection::read_boxes(const Keys& keys, const nb::list& b
     require(target.dims.size() == ndim, "out and chunk of different numbers of axes");
     const auto numbers = to_integers(boxes, keys.size() * 3 * ndim);
     auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
-    std::vector<Wanted> wanted;
-    wanted.reserve(keys.size());
+    std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const std::int64_t* chunk_start = numbers.data() + i * 3 * ndim;
         const std::int64_t* out_start = chunk_start + ndim;
@@ -113,10 +112,10 @@ PyOperation::Object PyConnection::read_boxes(const Keys& keys, const nb::list& b
         Item& item = operation->items[i];
         item.memory = Memory{target.base, part(target, out_start, count)};
         item.exact = true;
-        wanted.push_back(
-            {part(chunk, chunk_start, count), item.memory->layout.size(), chunk.nbytes()});
+        wanted[i].selection = part(chunk, chunk_start, count);
+        wanted[i].expected = chunk.nbytes();
     }
-    request_gets(*operation, wanted);
+    request_gets(*operation, std::move(wanted));
     return start(operation, owner, [](Operation& done) -> nb::object {
         nb::list missing;
         for (std::size_t i = 0; i < done.items.size(); ++i) {
@@ -129,7 +128,7 @@ PyOperation::Object PyConnection::read_boxes(const Keys& keys, const nb::list& b
 }
 
 PyOperation::Object PyConnection::set(const Keys& keys, const std::vector<ArrayTuple>& values,
-                                      const nb::list& owners, bool if_absent, double timeout,
+                                      const Owners& owners, bool if_absent, double timeout,
                                       PyCompletions* completions) {
     require(values.size() == keys.size(), "one value a key");
     const auto kind = if_absent ? Operation::Kind::set_if_absent : Operation::Kind::set;
@@ -142,7 +141,7 @@ PyOperation::Object PyConnection::set(const Keys& keys, const std::vector<ArrayT
     });
 }
 
-PyOperation::Object PyConnection::write_boxes(const Keys& keys, const nb::list& starts,
+PyOperation::Object PyConnection::write_boxes(const Keys& keys, const Integers& starts,
                                               const ArrayTuple& value,
                                               const std::vector<std::int64_t>& chunk_shape,
                                               const nb::object& owner, double timeout,

@@ -12,6 +12,8 @@ namespace ucxstore::py {
 class PyConnection {
   public:
     using Keys = std::vector<std::string>;
+    using Owners = nb::typed<nb::list, nb::any>;
+    using Integers = nb::typed<nb::list, int>;
 
     PyConnection(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection);
     PyConnection(const PyConnection&) = delete;
@@ -26,16 +28,16 @@ class PyConnection {
     PyOperation::Object get(const Keys& keys, const std::vector<Ranges>& ranges, double timeout,
                             PyCompletions* completions);
     PyOperation::Object get_into(const Keys& keys, const std::vector<Ranges>& ranges,
-                                 const std::vector<ArrayTuple>& outs, const nb::list& owners,
+                                 const std::vector<ArrayTuple>& outs, const Owners& owners,
                                  double timeout, PyCompletions* completions);
-    PyOperation::Object read_boxes(const Keys& keys, const nb::list& boxes, const ArrayTuple& out,
+    PyOperation::Object read_boxes(const Keys& keys, const Integers& boxes, const ArrayTuple& out,
                                    const std::vector<std::int64_t>& chunk_shape,
                                    const nb::object& owner, double timeout,
                                    PyCompletions* completions);
     PyOperation::Object set(const Keys& keys, const std::vector<ArrayTuple>& values,
-                            const nb::list& owners, bool if_absent, double timeout,
+                            const Owners& owners, bool if_absent, double timeout,
                             PyCompletions* completions);
-    PyOperation::Object write_boxes(const Keys& keys, const nb::list& starts,
+    PyOperation::Object write_boxes(const Keys& keys, const Integers& starts,
                                     const ArrayTuple& value,
                                     const std::vector<std::int64_t>& chunk_shape,
                                     const nb::object& owner, double timeout,

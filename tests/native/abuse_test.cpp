@@ -44,8 +44,8 @@ class BadClient : public testing::Test {
         return raw(wire::RequestHeader{token_, 1, op, 0, count, 0});
     }
     std::string value(std::uint64_t total, std::uint64_t offset, std::uint64_t length,
-                      std::uint64_t request = 1) {
-        return raw(wire::ValueHeader{token_, request, 0, 0, total, offset, length});
+                      std::uint64_t segment = kSegment) {
+        return raw(wire::ValueHeader{token_, 1, 0, 0, total, segment, offset, length});
     }
     wire::Status answer() {
         EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "backing/memory.hpp"
+#include "batch.hpp"
 #include "client.hpp"
 #include "server.hpp"
 #include "support.hpp"
@@ -96,6 +97,9 @@ class Puppet {
     // Progresses until `condition` holds; false where it does not in time.
     bool until(const std::function<bool()>& condition,
                std::chrono::milliseconds patience = kPatience);
+    // Until something has happened in so many rounds.
+    bool until_moved(int rounds);
+    std::uint64_t in_flight() const { return worker_.in_flight; }
     // Until UCX has let go of all that was sent, or the peer has cut the connection.
     void flush();
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <random>
 
 #include "status.hpp"
@@ -18,13 +19,14 @@ std::span<const std::byte> bytes(const std::string& text) {
 
 std::string encode(const GetItem& item) {
     std::string body;
-    put_get_item(body, item.key, item.selection, item.limit, item.expected);
+    put_get_item(body, item);
     return body;
 }
 
 void expect_same(const GetItem& got, const GetItem& expected) {
     EXPECT_EQ(got.key, expected.key);
     EXPECT_EQ(got.limit, expected.limit);
+    EXPECT_EQ(got.segment, expected.segment);
     EXPECT_EQ(got.expected, expected.expected);
     ASSERT_EQ(got.selection.index(), expected.selection.index());
     if (const auto* box = std::get_if<Layout>(&expected.selection)) {
@@ -56,6 +58,7 @@ GetItem random_item(std::mt19937_64& random) {
         letter = static_cast<char>(random());
     }
     item.limit = random();
+    item.segment = kMinSegmentBytes + random() / 2;
     item.expected = random();
     if (random() % 2 == 0) {
         std::vector<Range> ranges(random() % 5);
@@ -203,6 +206,7 @@ std::string raw_box(std::uint64_t offset, std::uint64_t run,
     std::string body;
     put_string(body, "key");
     put_u64(body, kAnySize);
+    put_u64(body, kSegmentBytes);
     put_u64(body, kAnySize);
     put_u8(body, 1);
     put_u64(body, offset);
@@ -230,13 +234,37 @@ TEST(Wire, BoxesThatNoMemoryHoldsAreRefused) {
     EXPECT_TRUE(refused(raw_box(0, 1, std::vector<std::array<std::uint64_t, 2>>(65, {1, 1}))));
 }
 
+GetItem item_of(std::vector<Range> ranges) {
+    GetItem item;
+    item.key = "k";
+    item.selection = std::move(ranges);
+    return item;
+}
+
+TEST(Wire, SegmentsOfNothingAreRefused) {
+    GetItem item = item_of({});
+    item.segment = kMinSegmentBytes - 1;
+    const std::string body = encode(item);
+    EXPECT_EQ(error_of([&] { Reader(bytes(body)).get_item(); }), ErrorKind::protocol);
+}
+
+TEST(Wire, SegmentsHaveFewPieces) {
+    EXPECT_EQ(segment_bytes(Layout::contiguous(1ull << 40)), kSegmentBytes);
+    for (const std::uint64_t run : {1, 3, 4, 100, 4096, 1 << 20}) {
+        const std::vector<Dim> rows = {{1'000'000, 1 << 21}};
+        const std::uint64_t segment = segment_bytes(Layout::strided(0, run, rows));
+        EXPECT_TRUE(std::has_single_bit(segment));
+        EXPECT_GE(segment, kMinSegmentBytes);
+        EXPECT_LE(segment / run, kSegmentPieces);
+    }
+}
+
 TEST(Wire, UnknownKindsAreRefused) {
-    std::string selection = encode({.key = "k", .selection = std::vector<Range>{}});
+    std::string selection = encode(item_of({}));
     selection[selection.size() - 3] = 7;
     EXPECT_EQ(error_of([&] { Reader(bytes(selection)).get_item(); }), ErrorKind::protocol);
     for (const std::uint8_t kind : {0, 4, 255}) {
-        std::string range = encode(
-            {.key = "k", .selection = std::vector<Range>{{static_cast<Range::Kind>(kind), 0, 1}}});
+        const std::string range = encode(item_of({{static_cast<Range::Kind>(kind), 0, 1}}));
         EXPECT_EQ(error_of([&] { Reader(bytes(range)).get_item(); }), ErrorKind::protocol);
     }
 }
@@ -259,7 +287,29 @@ TEST(KeyFault, FindsWhatIsNoKey) {
         EXPECT_TRUE(key_fault(key)) << key;
     }
     EXPECT_TRUE(key_fault(std::string("a\0b", 3)));
+    for (const std::string key : {"caf\xe9", "\xff", "\xc3", "\x80", "\xc0\xaf", "\xed\xa0\x80",
+                                  "\xf4\x90\x80\x80", "\xe2\x82/x"}) {
+        EXPECT_TRUE(key_fault(key)) << "no UTF-8: " << testing::PrintToString(key);
+    }
     EXPECT_TRUE(key_fault(std::string(kMaxKeyBytes + 1, 'k')));
+}
+
+TEST(PrefixFault, FindsWhatBeginsNoKey) {
+    for (const std::string prefix : {"", "a/", "a/b/", "ü/"}) {
+        EXPECT_FALSE(prefix_fault(prefix, true)) << prefix;
+        EXPECT_FALSE(prefix_fault(prefix, false)) << prefix;
+    }
+    for (const std::string prefix : {"/", "a", "a/b", "../", "./", "a//", "a/../", "/a/", "\xff/"}) {
+        EXPECT_TRUE(prefix_fault(prefix, true)) << prefix;
+    }
+    for (const std::string prefix : {"a", "a/b", ".", "a/."}) {
+        EXPECT_FALSE(prefix_fault(prefix, false)) << prefix;
+    }
+    for (const std::string prefix : {"/a", "../a", "a//b", "a/../b", "./a"}) {
+        EXPECT_TRUE(prefix_fault(prefix, false)) << prefix;
+    }
+    EXPECT_TRUE(prefix_fault(std::string("a\0", 2), false));
+    EXPECT_TRUE(prefix_fault(std::string(kMaxKeyBytes + 1, 'k'), false));
 }
 
 // Python's slices, as the oracle.

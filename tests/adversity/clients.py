@@ -1,0 +1,35 @@
+"""What client processes do until tests kill or stop them."""
+
+import mmap
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from tests.adversity.transfers import as_buffer, filled, wipe
+from ucxstore import UcxStore
+from ucxstore.config import UcxValue
+
+
+def write_forever(
+    channel: Connection, address: str, ucx: Mapping[str, UcxValue], key: str, size: int
+) -> None:
+    """Write values of one byte, 1, then 2, ... to the key, and announce each before."""
+    store = UcxStore(address, ucx=ucx)
+    for byte in range(1, 256):
+        value = filled(byte, size)
+        channel.send(byte)
+        store.set_sync(key, as_buffer(value))
+
+
+def read_forever(
+    channel: Connection, address: str, ucx: Mapping[str, UcxValue], key: str, size: int, memory: str
+) -> None:
+    """Read the key again and again into memory that is shared as the file `memory`."""
+    store = UcxStore(address, ucx=ucx)
+    with open(memory, "r+b") as file:  # noqa: PTH123
+        out = np.frombuffer(mmap.mmap(file.fileno(), size), "u1")
+    while True:
+        wipe(out)
+        channel.send("reads")
+        assert store.get_into_sync(key, out) == size

@@ -1,0 +1,64 @@
+"""Servers and stores that tests do violence to, over shared memory and over TCP."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adversity.nursery import Nursery
+from tests.adversity.servers import RemoteServer, serve
+from ucxstore import UcxStore
+from ucxstore.config import UcxValue
+
+type Ucx = Mapping[str, UcxValue]
+type StartServer = Callable[..., RemoteServer]
+type OpenStore = Callable[..., UcxStore]
+
+
+@pytest.fixture(params=[{}, {"TLS": "tcp"}], ids=["shared-memory", "tcp"])
+def ucx(request: pytest.FixtureRequest) -> Ucx:
+    return dict(request.param)
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("outputs")) as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def start_server(nursery: Nursery, ucx: Ucx) -> Iterator[StartServer]:
+    """Start servers in processes of their own, which must end well unless the test ends them."""
+    with ExitStack() as stack:
+
+        def start(
+            root: str | Path = "memory://", bind: str = "127.0.0.1:0", read_only: bool = False
+        ) -> RemoteServer:
+            process = nursery.start(serve, str(root), bind, ucx, read_only)
+            stack.callback(process.close)
+            return RemoteServer(process)
+
+        yield start
+
+
+@pytest.fixture
+def open_store(ucx: Ucx) -> Iterator[OpenStore]:
+    with ExitStack() as stack:
+
+        def open_one(server: Any, **options: Any) -> UcxStore:
+            address = server if isinstance(server, str) else server.address
+            return stack.enter_context(UcxStore(address, ucx=ucx, **options))
+
+        yield open_one
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> RemoteServer:
+    return start_server()
+
+
+@pytest.fixture
+def store(server: RemoteServer, open_store: OpenStore) -> UcxStore:
+    return open_store(server)

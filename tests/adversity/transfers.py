@@ -1,0 +1,114 @@
+"""Transfers that something is done to while they are under way."""
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from zarr.core.buffer import cpu
+
+# What a value is made of, and what memory that it is read into holds before.
+VALUE = 0x11
+BLANK = 0xEE
+
+# Long enough to be interrupted, of many segments.
+LARGE = 200_000_000
+
+# A failure must show within this, though this machine does other things too.
+DEADLINE = 6.0
+
+type Bytes = npt.NDArray[np.uint8]
+
+
+def filled(byte: int, size: int = LARGE) -> Bytes:
+    """Return an array of one byte, many times."""
+    return np.full(size, byte, "u1")
+
+
+def as_buffer(array: Bytes | bytes) -> cpu.Buffer:
+    """Wrap bytes as zarr's stores take them, without a copy."""
+    return cpu.Buffer.from_array_like(np.frombuffer(array, "u1"))
+
+
+def wipe(out: Bytes) -> None:
+    """Make `out` blank, as far as `partly_filled` looks."""
+    out[0] = out[-1] = BLANK
+
+
+def partly_filled(out: Bytes) -> bool:
+    """Tell whether a read into `out` has begun and not yet ended."""
+    return bool(out[0] != BLANK and out[-1] == BLANK)
+
+
+class Background:
+    """A call in a thread of its own.
+
+    Of an exception only the type and the text are kept: a traceback would hold memory.
+    """
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.error: tuple[type[BaseException], str] | None = None
+        self.result: Any = None
+        self.seconds_since_mark = 0.0
+        self._marked = time.monotonic()
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.result = call()
+        except BaseException as error:
+            self.error = type(error), str(error)
+        self.ended = time.monotonic()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def mark(self) -> None:
+        """From now on it has so and so long."""
+        self._marked = time.monotonic()
+
+    def join(self, seconds: float = DEADLINE) -> None:
+        """Wait until it has ended, which must be within so many seconds of the mark."""
+        self._thread.join(max(0.0, self._marked + seconds - time.monotonic()))
+        assert not self.running, f"it still runs after {seconds:g} s"
+        self.seconds_since_mark = self.ended - self._marked
+
+    def failure(self, seconds: float = DEADLINE) -> tuple[type[BaseException], str]:
+        """Wait for its failure."""
+        self.join(seconds)
+        assert self.error is not None, f"it returned {self.result!r}"
+        return self.error
+
+
+class Repeated(Background):
+    """A call that is made again and again until it fails, or until this, a context, is left."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.rounds = 0
+        self._leave = False
+        self._call = call
+        super().__init__(self._repeat)
+
+    def _repeat(self) -> None:
+        while not self._leave:
+            self._call()
+            self.rounds += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave = True
+        self.mark()
+        self.join()
+        assert self.error is None, self.error
