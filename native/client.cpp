@@ -1,5 +1,6 @@
 #include "client.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "recycler.hpp"
@@ -15,9 +16,8 @@ constexpr const char* kClosed = "the client is closed";
 }  // namespace
 
 Client::Client(const Options& options, bool polling)
-    : worker_(std::make_unique<Worker>(options)), address_(worker_->address()) {
-    worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_reply, this);
-    progress_ = std::make_unique<Progress>(*worker_, *this, polling, "ucxstore");
+    : context_(std::make_shared<const Context>(options)),
+      progress_(std::make_unique<Progress>(*this, polling, "ucxstore")) {
     progress_->post([this] {
         auto& recycler = Recycler::instance();
         progress_->watch(recycler.timer(), [&recycler] { recycler.trim(); });
@@ -26,37 +26,39 @@ Client::Client(const Options& options, bool polling)
 
 Client::~Client() { close(1s); }
 
-std::shared_ptr<Connection> Client::attach(Fd fd, const wire::Token& token,
-                                           const std::string& address, const std::string& peer) {
-    std::shared_ptr<Connection> connection;
-    std::exception_ptr failure;
-    const bool ran = progress_->post_and_wait([&] {
-        try {
+std::unique_ptr<Worker> Client::open() {
+    return progress_->call([&] { return std::make_unique<Worker>(context_); }, kClosed);
+}
+
+void Client::discard(std::unique_ptr<Worker> worker) {
+    std::shared_ptr<Worker> shared = std::move(worker);
+    progress_->post([shared = std::move(shared)]() mutable { shared.reset(); });
+}
+
+std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd,
+                                           const wire::Token& token, const std::string& address,
+                                           const std::string& peer) {
+    return progress_->call(
+        [&] {
             if (closed_) {
                 throw Error(ErrorKind::connect, kClosed);
             }
-            connection = std::make_shared<Connection>(*worker_, token, address, peer);
+            auto connection = std::make_shared<Connection>(std::move(worker), token, address, peer);
             begin(connection, std::move(fd));
-        } catch (...) {
-            failure = std::current_exception();
-            connection.reset();  // here, as it is this thread's endpoint
-        }
-    });
-    if (!ran) {
-        throw Error(ErrorKind::connect, kClosed);
-    }
-    if (failure) {
-        std::rethrow_exception(failure);
-    }
-    return connection;
+            return connection;
+        },
+        kClosed);
 }
 
 void Client::begin(const std::shared_ptr<Connection>& connection, Fd fd) {
-    const wire::Token token = connection->token();
-    connection->set_control(std::make_unique<Control>(*progress_, std::move(fd), [this, token] {
-        doomed_.push_back({token, ErrorKind::server_lost, "the server is gone"});
-    }));
-    connections_.emplace(token, connection);
+    connection->set_control(
+        std::make_unique<Control>(*progress_, std::move(fd), [weak = std::weak_ptr(connection)] {
+            if (const auto lost = weak.lock()) {
+                lost->doom(ErrorKind::server_lost, "the server is gone");
+            }
+        }));
+    progress_->add(connection->worker());
+    connections_.push_back(connection);
 }
 
 void Client::submit(const std::shared_ptr<Connection>& connection,
@@ -92,72 +94,46 @@ std::vector<std::string> Client::lanes(const std::shared_ptr<Connection>& connec
 }
 
 void Client::tick(TimePoint now) {
-    for (const Doomed& doomed : std::exchange(doomed_, {})) {
-        if (const auto found = connections_.find(doomed.token); found != connections_.end()) {
-            found->second->close(doomed.kind, doomed.message);
-        }
-    }
     deadline_ = TimePoint::max();
-    for (auto at = connections_.begin(); at != connections_.end();) {
-        const auto connection = at->second;
+    std::erase_if(connections_, [&](const std::shared_ptr<Connection>& connection) {
         const TimePoint due = connection->tick(now);
         deadline_ = std::min(deadline_, due);
-        at = connection->closed() && due == TimePoint::max() ? connections_.erase(at)
-                                                             : std::next(at);
-    }
+        if (!connection->closed() || due != TimePoint::max()) {
+            return false;
+        }
+        if (connection->settle(*progress_, now)) {
+            return true;
+        }
+        deadline_ = std::min(deadline_, now + 1ms);
+        return false;
+    });
 }
 
 void Client::close(std::chrono::milliseconds timeout) {
     const std::lock_guard lock(closing_);
-    if (worker_ == nullptr) {
+    if (std::exchange(destroyed_, true)) {
         return;
     }
     progress_->post_and_wait([&] {
         closed_ = true;
-        for (const auto& [token, connection] : connections_) {
+        for (const auto& connection : connections_) {
             connection->close(ErrorKind::server_lost, kClosed);
         }
         const TimePoint deadline = Clock::now() + timeout;
-        while (worker_->in_flight + worker_->closing > 0 && Clock::now() < deadline) {
-            worker_->progress();
+        const auto busy = [](const auto& connection) { return connection->worker().busy(); };
+        while (std::ranges::any_of(connections_, busy) && Clock::now() < deadline) {
+            for (const auto& connection : connections_) {
+                connection->worker().progress();
+            }
         }
-        // What UCX has not let go of by now is completed as leaked.
-        for (const auto& [token, connection] : connections_) {
+        for (const auto& connection : connections_) {
+            // What UCX has not let go of by now is completed as leaked.
             connection->tick(TimePoint::max());
+            connection->settle(*progress_, Clock::now(), true);
         }
         connections_.clear();
     });
     progress_->stop();
-    if (worker_->in_flight > 0) {
-        worker_.release()->leak();
-    }
-    worker_.reset();
-}
-
-ucs_status_t Client::on_reply(void* self, const void* header, std::size_t header_size, void* data,
-                              std::size_t size, const ucp_am_recv_param_t* param) {
-    // No exception may pass through UCX.
-    auto* client = static_cast<Client*>(self);
-    const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
-    if (!decoded) {
-        return UCS_OK;
-    }
-    const auto found = client->connections_.find(decoded->token);
-    if (found == client->connections_.end()) {
-        return UCS_OK;
-    }
-    const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
-    const std::span<const std::byte> bytes(
-        rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
-    try {
-        found->second->on_reply(*decoded, bytes, size, rendezvous ? data : nullptr);
-    } catch (const Error& error) {
-        client->doomed_.push_back({decoded->token, error.kind(),
-                                   std::string("the server broke the protocol: ") + error.what()});
-    } catch (const std::exception& error) {
-        client->doomed_.push_back({decoded->token, ErrorKind::server_lost, error.what()});
-    }
-    return UCS_OK;
 }
 
 }  // namespace ucxstore

@@ -1,9 +1,10 @@
-// The client's end: one worker and progress thread, and connections to any number of servers.
+// The client's end: one progress thread, and connections to any number of servers.
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "connection.hpp"
 
@@ -16,10 +17,14 @@ class Client : public Progress::Driver {
     Client& operator=(const Client&) = delete;
     ~Client() override;
 
-    const std::string& address() const { return address_; }
-
-    // Takes the control connection over and makes the endpoint. Throws Error(connect).
-    std::shared_ptr<Connection> attach(Fd fd, const wire::Token& token, const std::string& address,
+    // A worker for one connection: made before the handshake, as its address is part of that.
+    std::unique_ptr<Worker> open();
+    // For one that came to nothing.
+    void discard(std::unique_ptr<Worker> worker);
+    // Takes the worker and the control connection over and makes the endpoint. Throws
+    // Error(connect).
+    std::shared_ptr<Connection> attach(std::unique_ptr<Worker> worker, Fd fd,
+                                       const wire::Token& token, const std::string& address,
                                        const std::string& peer);
 
     // None of these blocks. An operation always completes, also where the client is closed.
@@ -36,21 +41,12 @@ class Client : public Progress::Driver {
     void tick(TimePoint now) override;
     TimePoint deadline() const override { return deadline_; }
     void begin(const std::shared_ptr<Connection>& connection, Fd fd);
-    static ucs_status_t on_reply(void* self, const void* header, std::size_t header_size,
-                                 void* data, std::size_t size, const ucp_am_recv_param_t* param);
 
-    std::unique_ptr<Worker> worker_;
-    const std::string address_;
-    std::map<wire::Token, std::shared_ptr<Connection>> connections_;
-    // Connections to close outside UCX's callbacks, and why.
-    struct Doomed {
-        wire::Token token;
-        ErrorKind kind;
-        std::string message;
-    };
-    std::vector<Doomed> doomed_;
+    const std::shared_ptr<const Context> context_;
+    std::vector<std::shared_ptr<Connection>> connections_;
     TimePoint deadline_ = TimePoint::max();
-    bool closed_ = false;
+    bool closed_ = false;     // on the progress thread
+    bool destroyed_ = false;  // under closing_
     std::mutex closing_;
     std::unique_ptr<Progress> progress_;
 };

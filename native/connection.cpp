@@ -72,9 +72,43 @@ class Connection::SendRequest : public Request {
     void completed(ucs_status_t) override {}  // a failure shows as the end of the connection
 };
 
-Connection::Connection(Worker& worker, const wire::Token& token, const std::string& address,
-                       std::string peer)
-    : worker_(worker), token_(token), peer_(std::move(peer)), endpoint_(worker, address) {}
+Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
+                       const std::string& address, std::string peer)
+    : worker_(std::move(worker)),
+      token_(token),
+      peer_(std::move(peer)),
+      endpoint_(*worker_, address) {
+    worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_message, this);
+}
+
+void Connection::doom(ErrorKind kind, const std::string& message) {
+    if (!doom_) {
+        doom_ = {kind, message};
+    }
+}
+
+ucs_status_t Connection::on_message(void* self, const void* header, std::size_t header_size,
+                                    void* data, std::size_t size,
+                                    const ucp_am_recv_param_t* param) {
+    // No exception may pass through UCX.
+    auto* connection = static_cast<Connection*>(self);
+    const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
+    if (!decoded || decoded->token != connection->token_) {
+        return UCS_OK;
+    }
+    const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    const std::span<const std::byte> bytes(
+        rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
+    try {
+        connection->on_reply(*decoded, bytes, size, rendezvous ? data : nullptr);
+    } catch (const Error& error) {
+        connection->doom(error.kind(),
+                         std::string("the server broke the protocol: ") + error.what());
+    } catch (const std::exception& error) {
+        connection->doom(ErrorKind::server_lost, error.what());
+    }
+    return UCS_OK;
+}
 
 void Connection::start(const std::shared_ptr<Operation>& operation) {
     if (failed()) {
@@ -111,7 +145,7 @@ void Connection::send_request(Outgoing outgoing) {
     auto request = std::make_unique<SendRequest>();
     request->body = std::move(outgoing.body);
     request->pieces.push_back({request->body.data(), request->body.size()});
-    Request::send(std::move(request), worker_, endpoint, wire::Message::request, &outgoing.header,
+    Request::send(std::move(request), *worker_, endpoint, wire::Message::request, &outgoing.header,
                   sizeof(outgoing.header));
 }
 
@@ -165,7 +199,7 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
     ++operation->active;
     ++active_sends_;
     active_bytes_ += header.length;
-    Request::send(std::move(request), worker_, endpoint_.get(), wire::Message::value, bytes.data(),
+    Request::send(std::move(request), *worker_, endpoint_.get(), wire::Message::value, bytes.data(),
                   bytes.size());
 }
 
@@ -285,7 +319,7 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
     request->item = header.item;
     request->length = header.length;
     ++operation->active;
-    Request::receive(std::move(request), worker_, descriptor);
+    Request::receive(std::move(request), *worker_, descriptor);
 }
 
 void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
@@ -344,6 +378,7 @@ void Connection::close(ErrorKind kind, const std::string& message) {
     if (closed_.exchange(true)) {
         return;
     }
+    closed_at_ = Clock::now();
     cause_ = message;
     control_.reset();
     values_.clear();
@@ -358,7 +393,15 @@ TimePoint Connection::tick(TimePoint now) {
     if (endpoint_.failed() && !closed_) {
         close(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
     }
+    if (doom_ && !closed_) {
+        close(doom_->kind, doom_->message);
+    }
     return std::min(time_out(now), release(now));
+}
+
+bool Connection::settle(Progress& progress, TimePoint now, bool overdue) {
+    return worker_ == nullptr ||
+           progress.retire(worker_, overdue || now - closed_at_ > kReleaseTimeout);
 }
 
 TimePoint Connection::time_out(TimePoint now) {

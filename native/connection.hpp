@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -17,7 +18,8 @@ namespace ucxstore {
 
 class Connection : public std::enable_shared_from_this<Connection> {
   public:
-    Connection(Worker& worker, const wire::Token& token, const std::string& address,
+    // Takes the worker that it alone uses. Throws Error(connect).
+    Connection(std::unique_ptr<Worker> worker, const wire::Token& token, const std::string& address,
                std::string peer);
 
     const wire::Token& token() const { return token_; }
@@ -26,23 +28,32 @@ class Connection : public std::enable_shared_from_this<Connection> {
     bool failed() const { return closed_ || endpoint_.failed(); }  // any thread
     bool closed() const { return closed_; }
 
+    Worker& worker() { return *worker_; }
     void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
+    // The server is lost, or has broken the protocol: noted where nothing may be closed, in UCX's
+    // callbacks; tick() closes.
+    void doom(ErrorKind kind, const std::string& message);
 
     void start(const std::shared_ptr<Operation>& operation);
     // The operation fails as cancelled, once what UCX is transferring for it right now has ended.
     void cancel(const std::shared_ptr<Operation>& operation);
-    // A reply of `size` bytes: in `data`, or still to be received with `descriptor`. Throws
-    // Error(protocol) where the server breaks the protocol.
-    void on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
-                  std::size_t size, void* descriptor);
-
     // Everything on it fails with this, in bounded time.
     void close(ErrorKind kind, const std::string& message);
 
     // Deadlines. Returns when the next look is due.
     TimePoint tick(TimePoint now);
 
+    // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
+    // UCX has not let go of it in time (`overdue`: now).
+    bool settle(Progress& progress, TimePoint now, bool overdue = false);
+
   private:
+    static ucs_status_t on_message(void* self, const void* header, std::size_t header_size,
+                                   void* data, std::size_t size, const ucp_am_recv_param_t* param);
+    // A reply of `size` bytes: in `data`, or still to be received with `descriptor`. Throws
+    // Error(protocol) where the server breaks the protocol.
+    void on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
+                  std::size_t size, void* descriptor);
     class Receive;
     class SendValue;
     class SendRequest;
@@ -70,7 +81,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
         std::uint32_t item;
     };
 
-    Worker& worker_;
+    struct Doom {
+        ErrorKind kind;
+        std::string message;
+    };
+
+    std::unique_ptr<Worker> worker_;
     const wire::Token token_;
     const std::string peer_;
     Endpoint endpoint_;
@@ -83,7 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::uint64_t active_bytes_ = 0;
     bool pumping_ = false;
     std::atomic<bool> closed_ = false;
+    TimePoint closed_at_{};
     std::string cause_;
+    std::optional<Doom> doom_;
 };
 
 }  // namespace ucxstore

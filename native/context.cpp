@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "status.hpp"
@@ -36,15 +37,27 @@ void apply_options(ucp_config_t* config, const Options& options) {
     }
 }
 
-}  // namespace
+constexpr const char* kRegistrationCache = "RCACHE_ENABLE";
 
-Context::Context(const Options& options) {
-    ucp_config_t* raw_config = nullptr;
-    check(ucp_config_read(nullptr, nullptr, &raw_config), "reading the UCX configuration");
-    const ConfigHandle config(raw_config);
-    apply_defaults(config.get(), options);
-    apply_options(config.get(), options);
+// What the user says of the registration cache, if anything.
+std::optional<std::string> wanted_cache(const Options& options) {
+    if (const auto found = options.find(kRegistrationCache); found != options.end()) {
+        return found->second;
+    }
+    const char* variable = std::getenv("UCX_RCACHE_ENABLE");
+    return variable == nullptr ? std::nullopt : std::optional<std::string>(variable);
+}
 
+ConfigHandle configure(const Options& options) {
+    ucp_config_t* config = nullptr;
+    check(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
+    ConfigHandle owner(config);
+    apply_defaults(config, options);
+    apply_options(config, options);
+    return owner;
+}
+
+ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -52,8 +65,29 @@ Context::Context(const Options& options) {
     ucp_context_h context = nullptr;
     // The version that we need, not the one of the headers at hand: ucp_init() would complain about
     // a library that is older than they are.
-    check(ucp_init_version(1, 18, &params, config.get(), &context), "starting UCX");
-    handle_.reset(context);
+    const ucs_status_t status = ucp_init_version(1, 18, &params, config, &context);
+    if (status == UCS_OK) {
+        handle.reset(context);
+    }
+    return status;
+}
+
+}  // namespace
+
+Context::Context(const Options& options) {
+    const auto wanted = wanted_cache(options);
+    if (!wanted || *wanted == "try") {
+        // UCX tells whether it has a cache only by refusing to start where one is insisted on.
+        const ConfigHandle config = configure(options);
+        check(ucp_config_modify(config.get(), kRegistrationCache, "y"), "UCX_RCACHE_ENABLE");
+        if (start(config.get(), handle_) == UCS_OK) {
+            has_registration_cache_ = true;
+            return;
+        }
+    } else {
+        has_registration_cache_ = *wanted == "y" || *wanted == "yes" || *wanted == "1";
+    }
+    check(start(configure(options).get(), handle_), "starting UCX");
 }
 
 }  // namespace ucxstore

@@ -17,10 +17,15 @@ class Context {
     // Throws Error(argument) that names an option UCX does not know or take.
     explicit Context(const Options& options);
     ucp_context_h get() const { return handle_.get(); }
-    void leak() { static_cast<void>(handle_.release()); }
+
+    // Whether UCX remembers registered memory. Where it does not (its hooks on mmap are off), it
+    // crashes as an endpoint is closed by force under a contiguous rendezvous send (openucx/ucx
+    // issue 11467); Request::send avoids such sends there.
+    bool has_registration_cache() const { return has_registration_cache_; }
 
   private:
     ContextHandle handle_;
+    bool has_registration_cache_ = false;
 };
 
 }  // namespace ucxstore

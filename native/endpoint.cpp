@@ -27,6 +27,7 @@ std::string checked_address(const Worker& worker, const std::string& address) {
 }  // namespace
 
 Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker) {
+    worker.used = true;
     const std::string padded = checked_address(worker, address);
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -84,6 +85,7 @@ void Endpoint::close() {
     };
     params.user_data = &worker_;
     failed_ = true;
+    worker_.used = true;
     if (UCS_PTR_IS_PTR(ucp_ep_close_nbx(std::exchange(handle_, nullptr), &params))) {
         ++worker_.closing;
     }

@@ -18,11 +18,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often descriptors and deadlines are looked at while the thread is busy.
+// How often deadlines are looked at while the thread is busy, and descriptors: those of workers
+// that sleep while another one is busy, too.
 constexpr auto kTick = 1ms;
+constexpr auto kPoll = 50us;
 
-// How long it looks for more before it sleeps: a reply to a small request comes within it, and an
-// idle process pays it once.
+// How long a worker is looked at for more before it is armed: a reply to a small request comes
+// within it, and an idle process pays it once.
 constexpr auto kLinger = 50us;
 
 // While an operation is in flight the thread must keep looking, but not at the cost of those who do
@@ -54,21 +56,15 @@ class SignalsBlocked {
 
 }  // namespace
 
-Progress::Progress(Worker& worker, Driver& driver, bool polling, std::string name)
-    : worker_(worker),
-      driver_(driver),
+Progress::Progress(Driver& driver, bool polling, std::string name)
+    : driver_(driver),
       polling_(polling),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (!epoll_ || !wake_) {
         throw_errno("creating the progress thread's descriptors");
     }
-    for (const int fd : {wake_.get(), worker_.event_fd()}) {
-        epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-        if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-            throw_errno("watching UCX's event descriptor");
-        }
-    }
+    listen(wake_.get());
     const SignalsBlocked blocked;
     thread_ = std::thread([this, name = std::move(name)] {
         set_up_thread(name);
@@ -104,17 +100,43 @@ bool Progress::post_and_wait(std::function<void()> task) {
     return true;
 }
 
-void Progress::watch(int fd, std::function<void()> on_event) {
+void Progress::listen(int fd) {
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-        throw_errno("watching the control connection");
+        throw_errno("watching a descriptor");
     }
+}
+
+void Progress::watch(int fd, std::function<void()> on_event) {
+    listen(fd);
     watches_.push_back({fd, std::move(on_event)});
 }
 
 void Progress::unwatch(int fd) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     std::erase_if(watches_, [fd](const Watch& watch) { return watch.fd == fd; });
+}
+
+void Progress::add(Worker& worker) {
+    listen(worker.event_fd());
+    driven_.push_back({&worker, Clock::now(), false});
+}
+
+void Progress::remove(Worker& worker) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, worker.event_fd(), nullptr);
+    std::erase_if(driven_, [&worker](const Driven& one) { return one.worker == &worker; });
+}
+
+bool Progress::retire(std::unique_ptr<Worker>& worker, bool overdue) {
+    if (worker->busy() && !overdue) {
+        return false;
+    }
+    remove(*worker);
+    if (worker->busy()) {
+        worker.release()->leak();  // UCX may still write to what its operations own
+    }
+    worker.reset();
+    return true;
 }
 
 void Progress::stop() {
@@ -158,6 +180,12 @@ void Progress::poll_fds(int timeout_ms) {
             static_cast<void>(!::read(fd, &value, sizeof(value)));
             continue;
         }
+        const auto driven = std::ranges::find(
+            driven_, fd, [](const Driven& one) { return one.worker->event_fd(); });
+        if (driven != driven_.end()) {
+            driven->armed = false;
+            continue;
+        }
         const auto watch = std::ranges::find(watches_, fd, &Watch::fd);
         if (watch != watches_.end()) {
             const auto on_event = watch->on_event;  // which may unwatch itself
@@ -177,9 +205,6 @@ void Progress::rest(TimePoint now, Clock::duration nap) {
 }
 
 void Progress::sleep(TimePoint now, TimePoint until) {
-    if (!worker_.arm()) {
-        return;
-    }
     sleeping_.store(true);
     if (!has_tasks_.load() && !stop_.load()) {
         int timeout_ms = -1;
@@ -193,19 +218,67 @@ void Progress::sleep(TimePoint now, TimePoint until) {
     sleeping_.store(false);
 }
 
+bool Progress::drive(TimePoint now) {
+    bool active = false;
+    for (Driven& one : driven_) {
+        if (one.armed && !one.worker->used) {
+            continue;
+        }
+        if (one.worker->progress() || one.worker->used) {
+            one.last_active = now;
+            active = true;
+        }
+        one.armed = false;
+        one.worker->used = false;
+    }
+    return active;
+}
+
+bool Progress::any_busy() const {
+    return std::ranges::any_of(driven_, [](const Driven& one) { return one.worker->busy(); });
+}
+
+bool Progress::arm_idle(TimePoint now) {
+    bool all = true;
+    for (Driven& one : driven_) {
+        if (!one.armed && !one.worker->busy() && now - one.last_active >= kLinger) {
+            one.armed = one.worker->arm();
+        }
+        all = all && one.armed;
+    }
+    return all;
+}
+
+void Progress::wait_longer(TimePoint now, Clock::duration idle, bool all_armed) {
+    if (polling_ || idle < kSpin) {
+        rest(now, 0us);
+    } else if (all_armed) {
+        sleep(now, driver_.deadline());
+    } else if (any_busy()) {
+        rest(now, idle < kStalled ? Clock::duration(kShortNap) : Clock::duration(kLongNap));
+    } else {
+        rest(now, 0us);
+    }
+}
+
 void Progress::run() {
-    TimePoint next_tick = Clock::now();
-    TimePoint last_active = next_tick;
-    TimePoint ticked = next_tick;
+    TimePoint now = Clock::now();
+    TimePoint next_tick = now;
+    TimePoint next_poll = now;
+    TimePoint last_active = now;
+    TimePoint ticked = now;
     while (!stop_.load(std::memory_order_relaxed)) {
-        bool active = worker_.progress();
-        active |= run_tasks();
-        const TimePoint now = Clock::now();
+        bool active = run_tasks();
+        active |= drive(now);
+        now = Clock::now();
         if (active) {
             last_active = now;
         }
-        if (now >= next_tick) {
+        if (now >= next_poll) {
             poll_fds(0);
+            next_poll = now + kPoll;
+        }
+        if (now >= next_tick) {
             driver_.tick(now);
             next_tick = now + kTick;
             ticked = now;
@@ -213,26 +286,14 @@ void Progress::run() {
         if (active) {
             continue;
         }
-        const auto idle = now - last_active;
-        if (polling_ || idle < kSpin) {
-            rest(now, 0us);
-        } else if (worker_.in_flight > 0) {
-            if (idle < kStalled) {
-                rest(now, kShortNap);
-            } else {
-                sleep(now, now + kLongNap);
-                next_tick = now;
-            }
-        } else if (idle < kLinger) {
-            rest(now, 0us);
-        } else {
-            if (ticked < last_active) {
-                next_tick = now;  // what happened last may be for tick() to see to
-                continue;
-            }
-            sleep(now, driver_.deadline());
+        const bool all_armed = !polling_ && arm_idle(now);
+        if (all_armed && ticked < last_active) {
+            next_tick = now;  // what happened last may be for tick() to see to
+            continue;
+        }
+        wait_longer(now, now - last_active, all_armed);
+        if (all_armed) {
             next_tick = now;  // look at once: deadlines may have passed meanwhile
-            last_active = now;
         }
     }
     {

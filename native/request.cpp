@@ -21,6 +21,7 @@ std::uint64_t Request::bytes() const {
 void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
                    wire::Message message, const void* header, std::size_t header_size) {
     request->worker_ = &worker;
+    worker.used = true;
     const auto& pieces = request->pieces;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
@@ -33,7 +34,9 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
     params.user_data = request.get();
     const void* buffer = nullptr;
     std::size_t count = 0;
-    if (pieces.size() > 1 || (!eager && !pieces.empty())) {
+    // A list of one piece is never registered as a whole: see Context::has_registration_cache().
+    const bool as_list = !eager && !worker.context().has_registration_cache();
+    if (pieces.size() > 1 || (as_list && !pieces.empty())) {
         params.datatype = ucp_dt_make_iov();
         buffer = pieces.data();
         count = pieces.size();
@@ -51,6 +54,7 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
 
 void Request::receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor) {
     request->worker_ = &worker;
+    worker.used = true;
     const auto& pieces = request->pieces;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |

@@ -18,6 +18,8 @@ constexpr auto kStallTimeout = 60s;
 
 constexpr auto kDrainPoll = 2ms;
 
+constexpr const char* kClosed = "the server is closed";
+
 }  // namespace
 
 ServerThread::ServerThread(Backing& backing, Counters& counters, const Options& options,
@@ -25,12 +27,9 @@ ServerThread::ServerThread(Backing& backing, Counters& counters, const Options& 
     : backing_(backing),
       counters_(counters),
       read_only_(read_only),
-      worker_(std::make_unique<Worker>(options)),
-      address_(worker_->address()) {
-    worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request, this);
-    worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value, this);
-    progress_ = std::make_unique<Progress>(*worker_, *this, polling,
-                                           "ucxstore-srv" + std::to_string(index));
+      context_(std::make_shared<const Context>(options)),
+      progress_(
+          std::make_unique<Progress>(*this, polling, "ucxstore-srv" + std::to_string(index))) {
     progress_->post([this] {
         auto& recycler = Recycler::instance();
         progress_->watch(recycler.timer(), [&recycler] { recycler.trim(); });
@@ -39,64 +38,63 @@ ServerThread::ServerThread(Backing& backing, Counters& counters, const Options& 
 
 ServerThread::~ServerThread() { close(1s); }
 
-void ServerThread::attach(Fd fd, const wire::Token& token, const std::string& address,
-                          const std::string& peer) {
-    std::exception_ptr failure;
-    auto shared_fd = std::make_shared<Fd>(std::move(fd));
-    const bool ran = progress_->post_and_wait([&] {
-        try {
-            begin(std::move(*shared_fd), token, address, peer);
-        } catch (...) {
-            failure = std::current_exception();
-        }
-    });
-    if (!ran) {
-        throw Error(ErrorKind::connect, "the server is closed");
-    }
-    if (failure) {
-        std::rethrow_exception(failure);
-    }
+std::unique_ptr<Worker> ServerThread::open() {
+    return progress_->call([&] { return std::make_unique<Worker>(context_); }, kClosed);
 }
 
-void ServerThread::begin(Fd fd, const wire::Token& token, const std::string& address,
-                         const std::string& peer) {
-    if (closed_) {
-        throw Error(ErrorKind::connect, "the server is closed");
-    }
-    auto session =
-        std::make_shared<Session>(*worker_, backing_, counters_, read_only_, token, address, peer);
-    session->set_control(std::make_unique<Control>(*progress_, std::move(fd),
-                                                   [this, token] { doomed_.push_back(token); }));
-    sessions_.emplace(token, std::move(session));
+void ServerThread::discard(std::unique_ptr<Worker> worker) {
+    std::shared_ptr<Worker> shared = std::move(worker);
+    progress_->post([shared = std::move(shared)]() mutable { shared.reset(); });
+}
+
+void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
+                          const std::string& address, const std::string& peer) {
+    progress_->call(
+        [&] {
+            if (closed_) {
+                throw Error(ErrorKind::connect, kClosed);
+            }
+            const auto session = std::make_shared<Session>(std::move(worker), backing_, counters_,
+                                                           read_only_, token, address, peer);
+            begin(session, std::move(fd));
+            return true;
+        },
+        kClosed);
+}
+
+void ServerThread::begin(const std::shared_ptr<Session>& session, Fd fd) {
+    session->set_control(
+        std::make_unique<Control>(*progress_, std::move(fd), [weak = std::weak_ptr(session)] {
+            if (const auto lost = weak.lock()) {
+                lost->doom();
+            }
+        }));
+    progress_->add(session->worker());
+    sessions_.push_back(session);
     ++counters_.sessions;
 }
 
-void ServerThread::end(const wire::Token& token) {
-    const auto found = sessions_.find(token);
-    if (found != sessions_.end()) {
-        const auto session = found->second;  // what is in flight holds it a little longer
-        sessions_.erase(found);
+void ServerThread::tick(TimePoint now) {
+    std::erase_if(sessions_, [&](const std::shared_ptr<Session>& session) {
+        const bool stalled = session->busy() && now - session->last_moved() > kStallTimeout;
+        if (!session->doomed() && !stalled) {
+            return false;
+        }
         if (session->busy()) {
             ++counters_.sessions_lost;
         }
         session->close();
-    }
-}
-
-void ServerThread::tick(TimePoint now) {
-    for (const auto& [token, session] : sessions_) {
-        if (session->failed() || (session->busy() && now - session->last_moved() > kStallTimeout)) {
-            doomed_.push_back(token);
-        }
-    }
-    for (const wire::Token& token : std::exchange(doomed_, {})) {
-        end(token);
-    }
+        ended_.push_back(session);
+        return true;
+    });
+    std::erase_if(ended_, [&](const std::shared_ptr<Session>& session) {
+        return session->settle(*progress_, now);
+    });
 }
 
 TimePoint ServerThread::deadline() const {
-    TimePoint earliest = TimePoint::max();
-    for (const auto& [token, session] : sessions_) {
+    TimePoint earliest = ended_.empty() ? TimePoint::max() : Clock::now() + 1ms;
+    for (const auto& session : sessions_) {
         if (session->busy()) {
             earliest = std::min(earliest, session->last_moved() + kStallTimeout);
         }
@@ -107,8 +105,7 @@ TimePoint ServerThread::deadline() const {
 bool ServerThread::busy() {
     bool busy = false;
     progress_->post_and_wait([&] {
-        busy =
-            std::ranges::any_of(sessions_, [](const auto& entry) { return entry.second->busy(); });
+        busy = std::ranges::any_of(sessions_, [](const auto& session) { return session->busy(); });
     });
     return busy;
 }
@@ -121,72 +118,28 @@ std::size_t ServerThread::sessions() {
 
 void ServerThread::close(std::chrono::milliseconds timeout) {
     const std::lock_guard lock(closing_);
-    if (worker_ == nullptr) {
+    if (std::exchange(destroyed_, true)) {
         return;
     }
     progress_->post_and_wait([&] {
         closed_ = true;
-        while (!sessions_.empty()) {
-            end(wire::Token(sessions_.begin()->first));
+        for (const auto& session : std::exchange(sessions_, {})) {
+            session->close();
+            ended_.push_back(session);
         }
         const TimePoint deadline = Clock::now() + timeout;
-        while (worker_->in_flight + worker_->closing > 0 && Clock::now() < deadline) {
-            worker_->progress();
+        const auto busy = [](const auto& session) { return session->worker().busy(); };
+        while (std::ranges::any_of(ended_, busy) && Clock::now() < deadline) {
+            for (const auto& session : ended_) {
+                session->worker().progress();
+            }
         }
+        for (const auto& session : ended_) {
+            session->settle(*progress_, Clock::now(), true);
+        }
+        ended_.clear();
     });
     progress_->stop();
-    if (worker_->in_flight > 0) {
-        // UCX still holds memory of ours: better a leak than memory that it writes to after us.
-        worker_.release()->leak();
-    }
-    worker_.reset();
-}
-
-template <typename Header, typename Handle>
-ucs_status_t ServerThread::dispatch(const void* header, std::size_t header_size, Handle handle) {
-    // No exception may pass through UCX.
-    const auto decoded = wire::read_header<Header>(header, header_size);
-    const auto found = decoded ? sessions_.find(decoded->token) : sessions_.end();
-    if (found == sessions_.end()) {
-        ++counters_.messages_refused;
-        return UCS_OK;
-    }
-    try {
-        handle(*found->second, *decoded);
-    } catch (const std::exception&) {
-        ++counters_.messages_refused;
-        doomed_.push_back(found->first);
-    }
-    return UCS_OK;
-}
-
-ucs_status_t ServerThread::on_request(void* self, const void* header, std::size_t header_size,
-                                      void* data, std::size_t size,
-                                      const ucp_am_recv_param_t* param) {
-    return static_cast<ServerThread*>(self)->dispatch<wire::RequestHeader>(
-        header, header_size, [&](Session& session, const wire::RequestHeader& decoded) {
-            if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > wire::kMaxRequestBytes) {
-                throw Error(ErrorKind::protocol, "a request that is too large");
-            }
-            session.on_request(decoded, {static_cast<const std::byte*>(data), size});
-        });
-}
-
-ucs_status_t ServerThread::on_value(void* self, const void* header, std::size_t header_size,
-                                    void* data, std::size_t size,
-                                    const ucp_am_recv_param_t* param) {
-    return static_cast<ServerThread*>(self)->dispatch<wire::ValueHeader>(
-        header, header_size, [&](Session& session, const wire::ValueHeader& decoded) {
-            const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
-            const std::size_t key_size = header_size - sizeof(decoded);
-            if (size != decoded.length || key_size > wire::kMaxKeyBytes) {
-                throw Error(ErrorKind::protocol, "a value that is not as long as it says");
-            }
-            std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
-            const std::span<const std::byte> bytes(
-                rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
-            session.on_value(decoded, std::move(key), bytes, rendezvous ? data : nullptr);
-        });
 }
 
 Server::Server(std::shared_ptr<Backing> backing, int threads, const Options& options, bool polling,
@@ -197,7 +150,7 @@ Server::Server(std::shared_ptr<Backing> backing, int threads, const Options& opt
     }
     for (int i = 0; i < threads; ++i) {
         threads_.push_back(
-            std::make_unique<ServerThread>(*backing_, counters_, options, polling, read_only, i));
+            std::make_shared<ServerThread>(*backing_, counters_, options, polling, read_only, i));
     }
 }
 
@@ -209,7 +162,7 @@ Server::~Server() {
 
 void Server::abandon() {
     for (auto& thread : threads_) {
-        static_cast<void>(thread.release());
+        new std::shared_ptr<ServerThread>(std::move(thread));
     }
     threads_.clear();
 }

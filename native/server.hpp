@@ -1,9 +1,9 @@
-// The server's end: progress threads, each with a worker of its own, and the sessions on them.
+// The server's end: progress threads, each with a UCX context of its own, and the sessions on them.
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "session.hpp"
@@ -18,11 +18,13 @@ class ServerThread : public Progress::Driver {
     ServerThread& operator=(const ServerThread&) = delete;
     ~ServerThread() override;
 
-    const std::string& address() const { return address_; }
-
+    // A worker for one session: made before the handshake ends, as its address is part of that.
+    std::unique_ptr<Worker> open();
+    // For one that came to nothing.
+    void discard(std::unique_ptr<Worker> worker);
     // Starts a session; its endpoint exists on return. Throws Error(connect).
-    void attach(Fd fd, const wire::Token& token, const std::string& address,
-                const std::string& peer);
+    void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
+                const std::string& address, const std::string& peer);
     bool busy();
     std::size_t sessions();
     void close(std::chrono::milliseconds timeout);
@@ -31,25 +33,16 @@ class ServerThread : public Progress::Driver {
     void tick(TimePoint now) override;
     TimePoint deadline() const override;
 
-    static ucs_status_t on_request(void* self, const void* header, std::size_t header_size,
-                                   void* data, std::size_t size, const ucp_am_recv_param_t* param);
-    static ucs_status_t on_value(void* self, const void* header, std::size_t header_size,
-                                 void* data, std::size_t size, const ucp_am_recv_param_t* param);
-    template <typename Header, typename Handle>
-    ucs_status_t dispatch(const void* header, std::size_t header_size, Handle handle);
-
-    void end(const wire::Token& token);
-    void begin(Fd fd, const wire::Token& token, const std::string& address,
-               const std::string& peer);
+    void begin(const std::shared_ptr<Session>& session, Fd fd);
 
     Backing& backing_;
     Counters& counters_;
     const bool read_only_;
-    std::unique_ptr<Worker> worker_;
-    const std::string address_;
-    std::map<wire::Token, std::shared_ptr<Session>> sessions_;
-    std::vector<wire::Token> doomed_;  // sessions to end outside UCX's callbacks
-    bool closed_ = false;
+    const std::shared_ptr<const Context> context_;
+    std::vector<std::shared_ptr<Session>> sessions_;
+    std::vector<std::shared_ptr<Session>> ended_;  // closed, but UCX has not let go of all yet
+    bool closed_ = false;                          // on the progress thread
+    bool destroyed_ = false;                       // under closing_
     std::mutex closing_;
     std::unique_ptr<Progress> progress_;
 };
@@ -60,7 +53,9 @@ class Server {
            bool read_only);
     ~Server();
 
-    ServerThread& thread(int index) { return *threads_.at(static_cast<std::size_t>(index)); }
+    const std::shared_ptr<ServerThread>& thread(int index) const {
+        return threads_.at(static_cast<std::size_t>(index));
+    }
     const Counters& counters() const { return counters_; }
     std::size_t sessions();
     // Waits until nothing is under way; false where the time was not enough.
@@ -73,7 +68,7 @@ class Server {
     const int pid_;
     std::shared_ptr<Backing> backing_;
     Counters counters_;
-    std::vector<std::unique_ptr<ServerThread>> threads_;
+    std::vector<std::shared_ptr<ServerThread>> threads_;
 };
 
 }  // namespace ucxstore

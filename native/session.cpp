@@ -20,6 +20,9 @@ constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 constexpr std::size_t kMaxWaiting = 1'000'000;
 constexpr std::size_t kMaxArriving = 1024;
 
+// How long UCX may take to let go of memory once the endpoint was closed by force.
+constexpr auto kReleaseTimeout = std::chrono::seconds(5);
+
 // Segments are cut in one way only, so that each can be counted once.
 bool fits_its_value(const wire::ValueHeader& header) {
     return header.total <= wire::kMaxValueBytes && header.segment >= wire::kMinSegmentBytes &&
@@ -63,23 +66,80 @@ class Session::Receive : public Request {
     }
 };
 
-Session::Session(Worker& worker, Backing& backing, Counters& counters, bool read_only,
-                 const wire::Token& token, const std::string& address, std::string peer)
-    : worker_(worker),
+Session::Session(std::unique_ptr<Worker> worker, Backing& backing, Counters& counters,
+                 bool read_only, const wire::Token& token, const std::string& address,
+                 std::string peer)
+    : worker_(std::move(worker)),
       backing_(backing),
       counters_(counters),
       read_only_(read_only),
       token_(token),
       peer_(std::move(peer)),
-      endpoint_(worker, address) {}
+      endpoint_(*worker_, address) {
+    worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
+    worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value_message, this);
+}
 
 void Session::close() {
     if (!std::exchange(closed_, true)) {
+        closed_at_ = Clock::now();
         control_.reset();
         waiting_.clear();
         arriving_.clear();
         endpoint_.close();
     }
+}
+
+bool Session::settle(Progress& progress, TimePoint now, bool overdue) {
+    return worker_ == nullptr ||
+           progress.retire(worker_, overdue || now - closed_at_ > kReleaseTimeout);
+}
+
+template <typename Header, typename Handle>
+ucs_status_t Session::dispatch(const void* header, std::size_t header_size, Handle handle) {
+    const auto decoded = wire::read_header<Header>(header, header_size);
+    if (closed_ || !decoded || decoded->token != token_) {
+        ++counters_.messages_refused;
+        return UCS_OK;
+    }
+    try {
+        handle(*decoded);
+    } catch (const std::exception&) {  // none may pass through UCX
+        ++counters_.messages_refused;
+        doom();
+    }
+    return UCS_OK;
+}
+
+ucs_status_t Session::on_request_message(void* self, const void* header, std::size_t header_size,
+                                         void* data, std::size_t size,
+                                         const ucp_am_recv_param_t* param) {
+    auto* session = static_cast<Session*>(self);
+    return session->dispatch<wire::RequestHeader>(
+        header, header_size, [&](const wire::RequestHeader& decoded) {
+            if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > wire::kMaxRequestBytes) {
+                throw Error(ErrorKind::protocol, "a request that is too large");
+            }
+            session->on_request(decoded, {static_cast<const std::byte*>(data), size});
+        });
+}
+
+ucs_status_t Session::on_value_message(void* self, const void* header, std::size_t header_size,
+                                       void* data, std::size_t size,
+                                       const ucp_am_recv_param_t* param) {
+    auto* session = static_cast<Session*>(self);
+    return session->dispatch<wire::ValueHeader>(
+        header, header_size, [&](const wire::ValueHeader& decoded) {
+            const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+            const std::size_t key_size = header_size - sizeof(decoded);
+            if (size != decoded.length || key_size > wire::kMaxKeyBytes) {
+                throw Error(ErrorKind::protocol, "a value that is not as long as it says");
+            }
+            std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
+            const std::span<const std::byte> bytes(
+                rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
+            session->on_value(decoded, std::move(key), bytes, rendezvous ? data : nullptr);
+        });
 }
 
 void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
@@ -227,7 +287,7 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
     ++active_sends_;
     active_bytes_ += request->bytes;
     request->session = shared_from_this();
-    Request::send(std::move(request), worker_, endpoint, wire::Message::reply, &header,
+    Request::send(std::move(request), *worker_, endpoint, wire::Message::reply, &header,
                   sizeof(header));
 }
 
@@ -377,7 +437,7 @@ void Session::on_value(const wire::ValueHeader& header, std::string key,
     receive->header = header;
     receive->pieces.push_back({target, header.length});
     ++active_receives_;
-    Request::receive(std::move(receive), worker_, descriptor);
+    Request::receive(std::move(receive), *worker_, descriptor);
 }
 
 void Session::segment_arrived(const wire::ValueHeader& header,

@@ -30,31 +30,46 @@ struct Counters {
 
 class Session : public std::enable_shared_from_this<Session> {
   public:
-    Session(Worker& worker, Backing& backing, Counters& counters, bool read_only,
+    // Takes the worker that it alone uses. Throws Error(connect).
+    Session(std::unique_ptr<Worker> worker, Backing& backing, Counters& counters, bool read_only,
             const wire::Token& token, const std::string& address, std::string peer);
 
-    const wire::Token& token() const { return token_; }
+    Worker& worker() { return *worker_; }
 
     void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
 
-    // Messages of this session's token. Throw Error(protocol) where the client breaks it; the
-    // session is then closed by whoever called.
-    void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
-    // A segment of a value: `descriptor` is UCX's for rendezvous, else null and `data` holds it.
-    void on_value(const wire::ValueHeader& header, std::string key, std::span<const std::byte> data,
-                  void* descriptor);
+    // The client is gone, or has broken the protocol: noted where nothing may be closed.
+    void doom() { doomed_ = true; }
+    bool doomed() const { return doomed_ || endpoint_.failed(); }
 
     // Frees the memory in bounded time: everything in flight completes as cancelled.
     void close();
     bool closed() const { return closed_; }
-    bool failed() const { return endpoint_.failed(); }
     // Whether anything of it is under way; and since when nothing of that has moved.
     bool busy() const {
         return active_sends_ + active_receives_ + waiting_.size() + arriving_.size() > 0;
     }
     TimePoint last_moved() const { return last_moved_; }
 
+    // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
+    // UCX has not let go of it in time (`overdue`: now).
+    bool settle(Progress& progress, TimePoint now, bool overdue = false);
+
   private:
+    static ucs_status_t on_request_message(void* self, const void* header, std::size_t header_size,
+                                           void* data, std::size_t size,
+                                           const ucp_am_recv_param_t* param);
+    static ucs_status_t on_value_message(void* self, const void* header, std::size_t header_size,
+                                         void* data, std::size_t size,
+                                         const ucp_am_recv_param_t* param);
+    template <typename Header, typename Handle>
+    ucs_status_t dispatch(const void* header, std::size_t header_size, Handle handle);
+
+    // Both throw Error(protocol) where the client breaks it.
+    void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
+    // A segment of a value: `descriptor` is UCX's for rendezvous, else null and `data` holds it.
+    void on_value(const wire::ValueHeader& header, std::string key, std::span<const std::byte> data,
+                  void* descriptor);
     // A get, on its way out: a key until its turn comes, then a pinned region that is sent in
     // segments.
     struct Waiting {
@@ -102,7 +117,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void segment_arrived(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
                          ucs_status_t status);
 
-    Worker& worker_;
+    std::unique_ptr<Worker> worker_;
     Backing& backing_;
     Counters& counters_;
     const bool read_only_;
@@ -117,7 +132,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint64_t active_receives_ = 0;
     TimePoint last_moved_ = Clock::now();
     bool pumping_ = false;
+    bool doomed_ = false;
     bool closed_ = false;
+    TimePoint closed_at_{};
 };
 
 }  // namespace ucxstore

@@ -1,17 +1,19 @@
 #include "worker.hpp"
 
+#include <utility>
+
 #include "status.hpp"
 
 namespace ucxstore {
 
-Worker::Worker(const Options& options) : context_(options) {
+Worker::Worker(std::shared_ptr<const Context> context) : context_(std::move(context)) {
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
     params.thread_mode = UCS_THREAD_MODE_SINGLE;
     params.events = UCP_WAKEUP_AMO | UCP_WAKEUP_RMA | UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV |
                     UCP_WAKEUP_TX | UCP_WAKEUP_RX;
     ucp_worker_h worker = nullptr;
-    check(ucp_worker_create(context_.get(), &params, &worker), "creating a UCX worker");
+    check(ucp_worker_create(context_->get(), &params, &worker), "creating a UCX worker");
     handle_.reset(worker);
 
     ucp_address_t* address = nullptr;
@@ -36,7 +38,7 @@ void Worker::on_message(unsigned id, ucp_am_recv_callback_t callback, void* argu
 
 void Worker::leak() {
     static_cast<void>(handle_.release());
-    context_.leak();
+    new std::shared_ptr<const Context>(context_);
 }
 
 }  // namespace ucxstore

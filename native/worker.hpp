@@ -1,7 +1,10 @@
-// ucp_worker: used by one thread only, its progress thread.
+// ucp_worker: used by one thread only, its progress thread. There is one a peer: over shared memory
+// all peers of a worker write into one queue, and one that is killed while it writes leaves a hole
+// that the worker waits at for ever. So a dead peer must take its own queue along.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "context.hpp"
@@ -10,9 +13,10 @@ namespace ucxstore {
 
 class Worker {
   public:
-    explicit Worker(const Options& options);
+    explicit Worker(std::shared_ptr<const Context> context);
 
     ucp_worker_h get() const { return handle_.get(); }
+    const Context& context() const { return *context_; }
     const std::string& address() const { return address_; }
     int event_fd() const { return event_fd_; }
 
@@ -31,12 +35,18 @@ class Worker {
     // Endpoints that UCX is still closing; waited for before the worker is destroyed.
     std::uint64_t closing = 0;
 
+    // Whether UCX still has something of it to complete.
+    bool busy() const { return in_flight + closing > 0; }
+
+    // Set by whoever starts something on it, so that its thread looks after it again.
+    bool used = true;
+
     // Gives the UCX objects up without destroying them: for a worker that UCX still holds
     // operations of, where destroying would be worse than a leak.
     void leak();
 
   private:
-    Context context_;
+    std::shared_ptr<const Context> context_;
     WorkerHandle handle_;
     std::string address_;
     int event_fd_ = -1;

@@ -44,12 +44,9 @@ class MemoryBackdoor:
     def __init__(self, address: str) -> None:
         (server,) = Address.parse(address).servers
         self._client = core.Client({}, False)
-        fd, welcome = handshake_socket(
-            server.host, server.port, None, self._client.address, TIMEOUT
-        )
-        self._connection = self._client.attach(
-            fd, welcome.token, welcome.address, str(server), TIMEOUT
-        )
+        port = self._client.open()
+        fd, welcome = handshake_socket(server.host, server.port, None, port.address, TIMEOUT)
+        self._connection = port.attach(fd, welcome.token, welcome.address, str(server), TIMEOUT)
 
     def set(self, key: str, value: bytes) -> None:
         memory = readable_view(np.frombuffer(value, "u1"))

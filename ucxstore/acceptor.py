@@ -12,7 +12,6 @@ import secrets
 import socket
 import threading
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -46,11 +45,22 @@ _RETRY_SECONDS = 0.05
 log = logging.getLogger("ucxstore.server")
 
 
-class Sessions(Protocol):
-    """What the native server does with an authenticated connection."""
+class Port(Protocol):
+    """A UCX worker of the native server, made for one client."""
 
-    def attach(self, fd: int, token: bytes, address: bytes, thread: int, peer: str) -> None:
+    @property
+    def address(self) -> bytes:
+        """Its UCX address."""
+
+    def attach(self, fd: int, token: bytes, address: bytes, peer: str) -> None:
         """Take `fd` over, also on failure; the endpoint to `address` exists on return."""
+
+
+class Sessions(Protocol):
+    """What the native server does for a client that has proved who it is."""
+
+    def open(self, thread: int) -> Port:
+        """Make a worker for it on one of the server's threads."""
 
 
 class Acceptor:
@@ -62,8 +72,8 @@ class Acceptor:
         Bound and listening.
     sessions : Sessions
         Where authenticated connections go.
-    workers : sequence of bytes
-        The UCX addresses of the server's threads, which take turns.
+    threads : int
+        How many threads the server has; they take turns.
     secret : bytes
         What clients must know; empty for nothing.
     read_only : bool
@@ -74,7 +84,7 @@ class Acceptor:
         self,
         listener: socket.socket,
         sessions: Sessions,
-        workers: Sequence[bytes],
+        threads: int,
         secret: bytes,
         *,
         read_only: bool,
@@ -83,8 +93,7 @@ class Acceptor:
         self._listener = listener
         self._listener.setblocking(False)
         self._sessions = sessions
-        self._threads = {address: thread for thread, address in enumerate(workers)}
-        self._turns = itertools.cycle(workers)
+        self._turns = itertools.cycle(range(threads))
         self._secret = secret
         self._read_only = read_only
         self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
@@ -146,9 +155,10 @@ class Acceptor:
         try:
             peer = name_of(sock.getpeername())
             tune(sock)
+            ports: list[Port] = []
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                attach = await self._shake_hands(sock, peer)
-            self._attach(sock, attach, peer)
+                attach = await self._shake_hands(sock, peer, ports)
+            self._attach(sock, attach, ports.pop(), peer)
         except (AuthenticationError, ProtocolVersionError) as error:
             self.turned_away += 1
             log.warning("turned a client away: %s", error)
@@ -163,8 +173,16 @@ class Acceptor:
             self._connections.discard(sock)
             sock.close()  # nothing, once the native server has it
 
-    async def _shake_hands(self, sock: socket.socket, peer: str) -> Attach:
-        steps: Steps[Attach] = server_handshake(self._secret, self._grant, peer)
+    async def _shake_hands(self, sock: socket.socket, peer: str, ports: list[Port]) -> Attach:
+        """Run the handshake; the port that the client is granted is left in `ports`."""
+
+        def grant() -> Welcome:
+            port = self._sessions.open(next(self._turns))
+            ports.append(port)
+            token = secrets.token_bytes(TOKEN_BYTES)
+            return Welcome(token, self._incarnation, self._read_only, port.address)
+
+        steps: Steps[Attach] = server_handshake(self._secret, grant, peer)
         received = Received()
         try:
             request = next(steps)
@@ -178,10 +196,6 @@ class Acceptor:
         except StopIteration as stop:
             attach: Attach = stop.value
             return attach
-
-    def _grant(self) -> Welcome:
-        token = secrets.token_bytes(TOKEN_BYTES)
-        return Welcome(token, self._incarnation, self._read_only, next(self._turns))
 
     async def _receive(self, sock: socket.socket, size: int) -> Received:
         data = b""
@@ -199,7 +213,7 @@ class Acceptor:
             raise
         return Received(data)
 
-    def _attach(self, sock: socket.socket, attach: Attach, peer: str) -> None:
+    def _attach(self, sock: socket.socket, attach: Attach, port: Port, peer: str) -> None:
         """Hand the connection over, then say READY: the endpoint must exist by then.
 
         Nothing in here waits, so it is not cancelled half-way.
@@ -207,8 +221,7 @@ class Acceptor:
         welcome = attach.welcome
         with sock.dup() as answer:  # `sock` itself is gone with the hand-over
             try:
-                thread = self._threads[welcome.address]
-                self._sessions.attach(sock.detach(), welcome.token, attach.address, thread, peer)
+                port.attach(sock.detach(), welcome.token, attach.address, peer)
             except Exception as error:
                 _refuse(answer, RejectCode.FAILED, f"the server could not reach back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error

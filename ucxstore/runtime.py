@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ucxstore.address import HostPort
 from ucxstore.config import UcxConfig
 from ucxstore.connect import handshake_socket
-from ucxstore.errors import ConnectError
+from ucxstore.errors import ConnectError, RequestTimeoutError, ServerLostError
 from ucxstore.secret import Secret
 
 if TYPE_CHECKING:
@@ -141,11 +141,17 @@ class Link:
 
     def _open(self, deadline: float) -> "Connection":
         server, ucx, secret = self._key
-        client = _clients.of(ucx, deadline)
+        port = _clients.of(ucx, deadline).open()
         fd, welcome = handshake_socket(
-            server.host, server.port, secret, client.address, _left(deadline)
+            server.host, server.port, secret, port.address, _left(deadline)
         )
-        return client.attach(fd, welcome.token, welcome.address, str(server), _left(deadline))
+        try:
+            return port.attach(fd, welcome.token, welcome.address, str(server), _left(deadline))
+        except (RequestTimeoutError, ServerLostError) as error:
+            raise ConnectError(
+                f"{server}: the handshake went well, but the server does not answer over UCX "
+                f"(is one of its transports reachable from here?): {error}"
+            ) from error
 
 
 class _Clients:

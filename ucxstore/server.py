@@ -85,13 +85,7 @@ class Server:
             native = core.Server(
                 _open(root), threads, dict(config.options), config.polling, read_only
             )
-            acceptor = Acceptor(
-                listener,
-                native,
-                [native.address(thread) for thread in range(threads)],
-                key,
-                read_only=read_only,
-            )
+            acceptor = Acceptor(listener, native, threads, key, read_only=read_only)
         except BaseException:
             listener.close()
             raise

@@ -15,6 +15,75 @@ using namespace nb::literals;
 namespace ucxstore::py {
 namespace {
 
+// A worker that waits for its peer: its address is part of the handshake.
+template <typename Owner>
+class Port {
+  public:
+    Port(std::shared_ptr<Owner> owner, std::unique_ptr<Worker> worker)
+        : owner_(std::move(owner)), worker_(std::move(worker)), pid_(getpid()) {}
+    Port(const Port&) = delete;
+    Port& operator=(const Port&) = delete;
+    ~Port() {
+        if (worker_ == nullptr) {
+            return;
+        }
+        if (getpid() == pid_) {
+            owner_->discard(std::move(worker_));
+        } else {
+            static_cast<void>(worker_.release());  // the parent's: not even to be freed
+            new std::shared_ptr<Owner>(std::move(owner_));
+        }
+    }
+
+    nb::bytes address() const {
+        require(worker_ != nullptr, "the port is in use");
+        return to_bytes(worker_->address());
+    }
+    std::unique_ptr<Worker> take() {
+        require(worker_ != nullptr, "the port is in use");
+        return std::move(worker_);
+    }
+    const std::shared_ptr<Owner>& owner() const { return owner_; }
+
+  private:
+    std::shared_ptr<Owner> owner_;
+    std::unique_ptr<Worker> worker_;
+    const int pid_;
+};
+
+using ClientPort = Port<Client>;
+using ServerPort = Port<ServerThread>;
+
+nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, const nb::bytes& token,
+                                                  const nb::bytes& address, const std::string& peer,
+                                                  double timeout) {
+    Fd owned(fd);
+    const wire::Token session = to_token(token);
+    const std::string remote = to_string(address);
+    auto worker = port.take();
+    std::shared_ptr<Connection> connection;
+    {
+        const nb::gil_scoped_release released;
+        connection =
+            port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
+    }
+    auto* raw = new PyConnection(port.owner(), connection);
+    nb::object object = nb::cast(raw, nb::rv_policy::take_ownership);
+    // One round trip: both sides have each other's endpoint, and the lanes are chosen.
+    nb::cast<PyOperation&>(raw->ping(timeout, nullptr)).wait();
+    return object;
+}
+
+void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
+                   const std::string& peer) {
+    Fd owned(fd);
+    const wire::Token session = to_token(token);
+    const std::string remote = to_string(address);
+    auto worker = port.take();
+    const nb::gil_scoped_release released;
+    port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
+}
+
 class PyClient {
   public:
     PyClient(const Options& options, bool polling)
@@ -27,24 +96,13 @@ class PyClient {
         }
     }
 
-    nb::bytes address() const { return to_bytes(client_->address()); }
-
-    nb::typed<nb::object, PyConnection> attach(int fd, const nb::bytes& token,
-                                               const nb::bytes& address, const std::string& peer,
-                                               double timeout) {
-        Fd owned(fd);
-        const wire::Token session = to_token(token);
-        const std::string remote = to_string(address);
-        std::shared_ptr<Connection> connection;
+    nb::typed<nb::object, ClientPort> open() {
+        std::unique_ptr<Worker> worker;
         {
             const nb::gil_scoped_release released;
-            connection = client_->attach(std::move(owned), session, remote, peer);
+            worker = client_->open();
         }
-        auto* raw = new PyConnection(client_, connection);
-        nb::object object = nb::cast(raw, nb::rv_policy::take_ownership);
-        // One round trip: both sides have each other's endpoint, and the lanes are chosen.
-        nb::cast<PyOperation&>(raw->ping(timeout, nullptr)).wait();
-        return object;
+        return nb::cast(new ClientPort(client_, std::move(worker)), nb::rv_policy::take_ownership);
     }
 
     void close(double timeout) {
@@ -70,15 +128,14 @@ class PyServer {
              bool read_only)
         : server_(std::move(backing), threads, options, polling, read_only) {}
 
-    nb::bytes address(int thread) { return to_bytes(server_.thread(thread).address()); }
-
-    void attach(int fd, const nb::bytes& token, const nb::bytes& address, int thread,
-                const std::string& peer) {
-        Fd owned(fd);
-        const wire::Token session = to_token(token);
-        const std::string remote = to_string(address);
-        const nb::gil_scoped_release released;
-        server_.thread(thread).attach(std::move(owned), session, remote, peer);
+    nb::typed<nb::object, ServerPort> open(int thread) {
+        const auto owner = server_.thread(thread);
+        std::unique_ptr<Worker> worker;
+        {
+            const nb::gil_scoped_release released;
+            worker = owner->open();
+        }
+        return nb::cast(new ServerPort(owner, std::move(worker)), nb::rv_policy::take_ownership);
     }
 
     std::map<std::string, std::uint64_t> stats() const {
@@ -156,10 +213,16 @@ NB_MODULE(_core, module) {
              "timeout"_a, completions)
         .def("ping", &PyConnection::ping, "timeout"_a, completions);
 
+    nb::class_<ClientPort>(module, "ClientPort")
+        .def_prop_ro("address", &ClientPort::address)
+        .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a);
+    nb::class_<ServerPort>(module, "ServerPort")
+        .def_prop_ro("address", &ServerPort::address)
+        .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a);
+
     nb::class_<PyClient>(module, "Client")
         .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)
-        .def_prop_ro("address", &PyClient::address)
-        .def("attach", &PyClient::attach, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a)
+        .def("open", &PyClient::open)
         .def("close", &PyClient::close, "timeout"_a)
         .def("abandon", &PyClient::abandon);
 
@@ -171,8 +234,7 @@ NB_MODULE(_core, module) {
     nb::class_<PyServer>(module, "Server")
         .def(nb::init<std::shared_ptr<Backing>, int, const Options&, bool, bool>(), "backing"_a,
              "threads"_a, "options"_a, "polling"_a, "read_only"_a)
-        .def("address", &PyServer::address, "thread"_a)
-        .def("attach", &PyServer::attach, "fd"_a, "token"_a, "address"_a, "thread"_a, "peer"_a)
+        .def("open", &PyServer::open, "thread"_a)
         .def("stats", &PyServer::stats)
         .def_prop_ro("sessions", &PyServer::sessions)
         .def("drain", &PyServer::drain, "timeout"_a)

@@ -23,13 +23,13 @@ def write_forever(
 
 
 def read_forever(
-    channel: Connection, address: str, ucx: Mapping[str, UcxValue], key: str, size: int, memory: str
+    channel: Connection, address: str, ucx: Mapping[str, UcxValue], key: str, memory: str
 ) -> None:
-    """Read the key again and again into memory that is shared as the file `memory`."""
+    """Read the key again and again into the file `memory`, which others see."""
     store = UcxStore(address, ucx=ucx)
     with open(memory, "r+b") as file:  # noqa: PTH123
-        out = np.frombuffer(mmap.mmap(file.fileno(), size), "u1")
+        out = np.frombuffer(mmap.mmap(file.fileno(), 0), "u1")
+    channel.send("reads")
     while True:
         wipe(out)
-        channel.send("reads")
-        assert store.get_into_sync(key, out) == size
+        assert store.get_into_sync(key, out) == out.size

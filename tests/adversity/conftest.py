@@ -9,8 +9,11 @@ import pytest
 
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, serve
-from ucxstore import UcxStore
+from ucxstore import UcxStore, runtime
 from ucxstore.config import UcxValue
+
+# Seconds for a request in which nothing is to go wrong, however busy the machine is.
+PATIENCE = 10.0
 
 type Ucx = Mapping[str, UcxValue]
 type StartServer = Callable[..., RemoteServer]
@@ -44,11 +47,21 @@ def start_server(nursery: Nursery, ucx: Ucx) -> Iterator[StartServer]:
 
 
 @pytest.fixture
-def open_store(ucx: Ucx) -> Iterator[OpenStore]:
+def native_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Native clients that no other test uses, nor suffers from."""
+    clients = runtime._Clients()
+    monkeypatch.setattr(runtime, "_clients", clients)
+    yield
+    clients.close()
+
+
+@pytest.fixture
+def open_store(ucx: Ucx, native_clients: None) -> Iterator[OpenStore]:
     with ExitStack() as stack:
 
         def open_one(server: Any, **options: Any) -> UcxStore:
             address = server if isinstance(server, str) else server.address
+            options = {"timeout": PATIENCE, "connect_timeout": PATIENCE, **options}
             return stack.enter_context(UcxStore(address, ucx=ucx, **options))
 
         yield open_one

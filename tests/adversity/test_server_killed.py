@@ -1,13 +1,23 @@
 """The server is killed: every request fails in bounded time, and lets go of its memory."""
 
+import asyncio
+import gc
+import re
+import weakref
+
 import numpy as np
 import pytest
+import zarr
+from zarr.core.buffer import cpu, default_buffer_prototype
 
 from tests.adversity.conftest import OpenStore, StartServer
 from tests.adversity.servers import RemoteServer
 from tests.adversity.transfers import (
     BLANK,
+    DEADLINE,
+    LARGE,
     VALUE,
+    Background,
     Bytes,
     Repeated,
     as_buffer,
@@ -16,53 +26,230 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.eventually import eventually
-from ucxstore import ServerLostError, UcxStore
+from ucxstore import ConnectError, ServerLostError, UcxStore
 
-SMALL = 40_000_000
+MEDIUM = 30_000_000
+PROTOTYPE = default_buffer_prototype()
 
 
 @pytest.fixture
 def other(start_server: StartServer, open_store: OpenStore) -> UcxStore:
     """A store on another server, which shares the native client with the one that is lost."""
     store = open_store(start_server())
-    store.set_sync("other", as_buffer(filled(3, SMALL)))
+    store.set_sync("other", as_buffer(filled(3, MEDIUM)))
     return store
 
 
 def work(store: UcxStore) -> None:
-    """Have the native client do all it does, so that whatever it still meant to write is written."""
-    out = filled(BLANK, SMALL)
+    """Have the native client do all it does, and so whatever it still meant to do."""
     for number in range(20):
         store.set_sync(f"small/{number}", as_buffer(bytes(1000)))
         assert store.get_sync(f"small/{number}") is not None
-    assert store.get_into_sync("other", out) == SMALL
+    out = filled(BLANK, MEDIUM)
+    assert store.get_into_sync("other", out) == MEDIUM
     assert (out == 3).all()
 
 
-def untouched(out: Bytes, store: UcxStore) -> bool:
+def stays(out: Bytes, store: UcxStore) -> bool:
     """Tell whether `out` stays as it is while the native client works on."""
     before = out.copy()
     work(store)
     return np.array_equal(out, before)
 
 
-def read_forever(store: UcxStore, out: Bytes, key: str = "large") -> Repeated:
+def read_forever(store: UcxStore, out: Bytes) -> Repeated:
     def read() -> None:
         wipe(out)
-        assert store.get_into_sync(key, out) == out.size
+        assert store.get_into_sync("key", out) == out.size
 
     return Repeated(read)
 
 
+# ---- in mid-transfer ----
+
+
 def test_while_a_value_is_read(server: RemoteServer, store: UcxStore, other: UcxStore) -> None:
-    store.set_sync("large", as_buffer(filled(VALUE)))
+    store.set_sync("key", as_buffer(filled(VALUE)))
     out = filled(BLANK)
     reading = read_forever(store, out)
     eventually(lambda: partly_filled(out))
     server.process.kill()
-    reading.mark()
     error, message = reading.failure()
     assert error is ServerLostError
     assert server.place in message
     assert partly_filled(out)
-    assert untouched(out, other)
+    assert stays(out, other)
+
+
+def test_while_a_stopped_server_owes_a_value(
+    server: RemoteServer, store: UcxStore, other: UcxStore
+) -> None:
+    store.set_sync("key", as_buffer(filled(VALUE)))
+    out = filled(BLANK)
+    reading = read_forever(store, out)
+    eventually(lambda: partly_filled(out))
+    server.process.stop()
+    assert reading.running
+    work(other)
+    server.process.kill()
+    assert reading.failure()[0] is ServerLostError
+    assert stays(out, other)
+
+
+async def test_while_a_value_is_awaited(
+    server: RemoteServer, store: UcxStore, other: UcxStore
+) -> None:
+    await store.set("key", as_buffer(filled(VALUE)))
+    out = filled(BLANK)
+
+    async def read() -> None:
+        while True:
+            wipe(out)
+            await store.get_into("key", out)
+
+    reading = asyncio.create_task(read())
+    await asyncio.to_thread(eventually, lambda: partly_filled(out))
+    server.process.kill()
+    with pytest.raises(ServerLostError, match=server.place):
+        await asyncio.wait_for(reading, DEADLINE)
+    assert await asyncio.to_thread(stays, out, other)
+
+
+def test_while_a_value_is_written(server: RemoteServer, store: UcxStore, other: UcxStore) -> None:
+    source = filled(VALUE)
+    gone = weakref.ref(source)
+    writing = Background(lambda: store.set_sync("key", cpu.Buffer.from_array_like(source)))
+    before = server.process.resident
+    eventually(lambda: server.process.resident > before + LARGE // 8)
+    server.process.kill()
+    error, message = writing.failure()
+    assert error is ServerLostError
+    assert server.place in message
+    work(other)
+    assert (source == VALUE).all()
+    del source, writing
+    gc.collect()
+    assert gone() is None
+    work(other)
+
+
+def test_while_many_threads_transfer(
+    server: RemoteServer, store: UcxStore, other: UcxStore
+) -> None:
+    store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
+    outs = [filled(BLANK, MEDIUM) for _ in range(6)]
+    value = as_buffer(filled(VALUE, MEDIUM))
+    transfers = [read_forever(store, out) for out in outs]
+    transfers += [
+        Repeated(lambda name=f"{number}": store.set_sync(name, value)) for number in range(2)
+    ]
+    transfers.append(Repeated(lambda: store.get_sync("key")))
+    eventually(lambda: all(transfer.rounds for transfer in transfers))
+    eventually(lambda: any(partly_filled(out) for out in outs))
+    server.process.kill()
+    errors = set()
+    for transfer in transfers:
+        error, message = transfer.failure()
+        errors.add(error)
+        assert server.place in message
+    # The one who was just between two requests is told that there is no server to connect to.
+    assert ServerLostError in errors
+    assert errors <= {ServerLostError, ConnectError}
+    before = [out.copy() for out in outs]
+    work(other)
+    assert all(map(np.array_equal, outs, before))
+
+
+def test_while_many_requests_are_awaited(server: RemoteServer, store: UcxStore) -> None:
+    async def read(number: int) -> None:
+        while True:
+            await store.get("key", PROTOTYPE)
+            await store.set(f"{number}", as_buffer(bytes(10_000)))
+
+    async def main() -> list[BaseException | None]:
+        await store.set("key", as_buffer(filled(VALUE, MEDIUM // 10)))
+        readers = [asyncio.create_task(read(number)) for number in range(30)]
+        await store.set("warm", as_buffer(filled(VALUE, MEDIUM // 10)))
+        server.process.kill()
+        return await asyncio.wait_for(asyncio.gather(*readers, return_exceptions=True), DEADLINE)
+
+    errors = asyncio.run(main())
+    assert len(errors) == 30
+    assert {type(error) for error in errors} <= {ServerLostError, ConnectError}
+    assert all(server.place in str(error) for error in errors)
+
+
+def test_while_an_array_is_read(server: RemoteServer, store: UcxStore) -> None:
+    shape = (3000, 3000)
+    array = zarr.create_array(
+        store, shape=shape, chunks=(300, 300), dtype="f8", compressors=None, fill_value=-1.0
+    )
+    array[...] = np.ones(shape)
+
+    def read() -> None:
+        assert (array[...] == 1).all()  # what is missing would be -1
+
+    reading = Repeated(read)
+    eventually(lambda: reading.rounds)
+    server.process.kill()
+    error, message = reading.failure()
+    assert error in {ServerLostError, ConnectError}
+    assert server.place in message
+
+
+# ---- between requests ----
+
+
+def test_before_the_first_request(server: RemoteServer, store: UcxStore) -> None:
+    server.process.kill()
+    request = Background(lambda: store.get_sync("key"))
+    error, message = request.failure()
+    assert error is ConnectError
+    assert server.place in message
+
+
+async def test_while_idle(server: RemoteServer, store: UcxStore) -> None:
+    await store.set("key", as_buffer(b"value"))
+    server.process.kill()
+    with pytest.raises((ServerLostError, ConnectError), match=re.escape(server.place)):
+        await asyncio.wait_for(store.get("key"), DEADLINE)
+    with pytest.raises(ConnectError, match=re.escape(server.place)):
+        await asyncio.wait_for(store.get("key"), DEADLINE)
+    with pytest.raises(ConnectError, match=re.escape(server.place)):
+        store.set_sync("key", as_buffer(b"other"))
+
+
+def test_an_idle_client_notices(server: RemoteServer, store: UcxStore) -> None:
+    store.set_sync("key", as_buffer(b"value"))
+    assert store.stats()["lanes"]
+    server.process.kill()
+    eventually(lambda: not store.stats()["lanes"], DEADLINE)
+
+
+def test_another_server_at_the_same_place(
+    server: RemoteServer, store: UcxStore, start_server: StartServer
+) -> None:
+    store.set_sync("key", as_buffer(b"value"))
+    server.process.kill()
+    eventually(lambda: not store.stats()["lanes"])
+    start_server(bind=server.place)
+    assert store.get_sync("key") is None
+    store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
+    out = filled(BLANK, MEDIUM)
+    assert store.get_into_sync("key", out) == MEDIUM
+    assert (out == VALUE).all()
+
+
+def test_again_and_again(
+    server: RemoteServer, store: UcxStore, start_server: StartServer, other: UcxStore
+) -> None:
+    """Killed in mid-transfer each time, and a new one starts at the same place."""
+    for _ in range(4):
+        store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
+        out = filled(BLANK, MEDIUM)
+        reading = read_forever(store, out)
+        eventually(lambda: reading.rounds)
+        server.process.kill()
+        assert reading.failure()[0] in {ServerLostError, ConnectError}
+        work(other)
+        server = start_server(bind=server.place)

@@ -15,7 +15,7 @@ VALUE = 0x11
 BLANK = 0xEE
 
 # Long enough to be interrupted, of many segments.
-LARGE = 200_000_000
+LARGE = 100_000_000
 
 # A failure must show within this, though this machine does other things too.
 DEADLINE = 6.0

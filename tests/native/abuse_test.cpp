@@ -130,6 +130,7 @@ struct BadValue {
     std::uint64_t length;
     std::size_t size = 3;  // of what is really sent
     std::string key = "evil";
+    std::uint64_t segment = kSegment;
 };
 
 class BadValueTest : public BadClient, public testing::WithParamInterface<BadValue> {};
@@ -144,12 +145,16 @@ INSTANTIATE_TEST_SUITE_P(
                     BadValue{"TooLargeToBelieve", wire::kMaxValueBytes + 1, 0, 3},
                     BadValue{"TwoToThe63", 1ull << 63, 0, 3},
                     BadValue{"AllOnes", ~0ull, ~0ull - kSegment + 1, 3},
-                    BadValue{"AKeyTooLong", 3, 0, 3, 3, std::string(wire::kMaxKeyBytes + 1, 'k')}),
+                    BadValue{"AKeyTooLong", 3, 0, 3, 3, std::string(wire::kMaxKeyBytes + 1, 'k')},
+                    BadValue{"SegmentsOfNothing", 3, 0, 3, 3, "evil", 0},
+                    BadValue{"SegmentsTooShort", 3, 0, 3, 3, "evil", wire::kMinSegmentBytes / 2},
+                    BadValue{"SegmentsTooLong", 3, 0, 3, 3, "evil", 2 * kSegment},
+                    BadValue{"SegmentsOffThePowersOfTwo", 3, 0, 3, 3, "evil", 5000}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(BadValueTest, EndsTheSession) {
     const BadValue& bad = GetParam();
-    puppet_.send(Message::value, value(bad.total, bad.offset, bad.length) + bad.key,
+    puppet_.send(Message::value, value(bad.total, bad.offset, bad.length, bad.segment) + bad.key,
                  std::string(bad.size, 'x'));
     EXPECT_TRUE(is_thrown_out());
     EXPECT_TRUE(server_is_well());
@@ -189,6 +194,18 @@ TEST_F(BadClient, AskingForMoreMemoryThanThereIsIsRefused) {
     EXPECT_EQ(answer(), wire::Status::backing);
     EXPECT_FALSE(is_thrown_out(100ms));
     EXPECT_TRUE(server_is_well());
+}
+
+// One bit a segment would be 2 GiB.
+TEST_F(BadClient, ClaimingCountlessSegmentsCostsNoMemory) {
+    const std::uint64_t before = peak_bytes();
+    puppet_.send(
+        Message::value,
+        value(wire::kMaxValueBytes, 0, wire::kMinSegmentBytes, wire::kMinSegmentBytes) + "evil",
+        std::string(wire::kMinSegmentBytes, 'x'));
+    is_thrown_out(200ms);  // or is answered that there is no room
+    EXPECT_TRUE(server_is_well());
+    EXPECT_LT(peak_bytes() - before, 256ull << 20);
 }
 
 TEST_F(BadClient, PrefixesAreCheckedAsKeysAre) {

@@ -2,7 +2,6 @@
 // not a byte is written to its memory afterwards.
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -394,12 +393,6 @@ TEST(Closed, AThreadThatWaitsIsWoken) {
 }
 
 // ---------------------------------------------------------------------------------------------
-
-std::uint64_t peak_bytes() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-}
 
 // 16 bytes of descriptor for each of these bytes would be 384 MiB.
 TEST(Budget, FinelyCutBoxesDoNotFillTheMemory) {

@@ -1,6 +1,7 @@
 #include "recycler.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/timerfd.h>
 
 #include <cstring>
 #include <thread>
@@ -28,7 +29,6 @@ TEST(Recycler, GivesOutWhatItGotBack) {
     EXPECT_EQ(second.data, first.data);
     EXPECT_EQ(recycler.kept(), 0u);
     recycler.give(second);
-    recycler.trim(Recycler::TimePoint::max());
 }
 
 TEST(Recycler, WastesLittle) {
@@ -38,7 +38,6 @@ TEST(Recycler, WastesLittle) {
     const Mapping small = recycler.take(4 * kMiB);
     EXPECT_LT(small.capacity, 16 * kMiB);
     recycler.give(small);
-    recycler.trim(Recycler::TimePoint::max());
 }
 
 TEST(Recycler, KeepsNoMoreThanItsLimit) {
@@ -52,21 +51,26 @@ TEST(Recycler, KeepsNoMoreThanItsLimit) {
         EXPECT_LE(recycler.kept(), 10 * kMiB);
     }
     EXPECT_EQ(recycler.kept(), 8 * kMiB);
-    recycler.trim(Recycler::TimePoint::max());
 
     Recycler none(0);
     none.give(none.take(4 * kMiB));
     EXPECT_EQ(none.kept(), 0u);
 }
 
-TEST(Recycler, GivesBackWhatNobodyWanted) {
+TEST(Recycler, SetsATimerToGiveBackWhatNobodyWanted) {
     Recycler recycler(64 * kMiB);
+    const auto left = [&recycler] {
+        itimerspec when{};
+        timerfd_gettime(recycler.timer(), &when);
+        return std::chrono::seconds(when.it_value.tv_sec) +
+               std::chrono::nanoseconds(when.it_value.tv_nsec);
+    };
+    EXPECT_EQ(left(), 0s);
     recycler.give(recycler.take(4 * kMiB));
-    const auto due = recycler.trim(std::chrono::steady_clock::now());
-    EXPECT_NE(due, Recycler::TimePoint::max());
+    EXPECT_GT(left(), 0s);
+    recycler.trim();  // too early
     EXPECT_GT(recycler.kept(), 0u);
-    EXPECT_EQ(recycler.trim(due), Recycler::TimePoint::max());
-    EXPECT_EQ(recycler.kept(), 0u);
+    EXPECT_GT(left(), 0s);
 }
 
 TEST(Recycler, WhatNoMemoryHoldsIsAnError) {
@@ -83,7 +87,7 @@ TEST(Recycler, NoTwoHaveTheSameMemory) {
             for (int i = 0; i < 50; ++i) {
                 const Mapping mapping = recycler.take(2 * kMiB);
                 std::memset(mapping.data, thread, 1000);
-                recycler.trim(std::chrono::steady_clock::now());
+                recycler.trim();
                 EXPECT_EQ(mapping.data[999], std::byte(thread));
                 recycler.give(mapping);
             }
@@ -92,7 +96,6 @@ TEST(Recycler, NoTwoHaveTheSameMemory) {
     for (std::thread& thread : threads) {
         thread.join();
     }
-    recycler.trim(Recycler::TimePoint::max());
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // What the tests share: waiting without fixed sleeps, and a directory that goes away again.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -55,6 +58,13 @@ inline Bytes pattern(std::size_t size, unsigned seed = 0) {
         bytes[i] = static_cast<std::byte>(i * 131 + i / 251 + seed);
     }
     return bytes;
+}
+
+// The most memory that this process has had.
+inline std::uint64_t peak_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 class TemporaryDirectory {

@@ -299,7 +299,8 @@ TEST(PrefixFault, FindsWhatBeginsNoKey) {
         EXPECT_FALSE(prefix_fault(prefix, true)) << prefix;
         EXPECT_FALSE(prefix_fault(prefix, false)) << prefix;
     }
-    for (const std::string prefix : {"/", "a", "a/b", "../", "./", "a//", "a/../", "/a/", "\xff/"}) {
+    for (const std::string prefix :
+         {"/", "a", "a/b", "../", "./", "a//", "a/../", "/a/", "\xff/"}) {
         EXPECT_TRUE(prefix_fault(prefix, true)) << prefix;
     }
     for (const std::string prefix : {"a", "a/b", ".", "a/."}) {

@@ -32,7 +32,8 @@ from ucxstore.spawn import ServerProcess
 def worker() -> Iterator[bytes]:
     """The UCX address of a client's worker."""
     client = core.Client({}, False)
-    yield client.address
+    port = client.open()
+    yield port.address
     client.close(5.0)
 
 
@@ -184,13 +185,18 @@ class TestTurnedAway:
 
     def test_whom_the_core_cannot_reach(self) -> None:
         class Unreachable:
+            address = b"worker"
+
+            def open(self, thread: int) -> "Unreachable":
+                return self
+
             def attach(self, fd: int, *_: object) -> None:
                 os.close(fd)
                 raise ConnectError("no common transport")
 
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)
-        accepting = acceptor.Acceptor(listener, Unreachable(), [b"worker"], b"", read_only=False)
+        accepting = acceptor.Acceptor(listener, Unreachable(), 1, b"", read_only=False)
         with pytest.raises(ConnectError, match="could not reach back: no common transport"):
             handshake(address, b"the client's worker")
         eventually(lambda: accepting.turned_away == 1)

@@ -1,5 +1,7 @@
 import array
 import mmap
+import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -76,7 +78,8 @@ def test_a_mapped_file(tmp_path) -> None:
 
 
 def test_an_item_format_that_numpy_lacks() -> None:
-    value = memoryview(array.array("u", "ab"))
+    with pytest.warns(DeprecationWarning) if sys.version_info >= (3, 13) else nullcontext():
+        value = memoryview(array.array("u", "ab"))
     assert bytes_at(readable_view(value)) == value.tobytes()
 
 

@@ -1,0 +1,231 @@
+"""Processes that end, fork and are forked in mid-transfer."""
+
+import pytest
+
+from tests.adversity.conftest import StartServer, Ucx
+from tests.adversity.scripts import Script
+from tests.adversity.servers import RemoteServer
+from tests.adversity.transfers import VALUE, as_buffer, filled
+from tests.eventually import eventually
+from ucxstore import UcxStore
+
+
+@pytest.fixture
+def store(store: UcxStore) -> UcxStore:
+    store.set_sync("key", as_buffer(filled(VALUE)))
+    return store
+
+
+IN_THE_BACKGROUND = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+out = filled(BLANK)
+failures = []
+def read():
+    try:
+        while True:
+            wipe(out)
+            assert store.get_into_sync("key", out) == LARGE
+            assert (out == VALUE).all()
+    except ServerLostError:
+        pass
+    except BaseException as error:
+        failures.append(error)
+        raise
+def write():
+    value = as_buffer(filled(5))
+    while True:
+        store.set_sync("written", value)
+def in_child(work):
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    return child
+def reads():
+    mine = filled(BLANK)
+    assert store.get_into_sync("key", mine) == LARGE
+    assert (mine == VALUE).all()
+    async def main():
+        return await asyncio.gather(*(store.getsize("key") for _ in range(10)))
+    assert set(asyncio.run(main())) == {LARGE}
+def in_the_background(call):
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    eventually(lambda: partly_filled(out) if call is read else store.stats()["bytes_written"])
+    return thread
+"""
+
+
+@pytest.mark.parametrize("call", ["read", "write"])
+def test_the_interpreter_exits(
+    server: RemoteServer, store: UcxStore, ucx: Ucx, call: str
+) -> None:
+    with Script(server.address, ucx, IN_THE_BACKGROUND + f"in_the_background({call})") as script:
+        assert script.end() == ""
+    eventually(lambda: server.sessions == 1)
+    assert store.get_sync("key") is not None
+
+
+def test_the_interpreter_exits_with_awaited_requests(
+    server: RemoteServer, store: UcxStore, ucx: Ucx
+) -> None:
+    code = """
+out = filled(BLANK)
+loop = asyncio.new_event_loop()
+tasks = [loop.create_task(store.get_into("key", out)) for _ in range(3)]
+def begin():
+    while not partly_filled(out):
+        loop.call_later(0, lambda: loop.stop())
+        loop.run_forever()
+wipe(out)
+begin()
+import atexit
+# Development mode reports loops and tasks that are left; everything else may not speak.
+@atexit.register
+def quiet():
+    loop.set_exception_handler(lambda *_: None)
+    sys.stderr = open(os.devnull, "w")
+"""
+    with Script(server.address, ucx, code) as script:
+        script.end()
+    eventually(lambda: server.sessions == 1)
+    assert store.get_sync("key") is not None
+
+
+def test_an_uncaught_exception(server: RemoteServer, store: UcxStore, ucx: Ucx) -> None:
+    code = IN_THE_BACKGROUND + "in_the_background(read)\nsys.exit(0)\n"
+    with Script(server.address, ucx, code) as script:
+        assert script.end() == ""
+
+
+def test_forks_in_mid_transfer(server: RemoteServer, store: UcxStore, ucx: Ucx) -> None:
+    code = """
+reading = in_the_background(read)
+for _ in range(5):
+    eventually(lambda: partly_filled(out))
+    children = [in_child(reads) for _ in range(2)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+assert reading.is_alive() and not failures
+store.set_sync("parent", as_buffer(b"goes on"))
+print(store.get_sync("parent").to_bytes(), flush=True)
+"""
+    with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
+        assert script.line() == "b'goes on'"
+        script.end()
+    eventually(lambda: server.sessions == 1)
+
+
+def test_a_forked_child_exits_as_an_interpreter_does(
+    server: RemoteServer, store: UcxStore, ucx: Ucx
+) -> None:
+    """Not by os._exit, but through everything that is registered to run at exit."""
+    code = """
+in_the_background(read)
+for uses in (True, False):
+    child = os.fork()
+    if child == 0:
+        if uses:
+            reads()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+eventually(lambda: partly_filled(out))
+assert not failures
+"""
+    with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
+        assert script.end() == ""
+
+
+def test_grandchildren(server: RemoteServer, store: UcxStore, ucx: Ucx) -> None:
+    code = """
+in_the_background(read)
+def generations(left):
+    reads()
+    if left:
+        assert os.waitpid(in_child(lambda: generations(left - 1)), 0)[1] == 0
+    reads()
+generations(3)
+assert not failures
+"""
+    with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
+        assert script.end() == ""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_pools(server: RemoteServer, store: UcxStore, ucx: Ucx, method: str) -> None:
+    code = f"""
+import operator
+in_the_background(read)
+context = multiprocessing.get_context({method!r})
+with context.Pool(2) as pool:
+    method = operator.methodcaller("get_sync", "key")
+    assert pool.map(operator.methodcaller("__str__"), [store] * 4) == [str(store)] * 4
+    found = pool.starmap(UcxStore.get_sync, [(store, "small")] * 6)
+assert [one.to_bytes() for one in found] == [b"value"] * 6
+assert not failures
+"""
+    store.set_sync("small", as_buffer(b"value"))
+    with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
+        assert script.end() == ""
+    eventually(lambda: server.sessions == 1)
+
+
+def test_the_parent_dies_and_a_child_lives(
+    server: RemoteServer, store: UcxStore, ucx: Ucx
+) -> None:
+    code = """
+in_the_background(read)
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(writer)
+    os.read(reader, 1)  # until the parent is gone
+    time.sleep(60)
+    os._exit(0)
+print(child, flush=True)
+time.sleep(60)
+"""
+    import os
+    import signal
+
+    with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
+        child = int(script.line())
+        try:
+            assert server.sessions == 2
+            script.kill()
+            eventually(lambda: server.sessions == 1)
+            os.kill(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert store.get_sync("key") is not None
+
+
+def test_the_server_dies_and_a_forked_child_finds_out_itself(
+    start_server: StartServer, ucx: Ucx
+) -> None:
+    server = start_server()
+    code = """
+store.set_sync("key", as_buffer(filled(VALUE)))
+reading = in_the_background(read)
+def outlives():
+    reads()
+    sys.stdin.readline()
+    try:
+        store.get_sync("key")
+    except (ServerLostError, ConnectError) as error:
+        print("child:", type(error).__name__, flush=True)
+child = in_child(outlives)
+print("ready", flush=True)
+reading.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+    with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
+        assert script.line() == "ready"
+        eventually(lambda: server.sessions == 2)
+        server.process.kill()
+        script.say("the server is dead\n")
+        assert script.end() in {"child: ServerLostError\n", "child: ConnectError\n"}
