@@ -19,11 +19,14 @@ void check_size(const std::string& body) {
     }
 }
 
-// The message that takes one more: the last one, or a new one that begins with item `first`.
-Outgoing& message_with_room(std::vector<Outgoing>& messages, wire::Op op, std::size_t first) {
-    if (messages.empty() || messages.back().body.size() >= wire::kRequestBodyBytes) {
+// Adds one more to the last message, or to a new one that begins with item `first`.
+Outgoing& add(std::vector<Outgoing>& messages, wire::Op op, std::size_t first,
+              const std::string& one) {
+    check_size(one);
+    if (messages.empty() || messages.back().body.size() + one.size() > wire::kRequestBodyBytes) {
         messages.push_back({{{}, 0, op, static_cast<std::uint32_t>(first), 0, 0}, {}});
     }
+    messages.back().body += one;
     ++messages.back().header.count;
     return messages.back();
 }
@@ -51,9 +54,9 @@ void request_gets(Operation& operation, std::vector<wire::GetItem> wanted) {
             wanted[i].limit = item.memory->layout.size();
             wanted[i].segment = wire::segment_bytes(item.memory->layout);
         }
-        Outgoing& message = message_with_room(operation.requests, wire::Op::get, i);
-        wire::put_get_item(message.body, wanted[i]);
-        check_size(message.body);
+        std::string body;
+        wire::put_get_item(body, wanted[i]);
+        add(operation.requests, wire::Op::get, i, body);
     }
 }
 
@@ -63,12 +66,12 @@ std::shared_ptr<Operation> make_calls(wire::Op op, const std::vector<std::string
     std::vector<Outgoing> messages;
     for (const std::string& key : keys) {
         check_key(key);
-        Outgoing& message = message_with_room(messages, op, items.size());
-        if (message.header.count == 1) {
+        std::string body;
+        wire::put_string(body, key);
+        if (add(messages, op, items.size(), body).header.count == 1) {
             items.emplace_back();
             items.back().key = key;
         }
-        wire::put_string(message.body, key);
     }
     auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
     operation->requests = std::move(messages);

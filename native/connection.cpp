@@ -283,22 +283,17 @@ void Connection::refuse(Operation& operation, const Item& item, const wire::Repl
 void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item,
                          const wire::ReplyHeader& header, std::span<const std::byte> data,
                          std::size_t size, void* descriptor) {
-    const bool first = item.size == wire::kAnySize;
     const std::uint64_t room = item.memory ? item.memory->layout.size() : wire::kMaxValueBytes;
     const bool fits = item.exact ? header.reply_size == room : header.reply_size <= room;
-    if (!fits || (!first && header.reply_size != item.size) || header.offset != item.next ||
-        header.length > header.reply_size - header.offset || header.length != size) {
+    if (!fits || header.length != size ||
+        !item.segments.add(header.reply_size, header.segment, header.offset, header.length)) {
         throw Error(ErrorKind::protocol, "a reply that does not fit its request");
     }
     item.size = header.reply_size;
-    item.next += header.length;
     if (!item.memory && item.owned == nullptr) {
         item.owned = allocate_region(header.reply_size);
     }
     if (header.length == 0) {
-        if (header.reply_size != 0) {
-            throw Error(ErrorKind::protocol, "an empty segment");
-        }
         item_done(operation, item);
         return;
     }

@@ -52,7 +52,8 @@ struct Item {
     std::uint64_t value_size = 0;
     std::uint64_t size = wire::kAnySize;  // of the reply, once known
     std::uint64_t received = 0;           // of the reply
-    std::uint64_t next = 0;               // where the next segment begins, of a reply or a value
+    wire::Segments segments;              // of the reply
+    std::uint64_t next = 0;               // where the next segment of a value begins
 };
 
 // A request message, ready to be sent.

@@ -16,7 +16,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kHugePage = 2ull << 20;
-constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kDefaultLimit = 256ull << 20;
 constexpr auto kKeepFor = 5s;
 
@@ -35,7 +34,8 @@ Mapping map(std::uint64_t size) {
         throw Error(ErrorKind::backing, "a value larger than any memory");
     }
     Mapping mapping{};
-    mapping.capacity = (size + kPage - 1) / kPage * kPage;
+    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    mapping.capacity = (size + page - 1) / page * page;
     void* const memory = mmap(nullptr, mapping.capacity + kHugePage, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {

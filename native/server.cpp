@@ -80,7 +80,7 @@ void ServerThread::tick(TimePoint now) {
         if (!session->doomed() && !stalled) {
             return false;
         }
-        if (session->busy()) {
+        if (session->busy() || session->failed()) {
             ++counters_.sessions_lost;
         }
         session->close();

@@ -20,17 +20,11 @@ constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 constexpr std::size_t kMaxWaiting = 1'000'000;
 constexpr std::size_t kMaxArriving = 1024;
 
+// Requests that were abandoned, which are remembered as their messages may still be on the way.
+constexpr std::size_t kRemembered = 256;
+
 // How long UCX may take to let go of memory once the endpoint was closed by force.
 constexpr auto kReleaseTimeout = std::chrono::seconds(5);
-
-// Segments are cut in one way only, so that each can be counted once.
-bool fits_its_value(const wire::ValueHeader& header) {
-    return header.total <= wire::kMaxValueBytes && header.segment >= wire::kMinSegmentBytes &&
-           header.segment <= wire::kSegmentBytes && std::has_single_bit(header.segment) &&
-           header.offset % header.segment == 0 &&
-           (header.total == 0 ? header.offset == 0 : header.offset < header.total) &&
-           header.length == std::min(header.segment, header.total - header.offset);
-}
 
 }  // namespace
 
@@ -242,25 +236,44 @@ bool Session::choose(Waiting& waiting) {
 void Session::send_segment(Waiting& waiting) {
     auto segment = std::make_unique<Send>();
     segment->region = waiting.region;
-    std::uint64_t length = waiting.size - waiting.sent;
+    std::uint64_t step = std::max(waiting.size, wire::kMinSegmentBytes);
     if (waiting.ranges.empty()) {
-        length = std::min({length, waiting.get.segment, wire::segment_bytes(waiting.layout)});
-        waiting.layout.pieces(waiting.region->data(), waiting.sent, length, segment->pieces);
+        step = std::min(waiting.get.segment, wire::segment_bytes(waiting.layout));
+    }  // else several byte ranges: one message, as they were one request
+    wire::ReplyHeader header = reply_header(waiting.request, waiting.item, Status::ok);
+    header.value_size = waiting.region->size();
+    header.reply_size = waiting.size;
+    header.segment = step;
+    header.offset = waiting.sent;
+    header.length = std::min(step, waiting.size - waiting.sent);
+    if (waiting.ranges.empty()) {
+        waiting.layout.pieces(waiting.region->data(), header.offset, header.length,
+                              segment->pieces);
     } else {
-        // Several byte ranges: one message, as they were one request.
         segment->pieces = std::move(waiting.ranges);
     }
-    segment->bytes = length;
-    const wire::ReplyHeader header{
-        token_,       waiting.request, waiting.item, Status::ok, waiting.region->size(),
-        waiting.size, waiting.sent,    length};
-    waiting.sent += length;
+    segment->bytes = header.length;
+    waiting.sent += header.length;
     send(header, std::move(segment));
+}
+
+wire::ReplyHeader Session::reply_header(std::uint64_t request, std::uint32_t item,
+                                        Status status) const {
+    wire::ReplyHeader header{};
+    header.token = token_;
+    header.request = request;
+    header.item = item;
+    header.status = status;
+    return header;
 }
 
 void Session::abandon(std::uint64_t request) {
     std::erase_if(waiting_, [request](const Waiting& one) { return one.request == request; });
     std::erase_if(arriving_, [request](const auto& entry) { return entry.first.first == request; });
+    abandoned_.push_back(request);
+    if (abandoned_.size() > kRemembered) {
+        abandoned_.pop_front();
+    }
 }
 
 void Session::reply(std::uint64_t request, std::uint32_t item, Status status, std::string payload,
@@ -274,8 +287,11 @@ void Session::reply(std::uint64_t request, std::uint32_t item, Status status, st
     if (text->bytes > 0) {
         text->pieces.push_back({text->payload.data(), text->payload.size()});
     }
-    const wire::ReplyHeader header{token_,     request,     item, status,
-                                   value_size, text->bytes, 0,    text->bytes};
+    wire::ReplyHeader header = reply_header(request, item, status);
+    header.value_size = value_size;
+    header.reply_size = text->bytes;
+    header.segment = std::max<std::uint64_t>(text->bytes, wire::kMinSegmentBytes);
+    header.length = text->bytes;
     send(header, std::move(text));
 }
 
@@ -392,17 +408,14 @@ std::unique_ptr<Incoming> Session::accept(const wire::ValueHeader& header, const
 
 std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& header,
                                                      const std::string& key) {
+    if (std::ranges::find(abandoned_, header.request) != abandoned_.end()) {
+        return nullptr;
+    }
     const auto [at, added] = arriving_.try_emplace({header.request, header.item});
     if (added) {
-        auto value = std::make_shared<Arriving>();
-        value->key = key;
-        value->total = header.total;
-        value->if_absent = header.if_absent != 0;
-        value->segment = header.segment;
-        value->segments.resize(
-            std::max<std::uint64_t>(1, (header.total + header.segment - 1) / header.segment));
-        value->incoming = accept(header, key);
-        at->second = std::move(value);
+        at->second = std::make_shared<Arriving>();
+        at->second->key = key;
+        at->second->if_absent = header.if_absent != 0;
     }
     return at->second;
 }
@@ -410,16 +423,18 @@ std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& he
 void Session::on_value(const wire::ValueHeader& header, std::string key,
                        std::span<const std::byte> data, void* descriptor) {
     last_moved_ = Clock::now();
-    if (!fits_its_value(header)) {
+    const auto value = arriving(header, key);
+    if (value == nullptr) {
+        return;  // of a request that was abandoned, which may come before its values do
+    }
+    if (value->key != key ||
+        !value->segments.add(header.total, header.segment, header.offset, header.length)) {
+        arriving_.erase({header.request, header.item});
         throw Error(ErrorKind::protocol, "a segment that does not fit its value");
     }
-    const std::uint64_t index = header.offset / header.segment;
-    const auto value = arriving(header, key);
-    if (value->total != header.total || value->segment != header.segment || value->key != key ||
-        value->segments[index]) {
-        throw Error(ErrorKind::protocol, "a segment of another value");
+    if (!std::exchange(value->accepted, true)) {
+        value->incoming = accept(header, key);
     }
-    value->segments[index] = true;
     if (value->incoming == nullptr) {
         segment_arrived(header, value, UCS_OK);  // refused: UCX drops what we do not receive
         return;
@@ -451,7 +466,7 @@ void Session::segment_arrived(const wire::ValueHeader& header,
         return;
     }
     value->received += header.length;
-    if (value->received < value->total || arriving_.erase(id) == 0) {
+    if (value->received < value->segments.total() || arriving_.erase(id) == 0) {
         return;  // more is to come, or the client has given it up
     }
     if (value->incoming == nullptr) {
@@ -461,7 +476,7 @@ void Session::segment_arrived(const wire::ValueHeader& header,
         const bool written = value->incoming->commit(value->if_absent);
         value->incoming.reset();
         ++counters_.sets;
-        counters_.bytes_received += value->total;
+        counters_.bytes_received += value->segments.total();
         reply(header.request, header.item, written ? Status::ok : Status::kept);
     } catch (const std::exception& error) {
         reply(header.request, header.item, Status::backing, error.what());

@@ -40,7 +40,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
     // The client is gone, or has broken the protocol: noted where nothing may be closed.
     void doom() { doomed_ = true; }
-    bool doomed() const { return doomed_ || endpoint_.failed(); }
+    bool doomed() const { return doomed_ || failed(); }
+    bool failed() const { return endpoint_.failed(); }
 
     // Frees the memory in bounded time: everything in flight completes as cancelled.
     void close();
@@ -85,12 +86,11 @@ class Session : public std::enable_shared_from_this<Session> {
     // A value on its way in, in segments.
     struct Arriving {
         std::string key;
-        std::unique_ptr<Incoming> incoming;  // nullptr: refused, and only counted
-        std::uint64_t total;
-        std::uint64_t segment;
-        bool if_absent;
+        bool if_absent = false;
+        bool accepted = false;
+        std::unique_ptr<Incoming> incoming;  // once accepted; nullptr: refused, and only counted
+        wire::Segments segments;
         std::uint64_t received = 0;
-        std::vector<bool> segments;
     };
     using ArrivingId = std::pair<std::uint64_t, std::uint32_t>;
     struct HashId {
@@ -110,6 +110,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void answer(const wire::RequestHeader& header, std::span<const std::byte> body);
     void reply(std::uint64_t request, std::uint32_t item, wire::Status status,
                std::string payload = {}, std::uint64_t value_size = 0);
+    wire::ReplyHeader reply_header(std::uint64_t request, std::uint32_t item,
+                                   wire::Status status) const;
     void send(const wire::ReplyHeader& header, std::unique_ptr<Send> request);
 
     std::unique_ptr<Incoming> accept(const wire::ValueHeader& header, const std::string& key);
@@ -127,6 +129,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::unique_ptr<Control> control_;
     std::deque<Waiting> waiting_;
     std::unordered_map<ArrivingId, std::shared_ptr<Arriving>, HashId> arriving_;
+    std::deque<std::uint64_t> abandoned_;
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
     std::uint64_t active_receives_ = 0;

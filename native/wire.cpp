@@ -82,6 +82,26 @@ Span resolve(const Range& range, std::uint64_t size) {
     return {0, 0};
 }
 
+bool Segments::add(std::uint64_t total, std::uint64_t segment, std::uint64_t offset,
+                   std::uint64_t length) {
+    if (!begun()) {
+        if (total > kMaxValueBytes || segment < kMinSegmentBytes ||
+            total / segment >= kMaxSegments) {
+            return false;
+        }
+        total_ = total;
+        segment_ = segment;
+        seen_.resize(std::max<std::uint64_t>(1, (total + segment - 1) / segment));
+    }
+    const std::uint64_t index = offset / segment_;
+    if (total != total_ || segment != segment_ || offset % segment_ != 0 || index >= seen_.size() ||
+        length != std::min(segment_, total_ - offset) || seen_[index]) {
+        return false;
+    }
+    seen_[index] = true;
+    return true;
+}
+
 std::optional<std::string> key_fault(std::string_view key) {
     if (key.empty()) {
         return "is empty";

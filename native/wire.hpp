@@ -42,6 +42,26 @@ constexpr std::uint64_t kSegmentPieces = 64 * 1024;
 constexpr std::uint64_t kMinSegmentBytes = 4096;
 std::uint64_t segment_bytes(const Layout& layout);
 
+// Segments of one value that a peer may announce: what is kept of each is a bit.
+constexpr std::uint64_t kMaxSegments = 1ull << 22;
+
+// Which segments of a value have come. They are cut in one way only, so that each can be counted
+// once, and come in any order: UCX keeps none among active messages.
+class Segments {
+  public:
+    // The first one tells `total` and `segment`; later ones must agree. False where one does not
+    // fit, or has come before.
+    bool add(std::uint64_t total, std::uint64_t segment, std::uint64_t offset,
+             std::uint64_t length);
+    bool begun() const { return !seen_.empty(); }
+    std::uint64_t total() const { return total_; }
+
+  private:
+    std::uint64_t total_ = 0;
+    std::uint64_t segment_ = 0;
+    std::vector<bool> seen_;
+};
+
 // Larger than any memory or disk: what a peer may claim before it is not believed at all.
 constexpr std::uint64_t kMaxValueBytes = 1ull << 46;
 
@@ -101,12 +121,13 @@ struct ReplyHeader {
     Status status;
     std::uint64_t value_size;  // of the whole value under the key
     std::uint64_t reply_size;  // of all segments of this reply
+    std::uint64_t segment;     // the length of every segment but the last, which may be shorter
     std::uint64_t offset;      // of this segment in the reply
     std::uint64_t length;      // of this segment
 };
 
 static_assert(sizeof(RequestHeader) == 40 && sizeof(ValueHeader) == 64 &&
-              sizeof(ReplyHeader) == 64);
+              sizeof(ReplyHeader) == 72);
 
 // A byte range as Zarr has them.
 struct Range {

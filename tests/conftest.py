@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor
-from ucxstore import UcxStore
+from ucxstore import UcxStore, selection
 from ucxstore.server import Server
 
 
@@ -70,7 +70,8 @@ def ucx_store(address: str) -> Iterator[UcxStore]:
 
 
 @pytest.fixture
-def zarr_config() -> Iterator[None]:
-    """Take back what a test does to zarr's configuration."""
+def zarr_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take back what a test does to zarr's choice of a pipeline."""
+    monkeypatch.setattr(selection, "_replaced", None)
     with zarr.config.set({"codec_pipeline.path": zarr.config.get("codec_pipeline.path")}):
         yield

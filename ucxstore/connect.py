@@ -27,7 +27,7 @@ class _Deadline:
         return max(self._end - time.monotonic(), 1e-6)
 
     def __str__(self) -> str:
-        return f"within {self.seconds:g} s"
+        return f"within {round(self.seconds, 1) or self.seconds:g} s"  # what is left of an option
 
 
 def handshake_socket(

@@ -139,8 +139,9 @@ void Root::prune_parents(const std::string& key) const {
         const Parts parts = split(path);
         try {
             const Fd above = directory(parts.parent);
-            if (!above || unlinkat(above.get(), parts.leaf.c_str(), AT_REMOVEDIR) != 0) {
-                return;  // not empty, or gone, or not ours to remove
+            if (above && unlinkat(above.get(), parts.leaf.c_str(), AT_REMOVEDIR) != 0 &&
+                !is_absent(errno)) {
+                return;  // not empty, or not ours to remove
             }
         } catch (const Error&) {
             return;  // tidiness only, and called where nothing may be thrown

@@ -23,11 +23,19 @@ class BadClient : public testing::Test {
   protected:
     explicit BadClient(std::shared_ptr<Backing> backing = nullptr)
         : both_({}, false, std::move(backing)) {
-        ControlPair pair = control_pair();
-        both_.server->attach(std::move(pair.one), token_, puppet_.address(), "bad client");
-        control_ = std::move(pair.other);
-        puppet_.connect(both_.server->address());
+        join();
         both_.set("good", pattern(100));
+    }
+
+    // A new session for the puppet.
+    void join() {
+        ControlPair pair = control_pair();
+        auto worker = both_.server->open();
+        const std::string address = worker->address();
+        both_.server->attach(std::move(worker), std::move(pair.one), token_, puppet_.address(),
+                             "bad client");
+        control_ = std::move(pair.other);
+        puppet_.connect(address);
     }
 
     // Whether the server ends the session before long, though nothing else happens to it.
@@ -224,10 +232,8 @@ TEST_F(BadClient, PrefixesAreCheckedAsKeysAre) {
 // The server has just been busy when the bad message comes, and then falls idle.
 TEST_F(BadClient, IsThrownOutByAnIdleServerToo) {
     for (int round = 0; round < 20; ++round) {
-        ControlPair pair = control_pair();
         token_ = new_token();
-        both_.server->attach(std::move(pair.one), token_, puppet_.address(), "bad client");
-        control_ = std::move(pair.other);
+        join();
         puppet_.received().clear();
         puppet_.send(Message::request, request(wire::Op::ping));
         ASSERT_EQ(answer(), wire::Status::ok);
@@ -304,9 +310,11 @@ class BadServer : public testing::Test {
   protected:
     BadServer() {
         ControlPair pair = control_pair();
-        connection_ = both_.client->attach(std::move(pair.one), token_, puppet_.address(), "bad");
+        auto worker = both_.client->open();
+        puppet_.connect(worker->address());
+        connection_ = both_.client->attach(std::move(worker), std::move(pair.one), token_,
+                                           puppet_.address(), "bad");
         control_ = std::move(pair.other);
-        puppet_.connect(both_.client->address());
     }
 
     // Submits it, and waits until the puppet has the request.

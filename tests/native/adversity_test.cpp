@@ -29,9 +29,11 @@ class StalledServer : public testing::TestWithParam<Options> {
   protected:
     StalledServer() {
         ControlPair pair = control_pair();
-        connection_ = client_.attach(std::move(pair.one), token_, puppet_.address(), "stalled");
+        auto worker = client_.open();
+        puppet_.connect(worker->address());
+        connection_ = client_.attach(std::move(worker), std::move(pair.one), token_,
+                                     puppet_.address(), "stalled");
         control_ = std::move(pair.other);
-        puppet_.connect(client_.address());
     }
 
     std::optional<ErrorKind> failure(const std::shared_ptr<Operation>& operation) {
@@ -41,15 +43,18 @@ class StalledServer : public testing::TestWithParam<Options> {
     }
     // Into the middle of a get: the client has begun to receive, and nothing moves.
     std::shared_ptr<Operation> half_received(Bytes& out, double timeout_s = 60) {
-        const auto operation = get_operation({{.key = "k", .memory = memory_of(out)}}, timeout_s);
+        const auto operation =
+            get_operation({{.key = "small"}, {.key = "k", .memory = memory_of(out)}}, timeout_s);
         client_.submit(connection_, operation);
         EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
-        const wire::ReplyHeader header{token_,     operation->id, 0, wire::Status::ok,
-                                       out.size(), out.size(),    0, out.size()};
+        wire::ReplyHeader header{token_, operation->id, 0, wire::Status::missing, 0, 0, 0, 0};
+        puppet_.send(Message::reply, raw(header));
+        puppet_.flush();  // by now both are connected, and what comes next is about the value
+        header = {token_,     operation->id, 1, wire::Status::ok,
+                  out.size(), out.size(),    0, out.size()};
         puppet_.send(Message::reply, raw(header), std::string(out.size(), 'x'),
                      Puppet::Way::rendezvous);
-        // A few fragments of many: from here on the puppet does nothing.
-        EXPECT_TRUE(puppet_.until_moved(16));
+        EXPECT_TRUE(puppet_.until_moved(2));
         EXPECT_GT(puppet_.in_flight(), 0u) << "the value is too small to be interrupted";
         return operation;
     }
@@ -304,24 +309,44 @@ TEST(Closed, OperationsFailAtOnce) {
 
 TEST(Closed, AServerTakesNobody) {
     Loopback both;
+    auto worker = both.server->open();
+    auto unused = both.server->open();
     both.server->close(1s);
     both.server->close(1s);
     EXPECT_EQ(error_of([&] {
-                  both.server->attach(control_pair().one, new_token(), both.client->address(), "");
+                  both.server->attach(std::move(worker), control_pair().one, new_token(),
+                                      both.client->open()->address(), "");
               }),
               ErrorKind::connect);
+    EXPECT_EQ(error_of([&] { both.server->open(); }), ErrorKind::connect);
     EXPECT_EQ(both.server->sessions(), 0u);
     EXPECT_FALSE(both.server->busy());
+    both.server->discard(std::move(unused));
 }
 
-TEST(Closed, TheAddressIsStillKnown) {
+TEST(Closed, WorkersThatCameToNothingAreDiscarded) {
     Loopback both;
-    const std::string client = both.client->address();
-    const std::string server = both.server->address();
+    both.client->discard(both.client->open());
+    both.server->discard(both.server->open());
+    const auto late = both.client->open();
     both.client->close(1s);
-    both.server->close(1s);
-    EXPECT_EQ(both.client->address(), client);
-    EXPECT_EQ(both.server->address(), server);
+}
+
+TEST(Closed, AnAddressThatIsNoneIsRefused) {
+    Loopback both;
+    for (const std::string address : {"", "x", "no address of UCX's"}) {
+        EXPECT_EQ(error_of([&] {
+                      both.server->attach(both.server->open(), control_pair().one, new_token(),
+                                          address, "");
+                  }),
+                  ErrorKind::connect);
+        EXPECT_EQ(error_of([&] {
+                      both.client->attach(both.client->open(), control_pair().one, new_token(),
+                                          address, "");
+                  }),
+                  ErrorKind::connect);
+    }
+    both.set("k", pattern(10));
 }
 
 TEST(Closed, ByTwoThreadsAtOnce) {
@@ -339,7 +364,7 @@ TEST(Closed, ByTwoThreadsAtOnce) {
 }
 
 TEST(Closed, WhileOthersAttachAndAsk) {
-    Loopback both;
+    const Puppet silent;
     for (int round = 0; round < 10; ++round) {
         Client client({}, false);
         std::vector<std::thread> threads;
@@ -350,8 +375,9 @@ TEST(Closed, WhileOthersAttachAndAsk) {
                 try {
                     for (++ready;;) {
                         ControlPair pair = control_pair();
-                        const auto connection = client.attach(std::move(pair.one), new_token(),
-                                                              both.server->address(), "server");
+                        const auto connection =
+                            client.attach(client.open(), std::move(pair.one), new_token(),
+                                          silent.address(), "server");
                         const auto ping = call_operation(wire::Op::ping, "");
                         client.submit(connection, ping);
                         client.close(connection);

@@ -54,9 +54,8 @@ class ControlTest : public testing::Test {
     Fd peer_;
     std::atomic<int> ends_ = 0;
     Idle idle_;
-    Worker worker_{{}};
     std::unique_ptr<Control> control_;
-    Progress progress_{worker_, idle_, false, "test"};
+    Progress progress_{idle_, false, "test"};
 };
 
 TEST_F(ControlTest, NoticesTheEndOfThePeerOnce) {

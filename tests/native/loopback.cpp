@@ -51,6 +51,10 @@ wire::Token new_token() {
     return token;
 }
 
+std::unique_ptr<Worker> new_worker(const Options& options) {
+    return std::make_unique<Worker>(std::make_shared<const Context>(options));
+}
+
 Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backing> the_backing)
     : backing(the_backing ? std::move(the_backing) : std::make_shared<MemoryBacking>()),
       server(std::make_unique<ServerThread>(*backing, counters, options, false, read_only, 0)),
@@ -67,8 +71,11 @@ Loopback::~Loopback() {
 std::shared_ptr<Connection> Loopback::connect(Client& from) {
     ControlPair pair = control_pair();
     const wire::Token token = new_token();
-    server->attach(std::move(pair.one), token, from.address(), "client");
-    auto made = from.attach(std::move(pair.other), token, server->address(), "server");
+    auto ours = from.open();
+    auto theirs = server->open();
+    const std::string address = theirs->address();
+    server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), "client");
+    auto made = from.attach(std::move(ours), std::move(pair.other), token, address, "server");
     const auto ping = call_operation(wire::Op::ping, "");
     from.submit(made, ping);
     finish(ping);
@@ -158,20 +165,20 @@ Bytes reply_of(const Operation& operation, std::size_t item) {
     return {region->data(), region->data() + region->size()};
 }
 
-Puppet::Puppet(const Options& options) : worker_(options) {
+Puppet::Puppet(const Options& options) : worker_(new_worker(options)) {
     for (const auto message :
          {wire::Message::request, wire::Message::value, wire::Message::reply}) {
-        worker_.on_message(static_cast<unsigned>(message), &on_message, this);
+        worker_->on_message(static_cast<unsigned>(message), &on_message, this);
     }
 }
 
 Puppet::~Puppet() {
     endpoint_.reset();
-    until([this] { return worker_.in_flight + worker_.closing == 0; });
+    until([this] { return worker_->in_flight + worker_->closing == 0; });
 }
 
 void Puppet::connect(const std::string& address) {
-    endpoint_ = std::make_unique<Endpoint>(worker_, address);
+    endpoint_ = std::make_unique<Endpoint>(*worker_, address);
 }
 
 void Puppet::send(wire::Message message, const std::string& header, const std::string& data,
@@ -179,7 +186,7 @@ void Puppet::send(wire::Message message, const std::string& header, const std::s
     if (endpoint_->get() == nullptr) {
         return;
     }
-    auto parcel = std::make_unique<Parcel>(worker_, data);
+    auto parcel = std::make_unique<Parcel>(*worker_, data);
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE;
@@ -202,7 +209,7 @@ bool Puppet::until(const std::function<bool()>& condition, std::chrono::millisec
         if (std::chrono::steady_clock::now() > deadline) {
             return false;
         }
-        if (!worker_.progress()) {
+        if (!worker_->progress()) {
             std::this_thread::yield();
         }
     }
@@ -212,25 +219,25 @@ bool Puppet::until(const std::function<bool()>& condition, std::chrono::millisec
 bool Puppet::until_moved(int rounds) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (rounds > 0 && std::chrono::steady_clock::now() < deadline) {
-        rounds -= worker_.progress() ? 1 : 0;
+        rounds -= worker_->progress() ? 1 : 0;
     }
     return rounds == 0;
 }
 
 void Puppet::flush() {
-    until([this] { return worker_.in_flight == 0 || endpoint_->failed(); });
+    until([this] { return worker_->in_flight == 0 || endpoint_->failed(); });
 }
 
 void Puppet::take(Received& message, Bytes& target) {
     target.resize(message.size);
-    auto parcel = std::make_unique<Parcel>(worker_, std::string());
+    auto parcel = std::make_unique<Parcel>(*worker_, std::string());
     ucp_request_param_t params{};
     params.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv_am = &Parcel::received;
     params.user_data = parcel.get();
     const ucs_status_ptr_t request =
-        ucp_am_recv_data_nbx(worker_.get(), std::exchange(message.descriptor, nullptr),
+        ucp_am_recv_data_nbx(worker_->get(), std::exchange(message.descriptor, nullptr),
                              target.data(), target.size(), &params);
     hand_over(std::move(parcel), request);
 }

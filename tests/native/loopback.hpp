@@ -18,6 +18,7 @@ struct ControlPair {
 };
 ControlPair control_pair();
 wire::Token new_token();
+std::unique_ptr<Worker> new_worker(const Options& options = {});
 
 // Ends with the test, in the order of a process that goes.
 class Loopback {
@@ -88,7 +89,7 @@ class Puppet {
     explicit Puppet(const Options& options = {});
     ~Puppet();
 
-    const std::string& address() const { return worker_.address(); }
+    const std::string& address() const { return worker_->address(); }
     // Sends to whoever has this address. Nothing is connected until something is sent.
     void connect(const std::string& address);
 
@@ -99,7 +100,7 @@ class Puppet {
                std::chrono::milliseconds patience = kPatience);
     // Until something has happened in so many rounds.
     bool until_moved(int rounds);
-    std::uint64_t in_flight() const { return worker_.in_flight; }
+    std::uint64_t in_flight() const { return worker_->in_flight; }
     // Until UCX has let go of all that was sent, or the peer has cut the connection.
     void flush();
 
@@ -111,7 +112,7 @@ class Puppet {
     static ucs_status_t on_message(void* self, const void* header, std::size_t header_size,
                                    void* data, std::size_t size, const ucp_am_recv_param_t* param);
 
-    Worker worker_;
+    std::unique_ptr<Worker> worker_;
     std::unique_ptr<Endpoint> endpoint_;
     std::vector<Received> received_;
 };

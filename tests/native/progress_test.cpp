@@ -32,8 +32,7 @@ class Counting : public Progress::Driver {
 class ProgressTest : public testing::TestWithParam<bool> {
   protected:
     Counting driver_;
-    Worker worker_{{}};
-    Progress progress_{worker_, driver_, GetParam(), "test"};
+    Progress progress_{driver_, GetParam(), "test"};
 };
 
 INSTANTIATE_TEST_SUITE_P(All, ProgressTest, testing::Bool(),

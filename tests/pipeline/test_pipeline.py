@@ -308,17 +308,13 @@ def test_no_store_gets_zarrs_own() -> None:
 def test_it_stands_in_for_another_than_the_default(address: str) -> None:
     zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"})
     store = UcxStore(address, select_pipeline=True)
-    try:
-        array = zarr.create_array(store, **(RAW | {"compressors": "auto"}))
-        assert type(array.async_array.codec_pipeline.fallback) is FusedCodecPipeline
-        array[:] = DATA
-        np.testing.assert_array_equal(array[:], DATA)
-        np.testing.assert_array_equal(array[::3, 5], DATA[::3, 5])
-        other = zarr.create_array(MemoryStore(), **RAW)
-        assert type(other.async_array.codec_pipeline) is FusedCodecPipeline
-    finally:
-        zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"})
-        UcxStore(address)  # in place of the default again
+    array = zarr.create_array(store, **(RAW | {"compressors": "auto"}))
+    assert type(array.async_array.codec_pipeline.fallback) is FusedCodecPipeline
+    array[:] = DATA
+    np.testing.assert_array_equal(array[:], DATA)
+    np.testing.assert_array_equal(array[::3, 5], DATA[::3, 5])
+    other = zarr.create_array(MemoryStore(), **RAW)
+    assert type(other.async_array.codec_pipeline) is FusedCodecPipeline
 
 
 @pytest.mark.usefixtures("zarr_config")
