@@ -22,7 +22,7 @@ constexpr auto kReleaseGrace = 1s;
 
 // How long UCX may take to give memory back after that (measured: 0.2 ms). Then the caller gets
 // its failure, and the memory is leaked: never freed while UCX may write to it.
-constexpr auto kReleaseTimeout = 5s;
+constexpr auto kReleaseTimeout = 1s;
 
 std::string seconds(double value) {
     char text[32];

@@ -16,19 +16,19 @@ namespace {
 // zeros, the mark of an address's end.
 constexpr std::size_t kPadding = 4096;
 
-std::string checked_address(const Worker& worker, const std::string& address) {
+}  // namespace
+
+void Endpoint::check_address(const Worker& worker, const std::string& address) {
     if (address.size() < 2 || address[0] != worker.address()[0]) {
         throw Error(ErrorKind::connect,
                     "the peer's UCX address is malformed, or of a UCX too different from this one");
     }
-    return address + std::string(kPadding, '\0');
 }
-
-}  // namespace
 
 Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker) {
     worker.used = true;
-    const std::string padded = checked_address(worker, address);
+    check_address(worker, address);
+    const std::string padded = address + std::string(kPadding, '\0');
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;

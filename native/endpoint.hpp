@@ -11,6 +11,9 @@ namespace ucxstore {
 
 class Endpoint {
   public:
+    // Throws Error(connect) for what UCX would abort over.
+    static void check_address(const Worker& worker, const std::string& address);
+
     // `address` is the peer's UCX worker address. Throws Error(connect).
     Endpoint(Worker& worker, const std::string& address);
     Endpoint(const Endpoint&) = delete;

@@ -23,6 +23,10 @@ using namespace std::chrono_literals;
 constexpr auto kTick = 1ms;
 constexpr auto kPoll = 50us;
 
+// How often workers that sleep are looked at all the same while another one is busy: with a stalled
+// TCP connection on one worker, epoll was seen not to tell of what came in on the others.
+constexpr auto kSweep = 200us;
+
 // How long a worker is looked at for more before it is armed: a reply to a small request comes
 // within it, and an idle process pays it once.
 constexpr auto kLinger = 50us;
@@ -184,6 +188,7 @@ void Progress::poll_fds(int timeout_ms) {
             driven_, fd, [](const Driven& one) { return one.worker->event_fd(); });
         if (driven != driven_.end()) {
             driven->armed = false;
+            driven->last_active = Clock::now();
             continue;
         }
         const auto watch = std::ranges::find(watches_, fd, &Watch::fd);
@@ -218,17 +223,17 @@ void Progress::sleep(TimePoint now, TimePoint until) {
     sleeping_.store(false);
 }
 
-bool Progress::drive(TimePoint now) {
+bool Progress::drive(TimePoint now, bool sweep) {
     bool active = false;
     for (Driven& one : driven_) {
-        if (one.armed && !one.worker->used) {
+        if (one.armed && !one.worker->used && !sweep) {
             continue;
         }
         if (one.worker->progress() || one.worker->used) {
             one.last_active = now;
+            one.armed = false;
             active = true;
         }
-        one.armed = false;
         one.worker->used = false;
     }
     return active;
@@ -265,12 +270,17 @@ void Progress::run() {
     TimePoint now = Clock::now();
     TimePoint next_tick = now;
     TimePoint next_poll = now;
+    TimePoint next_sweep = now;
     TimePoint last_active = now;
     TimePoint ticked = now;
     while (!stop_.load(std::memory_order_relaxed)) {
         bool active = run_tasks();
-        active |= drive(now);
+        const bool sweep = now >= next_sweep;
+        active |= drive(now, sweep);
         now = Clock::now();
+        if (sweep) {
+            next_sweep = now + kSweep;
+        }
         if (active) {
             last_active = now;
         }

@@ -75,6 +75,9 @@ void ServerThread::begin(const std::shared_ptr<Session>& session, Fd fd) {
 }
 
 void ServerThread::tick(TimePoint now) {
+    for (const auto& session : sessions_) {
+        session->meet();
+    }
     std::erase_if(sessions_, [&](const std::shared_ptr<Session>& session) {
         const bool stalled = session->busy() && now - session->last_moved() > kStallTimeout;
         if (!session->doomed() && !stalled) {

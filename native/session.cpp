@@ -69,9 +69,22 @@ Session::Session(std::unique_ptr<Worker> worker, Backing& backing, Counters& cou
       read_only_(read_only),
       token_(token),
       peer_(std::move(peer)),
-      endpoint_(*worker_, address) {
+      address_(address) {
+    Endpoint::check_address(*worker_, address);
     worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
     worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value_message, this);
+}
+
+void Session::meet() {
+    if (!first_ping_ || endpoint_ != nullptr || closed_) {
+        return;
+    }
+    try {
+        endpoint_ = std::make_unique<Endpoint>(*worker_, address_);
+        answer(*first_ping_, {});
+    } catch (const std::exception&) {
+        doom();
+    }
 }
 
 void Session::close() {
@@ -80,7 +93,9 @@ void Session::close() {
         control_.reset();
         waiting_.clear();
         arriving_.clear();
-        endpoint_.close();
+        if (endpoint_ != nullptr) {
+            endpoint_->close();
+        }
     }
 }
 
@@ -138,6 +153,13 @@ ucs_status_t Session::on_value_message(void* self, const void* header, std::size
 
 void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
     last_moved_ = Clock::now();
+    if (endpoint_ == nullptr) {
+        if (header.op != wire::Op::ping) {
+            throw Error(ErrorKind::protocol, "a request before the first ping");
+        }
+        first_ping_ = header;
+        return;
+    }
     if (header.op == wire::Op::abandon) {
         abandon(header.request);
         return;
@@ -296,7 +318,7 @@ void Session::reply(std::uint64_t request, std::uint32_t item, Status status, st
 }
 
 void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> request) {
-    const ucp_ep_h endpoint = endpoint_.get();
+    const ucp_ep_h endpoint = endpoint_ == nullptr ? nullptr : endpoint_->get();
     if (endpoint == nullptr) {
         return;  // the client is gone, and the session about to go
     }
@@ -423,6 +445,9 @@ std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& he
 void Session::on_value(const wire::ValueHeader& header, std::string key,
                        std::span<const std::byte> data, void* descriptor) {
     last_moved_ = Clock::now();
+    if (endpoint_ == nullptr) {
+        throw Error(ErrorKind::protocol, "a value before the first ping");
+    }
     const auto value = arriving(header, key);
     if (value == nullptr) {
         return;  // of a request that was abandoned, which may come before its values do

@@ -41,7 +41,12 @@ class Session : public std::enable_shared_from_this<Session> {
     // The client is gone, or has broken the protocol: noted where nothing may be closed.
     void doom() { doomed_ = true; }
     bool doomed() const { return doomed_ || failed(); }
-    bool failed() const { return endpoint_.failed(); }
+    bool failed() const { return endpoint_ != nullptr && endpoint_->failed(); }
+
+    // Makes the endpoint, once the client's first message has come: so that UCX always uses the
+    // connection that the client has made, and a client never has to accept one (which a forked
+    // child cannot: UCX's accepting thread stays with its parent). Not inside UCX's callbacks.
+    void meet();
 
     // Frees the memory in bounded time: everything in flight completes as cancelled.
     void close();
@@ -125,7 +130,9 @@ class Session : public std::enable_shared_from_this<Session> {
     const bool read_only_;
     const wire::Token token_;
     const std::string peer_;
-    Endpoint endpoint_;
+    const std::string address_;
+    std::unique_ptr<Endpoint> endpoint_;
+    std::optional<wire::RequestHeader> first_ping_;
     std::unique_ptr<Control> control_;
     std::deque<Waiting> waiting_;
     std::unordered_map<ArrivingId, std::shared_ptr<Arriving>, HashId> arriving_;

@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "fork.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
 
 Worker::Worker(std::shared_ptr<const Context> context) : context_(std::move(context)) {
+    const AsyncThreadWatch watch;
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
     params.thread_mode = UCS_THREAD_MODE_SINGLE;

@@ -177,7 +177,13 @@ class Acceptor:
         """Run the handshake; the port that the client is granted is left in `ports`."""
 
         def grant() -> Welcome:
-            port = self._sessions.open(next(self._turns))
+            try:
+                port = self._sessions.open(next(self._turns))
+            except Exception as error:
+                reason = f"the server could not start UCX for this client: {error}"
+                log.warning("%s: %s", peer, reason)
+                _refuse(sock, RejectCode.FAILED, reason)
+                raise ConnectError(f"{peer}: {reason}") from error
             ports.append(port)
             token = secrets.token_bytes(TOKEN_BYTES)
             return Welcome(token, self._incarnation, self._read_only, port.address)

@@ -150,8 +150,10 @@ class Link:
         except (RequestTimeoutError, ServerLostError) as error:
             raise ConnectError(
                 f"{server}: the handshake went well, but the server does not answer over UCX "
-                f"(is one of its transports reachable from here?): {error}"
+                "(is one of its transports reachable from here?)"
             ) from error
+        except ConnectError as error:
+            raise ConnectError(f"{server}: {error}") from error
 
 
 class _Clients:

@@ -79,15 +79,29 @@ Fd Root::resolve(const std::string& path, int flags) const {
         fd = open_by_parts(root_.get(), name, flags);
     }
     if (fd >= 0) {
+        if (path.empty()) {
+            check_present();  // a removed directory can still be opened, and is empty
+        }
         return Fd(fd);
     }
     if (errno == EXDEV || errno == ELOOP) {
         throw Error(ErrorKind::backing, "'" + path + "' leads out of the served directory");
     }
-    if (is_absent(errno)) {
+    const int code = errno;
+    if (is_absent(code)) {
+        check_present();  // or every key would pass for missing
         return Fd();
     }
+    errno = code;
     throw_errno("opening '" + path + "'");
+}
+
+void Root::check_present() const {
+    struct stat about{};
+    if (fstat(root_.get(), &about) == 0 && about.st_nlink == 0) {
+        throw Error(ErrorKind::backing,
+                    "the served directory was removed: No such file or directory");
+    }
 }
 
 Fd Root::directory(const std::string& path) const { return resolve(path, O_RDONLY | O_DIRECTORY); }
@@ -123,6 +137,7 @@ Fd Root::make_parents(const std::string& key) const {
             }
             if (mkdirat(above.get(), parts.leaf.c_str(), 0777) != 0 && errno != EEXIST) {
                 if (errno == ENOENT) {
+                    check_present();
                     break;  // pruned in between, for another key's sake
                 }
                 throw_errno("making the directory '" + parent.substr(0, end) + "'");

@@ -24,6 +24,8 @@ class Root {
   private:
     // Throws Error(backing) but where nothing is there: then the Fd is empty.
     Fd resolve(const std::string& path, int flags) const;
+    // Throws Error(backing) where the root directory is gone.
+    void check_present() const;
 
     Fd root_;
 };

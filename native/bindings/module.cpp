@@ -8,6 +8,7 @@
 #include "backing/memory.hpp"
 #include "bindings/py_connection.hpp"
 #include "control.hpp"
+#include "fork.hpp"
 #include "server.hpp"
 
 using namespace nb::literals;
@@ -113,6 +114,7 @@ class PyClient {
     void abandon() {
         if (client_ != nullptr) {
             close_inherited_controls();
+            separate_from_parent();
             new std::shared_ptr<Client>(std::move(client_));  // leaked, on purpose
         }
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import os
 import resource
 import shutil
@@ -128,6 +129,7 @@ def test_no_descriptors_for_a_client(
         assert attempt.error is None or issubclass(attempt.error[0], ConnectError)
         out = filled(BLANK, MEDIUM)
         assert store.get_into_sync("key", out) == MEDIUM
+        gc.collect()
         eventually(lambda: server.sessions == 1)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
     connect_anew(server, store)

@@ -21,13 +21,14 @@ from tests.adversity.transfers import (
     Bytes,
     Repeated,
     as_buffer,
+    begun,
     filled,
     partly_filled,
 )
 from tests.eventually import eventually
 from ucxstore import UcxStore
 
-LARGE = 40_000_000
+LARGE = 33_000_000
 SMALL = 1_000_000
 
 PROTOTYPE = default_buffer_prototype()
@@ -85,7 +86,7 @@ def reader(
     array, path = out
     client = nursery.start(read_forever, server.address, ucx, key, path)
     assert client.hear() == "reads"
-    eventually(lambda: partly_filled(array))
+    eventually(lambda: begun(array))
     return client
 
 

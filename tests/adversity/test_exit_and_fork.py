@@ -16,6 +16,7 @@ from ucxstore import UcxStore
 @pytest.fixture
 def store(store: UcxStore) -> UcxStore:
     store.set_sync("key", as_buffer(filled(VALUE)))
+    store.set_sync("medium", as_buffer(filled(VALUE, 5_000_000)))
     return store
 
 
@@ -30,7 +31,7 @@ def read():
             wipe(out)
             assert store.get_into_sync("key", out) == LARGE
             assert (out == VALUE).all()
-    except ServerLostError:
+    except (ServerLostError, ConnectError):  # the interpreter exits, or the server has ended
         pass
     except BaseException as error:
         failures.append(error)
@@ -40,7 +41,7 @@ def write():
     try:
         while True:
             store.set_sync("written", value)
-    except ServerLostError:
+    except (ServerLostError, ConnectError):  # the interpreter exits, or the server has ended
         pass
 def in_child(work):
     child = os.fork()
@@ -53,8 +54,8 @@ def in_child(work):
         os._exit(0)
     return child
 def reads():
-    mine = filled(BLANK)
-    assert store.get_into_sync("key", mine) == LARGE
+    mine = filled(BLANK, 5_000_000)
+    assert store.get_into_sync("medium", mine) == 5_000_000
     assert (mine == VALUE).all()
     async def main():
         return await asyncio.gather(*(store.getsize("key") for _ in range(10)))
@@ -62,7 +63,7 @@ def reads():
 def in_the_background(call):
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    eventually(lambda: partly_filled(out) if call is read else store.stats()["bytes_written"])
+    eventually(lambda: begun(out) if call is read else store.stats()["bytes_written"])
     return thread
 """
 
@@ -99,8 +100,8 @@ while not partly_filled(out):
 def test_forks_in_mid_transfer(server: RemoteServer, store: UcxStore, ucx: Ucx) -> None:
     code = """
 reading = in_the_background(read)
-for _ in range(5):
-    eventually(lambda: partly_filled(out))
+for _ in range(3):
+    eventually(lambda: begun(out))
     children = [in_child(reads) for _ in range(2)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
 assert reading.is_alive() and not failures
@@ -126,7 +127,7 @@ for uses in (True, False):
             reads()
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0
-eventually(lambda: partly_filled(out))
+eventually(lambda: begun(out))
 assert not failures
 """
     with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
@@ -141,7 +142,7 @@ def generations(left):
     if left:
         assert os.waitpid(in_child(lambda: generations(left - 1)), 0)[1] == 0
     reads()
-generations(3)
+generations(2)
 assert not failures
 """
     with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
@@ -153,7 +154,7 @@ def test_pools(server: RemoteServer, store: UcxStore, ucx: Ucx, method: str) -> 
     code = f"""
 in_the_background(read)
 context = multiprocessing.get_context({method!r})
-with context.Pool(2) as pool:
+with context.Pool({2 if method == "fork" else 1}) as pool:
     found = pool.starmap(UcxStore.get_sync, [(store, "small")] * 6)
 assert [one.to_bytes() for one in found] == [b"value"] * 6
 assert not failures
@@ -195,6 +196,7 @@ def test_the_server_dies_and_a_forked_child_finds_out_itself(
     server = start_server()
     code = """
 store.set_sync("key", as_buffer(filled(VALUE)))
+store.set_sync("medium", as_buffer(filled(VALUE, 5_000_000)))
 reading = in_the_background(read)
 def outlives():
     reads()

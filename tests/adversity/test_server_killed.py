@@ -21,6 +21,7 @@ from tests.adversity.transfers import (
     Bytes,
     Repeated,
     as_buffer,
+    begun,
     filled,
     partly_filled,
     wipe,
@@ -28,7 +29,7 @@ from tests.adversity.transfers import (
 from tests.eventually import eventually
 from ucxstore import ConnectError, ServerLostError, UcxStore
 
-MEDIUM = 30_000_000
+MEDIUM = 20_000_000
 PROTOTYPE = default_buffer_prototype()
 
 
@@ -57,6 +58,14 @@ def stays(out: Bytes, store: UcxStore) -> bool:
     return np.array_equal(out, before)
 
 
+def read(store: UcxStore, out: Bytes) -> Background:
+    return Background(lambda: store.get_into_sync("key", out))
+
+
+def write(store: UcxStore, source: Bytes) -> Background:
+    return Background(lambda: store.set_sync("key", cpu.Buffer.from_array_like(source)))
+
+
 def read_forever(store: UcxStore, out: Bytes) -> Repeated:
     def read() -> None:
         wipe(out)
@@ -72,7 +81,7 @@ def test_while_a_value_is_read(server: RemoteServer, store: UcxStore, other: Ucx
     store.set_sync("key", as_buffer(filled(VALUE)))
     out = filled(BLANK)
     reading = read_forever(store, out)
-    eventually(lambda: partly_filled(out))
+    eventually(lambda: begun(out))
     server.process.kill()
     error, message = reading.failure()
     assert error is ServerLostError
@@ -87,7 +96,7 @@ def test_while_a_stopped_server_owes_a_value(
     store.set_sync("key", as_buffer(filled(VALUE)))
     out = filled(BLANK)
     reading = read_forever(store, out)
-    eventually(lambda: partly_filled(out))
+    eventually(lambda: begun(out))
     server.process.stop()
     assert reading.running
     work(other)
@@ -108,7 +117,7 @@ async def test_while_a_value_is_awaited(
             await store.get_into("key", out)
 
     reading = asyncio.create_task(read())
-    await asyncio.to_thread(eventually, lambda: partly_filled(out))
+    await asyncio.to_thread(eventually, lambda: begun(out))
     server.process.kill()
     with pytest.raises(ServerLostError, match=server.place):
         await asyncio.wait_for(reading, DEADLINE)
@@ -118,7 +127,7 @@ async def test_while_a_value_is_awaited(
 def test_while_a_value_is_written(server: RemoteServer, store: UcxStore, other: UcxStore) -> None:
     source = filled(VALUE)
     gone = weakref.ref(source)
-    writing = Background(lambda: store.set_sync("key", cpu.Buffer.from_array_like(source)))
+    writing = write(store, source)
     before = server.process.resident
     eventually(lambda: server.process.resident > before + LARGE // 8)
     server.process.kill()
@@ -145,7 +154,7 @@ def test_while_many_threads_transfer(
     ]
     transfers.append(Repeated(lambda: store.get_sync("key")))
     eventually(lambda: all(transfer.rounds for transfer in transfers))
-    eventually(lambda: any(partly_filled(out) for out in outs))
+    eventually(lambda: any(begun(out) for out in outs))
     server.process.kill()
     errors = set()
     for transfer in transfers:
@@ -208,6 +217,20 @@ def test_before_the_first_request(server: RemoteServer, store: UcxStore) -> None
     assert server.place in message
 
 
+def test_a_failed_attempt_holds_no_memory(server: RemoteServer, store: UcxStore) -> None:
+    server.process.kill()
+    out = filled(BLANK, MEDIUM)
+    gone = weakref.ref(out)
+    gc.disable()  # it must go by itself
+    try:
+        attempt = read(store, out)
+        assert attempt.failure()[0] is ConnectError
+        del out
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 async def test_while_idle(server: RemoteServer, store: UcxStore) -> None:
     await store.set("key", as_buffer(b"value"))
     server.process.kill()
@@ -248,7 +271,7 @@ def test_again_and_again(
         store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
         out = filled(BLANK, MEDIUM)
         reading = read_forever(store, out)
-        eventually(lambda: reading.rounds)
+        eventually(lambda out=out: begun(out))
         server.process.kill()
         assert reading.failure()[0] in {ServerLostError, ConnectError}
         work(other)

@@ -26,8 +26,8 @@ from tests.adversity.transfers import (
     Background,
     Repeated,
     as_buffer,
+    begun,
     filled,
-    partly_filled,
     wipe,
 )
 from tests.eventually import eventually
@@ -50,7 +50,7 @@ SLACK = 3.0
 
 
 def fails(store: UcxStore, place: str) -> tuple[type[BaseException], str]:
-    """Use the store in both its ways, and return the failure, which must be the same, and prompt."""
+    """Use the store in both its ways, and return the failure: the same one, and prompt."""
     requests = [
         lambda: store.get_sync("key"),
         lambda: store.set_sync("key", as_buffer(b"value")),
@@ -93,9 +93,12 @@ def test_secrets(theirs: str | None, ours: str | None, message: str, native_clie
 
 
 def test_one_that_only_claims_to_know_the_secret(native_clients: None) -> None:
-    with FakeServer(welcomes(b"its address", stays=True, secret=b"another")) as fake:
-        with UcxStore(fake.address, secret="mine", connect_timeout=CONNECT) as store:
-            assert fails(store, fake.place)[0] is AuthenticationError
+    behave = welcomes(b"its address", stays=True, secret=b"another")
+    with (
+        FakeServer(behave) as fake,
+        UcxStore(fake.address, secret="mine", connect_timeout=CONNECT) as store,
+    ):
+        assert fails(store, fake.place)[0] is AuthenticationError
 
 
 # ---- what is no server ----
@@ -230,7 +233,7 @@ def test_a_man_in_the_middle_hangs_up(server: RemoteServer, open_store: OpenStor
             assert store.get_into_sync("key", out) == out.size
 
         reading = Repeated(read)
-        eventually(lambda: partly_filled(out))
+        eventually(lambda: begun(out))
         relay.hang_up()
         reading.mark()
         error, message = reading.failure()

@@ -2,36 +2,25 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
 namespace ucxstore::test {
 namespace {
 
-// What a puppet sends or receives, until UCX is done with it.
+// What a puppet sends, until UCX is done with it.
 struct Parcel {
     Worker& worker;
     std::string data;
     ucp_dt_iov_t piece = {data.data(), data.size()};
 
-    static void sent(void* request, ucs_status_t, void* self) { done(request, self); }
-    static void received(void* request, ucs_status_t, std::size_t, void* self) {
-        done(request, self);
-    }
-    static void done(void* request, void* self) {
+    static void sent(void* request, ucs_status_t, void* self) {
         const std::unique_ptr<Parcel> parcel(static_cast<Parcel*>(self));
         --parcel->worker.in_flight;
         ucp_request_free(request);
     }
 };
-
-// Into UCX's hands, unless it is done already.
-void hand_over(std::unique_ptr<Parcel> parcel, ucs_status_ptr_t request) {
-    if (UCS_PTR_IS_PTR(request)) {
-        ++parcel->worker.in_flight;
-        static_cast<void>(parcel.release());
-    }
-}
 
 }  // namespace
 
@@ -165,6 +154,20 @@ Bytes reply_of(const Operation& operation, std::size_t item) {
     return {region->data(), region->data() + region->size()};
 }
 
+wire::ReplyHeader reply_header(const wire::Token& token, std::uint64_t request, std::uint32_t item,
+                               wire::Status status, std::uint64_t size) {
+    wire::ReplyHeader header{};
+    header.token = token;
+    header.request = request;
+    header.item = item;
+    header.status = status;
+    header.value_size = size;
+    header.reply_size = size;
+    header.segment = std::max(size, wire::kMinSegmentBytes);
+    header.length = size;
+    return header;
+}
+
 Puppet::Puppet(const Options& options) : worker_(new_worker(options)) {
     for (const auto message :
          {wire::Message::request, wire::Message::value, wire::Message::reply}) {
@@ -200,7 +203,10 @@ void Puppet::send(wire::Message message, const std::string& header, const std::s
     const ucs_status_ptr_t request =
         ucp_am_send_nbx(endpoint_->get(), static_cast<unsigned>(message), header.data(),
                         header.size(), &parcel->piece, 1, &params);
-    hand_over(std::move(parcel), request);
+    if (UCS_PTR_IS_PTR(request)) {
+        ++worker_->in_flight;
+        static_cast<void>(parcel.release());
+    }
 }
 
 bool Puppet::until(const std::function<bool()>& condition, std::chrono::milliseconds patience) {
@@ -216,30 +222,19 @@ bool Puppet::until(const std::function<bool()>& condition, std::chrono::millisec
     return true;
 }
 
-bool Puppet::until_moved(int rounds) {
+bool Puppet::until_moved() {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (rounds > 0 && std::chrono::steady_clock::now() < deadline) {
-        rounds -= worker_->progress() ? 1 : 0;
+    while (!worker_->progress()) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            return false;
+        }
+        std::this_thread::yield();
     }
-    return rounds == 0;
+    return true;
 }
 
 void Puppet::flush() {
     until([this] { return worker_->in_flight == 0 || endpoint_->failed(); });
-}
-
-void Puppet::take(Received& message, Bytes& target) {
-    target.resize(message.size);
-    auto parcel = std::make_unique<Parcel>(*worker_, std::string());
-    ucp_request_param_t params{};
-    params.op_attr_mask =
-        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    params.cb.recv_am = &Parcel::received;
-    params.user_data = parcel.get();
-    const ucs_status_ptr_t request =
-        ucp_am_recv_data_nbx(worker_->get(), std::exchange(message.descriptor, nullptr),
-                             target.data(), target.size(), &params);
-    hand_over(std::move(parcel), request);
 }
 
 ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t header_size, void* data,
@@ -247,8 +242,7 @@ ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t head
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     static_cast<Puppet*>(self)->received_.push_back(
         {std::string(static_cast<const char*>(header), header_size),
-         std::string(static_cast<const char*>(data), rendezvous ? 0 : size),
-         rendezvous ? data : nullptr, size});
+         std::string(static_cast<const char*>(data), rendezvous ? 0 : size)});
     return rendezvous ? UCS_INPROGRESS : UCS_OK;
 }
 

@@ -74,15 +74,17 @@ std::string strings(const std::vector<std::string>& texts);
 Memory memory_of(Bytes& bytes);
 Bytes reply_of(const Operation& operation, std::size_t item = 0);
 
+// A reply of one segment.
+wire::ReplyHeader reply_header(const wire::Token& token, std::uint64_t request, std::uint32_t item,
+                               wire::Status status, std::uint64_t size = 0);
+
 // A worker without a thread: says what it is told to, and answers nothing by itself. Used by the
 // thread that made it.
 class Puppet {
   public:
     struct Received {
         std::string header;
-        std::string data;  // eager
-        void* descriptor;  // rendezvous: not received until take()
-        std::size_t size;
+        std::string data;  // "" where it comes by rendezvous: the puppet never takes it
     };
     enum class Way { eager, rendezvous };
 
@@ -98,15 +100,13 @@ class Puppet {
     // Progresses until `condition` holds; false where it does not in time.
     bool until(const std::function<bool()>& condition,
                std::chrono::milliseconds patience = kPatience);
-    // Until something has happened in so many rounds.
-    bool until_moved(int rounds);
+    // Until something has happened at all.
+    bool until_moved();
     std::uint64_t in_flight() const { return worker_->in_flight; }
     // Until UCX has let go of all that was sent, or the peer has cut the connection.
     void flush();
 
     std::vector<Received>& received() { return received_; }
-    // Starts to receive the bytes of a rendezvous into `target`.
-    void take(Received& message, Bytes& target);
 
   private:
     static ucs_status_t on_message(void* self, const void* header, std::size_t header_size,

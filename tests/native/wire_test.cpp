@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <random>
 
@@ -257,6 +258,52 @@ TEST(Wire, SegmentsHaveFewPieces) {
         EXPECT_GE(segment, kMinSegmentBytes);
         EXPECT_LE(segment / run, kSegmentPieces);
     }
+}
+
+TEST(Segments, EachIsCountedOnceInAnyOrder) {
+    constexpr std::uint64_t kStep = kMinSegmentBytes;
+    std::mt19937_64 random(4);
+    for (const std::uint64_t total : std::vector<std::uint64_t>{0, 1, kStep - 1, kStep, kStep + 1,
+                                                                10 * kStep, 10 * kStep + 7}) {
+        std::vector<std::uint64_t> offsets;
+        for (std::uint64_t offset = 0; offset == 0 || offset < total; offset += kStep) {
+            offsets.push_back(offset);
+        }
+        std::shuffle(offsets.begin(), offsets.end(), random);
+        Segments segments;
+        EXPECT_FALSE(segments.begun());
+        for (const std::uint64_t offset : offsets) {
+            const std::uint64_t length = std::min(kStep, total - offset);
+            ASSERT_TRUE(segments.add(total, kStep, offset, length));
+            ASSERT_FALSE(segments.add(total, kStep, offset, length)) << "twice";
+            ASSERT_TRUE(segments.begun());
+        }
+        EXPECT_EQ(segments.total(), total);
+        EXPECT_FALSE(segments.add(total, kStep, offsets.size() * kStep, 0)) << "past the end";
+    }
+}
+
+TEST(Segments, WhatDoesNotFitIsRefused) {
+    constexpr std::uint64_t kStep = kMinSegmentBytes;
+    const auto taken = [](std::uint64_t total, std::uint64_t segment, std::uint64_t offset,
+                          std::uint64_t length) {
+        return Segments().add(total, segment, offset, length);
+    };
+    EXPECT_TRUE(taken(10 * kStep, kStep, 3 * kStep, kStep));
+    EXPECT_FALSE(taken(10, 0, 0, 10));
+    EXPECT_FALSE(taken(10, kStep - 1, 0, 10));
+    EXPECT_FALSE(taken(10 * kStep, kStep, 1, kStep));
+    EXPECT_FALSE(taken(10 * kStep, kStep, kStep, kStep - 1));
+    EXPECT_FALSE(taken(10 * kStep, kStep, 10 * kStep, 0));
+    EXPECT_FALSE(taken(10 * kStep, kStep, ~0ull - kStep + 1, kStep));
+    EXPECT_FALSE(taken(kMaxValueBytes + 1, 1ull << 40, 0, 1ull << 40));
+    EXPECT_FALSE(taken(~0ull, ~0ull, 0, ~0ull));
+    EXPECT_FALSE(taken(kMaxValueBytes, kStep, 0, kStep)) << "too many";
+
+    Segments segments;
+    ASSERT_TRUE(segments.add(10 * kStep, kStep, 0, kStep));
+    EXPECT_FALSE(segments.add(9 * kStep, kStep, kStep, kStep)) << "of another total";
+    EXPECT_FALSE(segments.add(10 * kStep, 2 * kStep, 2 * kStep, 2 * kStep)) << "of another cut";
 }
 
 TEST(Wire, UnknownKindsAreRefused) {

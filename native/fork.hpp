@@ -1,0 +1,27 @@
+// What a forked child inherits of UCX and must not keep using.
+#pragma once
+
+#include <set>
+
+namespace ucxstore {
+
+// To be called round the making of a process's first worker, which makes UCX start its accepting
+// thread: notes which epoll instance is that thread's.
+class AsyncThreadWatch {
+  public:
+    AsyncThreadWatch();
+    AsyncThreadWatch(const AsyncThreadWatch&) = delete;
+    AsyncThreadWatch& operator=(const AsyncThreadWatch&) = delete;
+    ~AsyncThreadWatch();
+
+  private:
+    bool first_;
+    std::set<int> before_;
+};
+
+// In a forked child, before it uses UCX: puts an epoll instance of its own in the place of the one
+// that UCX's accepting thread waits on. They share it otherwise, the thread stays with the parent,
+// and the parent's then spins on descriptors that only the child has (measured: one core at 100 %).
+void separate_from_parent();
+
+}  // namespace ucxstore
