@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build venv demo test test-python test-native test-address test-thread bench \
+.PHONY: help build venv demo test test-full test-adversity test-python test-native test-address test-thread bench \
         lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
@@ -41,10 +41,15 @@ $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
-test: test-python test-native ## Run every test
+test: test-python test-address ## Run the tests that every change must pass
+
+test-full: test test-adversity test-thread ## Run every test: also broken peers, and the core under TSan
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest --ignore tests/adversity $(PYTEST_ARGS)
+
+test-adversity: $(BUILT) ## Run the tests with peers that are killed, stopped or hostile
+	$(BIN)/pytest tests/adversity $(PYTEST_ARGS)
 
 test-native: test-address test-thread ## Run the C++ tests under ASan and UBSan, then under TSan
 

@@ -15,13 +15,18 @@ from ucxstore.config import UcxValue
 FORKS = ["-W", "ignore:This process:DeprecationWarning"]
 
 _PROLOGUE = """
-import asyncio, os, signal, sys, threading, time
+import asyncio, logging, os, signal, sys, threading, time
 import numpy as np
 from tests.adversity.transfers import *
 from tests.eventually import eventually
 from ucxstore import *
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # its debug mode minds slow machines
 store = UcxStore({address!r}, ucx={ucx!r}, timeout=20, connect_timeout=20)
 """
+
+
+# In a line that UCX itself prints: it reports peers that are gone, to standard output.
+_UCX = " UCX  "
 
 
 class Script:
@@ -47,7 +52,7 @@ class Script:
         if not line:
             self.end()
             raise AssertionError("the script ended")
-        return line.strip()
+        return self.line() if _UCX in line else line.strip()
 
     def say(self, text: str) -> None:
         """Write to its standard input."""
@@ -66,7 +71,7 @@ class Script:
         """Wait until it has ended, and return what it printed since."""
         output, errors = self._process.communicate(timeout=seconds)
         assert (self._process.returncode, errors) == (0, ""), (output, errors)
-        return output
+        return "".join(line for line in output.splitlines(True) if _UCX not in line)
 
     def __enter__(self) -> Self:
         return self

@@ -115,10 +115,10 @@ async def test_no_room_for_some(server: RemoteServer, store: UcxStore) -> None:
     assert await store.getsize("1") == 1000
 
 
-def test_no_descriptors_for_a_client(
-    server: RemoteServer, store: UcxStore, native_clients: None
-) -> None:
+def test_no_descriptors_for_a_client(start_server: StartServer, open_store: OpenStore) -> None:
     """Who is not let in is told so in bounded time, and who is in goes on."""
+    server = start_server("memory://")  # which needs no descriptors to read
+    store = open_store(server)
     store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
     _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
     for room in range(1, 30, 4):
