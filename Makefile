@@ -41,9 +41,9 @@ $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
-test: test-python test-address ## Run the tests that every change must pass
+test: test-python ## Run the tests that every change must pass
 
-test-full: test test-adversity test-thread ## Run every test: also broken peers, and the core under TSan
+test-full: test test-adversity test-native ## Run every test: also broken peers, and the C++ tests
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
 	$(BIN)/pytest --ignore tests/adversity $(PYTEST_ARGS)

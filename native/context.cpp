@@ -1,8 +1,11 @@
 #include "context.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "status.hpp"
@@ -48,6 +51,17 @@ std::optional<std::string> wanted_cache(const Options& options) {
     return variable == nullptr ? std::nullopt : std::optional<std::string>(variable);
 }
 
+bool says(const char* variable, std::initializer_list<std::string_view> values) {
+    const char* value = std::getenv(variable);
+    return value != nullptr && std::ranges::find(values, value) != values.end();
+}
+
+// UCX has no cache without its hooks on mmap, though it may not refuse to start for that.
+bool hooks_are_off() {
+    return says("UCX_MEM_EVENTS", {"n", "no", "0", "off"}) ||
+           says("UCX_MEM_MMAP_HOOK_MODE", {"none"});
+}
+
 ConfigHandle configure(const Options& options) {
     ucp_config_t* config = nullptr;
     check(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
@@ -81,11 +95,12 @@ Context::Context(const Options& options) {
         const ConfigHandle config = configure(options);
         check(ucp_config_modify(config.get(), kRegistrationCache, "y"), "UCX_RCACHE_ENABLE");
         if (start(config.get(), handle_) == UCS_OK) {
-            has_registration_cache_ = true;
+            has_registration_cache_ = !hooks_are_off();
             return;
         }
     } else {
         has_registration_cache_ = *wanted == "y" || *wanted == "yes" || *wanted == "1";
+        has_registration_cache_ = has_registration_cache_ && !hooks_are_off();
     }
     check(start(configure(options).get(), handle_), "starting UCX");
 }
