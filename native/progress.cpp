@@ -23,8 +23,7 @@ using namespace std::chrono_literals;
 constexpr auto kTick = 1ms;
 constexpr auto kPoll = 50us;
 
-// How often workers that sleep are looked at all the same while another one is busy: with a stalled
-// TCP connection on one worker, epoll was seen not to tell of what came in on the others.
+// How often workers that sleep are looked at all the same while another one is busy.
 constexpr auto kSweep = 200us;
 
 // How long a worker is looked at for more before it is armed: a reply to a small request comes

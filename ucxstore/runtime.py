@@ -7,6 +7,7 @@ starts with none of its parent's.
 
 import asyncio
 import atexit
+import copy
 import os
 import threading
 import time
@@ -114,7 +115,8 @@ class Link:
             connection = self._open(deadline)
         except BaseException as error:
             self._end(None)
-            attempt.set_exception(error)
+            # A copy: the error itself holds this frame, and with it the attempt and whoever asked.
+            attempt.set_exception(copy.copy(error))
             raise
         self._end(connection)
         attempt.set_result(connection)

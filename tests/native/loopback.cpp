@@ -184,12 +184,11 @@ void Puppet::connect(const std::string& address) {
     endpoint_ = std::make_unique<Endpoint>(*worker_, address);
 }
 
-void Puppet::send(wire::Message message, const std::string& header, const std::string& data,
-                  Way way) {
+void Puppet::send(wire::Message message, const std::string& header, std::string data, Way way) {
     if (endpoint_->get() == nullptr) {
         return;
     }
-    auto parcel = std::make_unique<Parcel>(*worker_, data);
+    auto parcel = std::make_unique<Parcel>(*worker_, std::move(data));
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE;

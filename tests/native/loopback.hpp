@@ -92,10 +92,11 @@ class Puppet {
     ~Puppet();
 
     const std::string& address() const { return worker_->address(); }
-    // Sends to whoever has this address. Nothing is connected until something is sent.
+    // Sends to whoever has this address, who must have sent something first: over TCP, UCX loses
+    // messages where both ends connect at the same moment.
     void connect(const std::string& address);
 
-    void send(wire::Message message, const std::string& header, const std::string& data = {},
+    void send(wire::Message message, const std::string& header, std::string data = {},
               Way way = Way::eager);
     // Progresses until `condition` holds; false where it does not in time.
     bool until(const std::function<bool()>& condition,
