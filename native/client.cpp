@@ -41,6 +41,7 @@ std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd
     return progress_->call(
         [&] {
             if (closed_) {
+                worker.reset();  // on this thread: workers of one context are not thread-safe
                 throw Error(ErrorKind::connect, kClosed);
             }
             auto connection = std::make_shared<Connection>(std::move(worker), token, address, peer);
@@ -96,7 +97,7 @@ std::vector<std::string> Client::lanes(const std::shared_ptr<Connection>& connec
 void Client::tick(TimePoint now) {
     deadline_ = TimePoint::max();
     std::erase_if(connections_, [&](const std::shared_ptr<Connection>& connection) {
-        const TimePoint due = connection->tick(now);
+        const TimePoint due = connection->tick(*progress_, now);
         deadline_ = std::min(deadline_, due);
         if (!connection->closed() || due != TimePoint::max()) {
             return false;
@@ -128,7 +129,7 @@ void Client::close(std::chrono::milliseconds timeout) {
         }
         for (const auto& connection : connections_) {
             // What UCX has not let go of by now is completed as leaked.
-            connection->tick(TimePoint::max());
+            connection->tick(*progress_, TimePoint::max());
             connection->settle(*progress_, Clock::now(), true);
         }
         connections_.clear();

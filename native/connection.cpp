@@ -384,14 +384,14 @@ void Connection::close(ErrorKind kind, const std::string& message) {
     }
 }
 
-TimePoint Connection::tick(TimePoint now) {
+TimePoint Connection::tick(Progress& progress, TimePoint now) {
     if (endpoint_.failed() && !closed_) {
         close(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
     }
     if (doom_ && !closed_) {
         close(doom_->kind, doom_->message);
     }
-    return std::min(time_out(now), release(now));
+    return std::min(time_out(now), release(progress, now));
 }
 
 bool Connection::settle(Progress& progress, TimePoint now, bool overdue) {
@@ -428,7 +428,7 @@ TimePoint Connection::time_out(TimePoint now) {
     return earliest;
 }
 
-TimePoint Connection::release(TimePoint now) {
+TimePoint Connection::release(Progress& progress, TimePoint now) {
     TimePoint earliest = TimePoint::max();
     std::vector<std::uint64_t> stuck;
     bool late = false;
@@ -442,8 +442,15 @@ TimePoint Connection::release(TimePoint now) {
             late = true;
         }
     }
+    if (!stuck.empty()) {
+        progress.retire(worker_, true);  // gives all back that it can
+    }
     for (const std::uint64_t id : stuck) {
-        const auto operation = releasing_.extract(id).mapped().first;
+        const auto found = releasing_.extract(id);
+        if (found.empty()) {
+            continue;
+        }
+        const auto operation = found.mapped().first;
         operation->fail(ErrorKind::server_lost, peer_ + ": UCX did not give the memory back");
         operation->complete(true);
     }

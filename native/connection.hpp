@@ -41,7 +41,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     void close(ErrorKind kind, const std::string& message);
 
     // Deadlines. Returns when the next look is due.
-    TimePoint tick(TimePoint now);
+    TimePoint tick(Progress& progress, TimePoint now);
 
     // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
     // UCX has not let go of it in time (`overdue`: now).
@@ -73,7 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     void released(const std::shared_ptr<Operation>& operation);
     void finish(const std::shared_ptr<Operation>& operation);
     TimePoint time_out(TimePoint now);
-    TimePoint release(TimePoint now);
+    TimePoint release(Progress& progress, TimePoint now);
 
     // An item whose value is still to be sent, or the rest of it.
     struct Value {

@@ -13,12 +13,21 @@
 namespace ucxstore {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 3> kDefaults = {{
+constexpr std::array<std::pair<const char*, const char*>, 9> kDefaults = {{
     // Without it, endpoints with peer error handling silently lose shared memory.
     {"MM_ERROR_HANDLING", "y"},
     // 8 KiB by default, which costs a factor of 4 to 5 with peer error handling.
     {"TCP_TX_SEG_SIZE", "256K"},
     {"TCP_RX_SEG_SIZE", "256K"},
+    // 8 KiB, 256 and 512 by default. Larger fragments cost less each, and with fewer of them what
+    // is under way stays in a core's cache: 1.2 times as fast where the cores are near each other,
+    // up to twice where they are far. From 64 KiB on UCX's 16-bit length overflows, and it hangs.
+    {"SYSV_SEG_SIZE", "60K"},
+    {"SYSV_FIFO_SIZE", "32"},
+    {"SYSV_RX_BUFS_GROW", "64"},
+    {"POSIX_SEG_SIZE", "60K"},
+    {"POSIX_FIFO_SIZE", "32"},
+    {"POSIX_RX_BUFS_GROW", "64"},
 }};
 
 void apply_defaults(ucp_config_t* config, const Options& options) {

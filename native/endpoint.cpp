@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "status.hpp"
@@ -15,6 +16,15 @@ namespace {
 // reads as far as the address says. So the version must be our own, and what is read too far is
 // zeros, the mark of an address's end.
 constexpr std::size_t kPadding = 4096;
+
+// Transports whose data the processor alone moves, in ucp_worker_progress().
+constexpr std::array<std::string_view, 7> kOfTheProcessor = {"self", "sysv", "posix", "tcp",
+                                                             "cma",  "knem", "xpmem"};
+
+bool is_of_the_processor(const std::string& lane) {
+    const std::string_view transport = std::string_view(lane).substr(0, lane.find('/'));
+    return std::ranges::find(kOfTheProcessor, transport) != kOfTheProcessor.end();
+}
 
 }  // namespace
 
@@ -37,6 +47,9 @@ Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker)
     params.err_handler.cb = &Endpoint::on_error;
     params.err_handler.arg = this;
     check(ucp_ep_create(worker.get(), &params, &handle_), "creating a UCX endpoint");
+    const auto chosen = lanes();
+    worker.moves_only_in_progress =
+        !chosen.empty() && std::ranges::all_of(chosen, is_of_the_processor);
 }
 
 void Endpoint::on_error(void* argument, ucp_ep_h, ucs_status_t status) {

@@ -259,7 +259,11 @@ void Progress::wait_longer(TimePoint now, Clock::duration idle, bool all_armed) 
     } else if (all_armed) {
         sleep(now, driver_.deadline());
     } else if (any_busy()) {
-        rest(now, idle < kStalled ? Clock::duration(kShortNap) : Clock::duration(kLongNap));
+        if (idle < kStalled) {
+            rest(now, kShortNap);
+        } else {
+            sleep(now, now + kLongNap);  // the others, and tasks, wake it
+        }
     } else {
         rest(now, 0us);
     }

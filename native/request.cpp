@@ -18,11 +18,20 @@ std::uint64_t Request::bytes() const {
     return sum;
 }
 
+Request::Buffer Request::buffer(const Worker& worker, bool eager) {
+    // A list of one piece is never registered as a whole: see Context::has_registration_cache().
+    const bool as_list = !eager && !worker.context().has_registration_cache();
+    if (pieces.empty()) {
+        return {ucp_dt_make_contig(1), nullptr, 0};
+    }
+    if (pieces.size() > 1 || as_list) {
+        return {ucp_dt_make_iov(), pieces.data(), pieces.size()};
+    }
+    return {ucp_dt_make_contig(1), pieces[0].buffer, pieces[0].length};
+}
+
 void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
                    wire::Message message, const void* header, std::size_t header_size) {
-    request->worker_ = &worker;
-    worker.used = true;
-    const auto& pieces = request->pieces;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE;
@@ -31,66 +40,43 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
     params.flags =
         UCP_AM_SEND_FLAG_COPY_HEADER | (eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
     params.cb.send = &Request::sent;
-    params.user_data = request.get();
-    const void* buffer = nullptr;
-    std::size_t count = 0;
-    // A list of one piece is never registered as a whole: see Context::has_registration_cache().
-    const bool as_list = !eager && !worker.context().has_registration_cache();
-    if (pieces.size() > 1 || (as_list && !pieces.empty())) {
-        params.datatype = ucp_dt_make_iov();
-        buffer = pieces.data();
-        count = pieces.size();
-    } else {
-        params.datatype = ucp_dt_make_contig(1);
-        if (!pieces.empty()) {
-            buffer = pieces[0].buffer;
-            count = pieces[0].length;
-        }
-    }
-    const ucs_status_ptr_t pointer = ucp_am_send_nbx(endpoint, static_cast<unsigned>(message),
-                                                     header, header_size, buffer, count, &params);
-    settle(std::move(request), pointer);
+    const Buffer buffer = request->buffer(worker, eager);
+    params.datatype = buffer.datatype;
+    Request* const given = give(std::move(request), worker);
+    params.user_data = given;
+    settle(given, ucp_am_send_nbx(endpoint, static_cast<unsigned>(message), header, header_size,
+                                  buffer.address, buffer.count, &params));
 }
 
 void Request::receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor) {
-    request->worker_ = &worker;
-    worker.used = true;
-    const auto& pieces = request->pieces;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                           UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv_am = &Request::received;
-    params.user_data = request.get();
-    void* buffer = nullptr;
-    std::size_t count = 0;
-    if (pieces.size() > 1) {
-        params.datatype = ucp_dt_make_iov();
-        buffer = const_cast<ucp_dt_iov_t*>(pieces.data());
-        count = pieces.size();
-    } else {
-        params.datatype = ucp_dt_make_contig(1);
-        if (!pieces.empty()) {
-            buffer = pieces[0].buffer;
-            count = pieces[0].length;
-        }
-    }
-    const ucs_status_ptr_t pointer =
-        ucp_am_recv_data_nbx(worker.get(), descriptor, buffer, count, &params);
-    settle(std::move(request), pointer);
+    const Buffer buffer = request->buffer(worker, false);
+    params.datatype = buffer.datatype;
+    Request* const given = give(std::move(request), worker);
+    params.user_data = given;
+    settle(given,
+           ucp_am_recv_data_nbx(worker.get(), descriptor, buffer.address, buffer.count, &params));
 }
 
-void Request::settle(std::unique_ptr<Request> request, ucs_status_ptr_t pointer) {
-    if (UCS_PTR_IS_PTR(pointer)) {
-        ++request->worker_->in_flight;
-        static_cast<void>(request.release());  // the callback takes it back
-    } else {
-        request->completed(UCS_PTR_STATUS(pointer));
+Request* Request::give(std::unique_ptr<Request> request, Worker& worker) {
+    request->worker_ = &worker;
+    worker.used = true;
+    worker.requests.insert(request.get());
+    return request.release();
+}
+
+void Request::settle(Request* given, ucs_status_ptr_t pointer) {
+    if (!UCS_PTR_IS_PTR(pointer)) {
+        given->finish(UCS_PTR_STATUS(pointer));
     }
 }
 
 void Request::finish(ucs_status_t status) {
     const std::unique_ptr<Request> owner(this);
-    --worker_->in_flight;
+    worker_->requests.erase(this);
     completed(status);
 }
 

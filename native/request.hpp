@@ -24,12 +24,25 @@ class Request {
                      wire::Message message, const void* header, std::size_t header_size);
     static void receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor);
 
+    // UCX will not touch the memory any more: completes and destroys it.
+    void finish(ucs_status_t status);
+
   private:
-    static void settle(std::unique_ptr<Request> request, ucs_status_ptr_t pointer);
+    // `pieces` as UCX takes them.
+    struct Buffer {
+        ucp_datatype_t datatype;
+        void* address;
+        std::size_t count;
+    };
+    Buffer buffer(const Worker& worker, bool eager);
+
+    // Before UCX is called, which may run the callback, and so end the request, before it returns.
+    static Request* give(std::unique_ptr<Request> request, Worker& worker);
+    // After UCX was called: where it completed at once it runs no callback.
+    static void settle(Request* given, ucs_status_ptr_t pointer);
     static void sent(void* ucx_request, ucs_status_t status, void* argument);
     static void received(void* ucx_request, ucs_status_t status, std::size_t length,
                          void* argument);
-    void finish(ucs_status_t status);
     std::uint64_t bytes() const;
 
     Worker* worker_ = nullptr;

@@ -22,10 +22,10 @@ constexpr const char* kClosed = "the server is closed";
 
 }  // namespace
 
-ServerThread::ServerThread(Backing& backing, Counters& counters, const Options& options,
-                           bool polling, bool read_only, int index)
-    : backing_(backing),
-      counters_(counters),
+ServerThread::ServerThread(std::shared_ptr<Backing> backing, std::shared_ptr<Counters> counters,
+                           const Options& options, bool polling, bool read_only, int index)
+    : backing_(std::move(backing)),
+      counters_(std::move(counters)),
       read_only_(read_only),
       context_(std::make_shared<const Context>(options)),
       progress_(
@@ -52,9 +52,10 @@ void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Tok
     progress_->call(
         [&] {
             if (closed_) {
+                worker.reset();  // on this thread: workers of one context are not thread-safe
                 throw Error(ErrorKind::connect, kClosed);
             }
-            const auto session = std::make_shared<Session>(std::move(worker), backing_, counters_,
+            const auto session = std::make_shared<Session>(std::move(worker), *backing_, *counters_,
                                                            read_only_, token, address, peer);
             begin(session, std::move(fd));
             return true;
@@ -71,7 +72,7 @@ void ServerThread::begin(const std::shared_ptr<Session>& session, Fd fd) {
         }));
     progress_->add(session->worker());
     sessions_.push_back(session);
-    ++counters_.sessions;
+    ++counters_->sessions;
 }
 
 void ServerThread::tick(TimePoint now) {
@@ -84,7 +85,7 @@ void ServerThread::tick(TimePoint now) {
             return false;
         }
         if (session->busy() || session->failed()) {
-            ++counters_.sessions_lost;
+            ++counters_->sessions_lost;
         }
         session->close();
         ended_.push_back(session);
@@ -153,7 +154,7 @@ Server::Server(std::shared_ptr<Backing> backing, int threads, const Options& opt
     }
     for (int i = 0; i < threads; ++i) {
         threads_.push_back(
-            std::make_shared<ServerThread>(*backing_, counters_, options, polling, read_only, i));
+            std::make_shared<ServerThread>(backing_, counters_, options, polling, read_only, i));
     }
 }
 

@@ -12,8 +12,8 @@ namespace ucxstore {
 
 class ServerThread : public Progress::Driver {
   public:
-    ServerThread(Backing& backing, Counters& counters, const Options& options, bool polling,
-                 bool read_only, int index);
+    ServerThread(std::shared_ptr<Backing> backing, std::shared_ptr<Counters> counters,
+                 const Options& options, bool polling, bool read_only, int index);
     ServerThread(const ServerThread&) = delete;
     ServerThread& operator=(const ServerThread&) = delete;
     ~ServerThread() override;
@@ -35,8 +35,9 @@ class ServerThread : public Progress::Driver {
 
     void begin(const std::shared_ptr<Session>& session, Fd fd);
 
-    Backing& backing_;
-    Counters& counters_;
+    // Shared: a thread lives on while somebody holds it, though the Server has gone.
+    const std::shared_ptr<Backing> backing_;
+    const std::shared_ptr<Counters> counters_;
     const bool read_only_;
     const std::shared_ptr<const Context> context_;
     std::vector<std::shared_ptr<Session>> sessions_;
@@ -56,7 +57,7 @@ class Server {
     const std::shared_ptr<ServerThread>& thread(int index) const {
         return threads_.at(static_cast<std::size_t>(index));
     }
-    const Counters& counters() const { return counters_; }
+    const Counters& counters() const { return *counters_; }
     std::size_t sessions();
     // Waits until nothing is under way; false where the time was not enough.
     bool drain(std::chrono::milliseconds timeout);
@@ -66,8 +67,8 @@ class Server {
 
   private:
     const int pid_;
-    std::shared_ptr<Backing> backing_;
-    Counters counters_;
+    const std::shared_ptr<Backing> backing_;
+    const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
     std::vector<std::shared_ptr<ServerThread>> threads_;
 };
 

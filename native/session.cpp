@@ -19,6 +19,7 @@ constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 // What one client may have waiting, or be sending at once, before it is refused.
 constexpr std::size_t kMaxWaiting = 1'000'000;
 constexpr std::size_t kMaxArriving = 1024;
+constexpr std::size_t kMaxRefused = 2 * kMaxArriving;
 
 // Requests that were abandoned, which are remembered as their messages may still be on the way.
 constexpr std::size_t kRemembered = 256;
@@ -435,6 +436,9 @@ std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& he
     }
     const auto [at, added] = arriving_.try_emplace({header.request, header.item});
     if (added) {
+        if (arriving_.size() > kMaxRefused) {  // a client that heeds kMaxSends never gets there
+            throw Error(ErrorKind::protocol, "more values at once than a server takes");
+        }
         at->second = std::make_shared<Arriving>();
         at->second->key = key;
         at->second->if_absent = header.if_absent != 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "fork.hpp"
+#include "request.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
@@ -39,6 +40,11 @@ void Worker::on_message(unsigned id, ucp_am_recv_callback_t callback, void* argu
 }
 
 void Worker::leak() {
+    if (moves_only_in_progress) {
+        while (!requests.empty()) {
+            (*requests.begin())->finish(UCS_ERR_CANCELED);
+        }
+    }
     static_cast<void>(handle_.release());
     new std::shared_ptr<const Context>(context_);
 }

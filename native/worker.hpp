@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 
 #include "context.hpp"
 
 namespace ucxstore {
+
+class Request;
 
 class Worker {
   public:
@@ -28,21 +31,26 @@ class Worker {
 
     void on_message(unsigned id, ucp_am_recv_callback_t callback, void* argument);
 
-    // Operations of ours that UCX has not completed; while there are any, the thread must not
-    // sleep for long: a shared-memory sender whose peer's queue is full gets no wake-up.
-    std::uint64_t in_flight = 0;
+    // Those that UCX has not completed; while there are any, the thread must not sleep for long: a
+    // shared-memory sender whose peer's queue is full gets no wake-up.
+    std::unordered_set<Request*> requests;
 
     // Endpoints that UCX is still closing; waited for before the worker is destroyed.
     std::uint64_t closing = 0;
 
     // Whether UCX still has something of it to complete.
-    bool busy() const { return in_flight + closing > 0; }
+    bool busy() const { return requests.size() + closing > 0; }
 
     // Set by whoever starts something on it, so that its thread looks after it again.
     bool used = true;
 
-    // Gives the UCX objects up without destroying them: for a worker that UCX still holds
-    // operations of, where destroying would be worse than a leak.
+    // Whether UCX moves data nowhere but in progress(): so over sockets and shared memory, where no
+    // adapter writes by itself. An endpoint tells.
+    bool moves_only_in_progress = false;
+
+    // Gives the UCX objects up without destroying them, for good: for a worker that UCX still holds
+    // operations of, where destroying would be worse than a leak. What it was to do, it never does
+    // any more; where that is certain, its requests end here, as cancelled.
     void leak();
 
   private:

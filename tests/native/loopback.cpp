@@ -11,13 +11,13 @@ namespace {
 
 // What a puppet sends, until UCX is done with it.
 struct Parcel {
-    Worker& worker;
+    std::uint64_t& in_flight;
     std::string data;
     ucp_dt_iov_t piece = {data.data(), data.size()};
 
     static void sent(void* request, ucs_status_t, void* self) {
         const std::unique_ptr<Parcel> parcel(static_cast<Parcel*>(self));
-        --parcel->worker.in_flight;
+        --parcel->in_flight;
         ucp_request_free(request);
     }
 };
@@ -46,7 +46,8 @@ std::unique_ptr<Worker> new_worker(const Options& options) {
 
 Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backing> the_backing)
     : backing(the_backing ? std::move(the_backing) : std::make_shared<MemoryBacking>()),
-      server(std::make_unique<ServerThread>(*backing, counters, options, false, read_only, 0)),
+      server(
+          std::make_unique<ServerThread>(backing, shared_counters, options, false, read_only, 0)),
       client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
@@ -177,7 +178,7 @@ Puppet::Puppet(const Options& options) : worker_(new_worker(options)) {
 
 Puppet::~Puppet() {
     endpoint_.reset();
-    until([this] { return worker_->in_flight + worker_->closing == 0; });
+    until([this] { return in_flight_ + worker_->closing == 0; });
 }
 
 void Puppet::connect(const std::string& address) {
@@ -188,7 +189,7 @@ void Puppet::send(wire::Message message, const std::string& header, std::string 
     if (endpoint_->get() == nullptr) {
         return;
     }
-    auto parcel = std::make_unique<Parcel>(*worker_, std::move(data));
+    auto parcel = std::make_unique<Parcel>(in_flight_, std::move(data));
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE;
@@ -203,7 +204,7 @@ void Puppet::send(wire::Message message, const std::string& header, std::string 
         ucp_am_send_nbx(endpoint_->get(), static_cast<unsigned>(message), header.data(),
                         header.size(), &parcel->piece, 1, &params);
     if (UCS_PTR_IS_PTR(request)) {
-        ++worker_->in_flight;
+        ++in_flight_;
         static_cast<void>(parcel.release());
     }
 }
@@ -233,7 +234,7 @@ bool Puppet::until_moved() {
 }
 
 void Puppet::flush() {
-    until([this] { return worker_->in_flight == 0 || endpoint_->failed(); });
+    until([this] { return in_flight_ == 0 || endpoint_->failed(); });
 }
 
 ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t header_size, void* data,

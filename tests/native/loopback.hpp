@@ -41,7 +41,8 @@ class Loopback {
     std::uint64_t stat(const std::string& key);
 
     std::shared_ptr<Backing> backing;
-    Counters counters;
+    const std::shared_ptr<Counters> shared_counters = std::make_shared<Counters>();
+    Counters& counters = *shared_counters;
     std::unique_ptr<ServerThread> server;
     std::unique_ptr<Client> client;
     std::shared_ptr<Connection> connection;
@@ -103,7 +104,7 @@ class Puppet {
                std::chrono::milliseconds patience = kPatience);
     // Until something has happened at all.
     bool until_moved();
-    std::uint64_t in_flight() const { return worker_->in_flight; }
+    std::uint64_t in_flight() const { return in_flight_; }
     // Until UCX has let go of all that was sent, or the peer has cut the connection.
     void flush();
 
@@ -116,6 +117,7 @@ class Puppet {
     std::unique_ptr<Worker> worker_;
     std::unique_ptr<Endpoint> endpoint_;
     std::vector<Received> received_;
+    std::uint64_t in_flight_ = 0;
 };
 
 template <typename Header>
