@@ -8,6 +8,8 @@ import ctypes
 import importlib.util
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,10 +86,27 @@ def _open(forced: str | None) -> ctypes.CDLL:
     if forced == "wheel" and wheel is None:
         raise UcxUnavailableError(f"UCXSTORE_UCX=wheel, but no libucx is installed. {_REMEDY}")
     try:
-        return ctypes.CDLL(_SONAME if forced == "system" or wheel is None else str(wheel))
+        with _errors_to_stderr():
+            return ctypes.CDLL(_SONAME if forced == "system" or wheel is None else str(wheel))
     except OSError as error:
         asked = "" if forced is None else f" (UCXSTORE_UCX={forced})"
         raise UcxUnavailableError(f"UCX can't be loaded{asked}: {error}. {_REMEDY}") from error
+
+
+@contextmanager
+def _errors_to_stderr() -> Iterator[None]:
+    """Have UCX, which reads this as it is loaded, write its log to stderr.
+
+    Its own default is standard output, where it would end up among a program's results.
+    """
+    if "UCX_LOG_FILE" in os.environ:
+        yield
+        return
+    os.environ["UCX_LOG_FILE"] = "stderr"
+    try:
+        yield
+    finally:
+        del os.environ["UCX_LOG_FILE"]
 
 
 def _wheel_library() -> Path | None:

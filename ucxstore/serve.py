@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import select
 import signal
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ class ServeOptions:
 def serve(options: ServeOptions) -> int:
     """Serve until SIGTERM, SIGINT or the parent's end; then drain, and return the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    _allow_many_descriptors()
     stop = _signals_as_pipe()
     with Server(
         options.root,
@@ -64,6 +66,13 @@ def serve(options: ServeOptions) -> int:
             logging.warning("requests were still in flight after %g s", DRAIN_SECONDS)
         server.close(0.0)
     return 0
+
+
+def _allow_many_descriptors() -> None:
+    """Raise the soft limit to the hard one: UCX takes a dozen descriptors for each client."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _signals_as_pipe() -> int:

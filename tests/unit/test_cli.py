@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -111,6 +112,19 @@ def test_serve_ends_with_its_parents_pipe() -> None:
         assert process.poll() is None
         os.close(writer)
         assert process.wait(timeout=60) == 0
+
+
+def test_serve_takes_all_the_descriptors_it_may() -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 4000))
+
+    with subprocess.Popen(
+        [*COMMAND, "serve", "memory://"], stdout=subprocess.PIPE, text=True, preexec_fn=limit
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (4000, 4000)
+        process.terminate()
 
 
 def test_demo_gets_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

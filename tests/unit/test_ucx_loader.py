@@ -141,3 +141,25 @@ def test_unknown_choice(value: str) -> None:
     assert refusal(UCXSTORE_UCX=value).endswith(
         f'UCXSTORE_UCX is {value!r}; it takes "wheel" or "system".'
     )
+
+
+START = """
+import os
+from ucxstore._native import core
+core.Client({}, False)
+assert "UCX_LOG_FILE" not in os.environ
+print("a result")
+"""
+
+
+def test_ucx_does_not_write_among_results() -> None:
+    process = run(START, UCX_LOG_LEVEL="info")
+    assert process.stdout == "a result\n"
+    assert "UCX" in process.stderr
+
+
+def test_ucx_writes_where_the_user_says(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = run(START.replace("not in", "in"), UCX_LOG_LEVEL="info", UCX_LOG_FILE=str(log))
+    assert (process.stdout, process.stderr) == ("a result\n", "")
+    assert "UCX" in log.read_text()
