@@ -23,9 +23,6 @@ using namespace std::chrono_literals;
 constexpr auto kTick = 1ms;
 constexpr auto kPoll = 50us;
 
-// How often workers that sleep are looked at all the same while another one is busy.
-constexpr auto kSweep = 200us;
-
 // How long a worker is looked at for more before it is armed: a reply to a small request comes
 // within it, and an idle process pays it once.
 constexpr auto kLinger = 50us;
@@ -222,10 +219,10 @@ void Progress::sleep(TimePoint now, TimePoint until) {
     sleeping_.store(false);
 }
 
-bool Progress::drive(TimePoint now, bool sweep) {
+bool Progress::drive(TimePoint now) {
     bool active = false;
     for (Driven& one : driven_) {
-        if (one.armed && !one.worker->used && !sweep) {
+        if (one.armed && !one.worker->used) {
             continue;
         }
         if (one.worker->progress() || one.worker->used) {
@@ -273,17 +270,12 @@ void Progress::run() {
     TimePoint now = Clock::now();
     TimePoint next_tick = now;
     TimePoint next_poll = now;
-    TimePoint next_sweep = now;
     TimePoint last_active = now;
     TimePoint ticked = now;
     while (!stop_.load(std::memory_order_relaxed)) {
         bool active = run_tasks();
-        const bool sweep = now >= next_sweep;
-        active |= drive(now, sweep);
+        active |= drive(now);
         now = Clock::now();
-        if (sweep) {
-            next_sweep = now + kSweep;
-        }
         if (active) {
             last_active = now;
         }

@@ -95,7 +95,7 @@ class Progress {
 
     void run();
     bool run_tasks();
-    bool drive(TimePoint now, bool sweep);
+    bool drive(TimePoint now);
     bool arm_idle(TimePoint now);
     bool any_busy() const;
     void wait_longer(TimePoint now, Clock::duration idle, bool all_armed);
