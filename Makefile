@@ -6,7 +6,7 @@ DEPENDENCIES := $(VENV)/.dependencies
 BUILT := $(VENV)/.built
 PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
 CXX_FILES := $(wildcard native/*.[ch]pp native/*/*.[ch]pp)
-CXX_TESTS := $(wildcard tests/native/*.[ch]pp)
+CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 # The module finds no libucp.so.0 unless UCX is loaded before it.
 STUBGEN := $(BIN)/python -c 'import ucxstore._native, nanobind.stubgen as s; s.main()' \
     --quiet --module ucxstore._core --output-file

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine, record, report
+from benchmarks import cores, machine, record, report
 from benchmarks.result import Row
 from benchmarks.rows import ROWS
 from benchmarks.scale import FULL, QUICK, Scale
@@ -48,7 +48,7 @@ def _measure(
     _BUILD.mkdir(exist_ok=True)
     for name in names:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=_BUILD) as folder:
-            loads[name] = machine.wait_until_idle(scale.patience_seconds)
+            loads[name] = f"{machine.wait_until_idle(scale.patience_seconds)}; {cores.distance()}"
             try:
                 row = ROWS[name](scale, Path(folder).resolve())
             except Exception as error:
@@ -56,6 +56,7 @@ def _measure(
                 errors[name] = f"{type(error).__name__}: {error}"
             else:
                 rows.append(row)
+                loads[name] += f" before, {cores.distance()} after"
                 report.print_row(row, loads[name])
     return rows, loads, errors
 
