@@ -121,10 +121,14 @@ void Client::close(std::chrono::milliseconds timeout) {
             connection->close(ErrorKind::server_lost, kClosed);
         }
         const TimePoint deadline = Clock::now() + timeout;
-        const auto busy = [](const auto& connection) { return connection->worker().busy(); };
+        const auto busy = [](const auto& connection) {
+            return connection->has_worker() && connection->worker().busy();
+        };
         while (std::ranges::any_of(connections_, busy) && Clock::now() < deadline) {
             for (const auto& connection : connections_) {
-                connection->worker().progress();
+                if (connection->has_worker()) {
+                    connection->worker().progress();
+                }
             }
         }
         for (const auto& connection : connections_) {

@@ -442,7 +442,7 @@ TimePoint Connection::release(Progress& progress, TimePoint now) {
             late = true;
         }
     }
-    if (!stuck.empty()) {
+    if (!stuck.empty() && worker_ != nullptr) {
         progress.retire(worker_, true);  // gives all back that it can
     }
     for (const std::uint64_t id : stuck) {

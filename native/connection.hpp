@@ -29,6 +29,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     bool closed() const { return closed_; }
 
     Worker& worker() { return *worker_; }
+    // None where settle() or tick() has destroyed or leaked it.
+    bool has_worker() const { return worker_ != nullptr; }
     void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
     // The server is lost, or has broken the protocol: noted where nothing may be closed, in UCX's
     // callbacks; tick() closes.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <future>
+#include <utility>
 
 #include "status.hpp"
 
@@ -133,7 +134,7 @@ bool Progress::retire(std::unique_ptr<Worker>& worker, bool overdue) {
     }
     remove(*worker);
     if (worker->busy()) {
-        worker.release()->leak();  // UCX may still write to what its operations own
+        Worker::leak(std::move(worker));  // UCX may still write to what its operations own
     }
     worker.reset();
     return true;
@@ -183,8 +184,11 @@ void Progress::poll_fds(int timeout_ms) {
         const auto driven = std::ranges::find(
             driven_, fd, [](const Driven& one) { return one.worker->event_fd(); });
         if (driven != driven_.end()) {
-            driven->armed = false;
-            driven->last_active = Clock::now();
+            // One that is not armed is driven anyway. Its events may last until arm() takes them
+            // in, so they must not put that off.
+            if (std::exchange(driven->armed, false)) {
+                driven->last_active = Clock::now();
+            }
             continue;
         }
         const auto watch = std::ranges::find(watches_, fd, &Watch::fd);

@@ -5,6 +5,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -29,6 +30,13 @@ std::uint64_t limit_of_environment() {
     return *end == '\0' ? limit : kDefaultLimit;
 }
 
+std::byte* map_at(std::byte* address, std::uint64_t capacity) {
+    const int where = address == nullptr ? 0 : MAP_FIXED_NOREPLACE;
+    void* const memory =
+        mmap(address, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | where, -1, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
 Mapping map(std::uint64_t size) {
     if (size > SIZE_MAX - 2 * kHugePage) {
         throw Error(ErrorKind::backing, "a value larger than any memory");
@@ -36,19 +44,21 @@ Mapping map(std::uint64_t size) {
     Mapping mapping{};
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
     mapping.capacity = (size + page - 1) / page * page;
-    void* const memory = mmap(nullptr, mapping.capacity + kHugePage, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
+    // Aligned, it has huge pages up to its edges; else nearly so. The kernel maps downwards, so
+    // there is room below what was mapped last, most often.
+    static std::atomic<std::uintptr_t> last = 0;
+    const std::uintptr_t top = last;
+    if (top > mapping.capacity) {
+        const std::uintptr_t place = (top - mapping.capacity) / kHugePage * kHugePage;
+        mapping.data = map_at(reinterpret_cast<std::byte*>(place), mapping.capacity);
+    }
+    if (mapping.data == nullptr) {
+        mapping.data = map_at(nullptr, mapping.capacity);
+    }
+    if (mapping.data == nullptr) {
         throw_errno("memory for " + std::to_string(size) + " bytes");
     }
-    // What lies before the first huge page and after the last is given back at once.
-    auto* base = static_cast<std::byte*>(memory);
-    const std::size_t before = -reinterpret_cast<std::uintptr_t>(base) % kHugePage;
-    mapping.data = base + before;
-    if (before > 0) {
-        munmap(base, before);
-    }
-    munmap(mapping.data + mapping.capacity, kHugePage - before);
+    last = reinterpret_cast<std::uintptr_t>(mapping.data);
     madvise(mapping.data, mapping.capacity, MADV_HUGEPAGE);  // advice: it may be refused
     return mapping;
 }

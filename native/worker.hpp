@@ -3,6 +3,7 @@
 // that the worker waits at for ever. So a dead peer must take its own queue along.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -48,12 +49,16 @@ class Worker {
     // adapter writes by itself. An endpoint tells.
     bool moves_only_in_progress = false;
 
-    // Gives the UCX objects up without destroying them, for good: for a worker that UCX still holds
-    // operations of, where destroying would be worse than a leak. What it was to do, it never does
-    // any more; where that is certain, its requests end here, as cancelled.
-    void leak();
+    // Gives `worker` up without destroying it, for good: for one that UCX still holds operations
+    // of, where destroying would be worse than a leak. What it was to do, it never does any more;
+    // where that is certain, its requests end here, as cancelled.
+    static void leak(std::unique_ptr<Worker> worker);
 
   private:
+    // Those that were leaked, linked so that a leak checker tells them from what was forgotten.
+    static std::atomic<Worker*> leaked_;
+    Worker* leaked_before_ = nullptr;
+
     std::shared_ptr<const Context> context_;
     WorkerHandle handle_;
     std::string address_;

@@ -18,6 +18,10 @@ namespace {
 // Below this, read() and write() cost less than a mapping, its page faults and its undoing.
 constexpr std::uint64_t kMapAbove = 32 * 1024;
 
+// How often a directory is made again that was pruned, for another key's sake, since it was opened:
+// 8 times was not always enough for four threads that wrote and removed.
+constexpr int kAttempts = 64;
+
 constexpr const char* kUnfinishedPrefix = ".ucxstore-";
 constexpr const char* kUnfinishedSuffix = ".partial";
 
@@ -113,8 +117,7 @@ class FileIncoming : public Incoming {
         }
         memory_.reset();
         mapping_.reset();
-        // The directory may have been pruned since it was opened, for another key's sake; a
-        // file linked into it then would be lost.
+        // A file linked into a directory that was pruned since would be lost.
         for (int attempt = 0;; ++attempt) {
             try {
                 committed_ = true;
@@ -122,8 +125,8 @@ class FileIncoming : public Incoming {
             } catch (const Error&) {
                 committed_ = false;
                 struct stat about{};
-                if (attempt == 8 || fstat(directory_.get(), &about) != 0 || about.st_nlink != 0 ||
-                    !name_.empty()) {
+                if (attempt == kAttempts || fstat(directory_.get(), &about) != 0 ||
+                    about.st_nlink != 0 || !name_.empty()) {
                     throw;
                 }
                 directory_ = root_.make_parents(key_);
@@ -137,7 +140,17 @@ class FileIncoming : public Incoming {
         : root_(root), key_(key), size_(size) {}
 
     void open() {
-        directory_ = root_.make_parents(key_);
+        for (int attempt = 0; !file_; ++attempt) {
+            directory_ = root_.make_parents(key_);
+            open_in_directory();
+            if (!file_ && (errno != ENOENT || attempt == kAttempts)) {
+                throw_errno("making a file for '" + key_ + "'");
+            }
+        }
+    }
+
+    // Leaves errno where it fails.
+    void open_in_directory() {
         // Without a name nothing stays behind, even where this process is killed.
         file_ = Fd(openat(directory_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
         if (file_) {
@@ -148,7 +161,6 @@ class FileIncoming : public Incoming {
             openat(directory_.get(), name_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
         if (!file_) {
             name_.clear();
-            throw_errno("making a file for '" + key_ + "'");
         }
     }
 

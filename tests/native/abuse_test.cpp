@@ -17,7 +17,8 @@ using wire::Message;
 constexpr std::uint64_t kSegment = wire::kSegmentBytes;
 
 // ---------------------------------------------------------------------------------------------
-// A client that means ill: `puppet_` has a session of its own beside that of a good client.
+// A client that means ill: `puppet_` has a session of its own beside that of a good client, and has
+// begun it as it should.
 
 class BadClient : public testing::Test {
   protected:
@@ -26,6 +27,7 @@ class BadClient : public testing::Test {
         join();
         both_.set("good", pattern(100));
     }
+    void SetUp() override { meet(); }
 
     // A new session for the puppet.
     void join() {
@@ -36,6 +38,12 @@ class BadClient : public testing::Test {
                              "bad client");
         control_ = std::move(pair.other);
         puppet_.connect(address);
+    }
+    // The first ping, before which the server listens to nothing else.
+    void meet() {
+        puppet_.send(Message::request, request(wire::Op::ping));
+        ASSERT_EQ(answer(), wire::Status::ok);
+        puppet_.received().clear();
     }
 
     // Whether the server ends the session before long, though nothing else happens to it.
@@ -52,8 +60,8 @@ class BadClient : public testing::Test {
         return raw(wire::RequestHeader{token_, 1, op, 0, count, 0});
     }
     std::string value(std::uint64_t total, std::uint64_t offset, std::uint64_t length,
-                      std::uint64_t segment = kSegment) {
-        return raw(wire::ValueHeader{token_, 1, 0, 0, total, segment, offset, length});
+                      std::uint64_t segment = kSegment, std::uint32_t item = 0) {
+        return raw(wire::ValueHeader{token_, 1, item, 0, total, segment, offset, length});
     }
     std::optional<wire::Status> answer() {
         if (!puppet_.until([&] { return !puppet_.received().empty(); }, 5s)) {
@@ -70,12 +78,50 @@ class BadClient : public testing::Test {
 };
 
 TEST_F(BadClient, MayBehaveWell) {
-    puppet_.send(Message::request, request(wire::Op::ping));
-    EXPECT_EQ(answer(), wire::Status::ok);
     puppet_.send(Message::value, value(3, 0, 3) + "fine", "abc");
-    EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == 2; }));
+    EXPECT_EQ(answer(), wire::Status::ok);
     EXPECT_EQ(both_.get("fine"), to_bytes("abc"));
     EXPECT_FALSE(is_thrown_out(100ms));
+}
+
+// The session as it is before the first ping.
+class Stranger : public BadClient {
+  protected:
+    void SetUp() override {}
+    // Nothing was answered, not even that it was refused.
+    void expect_thrown_out_unheard() {
+        EXPECT_TRUE(is_thrown_out());
+        EXPECT_TRUE(puppet_.received().empty());
+        EXPECT_TRUE(server_is_well());
+    }
+};
+
+TEST_F(Stranger, MayNotBeginWithARequest) {
+    puppet_.send(Message::request, request(wire::Op::remove), strings({"good"}));
+    expect_thrown_out_unheard();
+}
+
+TEST_F(Stranger, MayNotBeginWithAnAbandonedRequest) {
+    puppet_.send(Message::request, request(wire::Op::abandon));
+    expect_thrown_out_unheard();
+}
+
+TEST_F(Stranger, MayNotBeginWithAValue) {
+    puppet_.send(Message::value, value(3, 0, 3) + "evil", "abc");
+    expect_thrown_out_unheard();
+}
+
+TEST_F(Stranger, MayNotBeginWithAValueByRendezvous) {
+    const std::string big(100'000, 'x');
+    puppet_.send(Message::value, value(big.size(), 0, big.size()) + "evil", big,
+                 Puppet::Way::rendezvous);
+    expect_thrown_out_unheard();
+}
+
+TEST_F(Stranger, MayGoWithoutAWord) {
+    control_.reset();
+    EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 1; }));
+    EXPECT_TRUE(server_is_well());
 }
 
 TEST_F(BadClient, WithoutATokenIsNotHeard) {
@@ -215,6 +261,28 @@ TEST_F(BadClient, ClaimingCountlessSegmentsCostsNoMemory) {
     EXPECT_LT(peak_bytes() - before, 256ull << 20);
 }
 
+// What is kept of a value that is refused is kept until all of it has come.
+TEST_F(BadClient, MayNotHaveCountlessRefusedValuesUnfinished) {
+    const auto begin = [&](std::uint32_t item) {
+        const std::string part(wire::kMinSegmentBytes, 'x');
+        puppet_.send(Message::value,
+                     value(2 * part.size(), 0, part.size(), part.size(), item) + "evil/../key",
+                     part);
+    };
+    constexpr std::uint32_t kFine = 2000;
+    for (std::uint32_t item = 0; item < kFine; ++item) {
+        begin(item);
+    }
+    EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == kFine; }));
+    EXPECT_EQ(answer(), wire::Status::invalid_key);
+    EXPECT_FALSE(is_thrown_out(100ms));
+    for (std::uint32_t item = kFine; item < kFine + 100; ++item) {
+        begin(item);
+    }
+    EXPECT_TRUE(is_thrown_out());
+    EXPECT_TRUE(server_is_well());
+}
+
 TEST_F(BadClient, PrefixesAreCheckedAsKeysAre) {
     for (const std::string prefix : {"../", "/", "a/../", "a//", "ab"}) {
         puppet_.received().clear();
@@ -233,9 +301,7 @@ TEST_F(BadClient, IsThrownOutByAnIdleServerToo) {
     for (int round = 0; round < 20; ++round) {
         token_ = new_token();
         join();
-        puppet_.received().clear();
-        puppet_.send(Message::request, request(wire::Op::ping));
-        ASSERT_EQ(answer(), wire::Status::ok);
+        meet();
         puppet_.send(Message::request, request(static_cast<wire::Op>(77)));
         ASSERT_TRUE(is_thrown_out()) << "round " << round;
     }

@@ -222,17 +222,6 @@ bool Puppet::until(const std::function<bool()>& condition, std::chrono::millisec
     return true;
 }
 
-bool Puppet::until_moved() {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!worker_->progress()) {
-        if (std::chrono::steady_clock::now() > deadline) {
-            return false;
-        }
-        std::this_thread::yield();
-    }
-    return true;
-}
-
 void Puppet::flush() {
     until([this] { return in_flight_ == 0 || endpoint_->failed(); });
 }

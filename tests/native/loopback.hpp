@@ -102,8 +102,6 @@ class Puppet {
     // Progresses until `condition` holds; false where it does not in time.
     bool until(const std::function<bool()>& condition,
                std::chrono::milliseconds patience = kPatience);
-    // Until something has happened at all.
-    bool until_moved();
     std::uint64_t in_flight() const { return in_flight_; }
     // Until UCX has let go of all that was sent, or the peer has cut the connection.
     void flush();
