@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 DEPENDENCIES := $(VENV)/.dependencies
 BUILT := $(VENV)/.built
 PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
+VERSITYGW := v1.8.0
+ZARR2 := build/zarr2
 CXX_FILES := $(wildcard native/*.[ch]pp native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 # The module finds no libucp.so.0 unless UCX is loaded before it.
@@ -16,10 +18,10 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-adversity test-python test-native test-address test-thread bench \
-        lint lint-python lint-native lint-stubs tidy format stubs clean
+        s3 zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: $(BUILT) ## Create .venv and build the package into it (make PYTHON=... picks the Python)
 
@@ -35,7 +37,7 @@ $(DEPENDENCIES): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 	$(PIP) --no-build-isolation --config-settings build-dir=build/package \
-	    --editable '.[cu12,demo]'
+	    --editable '.[cu12,demo,copies]'
 	touch $@
 
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
@@ -64,6 +66,33 @@ test-address test-thread: $(DEPENDENCIES)
 
 bench: $(BUILT) ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+s3: ## Build the S3 server for the copy figures, where there is Go
+	@if command -v go >/dev/null; then $(MAKE) build/s3/versitygw; else \
+	    echo 'Go is missing, so no versitygw is built. Instead, what there is of these is used: the' \
+	        'address in UCXSTORE_S3_ENDPOINT, a versitygw or minio on PATH, moto'; fi
+
+# The second file is there for its name alone: another version is built anew.
+build/s3/versitygw: build/s3/.versitygw-$(VERSITYGW)
+	CGO_ENABLED=0 GOFLAGS=-mod=mod GOBIN=$(CURDIR)/$(@D) go install \
+	    -ldflags '-s -w -X main.Version=$(VERSITYGW)' \
+	    github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+	touch $@
+
+build/s3/.versitygw-$(VERSITYGW):
+	mkdir -p $(@D)
+	rm -f $(@D)/.versitygw-*
+	touch $@
+
+zarr2: $(ZARR2)/.dependencies ## Make the environment of zarr 2 for the copy figures
+
+# Python 3.14 is too new: no numcodecs that zarr 2 can use has wheels for it.
+$(ZARR2)/.dependencies: constraints-zarr2.txt
+	python=$$(scripts/find-python 3.14) && "$$python" -m venv --clear $(ZARR2)
+	$(ZARR2)/bin/python -m pip --quiet install --constraint $< --upgrade pip
+	$(ZARR2)/bin/python -m pip --quiet install --constraint $< \
+	    fsspec memray numcodecs numpy s3fs zarr
+	touch $@
 
 lint: lint-python lint-native lint-stubs ## Check format, lint, types and the generated stub
 

@@ -1,4 +1,4 @@
-"""The command line: ``ucxstore serve``, ``ucxstore demo``."""
+"""The command line: ``ucxstore serve``, ``ucxstore demo``, ``ucxstore copies``."""
 
 import argparse
 import sys
@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if arguments.command == "demo":
         return _demo(rest)
+    if arguments.command == "copies":
+        return _copies(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command == "serve":
@@ -60,6 +62,11 @@ def _make_parser() -> argparse.ArgumentParser:
         "demo",
         help="write real data through a server, read it back elsewhere, compare",
         add_help=False,  # --help is for the demo's own parser
+    )
+    commands.add_parser(
+        "copies",
+        help="count the copies that zarr stores make, and write a report",
+        add_help=False,
     )
     return parser
 
@@ -151,6 +158,12 @@ def _demo(arguments: Sequence[str]) -> int:
     from ucxstore.demo import main as run_demo  # which imports xarray and others of the extra
 
     return run_demo(arguments)
+
+
+def _copies(arguments: Sequence[str]) -> int:
+    from ucxstore.copies.command import main as run_copies  # which imports those of its extra
+
+    return run_copies(arguments)
 
 
 def _describe_version() -> str:

@@ -1,0 +1,76 @@
+"""The promise: no path of ours makes more copies than architecture.md says, at either side."""
+
+from pathlib import Path
+
+import pytest
+
+from ucxstore.copies.result import CaseResult
+from ucxstore.copies.run import run_all
+from ucxstore.copies.stores import select as select_rows
+from ucxstore.copies.work import Work
+from ucxstore.copies.workloads import Workload
+from ucxstore.copies.workloads import select as select_workloads
+
+SIDE = 2000  # 16 MB
+
+# Extra copies at the client; the server keeps to the stricter one.
+ONE_CHUNK = 0.02
+MANY_CHUNKS = 0.05
+
+# By as much UCX's pools grow when they are first used, whatever the size of the array.
+POOLS = (512 << 10) / (SIDE * SIDE * 4)
+
+
+def measure(stores: list[str], workloads: list[str], folder: Path) -> list[CaseResult]:
+    (folder / "arrays").mkdir()
+    (folder / "captures").mkdir()
+    found: list[CaseResult] = []
+    works = [
+        Work(row, workload, folder / "captures", folder, None)
+        for workload in select_workloads(workloads, SIDE)
+        for row in select_rows(stores)
+    ]
+    run_all(works, lambda _, results: found.extend(results), jobs=2)
+    assert len(found) >= len(works)
+    for result in found:
+        assert not result.error, result
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("backing", ["memory", "directory"])
+def test_raw_chunks_are_not_copied(backing: str, tmp_path: Path) -> None:
+    found = measure([f"UcxStore, {backing}"], ["raw-one", "raw-grid"], tmp_path)
+    assert {result.side for result in found} == {"client", "server"}
+    assert {result.transport for result in found} == {"shared memory", "TCP"}
+    assert len(found) == 16
+    for result in found:
+        assert result.counts is not None
+        is_strict = result.side == "server" or result.layout == "one"
+        allowed = (ONE_CHUNK if is_strict else MANY_CHUNKS) + POOLS
+        assert result.counts.peak_extra < allowed, result
+        assert result.counts.total < allowed, result
+
+
+@pytest.mark.timeout(300)
+def test_the_harness_sees_the_copies_of_others(tmp_path: Path) -> None:
+    """Else all the zeros above would prove nothing."""
+    for result in measure(["LocalStore-default"], ["read-raw-one", "read-zstd-one"], tmp_path):
+        assert result.counts is not None
+        stored = result.stored_nbytes / result.nbytes
+        expected = 1 if result.codec == "raw" else 1 + stored
+        assert result.counts.peak_extra == pytest.approx(expected, abs=0.05), result
+        assert result.counts.culprits[0].python
+
+
+def test_workloads_are_what_they_say() -> None:
+    workload = Workload("read", "raw", "shard", 5000)
+    assert workload.nbytes == 100_000_000
+    assert workload.chunk_nbytes == 1_000_000
+    assert workload.shard_shape == (5000, 5000)
+    assert workload.name == "read-raw-shard"
+    assert len(select_workloads([], SIDE)) == 32
+    with pytest.raises(ValueError, match="lzma"):
+        select_workloads(["lzma"], SIDE)
+    with pytest.raises(ValueError, match="tensorstore"):
+        select_rows(["tensorstore"])

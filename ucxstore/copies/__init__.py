@@ -1,0 +1,90 @@
+"""Counts the copies that a block of code makes of an array: with memray, by measurement.
+
+Needs memray (``pip install "ucxstore[copies]"``).
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucxstore.copies.result import Counts, Culprit
+
+__all__ = ["Counts", "Culprit", "count_copies"]
+
+
+def count_copies(
+    action: Callable[[], Any],
+    nbytes: int,
+    *,
+    chunk_nbytes: int | None = None,
+    capture: str | Path | None = None,
+) -> Counts:
+    """Count the copies of an array that an action makes, beyond its result.
+
+    Works with anything that runs in this process, on any zarr store:
+
+    >>> counts = count_copies(lambda: z[:], nbytes=z.nbytes)  # doctest: +SKIP
+    >>> assert counts.peak_extra < 1.05, counts.culprits  # doctest: +SKIP
+
+    Parameters
+    ----------
+    action : callable
+        What is measured, in all threads of this process. Make what it needs beforehand: arrays to
+        write, connections, imports.
+    nbytes : int
+        The size of the array that it moves, in bytes: the unit of the figures.
+    chunk_nbytes : int or None
+        The size of a chunk: blocks of at least half of it count in `Counts.total`. That of the
+        array by default.
+    capture : path or None
+        Where to leave memray's capture, for ``memray flamegraph``; nowhere by default.
+
+    Returns
+    -------
+    Counts
+        In multiples of `nbytes`. What the action returns is the result, and no copy: an array, or
+        a list, tuple or dict of arrays (views count as what they view).
+
+    Raises
+    ------
+    ImportError
+        If there is no memray.
+    ValueError
+        If a size is not positive.
+    RuntimeError
+        If memray is tracking this process already.
+
+    Notes
+    -----
+    The method is that of the memray-array study: https://github.com/tomwhite/memray-array. memray
+    sees malloc and mmap, not System V and POSIX shared memory, which `Counts.rss_extra` includes;
+    neither sees what the kernel copies into and out of sockets and files.
+    """
+    from ucxstore.copies.counting import Range, count
+    from ucxstore.copies.tracking import tracked
+
+    chunk_nbytes = nbytes if chunk_nbytes is None else chunk_nbytes
+    if nbytes <= 0 or chunk_nbytes <= 0:
+        raise ValueError(f"sizes must be positive: {nbytes=}, {chunk_nbytes=}")
+    with tempfile.TemporaryDirectory(prefix="ucxstore-copies-") as folder:
+        path = Path(folder, "capture.bin") if capture is None else Path(capture)
+        with tracked(path) as resident:
+            result = action()
+        own = [Range(address, size) for address, size in _memory_of(result)]
+        rss_extra = resident.extra(sum(one.nbytes for one in own), nbytes)
+        return count(path, nbytes=nbytes, chunk_nbytes=chunk_nbytes, own=own, rss_extra=rss_extra)
+
+
+def _memory_of(result: Any) -> Iterable[tuple[int, int]]:
+    """Find the arrays in a result: where each begins in memory, and its size."""
+    if isinstance(result, Mapping):
+        result = list(result.values())
+    if isinstance(result, list | tuple):
+        for one in result:
+            yield from _memory_of(one)
+    elif isinstance(result, np.ndarray) and result.size > 0:
+        low, high = np.lib.array_utils.byte_bounds(result)
+        yield low, high - low

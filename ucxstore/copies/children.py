@@ -1,0 +1,121 @@
+"""The processes of a case: the child that does it, and the server that is counted."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ucxstore.copies.child import Spec
+
+_CASE_SECONDS = 300.0
+_SERVER_SECONDS = 30.0
+
+
+class CaseError(Exception):
+    """A case that failed, or cannot be: its message goes into the report."""
+
+
+def run_child(
+    spec: Spec, folder: Path, *, at: Mapping[str, Callable[[], object]] | None = None
+) -> dict[str, Any]:
+    """Run a child, and return its answer, which goes through a file in `folder`.
+
+    Parameters
+    ----------
+    at : mapping or None
+        What to do when the child is ``"connected"``, and when it is ``"done"``, while it waits.
+
+    Raises
+    ------
+    CaseError
+        With the last line of what it said, where it failed.
+    """
+    answer = folder / "answer.json"
+    command = [sys.executable, "-m", "ucxstore.copies.child", spec.to_json(), str(answer)]
+    with _process(command, folder) as process:
+        for line in process.stdout or ():
+            (at or {}).get(line.strip(), lambda: None)()
+            with suppress(BrokenPipeError):
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+    result: dict[str, Any] = json.loads(answer.read_text())
+    return result
+
+
+def run_program(command: list[str], folder: Path) -> str:
+    """Run a program, and return what it printed.
+
+    Raises
+    ------
+    CaseError
+        With the last line of what it said, where it failed.
+    """
+    with _process(command, folder) as process:
+        assert process.stdout is not None
+        return process.stdout.read()
+
+
+@contextmanager
+def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a program; see that it ends, and well."""
+    log = folder / "errors.txt"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    with process:
+        deadline = threading.Timer(_CASE_SECONDS, process.kill)
+        deadline.start()
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            deadline.cancel()
+    if process.returncode != 0:
+        lines = log.read_text().strip().splitlines()
+        raise CaseError(lines[-1] if lines else f"it ended with status {process.returncode}")
+
+
+class MeasuredServer:
+    """A server in a process of its own, which counts when it is told to."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.address = str(self._answer()["address"])
+
+    def tell(self, command: str) -> dict[str, Any]:
+        """Have it do something, and return what it says."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise CaseError(f"the server ended with status {self._process.wait(_SERVER_SECONDS)}")
+        result: dict[str, Any] = json.loads(line)
+        return result
+
+
+@contextmanager
+def serving(root: str, ucx: dict[str, str]) -> Iterator[MeasuredServer]:
+    """Start a server of `root`, with these UCX options; it ends with the context."""
+    command = [sys.executable, "-m", "ucxstore.copies.serving", root, json.dumps(ucx)]
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)  # where it does not end by itself
+        yield MeasuredServer(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(_SERVER_SECONDS)

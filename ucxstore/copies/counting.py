@@ -1,0 +1,253 @@
+"""From a memray capture to copies: how much memory a block of code took beyond its result.
+
+Three figures, since each misses something. The *peak* misses copies that follow one another, each
+freed before the next. The *total* of large blocks sees those, but misses what is copied in pieces
+smaller than half a chunk. What was *grown* is the part of the total that came by realloc, which
+moves what is in the block already.
+"""
+
+import mmap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from memray import AllocationRecord, AllocatorType, FileReader
+
+from ucxstore.copies.result import Counts, Culprit
+
+MAX_CULPRITS = 8
+
+_FREES = (AllocatorType.FREE, AllocatorType.PYMALLOC_FREE)
+_REALLOCS = (AllocatorType.REALLOC, AllocatorType.PYMALLOC_REALLOC)
+
+# Frames that say nothing of who asked for memory: how threads start, and how calls are waited for.
+_PLUMBING = ("/threading.py", "/concurrent/futures/", "/asyncio/", "/memray/", "/contextlib.py")
+_STACK_DEPTH = 40
+
+# Where the native core gets a value's memory, or maps its file. Values of a few bytes are metadata:
+# looking up their stacks would take longer than all the rest.
+_BACKINGS = ("native/backing/memory.cpp", "native/backing/file.cpp")
+_SMALL_VALUE = 4096
+
+
+class Range(NamedTuple):
+    """Memory from `address` on, `nbytes` long."""
+
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """An allocation that is alive: `new` of its bytes came with the last realloc, if any did."""
+
+    record: AllocationRecord
+    size: int
+    new: int
+    grown: bool
+
+
+class _Heap:
+    """The blocks that are alive, as one allocation after the other is replayed."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, _Block] = {}
+        self.nbytes = 0
+        # The size of what a thread has just freed: memray writes a realloc as a free of the old
+        # block, if there was one, and the new one right after it.
+        self._moving: dict[int, int] = {}
+
+    def replay(self, record: AllocationRecord) -> _Block | None:
+        """Take one record in; return the block that it made, if it made one."""
+        if record.allocator in _FREES:
+            self._moving[record.tid] = self._free(record.address)
+            return None
+        if record.allocator == AllocatorType.MUNMAP:
+            self._unmap(record.address, record.size)
+            return None
+        self._free(record.address)  # freed where memray could not see it
+        moving = self._moving.pop(record.tid, 0)
+        grown = record.allocator in _REALLOCS and moving > 0
+        kept = min(moving, record.size) if grown else 0
+        block = _Block(record, record.size, record.size - kept, grown)
+        self.blocks[record.address] = block
+        self.nbytes += record.size
+        return block
+
+    def _free(self, address: int) -> int:
+        block = self.blocks.pop(address, None)
+        if block is None:
+            return 0
+        self.nbytes -= block.size
+        return block.size
+
+    def _unmap(self, address: int, size: int) -> None:
+        """Cut a range out of the mappings: any number of them, or parts."""
+        end = address + size
+        for start, block in list(self.blocks.items()):
+            stop = start + block.size
+            if block.record.allocator != AllocatorType.MMAP or stop <= address or end <= start:
+                continue
+            self._free(start)
+            for left, right in ((start, min(stop, address)), (max(start, end), stop)):
+                if left < right:
+                    self.blocks[left] = _Block(block.record, right - left, 0, grown=False)
+                    self.nbytes += right - left
+
+
+def count(
+    capture: Path,
+    *,
+    nbytes: int,
+    chunk_nbytes: int,
+    own: Sequence[Range] = (),
+    stored_nbytes: int = 0,
+    rss_extra: float = 0.0,
+) -> Counts:
+    """Count the copies in a capture.
+
+    Parameters
+    ----------
+    capture : Path
+        What `memray.Tracker` wrote, with every allocation.
+    nbytes : int
+        The size of the array that was moved, in bytes: the unit of the figures.
+    chunk_nbytes : int
+        That of a chunk: blocks of at least half of it count in the total.
+    own : sequence of Range
+        The user's memory. A block that was allocated in the capture, and holds one of these at its
+        end, is the result and no copy.
+    stored_nbytes : int
+        At a server: the bytes of the values that it keeps or maps. As much memory of its backing
+        is those values, and no copy.
+    rss_extra : float
+        Passed on.
+
+    Returns
+    -------
+    Counts
+
+    Raises
+    ------
+    OSError
+        If the file is no capture.
+    """
+    with FileReader(capture, report_progress=False) as reader:
+        # They can tell their stacks only while the reader is open.
+        records = list(reader.get_allocation_records())
+        counts = _count(records, nbytes, chunk_nbytes, own, stored_nbytes, rss_extra)
+    return counts
+
+
+def _count(
+    records: list[AllocationRecord],
+    nbytes: int,
+    chunk_nbytes: int,
+    own: Sequence[Range],
+    stored_nbytes: int,
+    rss_extra: float,
+) -> Counts:
+    heap = _Heap()
+    peak = length = 0
+    made: list[_Block] = []
+    for number, record in enumerate(records):
+        block = heap.replay(record)
+        if heap.nbytes > peak:
+            peak, length = heap.nbytes, number + 1
+        if block is not None and block.size >= min(chunk_nbytes / 2, _SMALL_VALUE):
+            made.append(block)
+    results = {id(block.record) for block in _holding(heap.blocks, own)}
+    results |= _stored(made, stored_nbytes)
+    copies = [
+        block
+        for block in made
+        if block.size >= chunk_nbytes / 2 and id(block.record) not in results
+    ]
+
+    at_peak = _Heap()
+    for record in islice(records, length):
+        at_peak.replay(record)
+    extra = [block for block in at_peak.blocks.values() if id(block.record) not in results]
+    return Counts(
+        peak=peak,
+        peak_extra=sum(block.size for block in extra) / nbytes,
+        total=sum(block.new for block in copies) / nbytes,
+        grown=sum(block.new for block in copies if block.grown) / nbytes,
+        rss_extra=rss_extra,
+        culprits=(
+            *_culprits("peak", ((block.record, block.size) for block in extra), nbytes),
+            *_culprits("total", ((block.record, block.new) for block in copies), nbytes),
+        ),
+    )
+
+
+def _stored(blocks: Iterable[_Block], nbytes: int) -> set[int]:
+    """Find the memory of stored values, up to as much as was stored."""
+    records: set[int] = set()
+    left = nbytes + (nbytes and mmap.PAGESIZE)
+    for block in blocks:
+        if _SMALL_VALUE < block.size <= left and _is_of_a_backing(block.record):
+            records.add(id(block.record))
+            left -= block.size
+    return records
+
+
+def _is_of_a_backing(record: AllocationRecord) -> bool:
+    stack = record.native_stack_trace(max_stacks=_STACK_DEPTH)
+    return any(file.endswith(_BACKINGS) for _, file, _ in stack)
+
+
+def _holding(blocks: dict[int, _Block], own: Sequence[Range]) -> list[_Block]:
+    return [
+        block
+        for start, block in blocks.items()
+        if any(start <= one.address < start + block.size for one in own if one.nbytes > 0)
+    ]
+
+
+def _culprits(
+    at: str, allocations: Iterable[tuple[AllocationRecord, int]], nbytes: int
+) -> list[Culprit]:
+    """Return who asked for the most, down to a hundredth of the array, by frame."""
+    sizes: dict[int, tuple[AllocationRecord, int, int]] = {}
+    for record, size in allocations:
+        # One a stack: to look a stack up takes long, and most have many allocations.
+        key = hash((record.stack_id, record.native_stack_id))
+        _, before, blocks = sizes.get(key, (record, 0, 0))
+        sizes[key] = (record, before + size, blocks + 1)
+    merged: dict[tuple[str, str], tuple[int, int]] = {}
+    for record, size, blocks in sizes.values():
+        if size * 1000 < nbytes:
+            continue
+        names = (_python_frame(record), _native_frame(record))
+        before, count = merged.get(names, (0, 0))
+        merged[names] = (before + size, count + blocks)
+    largest = sorted(merged.items(), key=lambda item: -item[1][0])[: MAX_CULPRITS // 2]
+    return [
+        Culprit(bytes=size, blocks=blocks, at=at, python=python, native=native)
+        for (python, native), (size, blocks) in largest
+        if size * 100 >= nbytes
+    ]
+
+
+def _python_frame(record: AllocationRecord) -> str:
+    """Return the innermost frame that is not plumbing, as "function (file:line)"."""
+    for function, file, line in record.stack_trace(max_stacks=_STACK_DEPTH):
+        if not any(part in file for part in _PLUMBING):
+            return f"{function} ({_short(file)}:{line})"
+    return "(no Python frame)"
+
+
+def _native_frame(record: AllocationRecord) -> str:
+    """Return the innermost native frame that has a name."""
+    for function, _, _ in record.native_stack_trace(max_stacks=_STACK_DEPTH):
+        if function and not function.startswith("0x"):
+            return function
+    return "(unknown)"
+
+
+def _short(file: str) -> str:
+    """Cut a path down to the package and what is in it."""
+    return "/".join(Path(file.rpartition("site-packages/")[2]).parts[-3:])

@@ -1,0 +1,22 @@
+"""The fixture for other projects' tests: ``pytest_plugins = ["ucxstore.copies.plugin"]``."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ucxstore.copies import Counts
+from ucxstore.copies import count_copies as count_copies_of
+
+
+@pytest.fixture
+def count_copies(tmp_path: Path) -> Callable[..., Counts]:
+    """`ucxstore.copies.count_copies`, whose captures stay in the test's temporary folder.
+
+    >>> def test_read(count_copies):  # doctest: +SKIP
+    ...     z = zarr.open_array(store)
+    ...     counts = count_copies(lambda: z[:], z.nbytes)
+    ...     assert counts.peak_extra < 1.05, counts.culprits
+    """
+    return partial(count_copies_of, capture=tmp_path / "memray.bin")
