@@ -16,6 +16,10 @@ using wire::Status;
 constexpr std::uint64_t kMaxSends = 128;
 constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 
+// About what a core has of the last cache. Of what is read into more memory than this, the first
+// part is in no cache any more when the last has come, so it may as well go past them.
+constexpr std::uint64_t kLargeBytes = 8ull << 20;
+
 // How long a transfer of a finished or cancelled operation may still run before the endpoint is
 // closed by force to get its memory back (that ends the other requests on it too).
 constexpr auto kReleaseGrace = 1s;
@@ -118,6 +122,7 @@ void Connection::start(const std::shared_ptr<Operation>& operation) {
         return;
     }
     operation->registered = true;
+    operation->large = operation->memory_bytes() >= kLargeBytes;
     operation->moved(Clock::now());
     operations_.emplace(operation->id, operation);
     if (operation->items.empty()) {
@@ -313,6 +318,8 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
     request->operation = operation;
     request->item = header.item;
     request->length = header.length;
+    request->write =
+        operation->large || header.reply_size >= kLargeBytes ? Write::past_caches : Write::cached;
     ++operation->active;
     Request::receive(std::move(request), *worker_, descriptor);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -18,12 +19,16 @@ namespace {
 constexpr std::size_t kPadding = 4096;
 
 // Transports whose data the processor alone moves, in ucp_worker_progress().
-constexpr std::array<std::string_view, 7> kOfTheProcessor = {"self", "sysv", "posix", "tcp",
-                                                             "cma",  "knem", "xpmem"};
+constexpr std::string_view kOfTheProcessor[] = {"self", "sysv", "posix", "tcp",
+                                                "cma",  "knem", "xpmem"};
+constexpr std::string_view kShared[] = {"self", "sysv", "posix"};
 
-bool is_of_the_processor(const std::string& lane) {
-    const std::string_view transport = std::string_view(lane).substr(0, lane.find('/'));
-    return std::ranges::find(kOfTheProcessor, transport) != kOfTheProcessor.end();
+bool are_all_of(std::span<const std::string_view> transports,
+                const std::vector<std::string>& lanes) {
+    return !lanes.empty() && std::ranges::all_of(lanes, [&](const std::string& lane) {
+        const std::string_view transport = std::string_view(lane).substr(0, lane.find('/'));
+        return std::ranges::find(transports, transport) != transports.end();
+    });
 }
 
 }  // namespace
@@ -48,8 +53,8 @@ Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker)
     params.err_handler.arg = this;
     check(ucp_ep_create(worker.get(), &params, &handle_), "creating a UCX endpoint");
     const auto chosen = lanes();
-    worker.moves_only_in_progress =
-        !chosen.empty() && std::ranges::all_of(chosen, is_of_the_processor);
+    worker.moves_only_in_progress = are_all_of(kOfTheProcessor, chosen);
+    worker.shares_memory = are_all_of(kShared, chosen);
 }
 
 void Endpoint::on_error(void* argument, ucp_ep_h, ucs_status_t status) {

@@ -48,6 +48,14 @@ Operation::Operation(std::vector<Item> the_items, double timeout_s,
 
 double Operation::timeout_s() const { return std::chrono::duration<double>(timeout_).count(); }
 
+std::uint64_t Operation::memory_bytes() const {
+    std::uint64_t sum = 0;
+    for (const Item& item : items) {
+        sum += item.memory ? item.memory->layout.size() : 0;
+    }
+    return sum;
+}
+
 bool Operation::item_done(Item& item) {
     item.done = true;
     return --remaining_ == 0;

@@ -79,6 +79,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     void moved(TimePoint now) { deadline_ = now + timeout_; }
     TimePoint deadline() const { return deadline_; }
     double timeout_s() const;
+    // Of the memory that the caller gave, for all items together.
+    std::uint64_t memory_bytes() const;
 
     // One item is finished; true when that was the last.
     bool item_done(Item& item);
@@ -88,6 +90,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     // UCX operations that read or write the caller's memory right now.
     std::uint64_t active = 0;
+    // Whether its items have more memory than the caches hold that it would pass through.
+    bool large = false;
     // Still known to its connection, which a complete or failed one is not.
     bool registered = false;
 

@@ -10,7 +10,7 @@ namespace ucxstore {
 namespace {
 
 // Smaller values come from the heap; a mapping of their own would cost more than it saves.
-constexpr std::uint64_t kMapAbove = 1ull << 20;
+constexpr std::uint64_t kMapAbove = 256ull << 10;
 
 class HeapRegion : public Region {
   public:

@@ -1,5 +1,10 @@
 #include "request.hpp"
 
+#include <algorithm>
+#include <chrono>
+
+#include "status.hpp"
+
 namespace ucxstore {
 namespace {
 
@@ -19,6 +24,10 @@ std::uint64_t Request::bytes() const {
 }
 
 Request::Buffer Request::buffer(const Worker& worker, bool eager) {
+    if (worker.shares_memory && !eager) {
+        copier_.emplace(pieces);
+        return {copied(), this, 1};
+    }
     // A list of one piece is never registered as a whole: see Context::has_registration_cache().
     const bool as_list = !eager && !worker.context().has_registration_cache();
     if (pieces.empty()) {
@@ -59,6 +68,47 @@ void Request::receive(std::unique_ptr<Request> request, Worker& worker, void* de
     params.user_data = given;
     settle(given,
            ucp_am_recv_data_nbx(worker.get(), descriptor, buffer.address, buffer.count, &params));
+}
+
+ucp_datatype_t Request::copied() {
+    static const ucp_datatype_t datatype = [] {
+        ucp_generic_dt_ops_t operations{};
+        operations.start_pack = [](void*, const void* request, std::size_t) {
+            return const_cast<void*>(request);
+        };
+        operations.start_unpack = [](void*, void* request, std::size_t) { return request; };
+        operations.packed_size = &copied_size;
+        operations.pack = &pack;
+        operations.unpack = &unpack;
+        operations.finish = [](void*) {};  // the request ends with its completion
+        ucp_datatype_t created{};
+        check(ucp_dt_create_generic(&operations, nullptr, &created), "creating a UCX datatype");
+        return created;
+    }();
+    return datatype;
+}
+
+std::size_t Request::copied_size(void* request) {
+    return static_cast<Request*>(request)->copier_->size();
+}
+
+std::size_t Request::pack(void* request, std::size_t offset, void* target, std::size_t room) {
+    using Clock = std::chrono::steady_clock;
+    auto* const self = static_cast<Request*>(request);
+    Distance& distance = self->worker_->distance;
+    const std::uint64_t length = std::min<std::uint64_t>(room, self->copier_->size() - offset);
+    const auto start = Clock::now();
+    self->copier_->gather(offset, static_cast<std::byte*>(target), length,
+                          distance.is_far() ? Write::past_caches : Write::cached);
+    distance.note(length, Clock::now() - start);
+    return length;
+}
+
+ucs_status_t Request::unpack(void* request, std::size_t offset, const void* source,
+                             std::size_t length) {
+    auto* const self = static_cast<Request*>(request);
+    self->copier_->scatter(offset, static_cast<const std::byte*>(source), length, self->write);
+    return UCS_OK;
 }
 
 Request* Request::give(std::unique_ptr<Request> request, Worker& worker) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "copier.hpp"
 #include "wire.hpp"
 #include "worker.hpp"
 
@@ -18,6 +20,9 @@ class Request {
 
     // The memory: several pieces are a scatter/gather list.
     std::vector<ucp_dt_iov_t> pieces;
+
+    // How what is received is written, where the processor does that.
+    Write write = Write::cached;
 
     // Both hand `request` to UCX and return at once; completed() may run before they do.
     static void send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
@@ -36,6 +41,13 @@ class Request {
     };
     Buffer buffer(const Worker& worker, bool eager);
 
+    // A datatype for UCX by which we copy each fragment ourselves: see Copier.
+    static ucp_datatype_t copied();
+    static std::size_t copied_size(void* request);
+    static std::size_t pack(void* request, std::size_t offset, void* target, std::size_t room);
+    static ucs_status_t unpack(void* request, std::size_t offset, const void* source,
+                               std::size_t length);
+
     // Before UCX is called, which may run the callback, and so end the request, before it returns.
     static Request* give(std::unique_ptr<Request> request, Worker& worker);
     // After UCX was called: where it completed at once it runs no callback.
@@ -46,6 +58,7 @@ class Request {
     std::uint64_t bytes() const;
 
     Worker* worker_ = nullptr;
+    std::optional<Copier> copier_;
 };
 
 }  // namespace ucxstore

@@ -21,6 +21,9 @@ constexpr std::size_t kMaxWaiting = 1'000'000;
 constexpr std::size_t kMaxArriving = 1024;
 constexpr std::size_t kMaxRefused = 2 * kMaxArriving;
 
+// Values from here on are written past the caches; whoever reads them is another process.
+constexpr std::uint64_t kPastCaches = 256 << 10;
+
 // Requests that were abandoned, which are remembered as their messages may still be on the way.
 constexpr std::size_t kRemembered = 256;
 
@@ -479,6 +482,7 @@ void Session::on_value(const wire::ValueHeader& header, std::string key,
     receive->session = shared_from_this();
     receive->value = value;
     receive->header = header;
+    receive->write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
     receive->pieces.push_back({target, header.length});
     ++active_receives_;
     Request::receive(std::move(receive), *worker_, descriptor);

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "context.hpp"
+#include "distance.hpp"
 
 namespace ucxstore {
 
@@ -48,6 +49,13 @@ class Worker {
     // Whether UCX moves data nowhere but in progress(): so over sockets and shared memory, where no
     // adapter writes by itself. An endpoint tells.
     bool moves_only_in_progress = false;
+
+    // Whether all that it moves goes over System V or POSIX shared memory, by two copies: then we
+    // make them ourselves. An endpoint tells.
+    bool shares_memory = false;
+
+    // To the peer, over shared memory.
+    Distance distance;
 
     // Gives `worker` up without destroying it, for good: for one that UCX still holds operations
     // of, where destroying would be worse than a leak. What it was to do, it never does any more;
