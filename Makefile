@@ -6,6 +6,9 @@ DEPENDENCIES := $(VENV)/.dependencies
 BUILT := $(VENV)/.built
 PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
 VERSITYGW := v1.8.0
+HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-one,\
+    $(foreach row,UcxStore-memory-zero-copy-shared-memory LocalStore-default \
+        FsspecStore-s3fs-default,$(load)-$(row)))
 ZARR2 := build/zarr2
 CXX_FILES := $(wildcard native/*.[ch]pp native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
@@ -18,6 +21,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-adversity test-python test-native test-address test-thread bench \
+        copies flamegraphs \
         s3 zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
@@ -43,12 +47,12 @@ $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
-test: test-python ## Run the tests that every change must pass
+test: test-python test-address ## Run the tests that every change must pass
 
-test-full: test test-adversity test-native ## Run every test: also broken peers, and the C++ tests
+test-full: test test-thread ## Run every test: also the C++ ones under TSan
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
-	$(BIN)/pytest --ignore tests/adversity $(PYTEST_ARGS)
+	$(BIN)/pytest $(PYTEST_ARGS)
 
 test-adversity: $(BUILT) ## Run the tests with peers that are killed, stopped or hostile
 	$(BIN)/pytest tests/adversity $(PYTEST_ARGS)
@@ -66,6 +70,14 @@ test-address test-thread: $(DEPENDENCIES)
 
 bench: $(BUILT) ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES_ARGS="--quick")
+	$(BIN)/ucxstore copies --resume $(COPIES_ARGS)
+
+flamegraphs: $(HEADLINES:%=flamegraphs/%.html) ## Draw the flamegraphs that README links to
+
+flamegraphs/%.html: profiles/%.bin
+	$(BIN)/memray flamegraph --force --output $@ $<
 
 s3: ## Build the S3 server for the copy figures, where there is Go
 	@if command -v go >/dev/null; then $(MAKE) build/s3/versitygw; else \

@@ -3,9 +3,9 @@
 import numpy as np
 
 from benchmarks.children import answer
-from benchmarks.children.tracking import peak_bytes
 from benchmarks.process import mapped_bytes, unshared_bytes
 from ucxstore import UcxStore
+from ucxstore.copies import count_copies
 
 
 def main(address: str, key: str, nbytes: int, tracked: bool) -> dict[str, int]:
@@ -25,7 +25,7 @@ def main(address: str, key: str, nbytes: int, tracked: bool) -> dict[str, int]:
             raise AssertionError("there is a value under the key 'missing'")
 
     if tracked:
-        return {"peak": peak_bytes(connect)}
+        return {"peak": count_copies(connect, nbytes).peak}
     before, mapped_before = unshared_bytes(), mapped_bytes()
     connect()
     connected, mapped = unshared_bytes() - before, mapped_bytes() - mapped_before

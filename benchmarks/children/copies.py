@@ -3,27 +3,28 @@
 import numpy as np
 
 from benchmarks.children import answer
-from benchmarks.children.tracking import peak_bytes
 from benchmarks.data import random_values
 from benchmarks.settings import ZERO_COPY, open_array, zarr_settings
 from ucxstore import UcxStore
+from ucxstore.copies import count_copies
 
 
-def main(address: str, write: bool, ndbuffer: str) -> int:
-    """Return the bytes at the peak of the first transfer of this process."""
+def main(address: str, write: bool, ndbuffer: str) -> float:
+    """Return the extra copies at the peak of the first transfer of this process."""
     with UcxStore(address, strict=True, select_pipeline=False) as store:
         array = open_array(store, ZERO_COPY, "r+")  # connects
         values = random_values(array.shape)
         with zarr_settings(pipeline=ZERO_COPY, ndbuffer=ndbuffer):
             if write:
-                return peak_bytes(lambda: array.__setitem__(slice(None), values))
+                counts = count_copies(lambda: array.__setitem__(slice(None), values), values.nbytes)
+                return counts.peak_extra
             # Not measured twice: recycled memory was mapped before, and memray would not see it.
-            peak = peak_bytes(lambda: array[:])
-            if peak < values.nbytes:
-                raise AssertionError(f"memray saw {peak} bytes, less than the array itself")
+            counts = count_copies(lambda: array[:], values.nbytes)
+            if counts.peak < values.nbytes:
+                raise AssertionError(f"memray saw {counts.peak} bytes, less than the array itself")
             if not np.array_equal(array[:], values):
                 raise AssertionError("the data came back wrong")
-            return peak - values.nbytes
+            return counts.peak_extra
 
 
 if __name__ == "__main__":

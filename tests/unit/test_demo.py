@@ -93,7 +93,6 @@ def test_the_reader_sees_a_flipped_bit_of_the_array(tmp_path: Path) -> None:
         assert 0 <= report.extra < 3  # of a small array, where what is fixed counts for much
         flip_a_bit(root / "c" / "0" / "0")
         assert run(job).differences[0].startswith(f"1 of {values.size} items")
-    assert list(scratch.iterdir()) == []
 
 
 def test_the_reader_sees_a_flipped_bit_of_the_dataset(tmp_path: Path) -> None:

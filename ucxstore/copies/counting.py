@@ -186,11 +186,14 @@ def _count(
 def _stored(blocks: Iterable[_Block], nbytes: int) -> set[int]:
     """Find the memory of stored values, up to as much as was stored."""
     records: set[int] = set()
-    left = nbytes + (nbytes and mmap.PAGESIZE)
+    left = nbytes
     for block in blocks:
-        if _SMALL_VALUE < block.size <= left and _is_of_a_backing(block.record):
+        # A mapping is whole pages, of which the value leaves a part of the last one free.
+        whole_pages = block.size % mmap.PAGESIZE == 0
+        size = block.size - mmap.PAGESIZE + 1 if whole_pages else block.size
+        if block.size > _SMALL_VALUE and size <= left and _is_of_a_backing(block.record):
             records.add(id(block.record))
-            left -= block.size
+            left -= size
     return records
 
 

@@ -1,11 +1,9 @@
-"""What a transfer costs: time beside ``np.copyto``, and memory as memray sees it."""
+"""What a transfer costs in time, beside ``np.copyto``."""
 
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import memray
 import numpy as np
 import numpy.typing as npt
 
@@ -31,23 +29,3 @@ def copy_rates(source: npt.NDArray[np.float32]) -> tuple[float, float]:
     used = source.copy()
     fresh_rate = median_rate(lambda: np.copyto(np.empty_like(source), source), source.nbytes)
     return fresh_rate, median_rate(lambda: np.copyto(used, source), source.nbytes)
-
-
-def peak_bytes(action: Callable[[], object], scratch: str) -> int:
-    """Return the most memory that was allocated at once during an action, by any thread.
-
-    Parameters
-    ----------
-    action : callable
-        What it returns counts: memory that is allocated inside, and handed on.
-    scratch : str
-        A folder to write the trace to.
-    """
-    trace = Path(scratch, "trace.bin")
-    with memray.Tracker(trace):
-        result = action()
-    del result
-    with memray.FileReader(trace) as reader:
-        peak = int(reader.metadata.peak_memory)
-    trace.unlink()
-    return peak

@@ -9,13 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import numpy as np
 import xarray as xr
 import zarr
 
+from ucxstore.copies import count_copies
 from ucxstore.demo.compare import array_differences, dataset_differences
-from ucxstore.demo.measure import copy_rates, median_rate, peak_bytes
+from ucxstore.demo.measure import copy_rates, median_rate
 from ucxstore.demo.sample import open_sample, random_array
 from ucxstore.store import UcxStore
 
@@ -136,7 +138,7 @@ def _read_array(job: Job) -> Report:
             return array[:]
 
         # First of all: later results may come from recycled memory, which memray does not see.
-        peak = peak_bytes(read, job.scratch)
+        extra = count_copies(read, size, capture=Path(job.scratch, "read.bin")).peak_extra
         rates = {
             "copy, fresh": fresh_copy,
             "copy, used": used_copy,
@@ -144,7 +146,7 @@ def _read_array(job: Job) -> Report:
             "recycled": median_rate(read, size),
         }
         differences = array_differences(original, np.asarray(array[:]))
-        return report_on(store, differences, rates, (peak - size) / size)
+        return report_on(store, differences, rates, extra)
 
 
 def _without_recycling(measure: Callable[[], float]) -> float:

@@ -13,7 +13,8 @@ import xarray as xr
 import zarr
 
 from ucxstore import __version__, _ucx
-from ucxstore.demo.measure import median_rate, peak_bytes
+from ucxstore.copies import count_copies
+from ucxstore.demo.measure import median_rate
 from ucxstore.demo.other import Job, Report, report_on, run_elsewhere
 from ucxstore.demo.sample import SAMPLE, open_sample, random_array
 from ucxstore.demo.table import Table
@@ -137,9 +138,10 @@ def _write_array(
         def write() -> None:
             array[:] = values
 
-        peak = peak_bytes(write, scratch)
+        capture = Path(scratch, "write.bin")
+        extra = count_copies(write, values.nbytes, capture=capture).peak_extra
         rates = {"write": median_rate(write, values.nbytes)}
-        return report_on(store, [], rates, peak / values.nbytes)
+        return report_on(store, [], rates, extra)
 
 
 def _add_copies(table: Table, rates: dict[str, float]) -> None:
