@@ -51,7 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     file = options.output / "copies.json"
     report = _Report(file, _settings(side), _machine())
     if options.resume:
-        report.take_over()
+        try:
+            report.take_over()
+        except ValueError as error:
+            print(f"ucxstore copies: {error}", file=sys.stderr)
+            return 2
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="ucxstore-copies-"))
         works = _works(rows, loads, options.output, Path(folder), report)
@@ -82,19 +86,24 @@ class _Report:
         self._machine = machine
 
     def take_over(self) -> None:
-        """Read what an earlier run has found, where it was one of the same settings."""
+        """Read what an earlier run has found, where it was one of the same settings.
+
+        What failed then is run again. Raises ValueError where the file is something else.
+        """
         try:
             found = json.loads(self._file.read_text())
+            if found["settings"] != self._settings:
+                return
+            cases = [CaseResult.from_json(case) for case in found["cases"]]
         except FileNotFoundError:
             return
-        if found["settings"] == self._settings:
-            self.cases = [CaseResult.from_json(case) for case in found["cases"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self._file} is no report to resume: {error}") from error
+        self.cases = [case for case in cases if not case.error]
 
     def has(self, row: Row, workload: Workload) -> bool:
         return any(
-            not case.error
-            and (case.store, case.pipeline, case.transport)
-            == (row.store, row.pipeline, row.transport)
+            (case.store, case.pipeline, case.transport) == (row.store, row.pipeline, row.transport)
             and (case.direction, case.codec, case.layout)
             == (workload.direction, workload.codec, workload.layout)
             for case in self.cases

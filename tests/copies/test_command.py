@@ -1,0 +1,96 @@
+"""``ucxstore copies``: what it measures, writes, resumes and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ucxstore.cli import main
+from ucxstore.copies.result import CaseResult
+
+STORE = ["--quick", "--stores", "localstore-default"]
+ONE = [*STORE, "--workloads", "read-raw-one"]
+
+
+def run(folder: Path, *options: str) -> int:
+    output, flamegraphs = str(folder / "profiles"), str(folder / "flamegraphs")
+    return main(["copies", *options, "--output", output, "--flamegraphs", flamegraphs])
+
+
+def cases(folder: Path) -> list[CaseResult]:
+    found = json.loads((folder / "profiles/copies.json").read_text())
+    return [CaseResult.from_json(case) for case in found["cases"]]
+
+
+def test_a_run_and_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "flamegraphs").mkdir()
+    (tmp_path / "flamegraphs/read-raw-one-LocalStore-default.html").touch()
+    assert run(tmp_path, *ONE) == 0
+    [case] = cases(tmp_path)
+    assert case.counts is not None
+    assert case.counts.peak_extra == pytest.approx(1, abs=0.05)
+    assert case.stored_nbytes == case.nbytes == 16_000_000
+    assert Path(case.capture).stat().st_size > 0
+    out, err = capsys.readouterr()
+    assert "[1/1" in err
+    assert "1.00" in out
+    assert "flamegraphs/read-raw-one-LocalStore-default.html" in out
+    page = (tmp_path / "profiles/copies.html").read_text()
+    assert "LocalStore" in page
+    assert "../flamegraphs/read-raw-one-LocalStore-default.html" in page
+
+
+def test_resuming_runs_only_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *ONE) == 0
+    [first] = cases(tmp_path)
+    capsys.readouterr()
+    assert run(tmp_path, *STORE, "--workloads", "raw-one", "--resume") == 0
+    assert "[1/1" in capsys.readouterr().err
+    assert {case.direction for case in cases(tmp_path)} == {"write", "read"}
+    assert first in cases(tmp_path)
+
+
+def test_what_failed_is_in_the_report_and_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ucxstore.copies.zarr2_case.PYTHON", tmp_path / "none")
+    options = ["--quick", "--stores", "zarr-2.18-local", "--workloads", "write-raw-one"]
+    assert run(tmp_path, *options) == 1
+    [case] = cases(tmp_path)
+    assert "make zarr2" in case.error
+    assert case.counts is None
+    assert "make zarr2" in capsys.readouterr().out
+    assert run(tmp_path, *options, "--resume") == 1
+    assert len(cases(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--stores", "tensorstore"], "tensorstore"),
+        (["--workloads", "write-lzma"], "write-lzma"),
+    ],
+)
+def test_bad_options(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *options) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("ucxstore copies: ")
+    assert message in line
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"settings": {}}', '{"cases": 3}'])
+def test_a_file_that_is_no_report(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles/copies.json").write_text(content)
+    code = run(tmp_path, *STORE, "--workloads", "write-raw-one", "--resume")
+    if content == '{"settings": {}}':
+        assert code == 0  # of other settings: begun anew
+    else:
+        assert code == 2
+        assert "copies.json" in capsys.readouterr().err
