@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ucxstore.copies.child import Spec
+from ucxstore.copies.result import Counts
 
 _CASE_SECONDS = 300.0
 _SERVER_SECONDS = 30.0
@@ -45,6 +46,16 @@ def run_child(
                 process.stdin.flush()
     result: dict[str, Any] = json.loads(answer.read_text())
     return result
+
+
+def count_elsewhere(capture: Path, folder: Path, **options: Any) -> Counts:
+    """Count in a process of its own: memray keeps the symbols that it reads, some 50 MB a capture.
+
+    Takes the options of `ucxstore.copies.counting.count`.
+    """
+    spec = json.dumps({"capture": str(capture), **options})
+    command = [sys.executable, "-m", "ucxstore.copies.counting", spec]
+    return Counts.from_json(json.loads(run_program(command, folder)))
 
 
 def run_program(command: list[str], folder: Path) -> str:

@@ -6,12 +6,14 @@ smaller than half a chunk. What was *grown* is the part of the total that came b
 moves what is in the block already.
 """
 
+import json
 import mmap
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memray import AllocationRecord, AllocatorType, FileReader
 
@@ -254,3 +256,12 @@ def _native_frame(record: AllocationRecord) -> str:
 def _short(file: str) -> str:
     """Cut a path down to the package and what is in it."""
     return "/".join(Path(file.rpartition("site-packages/")[2]).parts[-3:])
+
+
+def _main(spec: dict[str, Any]) -> dict[str, Any]:
+    own = [Range(*one) for one in spec.pop("own", ())]
+    return asdict(count(Path(spec.pop("capture")), own=own, **spec))
+
+
+if __name__ == "__main__":
+    print(json.dumps(_main(json.loads(sys.argv[1]))))

@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ucxstore.copies.children import CaseError, run_child, serving
-from ucxstore.copies.counting import count
+from ucxstore.copies.children import CaseError, count_elsewhere, run_child, serving
 from ucxstore.copies.result import CaseResult, Counts
 from ucxstore.copies.stores import Row
 from ucxstore.copies.work import Prepared, Work
@@ -82,8 +81,9 @@ def _run_with_server(work: Work, folder: Path) -> list[CaseResult]:
         resident = int(said[0]["resident"])
     stored = int(answer["stored_nbytes"])
     keeps = work.row.backing == "memory" and work.workload.direction == "write"
-    counts = count(
+    counts = count_elsewhere(
         capture,
+        folder,
         nbytes=work.workload.nbytes,
         chunk_nbytes=work.workload.chunk_nbytes,
         stored_nbytes=stored,

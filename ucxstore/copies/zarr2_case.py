@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ucxstore.copies.children import CaseError, run_program
-from ucxstore.copies.counting import Range, count
+from ucxstore.copies.children import CaseError, count_elsewhere, run_program
 from ucxstore.copies.stores import Row
 from ucxstore.copies.workloads import Workload
 
@@ -46,10 +45,11 @@ def run_zarr2(
     answer = json.loads(run_program([str(PYTHON), "-P", str(_CHILD), json.dumps(spec)], folder))
     if capture is None:
         return {}
-    own = [Range(*answer["result"])] if answer["result"] else []
-    result_nbytes = sum(one.nbytes for one in own)
-    counts = count(
+    own = [answer["result"]] if answer["result"] else []
+    result_nbytes = sum(size for _, size in own)
+    counts = count_elsewhere(
         capture,
+        folder,
         nbytes=workload.nbytes,
         chunk_nbytes=workload.chunk_nbytes,
         own=own,
