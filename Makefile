@@ -76,8 +76,12 @@ copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES
 
 flamegraphs: $(HEADLINES:%=flamegraphs/%.html) ## Draw the flamegraphs that README links to
 
+# Without the paths of the machine that it was measured on.
 flamegraphs/%.html: profiles/%.bin
+	mkdir -p $(@D)
 	$(BIN)/memray flamegraph --force --output $@ $<
+	base=$$($(BIN)/python -c 'import sys; print(sys.base_prefix)'); \
+	    sed -i -e 's#$(CURDIR)/##g' -e "s#$$base/##g" -e 's#/tmp/[^/"]*/##g' $@
 
 s3: ## Build the S3 server for the copy figures, where there is Go
 	@if command -v go >/dev/null; then $(MAKE) build/s3/versitygw; else \
