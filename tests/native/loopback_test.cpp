@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <thread>
 
@@ -39,6 +40,7 @@ TEST_P(LoopbackTest, ChoosesLanes) {
     ASSERT_FALSE(lanes.empty());
     if (!GetParam().empty()) {
         EXPECT_TRUE(lanes[0].starts_with("tcp")) << lanes[0];
+        EXPECT_FALSE(both_.connection->worker().shares_memory);
     }
 }
 
@@ -367,6 +369,37 @@ TEST_P(LoopbackTest, AFailedItemFailsItsOperationOnceTheOthersAreIn) {
                                           {.key = "k", .memory = memory_of(out)}});
     EXPECT_EQ(failure(operation), ErrorKind::invalid_key);
     EXPECT_EQ(operation->active, 0u);
+}
+
+// Both near and far, by our own copies: of more than kLargeBytes, so that both ends receive past
+// the caches.
+TEST(SharedMemory, RowsOfAnArrayAreCopiedByUs) {
+    constexpr std::uint64_t kRows = 6000;
+    constexpr std::uint64_t kRow = 2000;
+    constexpr std::uint64_t kStride = 2101;  // at any alignment
+    const std::vector<Dim> dims = {{kRows, kStride}};
+    const Layout rows = Layout::strided(50, kRow, dims);
+    for (const char* const transport : {"sysv", "posix"}) {
+        Loopback both(Options{{"TLS", transport}});
+        Worker& worker = both.connection->worker();
+        ASSERT_TRUE(worker.shares_memory) << transport;
+        for (const bool far : {false, true}) {
+            while (worker.distance.is_far() != far) {
+                worker.distance.note(1 << 20,
+                                     far ? std::chrono::seconds(1) : std::chrono::nanoseconds(1));
+            }
+            Bytes array = pattern(kRows * kStride, far);
+            both.run(set_operation({{"k", {array.data(), rows}}}));
+            Bytes out(array.size());
+            both.run(get_operation({{.key = "k", .memory = Memory{out.data(), rows}}}));
+            Bytes expected(array.size());
+            for (std::uint64_t row = 0; row < kRows; ++row) {
+                std::copy_n(array.data() + 50 + row * kStride, kRow,
+                            expected.data() + 50 + row * kStride);
+            }
+            EXPECT_TRUE(out == expected) << transport << ", far: " << far;
+        }
+    }
 }
 
 TEST(ReadOnly, NothingIsChanged) {
