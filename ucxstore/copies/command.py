@@ -47,8 +47,12 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         print(f"ucxstore copies: {error}", file=sys.stderr)
         return 2
-    options.output.mkdir(parents=True, exist_ok=True)
-    file = options.output / "copies.json"
+    # Apart, so that a quick run does not do away with the figures of a long one.
+    kind = "quick" if options.quick else ""
+    output = options.output or Path("profiles", kind)
+    drawn = options.flamegraphs or Path("flamegraphs", kind)
+    output.mkdir(parents=True, exist_ok=True)
+    file = output / "copies.json"
     report = _Report(file, _settings(side), _machine())
     if options.resume:
         try:
@@ -58,14 +62,14 @@ def main(arguments: Sequence[str]) -> int:
             return 2
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="ucxstore-copies-"))
-        works = _works(rows, loads, options.output, Path(folder), report)
+        works = _works(rows, loads, output, Path(folder), report)
         if any(work.row.place == "bucket" for work in works):
             works = _with_s3(works, Path(folder), stack)
         _measure(works, report, options.jobs)
-        report.connections = _connections(rows, options.output, Path(folder), loads[0])
+        report.connections = _connections(rows, output, Path(folder), loads[0])
     report.write()
-    page = options.output / "copies.html"
-    flamegraphs = {path.stem for path in options.flamegraphs.glob("*.html")}
+    page = output / "copies.html"
+    flamegraphs = {path.stem for path in drawn.glob("*.html")}
     page.write_text(report.page(flamegraphs), encoding="utf-8")
     print(terminal_tables(report.cases))
     print(f"\n{headline(report.cases, flamegraphs)}\n")
@@ -246,15 +250,13 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output",
         type=Path,
-        default=Path("profiles"),
         metavar="FOLDER",
-        help="where the figures, the page and memray's captures go (profiles)",
+        help="where the figures, the page and memray's captures go (profiles, or profiles/quick)",
     )
     parser.add_argument(
         "--flamegraphs",
         type=Path,
-        default=Path("flamegraphs"),
         metavar="FOLDER",
-        help="where flamegraphs are that the report links to (flamegraphs)",
+        help="where flamegraphs are that the report links to (flamegraphs, or flamegraphs/quick)",
     )
     return parser
