@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "refusal.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
@@ -244,45 +245,10 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
             }
             break;
         default:
-            refuse(*operation, item, header,
-                   {reinterpret_cast<const char*>(data.data()), data.size()});
+            operation->fail(refusal(peer_, item, header,
+                                    {reinterpret_cast<const char*>(data.data()), data.size()}));
     }
     item_done(operation, item);
-}
-
-void Connection::refuse(Operation& operation, const Item& item, const wire::ReplyHeader& header,
-                        std::string_view text) {
-    const std::string about = peer_ + ": '" + item.key + "' ";
-    const std::string size = std::to_string(header.value_size) + " bytes";
-    switch (header.status) {
-        case Status::invalid_key:
-            operation.fail(ErrorKind::invalid_key, about + std::string(text));
-            return;
-        case Status::read_only:
-            operation.fail(ErrorKind::read_only,
-                           peer_ + " serves read-only: '" + item.key + "' was not changed");
-            return;
-        case Status::too_large:
-            operation.fail(ErrorKind::value_too_large,
-                           about + "has " + size + ", more than the " +
-                               std::to_string(item.memory->layout.size()) +
-                               " that it is read into");
-            return;
-        case Status::wrong_size:
-            operation.fail(ErrorKind::chunk_size,
-                           about + "has " + size + ", which is not the size of its chunk");
-            return;
-        case Status::bad_range:
-            operation.fail(ErrorKind::argument,
-                           about + "has " + size + ", and a part outside them was asked for");
-            return;
-        case Status::busy:
-            operation.fail(ErrorKind::backing, about + "was refused: the server is busy");
-            return;
-        default:
-            operation.fail(ErrorKind::backing,
-                           about + "failed at the server: " + std::string(text));
-    }
 }
 
 void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item,

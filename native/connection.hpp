@@ -68,8 +68,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
                  void* descriptor);
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
-    void refuse(Operation& operation, const Item& item, const wire::ReplyHeader& header,
-                std::string_view text);
     void item_done(const std::shared_ptr<Operation>& operation, Item& item);
     // UCX has let go of one more piece of its memory.
     void released(const std::shared_ptr<Operation>& operation);

@@ -61,9 +61,9 @@ bool Operation::item_done(Item& item) {
     return --remaining_ == 0;
 }
 
-void Operation::fail(ErrorKind kind, const std::string& message) {
+void Operation::fail(const Error& error) {
     if (!error_) {
-        error_.emplace(kind, message);
+        error_ = error;
     }
 }
 

@@ -85,7 +85,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // One item is finished; true when that was the last.
     bool item_done(Item& item);
     // Takes note of the first failure.
-    void fail(ErrorKind kind, const std::string& message);
+    void fail(ErrorKind kind, const std::string& message) { fail(Error(kind, message)); }
+    void fail(const Error& error);
     bool failed() const { return error_.has_value(); }
 
     // UCX operations that read or write the caller's memory right now.

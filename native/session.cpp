@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "answer.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
@@ -334,81 +335,8 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
 }
 
 void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    wire::Reader reader(body);
-    std::string payload;
-    const auto checked_prefix = [&](std::string prefix, bool whole) {
-        if (const auto fault = wire::prefix_fault(prefix, whole)) {
-            throw Error(ErrorKind::invalid_key, *fault);
-        }
-        return prefix;
-    };
-    const auto checked_key = [&](std::string key) {
-        if (const auto fault = wire::key_fault(key)) {
-            throw Error(ErrorKind::invalid_key, *fault);
-        }
-        return key;
-    };
-    const auto refuse_writes = [&] {
-        if (read_only_) {
-            reply(header.request, header.first, Status::read_only);
-        }
-        return read_only_;
-    };
-    try {
-        switch (header.op) {
-            case wire::Op::ping:
-                break;
-            case wire::Op::stat:
-                for (std::uint32_t i = 0; i < header.count; ++i) {
-                    const std::string key = checked_key(reader.string());
-                    wire::put_u64(payload, backing_.size(key).value_or(wire::kAnySize));
-                }
-                break;
-            case wire::Op::remove:
-                if (refuse_writes()) {
-                    return;
-                }
-                for (std::uint32_t i = 0; i < header.count; ++i) {
-                    backing_.remove(checked_key(reader.string()));
-                }
-                break;
-            case wire::Op::remove_prefix:
-                if (refuse_writes()) {
-                    return;
-                }
-                wire::put_u64(payload,
-                              backing_.remove_prefix(checked_prefix(reader.string(), true)));
-                break;
-            case wire::Op::measure: {
-                const std::string prefix = checked_prefix(reader.string(), true);
-                const Measure measure = backing_.measure(prefix, reader.u8() != 0);
-                wire::put_u64(payload, measure.keys);
-                wire::put_u64(payload, measure.bytes);
-                break;
-            }
-            case wire::Op::list: {
-                const wire::ListQuery query = reader.list_query();
-                const Page page = backing_.list(checked_prefix(query.prefix, query.delimited),
-                                                query.delimited, query.cursor, wire::kPageBytes);
-                wire::put_string(payload, page.cursor);
-                for (const std::string& name : page.names) {
-                    wire::put_string(payload, name);
-                }
-                break;
-            }
-            default:
-                throw Error(ErrorKind::protocol, "an unknown operation");
-        }
-    } catch (const Error& error) {
-        if (error.kind() == ErrorKind::protocol) {
-            throw;
-        }
-        reply(header.request, header.first,
-              error.kind() == ErrorKind::invalid_key ? Status::invalid_key : Status::backing,
-              error.what());
-        return;
-    }
-    reply(header.request, header.first, Status::ok, std::move(payload));
+    Answer found = answer_of(backing_, read_only_, header, body);
+    reply(header.request, header.first, found.status, std::move(found.payload));
 }
 
 std::unique_ptr<Incoming> Session::accept(const wire::ValueHeader& header, const std::string& key) {

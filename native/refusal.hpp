@@ -1,0 +1,15 @@
+// What a server's refusal of an item means to the caller.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "operation.hpp"
+
+namespace ucxstore {
+
+// `text` is what the server says of it, where it says something.
+Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader& header,
+              std::string_view text);
+
+}  // namespace ucxstore
