@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until `condition` holds, looking often; fail after `seconds`."""
+def eventually(
+    condition: Callable[[], object], seconds: float = 20.0, pause: float = 0.005
+) -> None:
+    """Wait until `condition` holds, looking every `pause` seconds; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"still not so after {seconds:g} s"
-        time.sleep(0.005)
+        time.sleep(pause)

@@ -21,9 +21,9 @@ from tests.adversity.transfers import (
     VALUE,
     Repeated,
     as_buffer,
-    begun,
     filled,
     partly_filled,
+    until_begun,
     wipe,
 )
 from tests.eventually import eventually
@@ -153,7 +153,7 @@ async def test_one_that_waits_for_a_stopped_server(
             await store.get_into("key", out)
 
     reading = asyncio.create_task(read())
-    await asyncio.to_thread(eventually, lambda: begun(out))
+    await asyncio.to_thread(until_begun, out)
     await asyncio.to_thread(server.process.stop)
     try:
         assert await cancel(reading) < RELEASE
@@ -248,7 +248,7 @@ def read():
         wipe(out)
         store.get_into_sync("key", out)
 def tell():
-    eventually(lambda: begun(out))
+    until_begun(out)
     print("reading", flush=True)
 threading.Thread(target=tell, daemon=True).start()
 try:

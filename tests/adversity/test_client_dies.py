@@ -21,9 +21,9 @@ from tests.adversity.transfers import (
     Bytes,
     Repeated,
     as_buffer,
-    begun,
     filled,
     partly_filled,
+    until_begun,
 )
 from tests.eventually import eventually
 from ucxstore import UcxStore
@@ -86,7 +86,7 @@ def reader(
     array, path = out
     client = nursery.start(read_forever, server.address, ucx, key, path)
     assert client.hear() == "reads"
-    eventually(lambda: begun(array))
+    until_begun(array)
     return client
 
 

@@ -63,7 +63,7 @@ def reads():
 def in_the_background(call):
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    eventually(lambda: begun(out) if call is read else store.stats()["bytes_written"])
+    eventually(lambda: begun(out) if call is read else store.stats()["bytes_written"], pause=0.0)
     return thread
 """
 
@@ -101,7 +101,7 @@ def test_forks_in_mid_transfer(server: RemoteServer, store: UcxStore, ucx: Ucx) 
     code = """
 reading = in_the_background(read)
 for _ in range(3):
-    eventually(lambda: begun(out))
+    until_begun(out)
     children = [in_child(reads) for _ in range(2)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
 assert reading.is_alive() and not failures
@@ -127,7 +127,7 @@ for uses in (True, False):
             reads()
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0
-eventually(lambda: begun(out))
+until_begun(out)
 assert not failures
 """
     with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:

@@ -21,9 +21,9 @@ from tests.adversity.transfers import (
     Bytes,
     Repeated,
     as_buffer,
-    begun,
     filled,
     partly_filled,
+    until_begun,
     wipe,
 )
 from tests.eventually import eventually
@@ -81,7 +81,7 @@ def test_while_a_value_is_read(server: RemoteServer, store: UcxStore, other: Ucx
     store.set_sync("key", as_buffer(filled(VALUE)))
     out = filled(BLANK)
     reading = read_forever(store, out)
-    eventually(lambda: begun(out))
+    until_begun(out)
     server.process.kill()
     error, message = reading.failure()
     assert error is ServerLostError
@@ -96,7 +96,7 @@ def test_while_a_stopped_server_owes_a_value(
     store.set_sync("key", as_buffer(filled(VALUE)))
     out = filled(BLANK)
     reading = read_forever(store, out)
-    eventually(lambda: begun(out))
+    until_begun(out)
     server.process.stop()
     assert reading.running
     work(other)
@@ -117,7 +117,7 @@ async def test_while_a_value_is_awaited(
             await store.get_into("key", out)
 
     reading = asyncio.create_task(read())
-    await asyncio.to_thread(eventually, lambda: begun(out))
+    await asyncio.to_thread(until_begun, out)
     server.process.kill()
     with pytest.raises(ServerLostError, match=server.place):
         await asyncio.wait_for(reading, DEADLINE)
@@ -154,7 +154,7 @@ def test_while_many_threads_transfer(
     ]
     transfers.append(Repeated(lambda: store.get_sync("key")))
     eventually(lambda: all(transfer.rounds for transfer in transfers))
-    eventually(lambda: any(begun(out) for out in outs))
+    until_begun(*outs)
     server.process.kill()
     errors = set()
     for transfer in transfers:
@@ -271,7 +271,7 @@ def test_again_and_again(
         store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
         out = filled(BLANK, MEDIUM)
         reading = read_forever(store, out)
-        eventually(lambda out=out: begun(out))
+        until_begun(out)
         server.process.kill()
         assert reading.failure()[0] in {ServerLostError, ConnectError}
         work(other)

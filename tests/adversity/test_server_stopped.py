@@ -18,9 +18,9 @@ from tests.adversity.transfers import (
     Bytes,
     Repeated,
     as_buffer,
-    begun,
     filled,
     partly_filled,
+    until_begun,
     wipe,
 )
 from tests.eventually import eventually
@@ -62,7 +62,7 @@ def stopped_in_mid_read(server: RemoteServer, store: UcxStore, out: Bytes) -> Re
 
     reading = Repeated(read)
     while True:
-        eventually(lambda: begun(out))
+        until_begun(out)
         server.process.stop()
         if partly_filled(out):
             reading.mark()
@@ -100,7 +100,7 @@ async def test_while_a_value_is_awaited(
             await store.get_into("key", out)
 
     reading = asyncio.create_task(read())
-    await asyncio.to_thread(eventually, lambda: begun(out))
+    await asyncio.to_thread(until_begun, out)
     await asyncio.to_thread(server.process.stop)
     with pytest.raises(RequestTimeoutError, match=server.place):
         await asyncio.wait_for(reading, TIMEOUT + RELEASE)

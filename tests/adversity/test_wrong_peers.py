@@ -26,8 +26,8 @@ from tests.adversity.transfers import (
     Background,
     Repeated,
     as_buffer,
-    begun,
     filled,
+    until_begun,
     wipe,
 )
 from tests.eventually import eventually
@@ -233,7 +233,7 @@ def test_a_man_in_the_middle_hangs_up(server: RemoteServer, open_store: OpenStor
             assert store.get_into_sync("key", out) == out.size
 
         reading = Repeated(read)
-        eventually(lambda: begun(out))
+        until_begun(out)
         relay.hang_up()
         reading.mark()
         error, message = reading.failure()

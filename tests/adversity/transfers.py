@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from zarr.core.buffer import cpu
 
+from tests.eventually import eventually
+
 # What a value is made of, and what memory that it is read into holds before.
 VALUE = 0x11
 BLANK = 0xEE
@@ -41,6 +43,11 @@ def wipe(out: Bytes) -> None:
 def begun(out: Bytes) -> bool:
     """Tell whether a read into `out` has begun and has a good part before it."""
     return bool(out[0] != BLANK and out[out.size // 2] == BLANK and out[-1] == BLANK)
+
+
+def until_begun(*outs: Bytes) -> None:
+    """Wait until a read into one of them has begun: it takes a few ms, so without a pause."""
+    eventually(lambda: any(begun(out) for out in outs), pause=0.0)
 
 
 def partly_filled(out: Bytes) -> bool:
