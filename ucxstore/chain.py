@@ -104,8 +104,7 @@ class Chain:
 
     def unwrap(self, data: Bytes, spec: ArraySpec) -> Buffer:
         """Undo the codecs around the compressor, or all from bytes to bytes without one."""
-        buffer: Buffer = cpu.Buffer.from_array_like(data)
-        buffer = spec.prototype.buffer.from_buffer(buffer)
+        buffer = spec.prototype.buffer.from_array_like(data)
         return self._undo(self.outer, buffer, self._last(spec))
 
     def decode(self, buffer: Buffer, spec: ArraySpec) -> NDBuffer:
@@ -118,7 +117,7 @@ class Chain:
 
     def finish(self, values: Bytes, spec: ArraySpec) -> NDBuffer:
         """Make a chunk of what `compressor` has decoded."""
-        buffer = spec.prototype.buffer.from_buffer(cpu.Buffer.from_array_like(values))
+        buffer = spec.prototype.buffer.from_array_like(values)
         return self._finish(self.serializer, buffer, spec)
 
     def _last(self, spec: ArraySpec) -> ArraySpec:
