@@ -58,7 +58,11 @@ def local_reads(folder: Path, values: Values) -> list[Candidate]:
 
 @contextmanager
 def our_reads(
-    folder: Path, values: Values, chunks: tuple[int, ...], ucx: Mapping[str, str]
+    folder: Path,
+    values: Values,
+    chunks: tuple[int, ...],
+    ucx: Mapping[str, str],
+    compressor: Any = None,
 ) -> Iterator[tuple[list[Candidate], list[str]]]:
     """Read from servers with both backings into both kinds of memory; and the lanes in use.
 
@@ -70,7 +74,7 @@ def our_reads(
         _store(memory.address, ucx) as memory_store,
         _store(directory.address, ucx) as directory_store,
     ):
-        put_into_server(memory.address, values, chunks, ucx=ucx)
+        put_into_server(memory.address, values, chunks, compressor, ucx=ucx)
         found = []
         for backing, store in (("memory", memory_store), ("directory", directory_store)):
             array = open_array(store, ZERO_COPY)

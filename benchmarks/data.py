@@ -21,20 +21,30 @@ def random_values(shape: tuple[int, ...]) -> Values:
     return np.random.default_rng(_SEED).random(shape, dtype=np.float32)
 
 
-def put_into_folder(folder: Path, values: Values, chunks: tuple[int, ...]) -> None:
+def put_into_folder(
+    folder: Path, values: Values, chunks: tuple[int, ...], compressor: Any = None
+) -> None:
     """Write an array by zarr alone, and wait until the disk has it: it would disturb later on."""
-    _put(LocalStore(folder), values, chunks, BATCHED)
+    _put(LocalStore(folder), values, chunks, BATCHED, compressor)
     os.sync()
 
 
-def put_into_server(address: str, values: Values, chunks: tuple[int, ...], **options: Any) -> None:
+def put_into_server(
+    address: str,
+    values: Values,
+    chunks: tuple[int, ...],
+    compressor: Any = None,
+    **options: Any,
+) -> None:
     with UcxStore(address, select_pipeline=False, **options) as store:
-        _put(store, values, chunks, ZERO_COPY)
+        _put(store, values, chunks, ZERO_COPY, compressor)
 
 
-def _put(store: Any, values: Values, chunks: tuple[int, ...], pipeline: str) -> None:
+def _put(
+    store: Any, values: Values, chunks: tuple[int, ...], pipeline: str, compressor: Any
+) -> None:
     with zarr_settings(pipeline=pipeline, ndbuffer=FRESH):
         array = zarr.create_array(
-            store, shape=values.shape, chunks=chunks, dtype=values.dtype, compressors=None
+            store, shape=values.shape, chunks=chunks, dtype=values.dtype, compressors=compressor
         )
         array[:] = values

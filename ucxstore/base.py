@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Self
 from zarr.abc.store import Store
 
 from ucxstore.address import Address
+from ucxstore.budget import Budget
 from ucxstore.config import (
     DEFAULT_CONNECT_TIMEOUT,
+    DEFAULT_DECODE_BUDGET,
     DEFAULT_TIMEOUT,
     ClientOptions,
     UcxValue,
@@ -42,6 +44,7 @@ class StoreBase(Store):
         progress: str = "blocking",
         select_pipeline: bool | None = None,
         strict: bool = False,
+        decode_budget: int = DEFAULT_DECODE_BUDGET,
     ) -> None:
         options = ClientOptions.of(
             timeout=timeout,
@@ -49,9 +52,11 @@ class StoreBase(Store):
             secret=secret,
             ucx=ucx,
             progress=progress,
+            decode_budget=decode_budget,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
         self._set_up(parsed, options, read_only, strict, Counters())
+        self.budget = Budget(options.decode_budget)
         self._select_pipeline = select_pipeline
         select(select_pipeline)
 
@@ -111,6 +116,7 @@ class StoreBase(Store):
     def with_read_only(self, read_only: bool = False) -> Self:
         copy = type(self).__new__(type(self))
         copy._set_up(self._address, self._options, read_only, self._strict, self.counters)
+        copy.budget = self.budget
         copy._select_pipeline = self._select_pipeline
         return copy
 
@@ -187,6 +193,7 @@ def _unpickle(
 ) -> StoreBase:
     store = cls.__new__(cls)
     store._set_up(address, options, read_only, strict, Counters())
+    store.budget = Budget(options.decode_budget)
     store._select_pipeline = select_choice
     select(select_choice)
     return store

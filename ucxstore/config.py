@@ -15,6 +15,9 @@ type UcxOptions = tuple[tuple[str, str], ...]
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_CONNECT_TIMEOUT = 5.0
 
+# Bytes. Some hundred chunks of usual sizes, and small beside the memory of a machine.
+DEFAULT_DECODE_BUDGET = 256 << 20
+
 # Seconds in a year: deadlines stay far from where 64-bit nanoseconds overflow.
 MAX_TIMEOUT = 366 * 24 * 3600.0
 
@@ -62,16 +65,20 @@ class ClientOptions:
         How UCX is set up.
     secret : Secret or None
         What servers must know, and what they are shown to know.
+    decode_budget : int
+        Bytes of encoded chunks that may be in memory at once.
     """
 
     timeout: float = DEFAULT_TIMEOUT
     connect_timeout: float = DEFAULT_CONNECT_TIMEOUT
     ucx: UcxConfig = UcxConfig()
     secret: Secret | None = None
+    decode_budget: int = DEFAULT_DECODE_BUDGET
 
     def __post_init__(self) -> None:
         check_timeout("timeout", self.timeout)
         check_timeout("connect_timeout", self.connect_timeout)
+        check_decode_budget(self.decode_budget)
 
     @classmethod
     def of(
@@ -82,6 +89,7 @@ class ClientOptions:
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         secret: str | bytes | Secret | None = None,
+        decode_budget: int = DEFAULT_DECODE_BUDGET,
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -95,6 +103,7 @@ class ClientOptions:
             connect_timeout=check_timeout("connect_timeout", connect_timeout),
             ucx=UcxConfig.of(progress, ucx),
             secret=Secret.of(secret),
+            decode_budget=check_decode_budget(decode_budget),
         )
 
 
@@ -105,6 +114,15 @@ def check_timeout(name: str, value: float) -> float:
     if not 0 < value <= MAX_TIMEOUT:  # which NaN fails, too
         raise ValueError(f"{name}: {value!r} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
     return float(value)
+
+
+def check_decode_budget(value: int) -> int:
+    """Return `value` if it is a number of bytes."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"decode_budget: a number of bytes is needed, not {value!r}")
+    if value < 1:
+        raise ValueError(f"decode_budget: {value!r} is less than a byte")
+    return value
 
 
 def check_progress(value: str) -> Progress:

@@ -18,6 +18,9 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.registry import register_pipeline
 from zarr.storage import StorePath
 
+from ucxstore.chain import Chain
+from ucxstore.decode import Decoding
+from ucxstore.decode_plan import plan_decode
 from ucxstore.errors import FallbackError
 from ucxstore.loops import LoopQueue, Pending
 from ucxstore.plan import NOT_A_BOX, BoxBatch, Item, Plan, plan_read, plan_write
@@ -35,8 +38,9 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     """A codec pipeline for arrays in a `UcxStore`.
 
     Raw chunks move straight between the user's array and the store, all of a selection in one
-    native call. Everything else is left to the pipeline that zarr would have used, which is also
-    what arrays in other stores get.
+    native call. Encoded chunks are fetched as they are stored, and decoded in threads, straight
+    into the user's array where their codec can. Everything else is left to the pipeline that zarr
+    would have used, which is also what arrays in other stores get.
 
     Parameters
     ----------
@@ -83,6 +87,9 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         store = _store_of(items)
         if store is None:
             return await self.fallback.read(items, out, drop_axes)
+        chain = Chain.of(self.codecs, items[0][1])
+        if chain is not None:
+            return await self._read_encoded(items, out, drop_axes, chain, store)
         if drop_axes:  # after the chunk is read, which zarr does where index arrays select
             plan = Plan.of_none(items, NOT_A_BOX)
         else:
@@ -111,6 +118,29 @@ class ZeroCopyCodecPipeline(CodecPipeline):
                 direct=len(batch.keys),
                 read=sum(batch.nbytes) - sum(batch.nbytes[index] for index in missing),
             )
+        return tuple(results)
+
+    async def _read_encoded(
+        self,
+        items: Sequence[Item],
+        out: NDBuffer,
+        drop_axes: tuple[int, ...],
+        chain: Chain,
+        store: UcxStore,
+    ) -> tuple[GetResult, ...]:
+        plan, groups = plan_decode(items, out.as_ndarray_like(), chain, store)
+        left = _what_is_left(items, plan, store)
+        results = [_PRESENT] * len(items)
+        if left:
+            others = await self.fallback.read(left, out, drop_axes)
+            for position, result in zip(plan.fallback, others, strict=True):
+                results[position] = result
+        if groups:
+            connection, queue = await store.session()
+            decoding = Decoding(store, items, out, chain, drop_axes)
+            await decoding.read(connection, queue, groups)
+            for position, result in decoding.missing.items():
+                results[position] = result
         return tuple(results)
 
     async def write(

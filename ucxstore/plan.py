@@ -114,7 +114,7 @@ def plan_read(items: Sequence[Item], out: object, codecs: Sequence[Codec], store
     store : object
         The store that the chunks must belong to.
     """
-    if not _is_plain(out) or not out.flags.writeable or may_overlap(out):
+    if not is_plain(out) or not out.flags.writeable or may_overlap(out):
         return Plan.of_none(items, NOT_PLAIN)
     return _plan(items, out, codecs, store, write=False)
 
@@ -123,7 +123,7 @@ def plan_write(
     items: Sequence[Item], value: object, codecs: Sequence[Codec], store: object
 ) -> Plan:
     """Plan a write. As `plan_read`, but only whole chunks go direct."""
-    if not _is_plain(value) or value.shape == ():  # a scalar is for numpy to spread
+    if not is_plain(value) or value.shape == ():  # a scalar is for numpy to spread
         return Plan.of_none(items, NOT_PLAIN)
     return _plan(items, value, codecs, store, write=True)
 
@@ -273,6 +273,6 @@ def _plan(
     return plan
 
 
-def _is_plain(array: object) -> TypeGuard[npt.NDArray[Any]]:
+def is_plain(array: object) -> TypeGuard[npt.NDArray[Any]]:
     """Tell whether `array` is just memory; subclasses may act on being assigned to."""
     return type(array) in {np.ndarray, np.memmap}

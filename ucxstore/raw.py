@@ -44,13 +44,13 @@ def raw_chunks(codecs: Sequence[Codec], spec: ArraySpec) -> RawChunks | None:
         return None
     # The exact classes: what a subclass does to the bytes is not known here.
     if type(codec) is BytesCodec:
-        return RawChunks(dtype, "C") if _stored_dtype(codec, spec, dtype) == dtype else None
+        return RawChunks(dtype, "C") if stored_dtype(codec, spec, dtype) == dtype else None
     if type(codec) is V2Codec and codec.compressor is None and not codec.filters:
         return RawChunks(dtype, spec.order)
     return None
 
 
-def _stored_dtype(codec: BytesCodec, spec: ArraySpec, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def stored_dtype(codec: BytesCodec, spec: ArraySpec, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that `BytesCodec` takes stored bytes for."""
     if isinstance(spec.dtype, HasEndianness):
         return replace(spec.dtype, endianness=codec.endian).to_native_dtype()  # type: ignore[call-arg]

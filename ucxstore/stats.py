@@ -11,7 +11,11 @@ class StoreStats(TypedDict):
     ----------
     direct, decode, fallback : int
         Chunks that zarr read or wrote: moved straight between the user's array and the store,
-        decoded straight into it, or left to the pipeline that zarr would have used.
+        fetched as they are stored and decoded here, or left to the pipeline that zarr would have
+        used.
+    decode_in_place : int
+        Those of `decode` that their codec wrote straight into the array; the others were decoded
+        into memory of the store's own first, since they were wanted in part or in rows.
     bytes_read, bytes_written : int
         Bytes of values, received and sent.
     staged_bytes : int
@@ -23,6 +27,7 @@ class StoreStats(TypedDict):
 
     direct: int
     decode: int
+    decode_in_place: int
     fallback: int
     bytes_read: int
     bytes_written: int
@@ -35,7 +40,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._direct = self._decode = self._fallback = 0
+        self._direct = self._decode = self._in_place = self._fallback = 0
         self._read = self._written = self._staged = 0
 
     def add(
@@ -43,6 +48,7 @@ class Counters:
         *,
         direct: int = 0,
         decode: int = 0,
+        in_place: int = 0,
         fallback: int = 0,
         read: int = 0,
         written: int = 0,
@@ -52,6 +58,7 @@ class Counters:
         with self._lock:
             self._direct += direct
             self._decode += decode
+            self._in_place += in_place
             self._fallback += fallback
             self._read += read
             self._written += written
@@ -63,6 +70,7 @@ class Counters:
             return StoreStats(
                 direct=self._direct,
                 decode=self._decode,
+                decode_in_place=self._in_place,
                 fallback=self._fallback,
                 bytes_read=self._read,
                 bytes_written=self._written,

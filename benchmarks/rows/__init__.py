@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchmarks.result import Row
 from benchmarks.rows import (
+    compressed,
     copies,
     grid,
     idle,
@@ -21,6 +22,7 @@ ROWS: dict[str, Callable[[Scale, Path], Row]] = {
     "one-chunk": one_chunk.measure,
     "tcp": tcp.measure,
     "grid": grid.measure,
+    "compressed": compressed.measure,
     "write": write.measure,
     "copies": copies.measure,
     "server-memory": server_memory.measure,

@@ -1,0 +1,529 @@
+"""Which way encoded chunks go, what holds on the way, and what is left when it fails."""
+
+import asyncio
+import gc
+import pickle
+import struct
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
+from zarr.codecs import numcodecs as wrapped
+from zarr.core.buffer import cpu, default_buffer_prototype
+from zarr.core.indexing import BasicIndexer
+from zarr.core.sync import sync
+from zarr.errors import ChunkNotFoundError
+from zarr.storage import MemoryStore
+
+from tests.backdoor import Backdoor
+from tests.eventually import eventually
+from ucxstore import FallbackError, UcxStore, decode_plan
+from ucxstore import decode as decode_module
+from ucxstore.compressors import Compressor
+from ucxstore.decode import Decoding
+
+DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
+ENCODED: dict[str, Any] = {
+    "name": "a",
+    "shape": DATA.shape,
+    "chunks": (250, 400),
+    "dtype": "f4",
+    "compressors": ZstdCodec(),
+}
+SLAB = DATA.nbytes // 4
+
+
+def made(store: UcxStore, **options: Any) -> zarr.Array:
+    array = zarr.create_array(store, **(ENCODED | options))
+    array[:] = DATA.astype(array.dtype)
+    return array
+
+
+def counted(array: zarr.Array, before: dict[str, Any]) -> tuple[int, int, int]:
+    after = array.store.stats()
+    assert after["direct"] == before["direct"]
+    return tuple(after[name] - before[name] for name in ("decode", "decode_in_place", "fallback"))
+
+
+# ---- the ways ----
+
+
+@pytest.mark.parametrize(
+    ("options", "in_place"),
+    [
+        ({}, 4),
+        ({"compressors": BloscCodec()}, 4),
+        ({"compressors": [ZstdCodec(), Crc32cCodec()]}, 4),
+        ({"compressors": [wrapped.LZ4(), GzipCodec()]}, 4),
+        ({"zarr_format": 2, "compressors": numcodecs.Blosc()}, 4),
+        ({"zarr_format": 2, "compressors": numcodecs.LZ4(), "order": "F"}, 0),
+        ({"zarr_format": 2, "compressors": numcodecs.Zstd(), "dtype": ">f4"}, 4),
+        ({"compressors": GzipCodec()}, 0),
+        ({"compressors": None, "filters": zarr.codecs.TransposeCodec(order=(1, 0))}, 0),
+        ({"compressors": None, "serializer": BytesCodec(endian="big")}, 0),
+        ({"serializer": BytesCodec(endian="big")}, 0),
+        ({"compressors": [wrapped.Shuffle(elementsize=4), ZstdCodec()]}, 0),
+        (
+            {"zarr_format": 2, "compressors": numcodecs.Zstd(), "filters": [numcodecs.Delta("f4")]},
+            0,
+        ),
+        ({"config": {"order": "F"}}, 0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs")
+def test_what_is_decoded(ucx_store: UcxStore, options: dict[str, Any], in_place: int) -> None:
+    array = made(ucx_store, **options)
+    before = ucx_store.stats()
+    found = array[:]
+    if options.get("filters"):
+        np.testing.assert_allclose(found, DATA, atol=1e-4)  # Delta of floats is not exact
+    else:
+        np.testing.assert_array_equal(found, DATA)
+    assert counted(array, before) == (4, in_place, 0)
+    after = ucx_store.stats()
+    read = after["bytes_read"] - before["bytes_read"]
+    assert read == after["staged_bytes"] - before["staged_bytes"]
+    assert 0 < read < (DATA.nbytes if in_place else DATA.nbytes + 1)
+
+
+@pytest.mark.parametrize(
+    ("way", "selection", "chunks", "in_place"),
+    [
+        ("basic", np.s_[250:750], 2, 2),
+        ("basic", np.s_[200:750], 3, 2),
+        ("basic", np.s_[::2], 4, 0),
+        ("basic", np.s_[:, 5], 4, 0),
+        ("basic", np.s_[-1, 3], 1, 0),
+        ("orthogonal", np.s_[[3, 1, 500], :], 2, 0),
+        ("orthogonal", np.s_[7, [3, 1]], 1, 0),
+        ("coordinate", ([1, 2], [3, 4]), 1, 0),
+        ("mask", DATA > 0.99, 4, 0),
+        ("block", np.s_[1], 1, 1),
+    ],
+)
+def test_selections(
+    ucx_store: UcxStore, way: str, selection: Any, chunks: int, in_place: int
+) -> None:
+    array = made(ucx_store)
+    plain = zarr.create_array(MemoryStore(), **ENCODED)
+    plain[:] = DATA
+    before = ucx_store.stats()
+    found = getattr(array, f"get_{way}_selection")(selection)
+    np.testing.assert_array_equal(found, getattr(plain, f"get_{way}_selection")(selection))
+    assert counted(array, before) == (chunks, in_place, 0)
+
+
+def test_edge_chunks_and_frames(ucx_store: UcxStore) -> None:
+    array = made(ucx_store, chunks=(300, 400))
+    before = ucx_store.stats()
+    np.testing.assert_array_equal(array[:], DATA)
+    assert counted(array, before) == (4, 3, 0)  # the last one is cut off by the array's edge
+
+    frames = zarr.create_array(
+        ucx_store, name="f", shape=(3, 100, 40), chunks=(1, 100, 40), dtype="f4"
+    )
+    frames[:] = DATA.reshape(10, 100, 400)[:3, :, :40]
+    before = ucx_store.stats()
+    np.testing.assert_array_equal(frames[1], DATA.reshape(10, 100, 400)[1, :, :40])
+    assert counted(frames, before) == (1, 1, 0)
+
+
+def test_fortran_order(ucx_store: UcxStore) -> None:
+    options = {
+        "zarr_format": 2,
+        "order": "F",
+        "compressors": numcodecs.Zstd(),
+        "chunks": (1000, 100),
+    }
+    array = made(ucx_store, **options)
+    before = ucx_store.stats()
+    out = np.zeros(DATA.shape, "f4", order="F")
+    array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(out))
+    np.testing.assert_array_equal(out, DATA)
+    assert counted(array, before) == (4, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("out", "expected"),
+    [
+        (np.zeros((2000, 500), "f4")[::2, 50:450], (4, 0, 0)),
+        (np.zeros((1000, 400), "f8"), (4, 0, 0)),
+        (np.zeros((1000, 400), ">f4"), (4, 0, 0)),
+        (np.zeros((1000, 400), "f4").view(np.matrix), (0, 0, 4)),
+    ],
+)
+def test_an_out_of_the_users(
+    ucx_store: UcxStore, out: np.ndarray, expected: tuple[int, int, int]
+) -> None:
+    array = made(ucx_store)
+    before = ucx_store.stats()
+    array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(out))
+    np.testing.assert_array_equal(np.asarray(out), DATA)
+    assert counted(array, before) == expected
+
+
+def test_arrays_that_cannot_hold_it_are_not_written(ucx_store: UcxStore) -> None:
+    array = made(ucx_store)
+    fixed = np.zeros(DATA.shape, "f4")
+    fixed.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(fixed))
+    assert not fixed.any()
+
+
+def test_missing_chunks_are_filled_and_told_of(ucx_store: UcxStore) -> None:
+    array = made(ucx_store, fill_value=7.5)
+    ucx_store.delete_sync("a/c/1/0")
+    expected = DATA.copy()
+    expected[250:500] = 7.5
+    before = ucx_store.stats()
+    np.testing.assert_array_equal(array[:], expected)
+    assert counted(array, before) == (4, 3, 0)
+    with pytest.raises(ChunkNotFoundError, match="c/1/0"):
+        array.with_config({"read_missing_chunks": False})[:]
+
+
+def test_strict_stores_decode(ucx_store: UcxStore) -> None:
+    made(ucx_store)
+    strict = zarr.open_array(UcxStore(ucx_store.address, strict=True), path="a", mode="r+")
+    for selection in np.s_[:], np.s_[::3, 5]:
+        np.testing.assert_array_equal(strict[selection], DATA[selection])
+    assert strict.store.stats()["decode"] == 8
+    with pytest.raises(FallbackError, match="its codecs change the bytes"):
+        strict[:] = DATA
+
+
+def test_other_peoples_codecs_are_left_to_zarr(ucx_store: UcxStore) -> None:
+    made(ucx_store)
+    array = zarr.open_array(ucx_store, path="a", mode="r")
+
+    class Mine(ZstdCodec):
+        pass
+
+    pipeline = array.async_array.codec_pipeline
+    object.__setattr__(pipeline, "codecs", (pipeline.codecs[0], Mine()))
+    before = ucx_store.stats()
+    np.testing.assert_array_equal(array[:], DATA)
+    assert counted(array, before) == (0, 0, 4)
+
+
+def test_values_of_unknown_size(ucx_store: UcxStore, backdoor: Backdoor, prefix: str) -> None:
+    """Other implementations write zstd as a stream, or as several frames."""
+    array = made(ucx_store)
+    first = DATA[:250].tobytes()
+    one, two = (numcodecs.Zstd().encode(part) for part in (first[:4000], first[4000:]))
+    backdoor.set(f"{prefix}/a/c/0/0", one + two)
+    stream = bytearray(numcodecs.Zstd().encode(first))
+    before = ucx_store.stats()
+    np.testing.assert_array_equal(array[:], DATA)
+    assert counted(array, before) == (4, 3, 0)
+    assert stream[4] >> 6 == 2  # a descriptor with four bytes of size, which is then left out
+    window = bytes([(22 - 10) << 3])
+    unknown = bytes(stream[:4]) + bytes([0]) + window + bytes(stream[9:])
+    backdoor.set(f"{prefix}/a/c/0/0", unknown)
+    np.testing.assert_array_equal(array[:], DATA)
+    assert counted(array, before) == (8, 7, 0)
+
+
+def test_values_larger_than_a_chunk_can_need(ucx_store: UcxStore) -> None:
+    """They are cut off at first, and then read whole, one by one."""
+    text = {"zarr_format": 2, "compressors": None, "filters": [numcodecs.Base64()] * 4}
+    array = made(ucx_store, **text)
+    before = ucx_store.stats()
+    np.testing.assert_array_equal(array[:], DATA)
+    assert counted(array, before) == (4, 0, 0)
+    assert ucx_store.stats()["bytes_read"] - before["bytes_read"] > 5 * DATA.nbytes
+    assert ucx_store.budget.in_use == 0
+
+
+# ---- broken values ----
+
+
+def broken(codec: str) -> Iterator[tuple[str, bytes]]:
+    """Yield values that are not what the codec wrote of a chunk."""
+    encode = {"zstd": numcodecs.Zstd(), "blosc": numcodecs.Blosc(), "lz4": numcodecs.LZ4()}[codec]
+    right = bytes(encode.encode(DATA[:250]))
+    yield "nothing", b""
+    yield "a byte", right[:1]
+    yield "a header", right[:16]
+    yield "cut off", right[:-100]
+    yield "noise", bytes(np.random.default_rng(0).integers(0, 256, 1000, "u1"))
+    yield "too small", bytes(encode.encode(DATA[:249]))
+    yield "too large", bytes(encode.encode(DATA[:251]))
+    yield "in the middle", right[:5000] + bytes(500) + right[5500:]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "blosc", "lz4"])
+@pytest.mark.parametrize("selection", [np.s_[:], np.s_[10:600, ::2]])
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs")
+def test_broken_values_raise(
+    ucx_store: UcxStore, backdoor: Backdoor, prefix: str, codec: str, selection: Any
+) -> None:
+    chosen = {"zstd": ZstdCodec(), "blosc": BloscCodec(), "lz4": wrapped.LZ4()}[codec]
+    array = made(ucx_store, compressors=chosen)
+    for what, value in broken(codec):
+        if what == "in the middle" and codec != "zstd":
+            continue  # which neither of them has a checksum for
+        backdoor.set(f"{prefix}/a/c/1/0", value)
+        with pytest.raises((RuntimeError, ValueError)) as caught:
+            array[selection]
+        assert "a/c/1/0" in caught.value.__notes__[0], what
+    assert ucx_store.budget.in_use == 0
+    np.testing.assert_array_equal(array[500:], DATA[500:])
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs")
+def test_a_blosc_value_is_not_read_beyond_its_end(
+    ucx_store: UcxStore, backdoor: Backdoor, prefix: str
+) -> None:
+    """numcodecs would: it believes the header."""
+    for number, options in enumerate(
+        [
+            {"compressors": BloscCodec()},
+            {"compressors": [wrapped.Shuffle(elementsize=4), BloscCodec()]},
+            {"zarr_format": 2, "compressors": numcodecs.Blosc()},
+            {"zarr_format": 2, "compressors": numcodecs.Blosc(), "filters": [numcodecs.Shuffle(4)]},
+        ]
+    ):
+        array = made(ucx_store, name=f"b{number}", **options)
+        key = f"{prefix}/b{number}/" + ("1.0" if array.metadata.zarr_format == 2 else "c/1/0")
+        value = bytearray(backdoor.get(key) or b"")
+        struct.pack_into("<I", value, 12, len(value) + 1)
+        backdoor.set(key, bytes(value))
+        with pytest.raises(RuntimeError, match="cut off after"):
+            array[:]
+
+
+@pytest.mark.parametrize("place", [100, -1])
+def test_crc32c_is_checked(
+    ucx_store: UcxStore, backdoor: Backdoor, prefix: str, place: int
+) -> None:
+    array = made(ucx_store, compressors=[ZstdCodec(), Crc32cCodec()])
+    value = bytearray(backdoor.get(f"{prefix}/a/c/2/0") or b"")
+    value[place] ^= 1
+    backdoor.set(f"{prefix}/a/c/2/0", bytes(value))
+    with pytest.raises(ValueError, match="checksum do not match"):
+        array[:]
+    np.testing.assert_array_equal(array[:500], DATA[:500])
+
+
+# ---- the budget ----
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_plan, "GROUP_BYTES", 1)
+
+
+@pytest.mark.parametrize("budget", [1, 3 * SLAB, 1 << 28])
+@pytest.mark.usefixtures("small_groups")
+def test_the_budget_holds(
+    ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    """What is requested or received, and not yet decoded, is counted at every call."""
+    made(ucx_store, compressors=BloscCodec(cname="lz4", clevel=0))
+    store = UcxStore(ucx_store.address, decode_budget=budget)
+    array = zarr.open_array(store, path="a", mode="r")
+    lock = threading.Lock()
+    flying: dict[str, int] = {}
+    peaks: list[tuple[int, int]] = []
+    fetch, decode = Decoding._fetch, Decoding._decode
+
+    async def counting_fetch(self: Any, connection: Any, queue: Any, keys: Any, ranges: Any) -> Any:
+        with lock:
+            flying.update({key: (wanted[0][2]) for key, wanted in zip(keys, ranges, strict=True)})
+            peaks.append((sum(flying.values()), len(flying)))
+        return await fetch(self, connection, queue, keys, ranges)
+
+    def counting_decode(self: Any, data: Any, item: Any, whole: bool) -> bool:
+        try:
+            return decode(self, data, item, whole)
+        finally:
+            with lock:
+                del flying[item[0].path]
+
+    monkeypatch.setattr(Decoding, "_fetch", counting_fetch)
+    monkeypatch.setattr(Decoding, "_decode", counting_decode)
+    np.testing.assert_array_equal(array[:], DATA)
+    most, chunks = max(peaks)
+    assert not flying
+    assert most <= budget or chunks == 1  # a chunk larger than the budget is read by itself
+    assert chunks == {1: 1, 3 * SLAB: 2}.get(budget, chunks)
+    assert store.budget.in_use == 0
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_reads_at_the_same_time_share_the_budget(ucx_store: UcxStore) -> None:
+    made(ucx_store)
+    store = UcxStore(ucx_store.address, decode_budget=SLAB)
+    arrays = [zarr.open_array(store.with_read_only(), path="a", mode="r") for _ in range(3)]
+    results: list[Any] = []
+
+    def read(array: zarr.Array) -> None:
+        found = [asyncio.run(array.async_array.getitem(np.s_[:])) for _ in range(5)]
+        results.extend(np.array_equal(one, DATA) for one in found)
+
+    threads = [threading.Thread(target=read, args=(array,)) for array in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 15
+    assert store.budget.in_use == 0
+
+
+def test_the_option(address: str) -> None:
+    store = UcxStore(address, decode_budget=1000)
+    assert store.budget.total == 1000
+    assert pickle.loads(pickle.dumps(store)).budget.total == 1000
+    assert store.with_read_only().budget is store.budget
+    for wrong, error in ((0, ValueError), (True, TypeError), (1.5, TypeError)):
+        with pytest.raises(error, match=r"^decode_budget:"):
+            UcxStore(address, decode_budget=wrong)  # type: ignore[arg-type]
+
+
+# ---- no writer is left behind ----
+
+
+def everything(array: zarr.Array) -> BasicIndexer:
+    return BasicIndexer((slice(None),) * 2, DATA.shape, array.async_array._chunk_grid)
+
+
+class Gate:
+    """Holds decoders up, in the middle of a chunk, until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = threading.Event()
+        self.opened = threading.Event()
+        self.inside = 0
+        of = decode_module.Chain.of
+
+        def gated(codecs: Any, spec: Any) -> Any:
+            chain = of(codecs, spec)
+            assert chain.compressor is not None
+            inner = chain.compressor
+
+            def decode(source: Any, target: Any) -> object:
+                self.inside += 1
+                self.entered.set()
+                assert self.opened.wait(30)
+                try:
+                    return inner.decode(source, target)
+                finally:
+                    self.inside -= 1
+
+            def holds(source: Any, nbytes: int) -> bool:
+                """Let broken values be broken once a sound one is being decoded."""
+                return inner.holds(source, nbytes) or not self.entered.wait(30)
+
+            compressor = Compressor(decode, holds, inner.check)
+            object.__setattr__(chain, "compressor", compressor)
+            return chain
+
+        monkeypatch.setattr(decode_module.Chain, "of", gated)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.usefixtures("small_groups")
+async def test_a_cancelled_read_waits_for_its_threads(
+    ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    array = await asyncio.to_thread(made, ucx_store)
+    gate = Gate(monkeypatch)
+    out = np.zeros(DATA.shape, "f4")
+    buffer = cpu.NDBuffer.from_ndarray_like(out)
+    read = asyncio.ensure_future(
+        array.async_array._get_selection(
+            everything(array), prototype=default_buffer_prototype(), out=buffer
+        )
+    )
+    assert await asyncio.to_thread(gate.entered.wait, 30)
+    for _ in range(times):
+        read.cancel()
+        await asyncio.sleep(0.02)
+    assert not read.done()  # its thread is about to write
+    gate.opened.set()
+    with pytest.raises(asyncio.CancelledError):
+        await read
+    assert gate.inside == 0
+    assert not (out == DATA).all()
+    out[:] = -1
+    await asyncio.to_thread(lambda: None)
+    assert ucx_store.budget.in_use == 0
+    assert (out == -1).all()
+    monkeypatch.undo()
+    np.testing.assert_array_equal(await array.async_array.getitem(...), DATA)
+
+
+@pytest.mark.usefixtures("small_groups")
+async def test_the_loop_runs_on_while_threads_decode(
+    ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = await asyncio.to_thread(made, ucx_store)
+    gate = Gate(monkeypatch)
+    read = asyncio.ensure_future(array.async_array.getitem(...))
+    assert await asyncio.to_thread(gate.entered.wait, 30)
+    assert await ucx_store.exists("a/zarr.json")
+    assert not read.done()
+    gate.opened.set()
+    np.testing.assert_array_equal(await read, DATA)
+
+
+@pytest.mark.usefixtures("small_groups")
+async def test_a_failed_read_waits_for_its_other_threads(
+    ucx_store: UcxStore, backdoor: Backdoor, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = await asyncio.to_thread(made, ucx_store)
+    backdoor.set(f"{prefix}/a/c/1/0", b"no zstd frame")  # which does not get to the gate
+    with zarr.config.set({"threading.max_workers": 3}):
+        gate = Gate(monkeypatch)
+        read = asyncio.ensure_future(array.async_array.getitem(...))
+        assert await asyncio.to_thread(gate.entered.wait, 30)
+        await asyncio.sleep(0.05)
+        assert not read.done()
+        gate.opened.set()
+        with pytest.raises(RuntimeError, match="invalid input data"):
+            await read
+    assert gate.inside == 0
+    assert ucx_store.budget.in_use == 0
+
+
+async def test_a_failure_keeps_no_memory(
+    ucx_store: UcxStore, backdoor: Backdoor, prefix: str
+) -> None:
+    array = await asyncio.to_thread(made, ucx_store)
+    backdoor.set(f"{prefix}/a/c/1/0", b"no zstd frame")
+    out = np.zeros(DATA.shape, "f4")
+    gone = weakref.ref(out)
+    gc.collect()
+    gc.disable()
+    try:
+        message = ""
+        try:
+            await array.async_array._get_selection(
+                everything(array),
+                prototype=default_buffer_prototype(),
+                out=cpu.NDBuffer.from_ndarray_like(out),
+            )
+        except RuntimeError as error:
+            message = str(error)
+        assert "invalid input data" in message
+        del out
+        await asyncio.to_thread(eventually, lambda: gone() is None, 5)
+    finally:
+        gc.enable()
+
+
+def test_the_number_of_threads(ucx_store: UcxStore) -> None:
+    array = made(ucx_store)
+    with zarr.config.set({"threading.max_workers": 1}):
+        np.testing.assert_array_equal(array[:], DATA)
+        assert decode_module.decoders()._max_workers == 1
+    assert decode_module.decoders()._max_workers >= 1
+    assert sync(array.store.exists("a/zarr.json"))

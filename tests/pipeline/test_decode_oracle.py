@@ -1,0 +1,191 @@
+"""Whatever the codecs, a read of encoded chunks is bit by bit what zarr's default pipeline reads.
+
+The arrays are written by zarr through `UcxStore`, and then copied, as they are stored, to memory.
+"""
+
+import math
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.extra.numpy as npst
+import hypothesis.strategies as st
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, event, given, note, settings
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
+from zarr.codecs import numcodecs as wrapped
+from zarr.core.buffer import cpu
+from zarr.core.codec_pipeline import BatchedCodecPipeline
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
+
+from tests.pipeline.strategies import (
+    DTYPES,
+    contents,
+    noise,
+    outcome,
+    read,
+    selections,
+    special,
+)
+from ucxstore import UcxStore, ZeroCopyCodecPipeline, decode_plan
+from ucxstore.server import Server
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard
+
+
+def compressors(size: int) -> list[list[Any]]:
+    """Return chains from bytes to bytes for items of so many bytes."""
+    return [
+        [ZstdCodec()],
+        [ZstdCodec(level=3, checksum=True)],
+        [BloscCodec(cname="lz4", shuffle="shuffle", typesize=size)],
+        [BloscCodec(cname="zstd", shuffle="bitshuffle", typesize=size)],
+        [BloscCodec(cname="blosclz", clevel=0)],
+        [GzipCodec()],
+        [Crc32cCodec()],
+        [ZstdCodec(), Crc32cCodec()],
+        [BloscCodec(), Crc32cCodec()],
+        [Crc32cCodec(), ZstdCodec()],
+        [wrapped.LZ4()],
+        [wrapped.LZ4(), Crc32cCodec()],
+        [wrapped.Zstd(level=1), wrapped.Blosc(cname="lz4")],
+        [wrapped.Zlib()],
+        [wrapped.BZ2()],
+        [wrapped.Shuffle(elementsize=size), wrapped.Zstd()],
+        [wrapped.Shuffle(elementsize=size), wrapped.LZ4(), wrapped.Adler32()],
+        [wrapped.Fletcher32()],
+        [wrapped.CRC32()],
+    ]
+
+
+def old_compressors() -> list[Any]:
+    return [
+        numcodecs.Zstd(),
+        numcodecs.Blosc(cname="lz4", shuffle=1),
+        numcodecs.Blosc(cname="zstd", shuffle=2),
+        numcodecs.LZ4(),
+        numcodecs.Zlib(),
+        numcodecs.GZip(),
+        numcodecs.BZ2(),
+    ]
+
+
+@st.composite
+def array_options(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw what ``zarr.create_array`` takes for arrays that are not raw."""
+    shape = draw(npst.array_shapes(min_dims=0, max_dims=4, max_side=9))
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    options: dict[str, Any] = {
+        "shape": shape,
+        "dtype": dtype,
+        "chunks": tuple(draw(st.sampled_from([s, s, draw(st.integers(1, s + 2))])) for s in shape),
+        "zarr_format": draw(st.sampled_from([2, 3, 3])),
+        "fill_value": draw(st.none() | special(dtype) | npst.from_dtype(dtype, allow_nan=True)),
+        "config": {"write_empty_chunks": True},
+    }
+    order = draw(st.sampled_from("CCF"))
+    number = dtype.kind in "iuf"
+    if options["zarr_format"] == 2:
+        options["order"] = order
+        options["compressors"] = draw(st.sampled_from(old_compressors()))
+        filters: list[Any] = [[], [], [numcodecs.Shuffle(dtype.itemsize)]]
+        if number:
+            filters += [[numcodecs.Delta(dtype)], [numcodecs.Delta(dtype), numcodecs.Zlib()]]
+        options["filters"] = draw(st.sampled_from(filters)) or None
+        return options
+    options["config"]["order"] = order
+    options["compressors"] = draw(st.sampled_from(compressors(dtype.itemsize)))
+    if shape and draw(st.integers(0, 3)) == 0:
+        options["chunks"] = [[side] if side < 3 else [2, side - 2] for side in shape]
+    filters = [[], [], []]
+    if shape and isinstance(options["chunks"], tuple):
+        filters.append([TransposeCodec(order=tuple(draw(st.permutations(range(len(shape))))))])
+    if number and dtype.isnative:
+        filters.append([wrapped.Delta(dtype=dtype.str)])
+    options["filters"] = draw(st.sampled_from(filters))
+    if dtype.itemsize > 1 and dtype.kind in "iufcU":
+        options["serializer"] = BytesCodec(endian=draw(st.sampled_from(["little", "big"])))
+    return options
+
+
+@pytest.fixture(scope="module")
+def keeper(memory_server: Server) -> Iterator[UcxStore]:
+    """Keep the connection between examples."""
+    with UcxStore(memory_server.address) as store:
+        sync(store.exists("key"))
+        yield store
+
+
+@given(data=st.data())
+@settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
+    options = data.draw(array_options(), label="array")
+    store = UcxStore(f"{keeper.address}/{uuid.uuid4().hex}")
+    budget = data.draw(st.sampled_from([1, 5000, 20_000, 1 << 28]), label="budget")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        ours = zarr.create_array(store, **options)
+        ours[...] = noise(ours.dtype, ours.shape, 1)
+        keys = sorted(key for key in contents(ours) if "zarr.json" not in key and ".z" not in key)
+        for key in data.draw(st.sets(st.sampled_from(keys), max_size=2), label="missing"):
+            store.delete_sync(key)
+        held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(ours).items()}
+        model = zarr.open_array(MemoryStore(held, read_only=True), mode="r")
+        ours = zarr.open_array(UcxStore(str(store), strict=True, decode_budget=budget), mode="r")
+    assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
+    assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
+    with pytest.MonkeyPatch.context() as patch:
+        size = data.draw(st.sampled_from([1, 500, decode_plan.GROUP_BYTES]), label="group")
+        patch.setattr(decode_plan, "GROUP_BYTES", size)
+        everything = read("basic", Ellipsis)
+        assert outcome(everything, ours) == outcome(everything, model)
+        for _ in range(3):
+            kind, selection = data.draw(selections(ours.shape), label="selection")
+            look = read(kind, selection)
+            assert outcome(look, ours) == outcome(look, model)
+        assert_reads_into(data, ours, model)
+    stats = ours.store.stats()
+    assert stats["decode"] > 0
+    assert stats["direct"] == stats["fallback"] == 0
+    assert ours.store.budget.in_use == 0
+    note(f"{stats}")
+    event(f"in place: {stats['decode_in_place'] > 0}")
+
+
+def assert_reads_into(data: st.DataObject, ours: zarr.Array, model: zarr.Array) -> None:
+    """Compare what both read into memory of the user's, of any layout and another byte order."""
+    layout = data.draw(st.sampled_from(["C", "F", "swapped", "strided", "backwards"]))
+    results = []
+    for array in ours, model:
+        dtype = array.dtype.newbyteorder() if layout == "swapped" else array.dtype
+        out = np.zeros(
+            tuple(2 * side for side in array.shape), dtype, "F" if layout == "F" else "C"
+        )
+        steps = {"strided": 2, "backwards": -1}.get(layout, 1)
+        part = tuple(
+            slice(None, 2 * side, 2)
+            if steps == 2
+            else slice(side - 1, None, -1)
+            if steps < 0
+            else slice(side)
+            for side in array.shape
+        )
+        view = out[(*part, ...)]
+        array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(view))
+        results.append(out.tobytes())
+        assert math.prod(view.shape) == math.prod(array.shape)
+    assert results[0] == results[1]

@@ -1,0 +1,124 @@
+"""How many bytes of values may be in memory of ours at once, over all reads of a store."""
+
+import asyncio
+import os
+import threading
+from collections import deque
+from types import TracebackType
+from typing import Self
+from weakref import WeakSet
+
+
+class Claim:
+    """A part of a budget, from when it was granted until it is released.
+
+    A context that releases it. Methods may be called by any thread, and `release` many times.
+    """
+
+    __slots__ = ("_budget", "_future", "_loop", "nbytes")
+
+    def __init__(self, budget: "Budget", nbytes: int) -> None:
+        self._budget = budget
+        self._loop = asyncio.get_running_loop()
+        self._future = self._loop.create_future()
+        self.nbytes = nbytes
+
+    def shrink(self, nbytes: int) -> None:
+        """Give back what goes beyond so many bytes."""
+        self._budget._give(self, max(0, self.nbytes - nbytes))
+
+    def release(self, *_: object) -> None:
+        """Give all of it back."""
+        self._budget._give(self, self.nbytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class Budget:
+    """Bytes that may be in flight, shared by all event loops of a process, first come first served.
+
+    Whoever holds a claim must not wait for another one.
+
+    Parameters
+    ----------
+    total : int
+        Bytes. What is larger than that is granted when nothing else is in flight.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._start()
+        _budgets.add(self)
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._free = self.total
+        self._waiting: deque[Claim] = deque()
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that are granted now."""
+        with self._lock:
+            return self.total - self._free
+
+    async def claim(self, nbytes: int) -> Claim:
+        """Wait until so many bytes are free, and take them."""
+        claim = Claim(self, min(nbytes, self.total))
+        with self._lock:
+            if not self._waiting and claim.nbytes <= self._free:
+                self._free -= claim.nbytes
+                return claim
+            self._waiting.append(claim)
+        try:
+            await claim._future
+        except BaseException:
+            with self._lock:
+                granted = claim not in self._waiting
+                if not granted:
+                    self._waiting.remove(claim)
+                    claim.nbytes = 0
+            claim.release()  # others may have waited behind it
+            raise
+        return claim
+
+    def _give(self, claim: Claim, nbytes: int) -> None:
+        with self._lock:
+            nbytes = min(nbytes, claim.nbytes)
+            claim.nbytes -= nbytes
+            self._free += nbytes
+            granted = []
+            while self._waiting and self._waiting[0].nbytes <= self._free:
+                other = self._waiting.popleft()
+                self._free -= other.nbytes
+                granted.append(other)
+        for other in granted:
+            try:
+                other._loop.call_soon_threadsafe(_wake, other._future)
+            except RuntimeError:  # its event loop is closed: nobody waits any more
+                other.release()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+_budgets: WeakSet[Budget] = WeakSet()
+
+
+def _start_anew_in_child() -> None:
+    """Forget what the parent's threads have in flight: a forked child has none of it."""
+    for budget in list(_budgets):
+        budget._start()
+
+
+os.register_at_fork(after_in_child=_start_anew_in_child)

@@ -1,0 +1,237 @@
+"""Encoded chunks: fetched as far as a budget lets them, and decoded while later ones arrive."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from zarr.abc.codec import GetResult
+from zarr.core.buffer import NDBuffer
+from zarr.core.chunk_utils import scatter_chunk
+
+from ucxstore.budget import Claim
+from ucxstore.byte_ranges import NativeRange
+from ucxstore.chain import Chain
+from ucxstore.compressors import Bytes
+from ucxstore.decode_plan import Group
+from ucxstore.loops import LoopQueue
+from ucxstore.plan import Item
+from ucxstore.store import UcxStore
+from ucxstore.workers import decoders
+
+if TYPE_CHECKING:
+    from ucxstore._core import Connection
+
+type _Found = tuple[Bytes, int] | None
+
+_WHOLE: list[NativeRange] = []
+
+
+class Decoding:
+    """A read of encoded chunks into one array.
+
+    Parameters
+    ----------
+    store : UcxStore
+    items : sequence
+        zarr's batch.
+    out : NDBuffer
+        Where the selection goes: plain memory, which does not overlap itself.
+    chain : Chain
+        The array's codecs.
+    drop_axes : tuple of int
+        As zarr gives them.
+    """
+
+    def __init__(
+        self,
+        store: UcxStore,
+        items: Sequence[Item],
+        out: NDBuffer,
+        chain: Chain,
+        drop_axes: tuple[int, ...],
+    ) -> None:
+        self.missing: dict[int, GetResult] = {}
+        self._store = store
+        self._items = items
+        self._out = out
+        self._array: npt.NDArray[Any] = out.as_numpy_array()
+        self._chain = chain
+        self._drop_axes = drop_axes
+        self._straight = chain.straight and chain.dtype == self._array.dtype
+        self._pool = decoders()
+        self._scratch: list[Bytes] = []  # those that no thread uses right now
+        self._stop = False
+        self._received = 0
+        self._ended = self._in_place = 0
+
+    async def read(self, connection: "Connection", queue: LoopQueue, groups: list[Group]) -> None:
+        """Read all groups.
+
+        When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
+        any more. `missing` then has the results of chunks that the store does not hold.
+        """
+        failure: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group in groups:
+                    claim = await self._store.budget.claim(group.limit)
+                    # The task may never begin, if another one fails.
+                    tasks.create_task(
+                        self._read(connection, queue, group, claim)
+                    ).add_done_callback(claim.release)
+        except BaseExceptionGroup as failures:
+            failure = failures.exceptions[0]
+            failures.__traceback__ = None  # some versions refer to it from a frame of theirs
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                # Its traceback refers to this frame, and so to the caller's memory: no cycle.
+                del failure, tasks
+        chunks = sum(len(group.keys) for group in groups)
+        if self._ended != chunks:  # a cancelled task is no failure to its group
+            raise asyncio.CancelledError("a part of the read was cancelled")
+        self._store.counters.add(
+            decode=chunks,
+            in_place=self._in_place,
+            read=self._received,
+            staged=self._received,
+        )
+
+    async def _read(
+        self, connection: "Connection", queue: LoopQueue, group: Group, claim: Claim
+    ) -> None:
+        found = await self._fetch(connection, queue, group.keys, group.ranges)
+        claim.shrink(sum(value[0].size for value in found if value is not None))
+        positions, whole = group.positions, group.whole
+        cut = [i for i, value in enumerate(found) if value is not None and value[0].size < value[1]]
+        sizes = [value[1] for i in cut if (value := found[i]) is not None]
+        if cut:
+            kept = [i for i in range(len(found)) if i not in set(cut)]
+            found = [found[i] for i in kept]
+            positions, whole = [positions[i] for i in kept], [whole[i] for i in kept]
+        await self._in_thread(positions, whole, found)
+        claim.release()  # before another one is waited for
+        for i, size in zip(cut, sizes, strict=True):
+            with await self._store.budget.claim(size):
+                again = await self._fetch(connection, queue, [group.keys[i]], [_WHOLE])
+                await self._in_thread([group.positions[i]], [group.whole[i]], again)
+
+    async def _fetch(
+        self,
+        connection: "Connection",
+        queue: LoopQueue,
+        keys: list[str],
+        ranges: list[list[NativeRange]],
+    ) -> list[_Found]:
+        full = [self._store.key_prefix + key for key in keys]
+        operation = connection.get(full, ranges, self._store.timeout, queue.native)
+        found: list[_Found] = await queue.complete(operation)
+        self._received += sum(value[0].size for value in found if value is not None)
+        return found
+
+    async def _in_thread(
+        self, positions: list[int], whole: list[bool], found: list[_Found]
+    ) -> None:
+        """Decode in a thread of the pool. Cancelled, wait for its end all the same."""
+        job: Future[int] = self._pool.submit(self._decode_all, positions, whole, found)
+        done = asyncio.wrap_future(job)
+        cancelled = False
+        while not done.done():
+            try:
+                await asyncio.wait([done])
+            except asyncio.CancelledError:
+                self._stop = cancelled = True
+                job.cancel()  # which leaves it alone once it runs
+        try:
+            if cancelled:
+                if not done.cancelled():
+                    done.exception()  # seen
+                raise asyncio.CancelledError
+            self._in_place += done.result()
+            self._ended += len(positions)
+        finally:
+            del job, done  # no cycle by way of an exception's traceback
+
+    # ---- in threads ----
+
+    def _decode_all(self, positions: list[int], whole: list[bool], found: list[_Found]) -> int:
+        """Decode one after another; return how many went straight to their place."""
+        in_place = 0
+        for index, position in enumerate(positions):
+            if self._stop:
+                break
+            value, found[index] = found[index], None  # so that its memory is free again
+            try:
+                if value is None:
+                    self.missing[position] = self._scatter(None, self._items[position])
+                else:
+                    in_place += self._decode(value[0], self._items[position], whole[index])
+            except Exception as error:
+                path, *_ = self._items[position]
+                error.add_note(f"while reading {path}")
+                raise
+        return in_place
+
+    def _decode(self, data: Bytes, item: Item, whole: bool) -> bool:
+        _, spec, _, out_selection, _ = item
+        chain = self._chain
+        encoded = chain.unwrap(data, spec)
+        compressor = chain.compressor
+        nbytes = chain.values_nbytes(spec)
+        source = encoded.as_numpy_array()
+        if compressor is None or not compressor.holds(source, nbytes):
+            self._scatter(chain.decode(encoded, spec), item)
+            return False
+        compressor.check(source)
+        if whole and self._straight:
+            region = _contiguous(self._array, out_selection, nbytes, chain.order(spec))
+            if region is not None:
+                compressor.decode(source, region)
+                return True
+        scratch = self._take_scratch(nbytes)
+        try:
+            values = scratch[:nbytes]
+            compressor.decode(source, values)
+            self._scatter(chain.finish(values, spec), item)
+        finally:
+            self._scratch.append(scratch)
+        return False
+
+    def _scatter(self, chunk: NDBuffer | None, item: Item) -> GetResult:
+        _, spec, chunk_selection, out_selection, _ = item
+        return scatter_chunk(
+            None if chunk is None else chunk[chunk_selection],
+            self._out,
+            chunk_spec=spec,
+            out_selection=out_selection,
+            drop_axes=self._drop_axes,
+        )
+
+    def _take_scratch(self, nbytes: int) -> Bytes:
+        """Return memory for a chunk. There is never more of it than there are threads."""
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:
+            scratch = np.empty(0, np.uint8)
+        return scratch if scratch.size >= nbytes else _allocate(nbytes)
+
+
+def _allocate(nbytes: int) -> Bytes:
+    from ucxstore._native import core  # not before it is needed
+
+    memory: Bytes = core.allocate(nbytes)
+    return memory
+
+
+def _contiguous(array: npt.NDArray[Any], selection: Any, nbytes: int, order: str) -> Bytes | None:
+    """Return the bytes of a part of an array, if they lie together in this order."""
+    region = array[(*selection, ...)]
+    if order == "F":
+        region = region.T
+    if region.nbytes != nbytes or not region.flags.c_contiguous:
+        return None
+    return region.reshape(-1).view(np.uint8)

@@ -1,0 +1,116 @@
+"""Which chunks of a batch are fetched as they are stored, and decoded here: pure, no I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from zarr.codecs._v2 import V2Codec
+from zarr.core.array_spec import ArraySpec
+from zarr.storage import StorePath
+
+from ucxstore.boxes import find_box
+from ucxstore.byte_ranges import NativeRange
+from ucxstore.chain import Chain
+from ucxstore.memory import may_overlap
+from ucxstore.plan import NOT_OURS, NOT_PLAIN, Item, Plan, is_plain
+
+# Bytes of values that are fetched by one request, and then decoded by one thread: small enough for
+# all threads to be busy soon and until the end, and large enough for some 50 us a request not to
+# matter. A larger chunk has a request of its own.
+GROUP_BYTES = 2 << 20
+
+# What compressors add to data that they cannot compress: lz4 1 in 255 and some bytes, the others
+# less. Checksums and headers come to a few bytes each.
+_GROWTH = 64
+_HEADERS = 4096
+
+
+@dataclass(slots=True)
+class Group:
+    """Chunks that are fetched together.
+
+    Parameters
+    ----------
+    positions : list of int
+        Where they stand in zarr's batch.
+    keys : list of str
+        Their keys, without the store's prefix.
+    whole : list of bool
+        Whether all of a chunk is wanted, as one box of the array.
+    ranges : list of list
+        What is fetched of each: not more than a chunk can need. A longer value has other bytes
+        than such a chunk, or codecs that let it grow, and is fetched again by itself.
+    limit : int
+        Bytes that all of them can have at the most.
+    """
+
+    positions: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    whole: list[bool] = field(default_factory=list)
+    ranges: list[list[NativeRange]] = field(default_factory=list)
+    limit: int = 0
+
+
+def plan_decode(
+    items: Sequence[Item], out: object, chain: Chain, store: object
+) -> tuple[Plan, list[Group]]:
+    """Plan the read of encoded chunks.
+
+    Parameters
+    ----------
+    items : sequence
+        zarr's batch.
+    out : array_like
+        Where the selection goes.
+    chain : Chain
+        The array's codecs.
+    store : object
+        The store that the chunks must belong to.
+
+    Returns
+    -------
+    Plan
+        With nothing but what is left to the other pipeline.
+    list of Group
+    """
+    # Threads write to it at the same time, each to the part of a chunk.
+    if not is_plain(out) or not out.flags.writeable or may_overlap(out):
+        return Plan.of_none(items, NOT_PLAIN), []
+    plan = Plan()
+    groups: list[Group] = []
+    group = Group()
+    last: ArraySpec | None = None
+    shape: list[int] = []
+    size = limit = nbytes = 0
+    wanted: list[NativeRange] = []
+    for position, (path, spec, chunk_selection, out_selection, _) in enumerate(items):
+        if type(path) is not StorePath or path.store is not store:
+            plan.leave(position, NOT_OURS)
+            continue
+        if spec is not last:
+            last, shape = spec, list(spec.shape) or [1]
+            size = prod(shape) * spec.dtype.to_native_dtype().itemsize
+            limit = _limit(chain, spec, size)
+            wanted = [(1, 0, limit)]
+        if group.keys and nbytes + size > GROUP_BYTES:
+            groups.append(group)
+            group, nbytes = Group(), 0
+        box = find_box(chunk_selection, out_selection)
+        nbytes += size
+        group.positions.append(position)
+        group.keys.append(path.path)
+        group.whole.append(box is not None and box[2] == shape and not any(box[0]))
+        group.ranges.append(wanted)
+        group.limit += limit
+    if group.keys:
+        groups.append(group)
+    return plan, groups
+
+
+def _limit(chain: Chain, spec: ArraySpec, size: int) -> int:
+    """Return how many bytes a chunk's value has at the most, as far as its codecs are known."""
+    if type(chain.serializer) is V2Codec and chain.serializer.filters:
+        size *= 2  # to other items, or to text
+    else:
+        size = max(size, chain.values_nbytes(spec))
+    return size + size // _GROWTH + _HEADERS

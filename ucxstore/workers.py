@@ -1,0 +1,39 @@
+"""The threads that decode: of this package alone, so that no other work waits for them."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import zarr
+
+# More threads than this do not decode faster than memory takes what they write.
+_MOST = 32
+
+_pool: ThreadPoolExecutor | None = None
+_size = 0
+_lock = threading.Lock()
+
+
+def decoders() -> ThreadPoolExecutor:
+    """Return the pool of threads that decode, as many as zarr's ``threading.max_workers``.
+
+    Without that setting there is one for each core that this process may use.
+    """
+    global _pool, _size
+    wanted = zarr.config.get("threading.max_workers", None)
+    size = max(1, int(wanted)) if wanted else min(len(os.sched_getaffinity(0)), _MOST)
+    with _lock:
+        if _pool is None or size != _size:
+            # Reads that use the old one go on with it. Its threads end when nobody does.
+            _pool = ThreadPoolExecutor(size, "ucxstore-decode")
+            _size = size
+        return _pool
+
+
+def _forget_in_child() -> None:
+    global _pool, _lock
+    _pool = None  # its threads are the parent's
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
