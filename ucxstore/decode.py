@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 type _Found = tuple[Bytes, int] | None
 
 _WHOLE: list[NativeRange] = []
+
+# Groups for each thread that are on the way, wait for it or are with it: enough for a thread not to
+# wait for the network, and no more, since what is fetched sooner only lies about in memory.
+_AHEAD = 4
 
 
 class Decoding:
@@ -61,7 +66,7 @@ class Decoding:
         self._chain = chain
         self._drop_axes = drop_axes
         self._straight = chain.straight and chain.dtype == self._array.dtype
-        self._pool = decoders()
+        self._pool, self._threads = decoders()
         self._scratch: list[Bytes] = []  # those that no thread uses right now
         self._stop = False
         self._received = 0
@@ -74,14 +79,21 @@ class Decoding:
         any more. `missing` then has the results of chunks that the store does not hold.
         """
         failure: BaseException | None = None
+        ahead = asyncio.Semaphore(_AHEAD * self._threads)
+
+        def end(claim: Claim, _: object) -> None:
+            claim.release()
+            ahead.release()
+
         try:
             async with asyncio.TaskGroup() as tasks:
                 for group in groups:
+                    await ahead.acquire()
                     claim = await self._store.budget.claim(group.limit)
-                    # The task may never begin, if another one fails.
+                    # Ended not by the task itself: it may never begin, if another one fails.
                     tasks.create_task(
                         self._read(connection, queue, group, claim)
-                    ).add_done_callback(claim.release)
+                    ).add_done_callback(partial(end, claim))
         except BaseExceptionGroup as failures:
             failure = failures.exceptions[0]
             failures.__traceback__ = None  # some versions refer to it from a frame of theirs

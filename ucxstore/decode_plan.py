@@ -14,10 +14,14 @@ from ucxstore.chain import Chain
 from ucxstore.memory import may_overlap
 from ucxstore.plan import NOT_OURS, NOT_PLAIN, Item, Plan, is_plain
 
-# Bytes of values that are fetched by one request, and then decoded by one thread: small enough for
-# all threads to be busy soon and until the end, and large enough for some 50 us a request not to
-# matter. A larger chunk has a request of its own.
-GROUP_BYTES = 2 << 20
+# Bytes of values, at the most, that are fetched by one request and then decoded by one thread:
+# large enough for some 50 us a request not to matter. A larger chunk has a request of its own.
+GROUP_BYTES = 4 << 20
+
+# Small reads go in smaller groups, for all threads to be busy soon and until the end; but not in
+# groups so small that decoding them takes less time than asking for them.
+_GROUPS = 32
+_LEAST_BYTES = 256 << 10
 
 # What compressors add to data that they cannot compress: lz4 1 in 255 and some bytes, the others
 # less. Checksums and headers come to a few bytes each.
@@ -81,7 +85,7 @@ def plan_decode(
     group = Group()
     last: ArraySpec | None = None
     shape: list[int] = []
-    size = limit = nbytes = 0
+    size = limit = nbytes = most = 0
     wanted: list[NativeRange] = []
     for position, (path, spec, chunk_selection, out_selection, _) in enumerate(items):
         if type(path) is not StorePath or path.store is not store:
@@ -92,7 +96,8 @@ def plan_decode(
             size = prod(shape) * spec.dtype.to_native_dtype().itemsize
             limit = _limit(chain, spec, size)
             wanted = [(1, 0, limit)]
-        if group.keys and nbytes + size > GROUP_BYTES:
+        most = most or min(GROUP_BYTES, max(_LEAST_BYTES, len(items) * size // _GROUPS))
+        if group.keys and nbytes + size > most:
             groups.append(group)
             group, nbytes = Group(), 0
         box = find_box(chunk_selection, out_selection)

@@ -14,8 +14,8 @@ _size = 0
 _lock = threading.Lock()
 
 
-def decoders() -> ThreadPoolExecutor:
-    """Return the pool of threads that decode, as many as zarr's ``threading.max_workers``.
+def decoders() -> tuple[ThreadPoolExecutor, int]:
+    """Return a pool of threads to decode in, and how many: zarr's ``threading.max_workers``.
 
     Without that setting there is one for each core that this process may use.
     """
@@ -27,7 +27,7 @@ def decoders() -> ThreadPoolExecutor:
             # Reads that use the old one go on with it. Its threads end when nobody does.
             _pool = ThreadPoolExecutor(size, "ucxstore-decode")
             _size = size
-        return _pool
+        return _pool, size
 
 
 def _forget_in_child() -> None:
