@@ -53,6 +53,15 @@ def test_raw_chunks_are_not_copied(backing: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_compressed_reads_take_the_compressed_bytes(tmp_path: Path) -> None:
+    for result in measure(["UcxStore-memory-zero-copy-shared"], ["read-zstd-one"], tmp_path):
+        assert result.counts is not None
+        fetched = result.stored_nbytes / result.nbytes if result.side == "client" else 0
+        assert result.counts.peak_extra < fetched + ONE_CHUNK + POOLS, result
+        assert result.counts.total < fetched + ONE_CHUNK + POOLS, result
+
+
+@pytest.mark.timeout(300)
 def test_the_harness_sees_the_copies_of_others(tmp_path: Path) -> None:
     """Else all the zeros above would prove nothing."""
     for result in measure(["LocalStore-default"], ["read-raw-one", "read-zstd-one"], tmp_path):
