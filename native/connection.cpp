@@ -245,6 +245,9 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
             }
             break;
         default:
+            if (header.status == Status::too_large && !item.memory) {
+                throw Error(ErrorKind::protocol, "'too large' for what may have any size");
+            }
             operation->fail(refusal(peer_, item, header,
                                     {reinterpret_cast<const char*>(data.data()), data.size()}));
     }

@@ -8,7 +8,8 @@
 
 namespace ucxstore {
 
-// `text` is what the server says of it, where it says something.
+// `text` is what the server says of it, where it says something. Nothing is too large for an item
+// without memory.
 Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader& header,
               std::string_view text);
 

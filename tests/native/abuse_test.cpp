@@ -499,6 +499,15 @@ TEST_F(BadServer, EmptySegmentsAreNoProgress) {
     EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 
+TEST_F(BadServer, MayCallAnythingTooLarge) {
+    ask(get_operation({{.key = "k"}}));  // into memory of our own, of any size
+    wire::ReplyHeader header = reply(wire::Status::too_large);
+    header.value_size = 3;
+    send(header);
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+    EXPECT_TRUE(client_is_well());
+}
+
 TEST_F(BadServer, ASegmentComesOnce) {
     Bytes out(2 * wire::kMinSegmentBytes);
     ask(get_operation({{.key = "k", .memory = memory_of(out)}}));

@@ -122,11 +122,19 @@ def serving(root: str, ucx: dict[str, str]) -> Iterator[MeasuredServer]:
     """Start a server of `root`, with these UCX options; it ends with the context."""
     command = [sys.executable, "-m", "ucxstore.copies.serving", root, json.dumps(ucx)]
     with ExitStack() as stack:
+        # Longer than its clients may take: then whoever waits for its answer sees its end.
+        deadline = threading.Timer(3 * _CASE_SECONDS, lambda: process.kill())
+        deadline.daemon = True
+        stack.callback(deadline.cancel)
         process = stack.enter_context(
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         )
         stack.callback(process.kill)  # where it does not end by itself
+        deadline.start()
         yield MeasuredServer(process)
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(_SERVER_SECONDS)
+        try:
+            process.wait(_SERVER_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise CaseError(f"the server did not end within {_SERVER_SECONDS:g} s") from error
