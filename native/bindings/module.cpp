@@ -6,6 +6,7 @@
 
 #include "backing/directory.hpp"
 #include "backing/memory.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
 #include "control.hpp"
 #include "fork.hpp"
@@ -64,7 +65,7 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
     auto worker = port.take();
     std::shared_ptr<Connection> connection;
     {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         connection =
             port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
     }
@@ -81,7 +82,7 @@ void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::b
     const wire::Token session = to_token(token);
     const std::string remote = to_string(address);
     auto worker = port.take();
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
 }
 
@@ -100,14 +101,14 @@ class PyClient {
     nb::typed<nb::object, ClientPort> open() {
         std::unique_ptr<Worker> worker;
         {
-            const nb::gil_scoped_release released;
+            const WithoutGil released;
             worker = client_->open();
         }
         return nb::cast(new ClientPort(client_, std::move(worker)), nb::rv_policy::take_ownership);
     }
 
     void close(double timeout) {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         client_->close(milliseconds(timeout));
     }
 
@@ -134,7 +135,7 @@ class PyServer {
         const auto owner = server_.thread(thread);
         std::unique_ptr<Worker> worker;
         {
-            const nb::gil_scoped_release released;
+            const WithoutGil released;
             worker = owner->open();
         }
         return nb::cast(new ServerPort(owner, std::move(worker)), nb::rv_policy::take_ownership);
@@ -154,12 +155,12 @@ class PyServer {
     std::uint64_t sessions() { return server_.sessions(); }
 
     bool drain(double timeout) {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         return server_.drain(milliseconds(timeout));
     }
 
     void close(double timeout) {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         server_.close(milliseconds(timeout));
     }
 

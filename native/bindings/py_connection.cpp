@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "batch.hpp"
+#include "bindings/gil.hpp"
 
 namespace ucxstore::py {
 namespace {
@@ -49,7 +50,7 @@ PyConnection::~PyConnection() {
 }
 
 std::vector<std::string> PyConnection::lanes() {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     return client_->lanes(connection_);
 }
 

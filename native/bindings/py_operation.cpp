@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bindings/gil.hpp"
+
 namespace ucxstore::py {
 namespace {
 
@@ -63,7 +65,7 @@ PyOperation::Result PyOperation::wait() {
     while (true) {
         bool done = false;
         {
-            const nb::gil_scoped_release released;
+            const WithoutGil released;
             done = operation_->wait_for(kSignalPoll);
         }
         if (done) {
@@ -73,7 +75,7 @@ PyOperation::Result PyOperation::wait() {
             nb::python_error interrupted;
             cancel();
             {
-                const nb::gil_scoped_release released;
+                const WithoutGil released;
                 while (!operation_->wait_for(1s)) {
                 }
             }
@@ -91,7 +93,7 @@ PyOperation::Result PyOperation::result() {
 }
 
 void PyOperation::cancel() {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     client_->cancel(connection_, operation_);
 }
 

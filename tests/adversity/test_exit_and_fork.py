@@ -76,6 +76,28 @@ def test_the_interpreter_exits(server: RemoteServer, store: UcxStore, ucx: Ucx, 
     assert store.get_sync("key") is not None
 
 
+def test_the_interpreter_exits_before_its_threads_have_the_gil_again(
+    server: RemoteServer, store: UcxStore, ucx: Ucx
+) -> None:
+    """Requests that end at exit wake their threads up while the interpreter is finalized."""
+    code = """
+def read_small():
+    try:
+        while True:
+            store.get_sync("small")
+    except (ServerLostError, ConnectError):
+        pass
+store.set_sync("small", as_buffer(b"small"))
+for _ in range(50):
+    threading.Thread(target=read_small, daemon=True).start()
+time.sleep(0.2)
+"""
+    for _ in range(3):
+        with Script(server.address, ucx, code) as script:
+            assert script.end() == ""
+    eventually(lambda: server.sessions == 1)
+
+
 def test_the_interpreter_exits_with_awaited_requests(
     server: RemoteServer, store: UcxStore, ucx: Ucx
 ) -> None:

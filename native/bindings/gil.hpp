@@ -1,0 +1,25 @@
+// Work without the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace ucxstore::py {
+
+// Lets go of the GIL for as long as it lives.
+//
+// Not nanobind's guard: up to Python 3.13, whoever asks for the GIL of an interpreter that is
+// exiting is ended by pthread_exit, whose unwinding may not leave a destructor: std::terminate, and
+// a daemon thread that waited for a read would abort the process. Such a thread sleeps here for
+// good instead, as Python 3.14 has it (python/cpython 87135).
+class WithoutGil {
+  public:
+    WithoutGil() : state_(PyEval_SaveThread()) {}
+    WithoutGil(const WithoutGil&) = delete;
+    WithoutGil& operator=(const WithoutGil&) = delete;
+    ~WithoutGil();
+
+  private:
+    PyThreadState* state_;
+};
+
+}  // namespace ucxstore::py
