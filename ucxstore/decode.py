@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from ucxstore.byte_ranges import NativeRange
 from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
 from ucxstore.decode_plan import Group
+from ucxstore.flow import Job, in_thread, run_jobs
 from ucxstore.loops import LoopQueue
 from ucxstore.plan import Item
 from ucxstore.store import UcxStore
@@ -78,31 +78,10 @@ class Decoding:
         When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
         any more. `missing` then has the results of chunks that the store does not hold.
         """
-        failure: BaseException | None = None
-        ahead = asyncio.Semaphore(_AHEAD * self._threads)
-
-        def end(claim: Claim, _: object) -> None:
-            claim.release()
-            ahead.release()
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for group in groups:
-                    await ahead.acquire()
-                    claim = await self._store.budget.claim(group.limit)
-                    # Ended not by the task itself: it may never begin, if another one fails.
-                    tasks.create_task(
-                        self._read(connection, queue, group, claim)
-                    ).add_done_callback(partial(end, claim))
-        except BaseExceptionGroup as failures:
-            failure = failures.exceptions[0]
-            failures.__traceback__ = None  # some versions refer to it from a frame of theirs
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                # Its traceback refers to this frame, and so to the caller's memory: no cycle.
-                del failure, tasks
+        jobs: list[Job] = [
+            (group.limit, partial(self._read, connection, queue, group)) for group in groups
+        ]
+        await run_jobs(jobs, self._store.budget, _AHEAD * self._threads)
         chunks = sum(len(group.keys) for group in groups)
         if self._ended != chunks:  # a cancelled task is no failure to its group
             raise asyncio.CancelledError("a part of the read was cancelled")
@@ -148,25 +127,14 @@ class Decoding:
     async def _in_thread(
         self, positions: list[int], whole: list[bool], found: list[_Found]
     ) -> None:
-        """Decode in a thread of the pool. Cancelled, wait for its end all the same."""
-        job: Future[int] = self._pool.submit(self._decode_all, positions, whole, found)
-        done = asyncio.wrap_future(job)
-        cancelled = False
-        while not done.done():
-            try:
-                await asyncio.wait([done])
-            except asyncio.CancelledError:
-                self._stop = cancelled = True
-                job.cancel()  # which leaves it alone once it runs
-        try:
-            if cancelled:
-                if not done.cancelled():
-                    done.exception()  # seen
-                raise asyncio.CancelledError
-            self._in_place += done.result()
-            self._ended += len(positions)
-        finally:
-            del job, done  # no cycle by way of an exception's traceback
+        in_place = await in_thread(
+            self._pool, self._halt, self._decode_all, positions, whole, found
+        )
+        self._in_place += in_place
+        self._ended += len(positions)
+
+    def _halt(self) -> None:
+        self._stop = True
 
     # ---- in threads ----
 
