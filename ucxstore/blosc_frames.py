@@ -71,7 +71,9 @@ def split(prefix: Bytes, size: int, nbytes: int, most: int) -> list[Frame]:
         return []
     fields = _HEADER.unpack_from(prefix)
     version, _, flags, _, decoded, block, encoded = fields
-    if version != _FORMAT or flags & _COPIED or decoded != nbytes or encoded != size or not block:
+    if version != _FORMAT or flags & _COPIED or (decoded, encoded) != (nbytes, size):
+        return []
+    if not 0 < block <= nbytes:
         return []
     count = -(-nbytes // block)
     offsets_end = _HEADER.size + count * _OFFSET.itemsize
@@ -83,10 +85,11 @@ def split(prefix: Bytes, size: int, nbytes: int, most: int) -> list[Frame]:
     # Several threads may have encoded it, and put blocks down in any order.
     if bounds[0] < offsets_end or not (bounds[:-1] < bounds[1:]).all():
         return []
-    run = max(1, most // block)
+    # blosc takes no value that is smaller than a block: what is left goes with the run before it.
+    starts = list(range(0, nbytes // block, max(1, most // block)))
     return [
-        _frame(fields[:4], bounds[i : i + run + 1], i * block, nbytes, block)
-        for i in range(0, count, run)
+        _frame(fields[:4], bounds[i : j + 1], i * block, nbytes, block)
+        for i, j in zip(starts, [*starts[1:], count], strict=True)
     ]
 
 

@@ -15,6 +15,7 @@ from ucxstore.budget import Claim
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
+from ucxstore.decode_frames import FrameReads, SplitChunk, is_large
 from ucxstore.decode_plan import Group
 from ucxstore.flow import Job, in_thread, run_jobs
 from ucxstore.loops import LoopQueue
@@ -78,19 +79,47 @@ class Decoding:
         When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
         any more. `missing` then has the results of chunks that the store does not hold.
         """
-        jobs: list[Job] = [
-            (group.limit, partial(self._read, connection, queue, group)) for group in groups
-        ]
-        await run_jobs(jobs, self._store.budget, _AHEAD * self._threads)
         chunks = sum(len(group.keys) for group in groups)
-        if self._ended != chunks:  # a cancelled task is no failure to its group
-            raise asyncio.CancelledError("a part of the read was cancelled")
-        self._store.counters.add(
-            decode=chunks,
-            in_place=self._in_place,
-            read=self._received,
-            staged=self._received,
+        frames, large = await self._split(connection, queue, groups)
+        jobs = [job for chunk in large for job in frames.jobs(chunk)]
+        count = len(jobs)
+        split = {id(chunk.group) for chunk in large}
+        jobs += [self._job(connection, queue, g) for g in groups if id(g) not in split]
+        most = _AHEAD * self._threads
+        await run_jobs(jobs, self._store.budget, most)
+        # Those that were written anew in the middle are read as one, which cannot be mixed.
+        again = [chunk.group for chunk in large if not chunk.complete]
+        await run_jobs(
+            [self._job(connection, queue, group) for group in again], self._store.budget, most
         )
+        in_place = len(large) - len(again)
+        # A cancelled task is no failure to its group.
+        if frames.ended != count or self._ended + in_place != chunks:
+            raise asyncio.CancelledError("a part of the read was cancelled")
+        received = self._received + frames.received
+        self._store.counters.add(
+            decode=chunks, in_place=self._in_place + in_place, read=received, staged=received
+        )
+
+    async def _split(
+        self, connection: "Connection", queue: LoopQueue, groups: list[Group]
+    ) -> tuple[FrameReads, list[SplitChunk]]:
+        """Find chunks that several threads can decode, where there are few chunks for them."""
+        chain = self._chain
+        frames = FrameReads(self._store, connection, queue, chain.compressor)
+        wanted: list[tuple[Group, Bytes]] = []
+        if len(groups) <= self._threads and self._straight and not chain.outer:
+            for group in groups:
+                _, spec, _, out_selection, _ = self._items[group.positions[0]]
+                nbytes = chain.values_nbytes(spec)
+                if is_large(group, nbytes, chain.compressor):
+                    region = _contiguous(self._array, out_selection, nbytes, chain.order(spec))
+                    if region is not None:
+                        wanted.append((group, region))
+        return frames, await frames.split(wanted) if wanted else []
+
+    def _job(self, connection: "Connection", queue: LoopQueue, group: Group) -> Job:
+        return group.limit, partial(self._read, connection, queue, group)
 
     async def _read(
         self, connection: "Connection", queue: LoopQueue, group: Group, claim: Claim
