@@ -13,6 +13,10 @@ namespace {
 // UCX would assemble several in memory of its own.
 constexpr std::uint64_t kEagerBytes = 4096;
 
+// A socket takes pieces of this size from a list about as fast as we copy them, and smaller ones at
+// 0.3 us each, however small they are: 16,000 of 64 bytes take 6 ms, and 0.4 ms copied.
+constexpr std::uint64_t kLeastPiece = 4096;
+
 }  // namespace
 
 std::uint64_t Request::bytes() const {
@@ -24,7 +28,8 @@ std::uint64_t Request::bytes() const {
 }
 
 Request::Buffer Request::buffer(const Worker& worker, bool eager) {
-    if (worker.shares_memory && !eager) {
+    const bool finely_cut = worker.moves_only_in_progress && bytes() / kLeastPiece < pieces.size();
+    if (!eager && (worker.shares_memory || (finely_cut && pieces.size() > 1))) {
         copier_.emplace(pieces);
         return {copied(), this, 1};
     }
@@ -100,7 +105,9 @@ std::size_t Request::pack(void* request, std::size_t offset, void* target, std::
     const auto start = Clock::now();
     self->copier_->gather(offset, static_cast<std::byte*>(target), length,
                           distance.is_far() ? Write::past_caches : Write::cached);
-    distance.note(length, Clock::now() - start);
+    if (self->worker_->shares_memory) {
+        distance.note(length, Clock::now() - start);
+    }
     return length;
 }
 
