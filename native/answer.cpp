@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "keys.hpp"
 #include "status.hpp"
 
 namespace ucxstore {

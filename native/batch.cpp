@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "keys.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
@@ -50,9 +51,10 @@ void request_gets(Operation& operation, std::vector<wire::GetItem> wanted) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         const Item& item = operation.items[i];
         wanted[i].key = item.key;
+        wanted[i].generation = item.generation;
         if (item.memory) {
-            wanted[i].limit = item.memory->layout.size();
-            wanted[i].segment = wire::segment_bytes(item.memory->layout);
+            wanted[i].limit = item.memory->size();
+            wanted[i].segment = item.memory->segment_bytes();
         }
         std::string body;
         wire::put_get_item(body, wanted[i]);

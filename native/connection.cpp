@@ -174,7 +174,7 @@ void Connection::pump() {
             finish(next.operation);
             continue;
         }
-        if (item.next >= item.memory->layout.size()) {
+        if (item.next >= item.memory->size()) {
             values_.pop_front();
         }
     }
@@ -183,14 +183,14 @@ void Connection::pump() {
 
 void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
                               std::uint32_t index) {
-    const Layout& layout = item.memory->layout;
+    const Memory& memory = *item.memory;
     wire::ValueHeader header{};
     header.token = token_;
     header.request = operation->id;
     header.item = index;
     header.if_absent = operation->kind == Operation::Kind::set_if_absent;
-    header.total = layout.size();
-    header.segment = wire::segment_bytes(layout);
+    header.total = memory.size();
+    header.segment = memory.segment_bytes();
     header.offset = item.next;
     header.length = std::min(header.segment, header.total - header.offset);
     item.next += header.length;
@@ -201,7 +201,7 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
     request->connection = shared_from_this();
     request->operation = operation;
     request->length = header.length;
-    layout.pieces(item.memory->base, header.offset, header.length, request->pieces);
+    memory.pieces(header.offset, header.length, request->pieces);
     ++operation->active;
     ++active_sends_;
     active_bytes_ += header.length;
@@ -239,6 +239,12 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
                 throw Error(ErrorKind::protocol, "'missing' for what is no get");
             }
             break;
+        case Status::changed:
+            if (item.generation == wire::kAnyGeneration || item.generation == header.generation) {
+                throw Error(ErrorKind::protocol, "'changed' for what is not");
+            }
+            item.generation = header.generation;
+            break;
         case Status::kept:
             if (operation->kind != Kind::set_if_absent) {
                 throw Error(ErrorKind::protocol, "'kept' for what is no set-if-absent");
@@ -257,11 +263,14 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
 void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item,
                          const wire::ReplyHeader& header, std::span<const std::byte> data,
                          std::size_t size, void* descriptor) {
-    const std::uint64_t room = item.memory ? item.memory->layout.size() : wire::kMaxValueBytes;
+    const std::uint64_t room = item.memory ? item.memory->size() : wire::kMaxValueBytes;
     const bool fits = item.exact ? header.reply_size == room : header.reply_size <= room;
     if (!fits || header.length != size ||
         !item.segments.add(header.reply_size, header.segment, header.offset, header.length)) {
         throw Error(ErrorKind::protocol, "a reply that does not fit its request");
+    }
+    if (operation->kind == Operation::Kind::get) {
+        check_generation(item, header.generation);
     }
     item.size = header.reply_size;
     if (!item.memory && item.owned == nullptr) {
@@ -273,8 +282,7 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
     }
     auto request = std::make_unique<Receive>();
     if (item.memory) {
-        item.memory->layout.pieces(item.memory->base, header.offset, header.length,
-                                   request->pieces);
+        item.memory->pieces(header.offset, header.length, request->pieces);
     } else {
         request->pieces.push_back({item.owned->data() + header.offset, header.length});
     }
@@ -291,6 +299,14 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
         operation->large || header.reply_size >= kLargeBytes ? Write::past_caches : Write::cached;
     ++operation->active;
     Request::receive(std::move(request), *worker_, descriptor);
+}
+
+void Connection::check_generation(Item& item, std::uint64_t generation) {
+    if (generation == wire::kAnyGeneration ||
+        (item.generation != wire::kAnyGeneration && item.generation != generation)) {
+        throw Error(ErrorKind::protocol, "a reply of another value than was meant");
+    }
+    item.generation = generation;
 }
 
 void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace ucxstore {
 
@@ -41,26 +42,42 @@ Layout Layout::strided(std::int64_t offset, std::uint64_t itemsize, std::span<co
     return layout;
 }
 
+Layout Layout::gathered(std::vector<std::int64_t> offsets, std::uint64_t itemsize,
+                        std::span<const Dim> dims) {
+    if (offsets.size() < 2) {
+        return offsets.empty() ? contiguous(0) : strided(offsets[0], itemsize, dims);
+    }
+    Layout layout = strided(0, itemsize, dims);
+    if (layout.size_ > 0) {
+        layout.size_ *= offsets.size();
+        layout.offsets_ = std::move(offsets);
+    }
+    return layout;
+}
+
 bool Layout::fits(std::uint64_t extent) const {
     if (size_ == 0) {
         return true;
     }
-    if (offset_ < 0 || static_cast<std::uint64_t>(offset_) > extent || run_ > extent) {
+    if (run_ > extent) {
         return false;
     }
-    std::uint64_t last = static_cast<std::uint64_t>(offset_);  // start of the furthest run
+    std::uint64_t room = extent - run_;  // for the offset, in the end
     for (const Dim& dim : dims_) {
         if (dim.count == 0 || dim.stride < 0) {
             return false;
         }
         const auto stride = static_cast<std::uint64_t>(dim.stride);
         const std::uint64_t steps = dim.count - 1;
-        if (stride != 0 && steps > (extent - last) / stride) {
+        if (stride != 0 && steps > room / stride) {
             return false;
         }
-        last += steps * stride;
+        room -= steps * stride;
     }
-    return run_ <= extent - last;
+    const auto lies_inside = [room](std::int64_t offset) {
+        return offset >= 0 && static_cast<std::uint64_t>(offset) <= room;
+    };
+    return offsets_.empty() ? lies_inside(offset_) : std::ranges::all_of(offsets_, lies_inside);
 }
 
 void Layout::pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
@@ -68,36 +85,49 @@ void Layout::pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
     if (length == 0) {
         return;
     }
-    if (dims_.empty()) {
+    if (dims_.empty() && offsets_.empty()) {
         out.push_back({base + offset_ + static_cast<std::int64_t>(begin), length});
         return;
     }
-    // The odometer: the position of the run that holds `begin`.
+    // The odometer: the position of the run that holds `begin`, and the box that it is in.
     std::vector<std::uint64_t> position(dims_.size());
-    std::uint64_t index = begin / run_;
-    std::int64_t at = offset_;
+    std::uint64_t box = begin / run_;
+    std::int64_t at = 0;
     for (std::size_t axis = dims_.size(); axis-- > 0;) {
-        position[axis] = index % dims_[axis].count;
-        index /= dims_[axis].count;
+        position[axis] = box % dims_[axis].count;
+        box /= dims_[axis].count;
         at += static_cast<std::int64_t>(position[axis]) * dims_[axis].stride;
     }
+    at += offsets_.empty() ? offset_ : offsets_[box];
     std::uint64_t skip = begin % run_;
-    out.reserve(out.size() + (skip + length + run_ - 1) / run_);
+    const std::size_t first = out.size();
+    out.reserve(first + (skip + length + run_ - 1) / run_);
     while (true) {
         const std::uint64_t size = std::min(run_ - skip, length);
-        out.push_back({base + at + static_cast<std::int64_t>(skip), size});
+        std::byte* const start = base + at + static_cast<std::int64_t>(skip);
+        if (out.size() > first &&
+            static_cast<std::byte*>(out.back().buffer) + out.back().length == start) {
+            out.back().length += size;
+        } else {
+            out.push_back({start, size});
+        }
         skip = 0;
         length -= size;
         if (length == 0) {
             return;
         }
-        for (std::size_t axis = dims_.size(); axis-- > 0;) {
+        bool within = false;  // the same box
+        for (std::size_t axis = dims_.size(); axis-- > 0 && !within;) {
             at += dims_[axis].stride;
-            if (++position[axis] < dims_[axis].count) {
-                break;
+            within = ++position[axis] < dims_[axis].count;
+            if (!within) {
+                at -= static_cast<std::int64_t>(dims_[axis].count) * dims_[axis].stride;
+                position[axis] = 0;
             }
-            at -= static_cast<std::int64_t>(dims_[axis].count) * dims_[axis].stride;
-            position[axis] = 0;
+        }
+        if (!within) {  // `at` is at the start of its box again
+            ++box;
+            at += offsets_[box] - offsets_[box - 1];
         }
     }
 }

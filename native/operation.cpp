@@ -51,7 +51,7 @@ double Operation::timeout_s() const { return std::chrono::duration<double>(timeo
 std::uint64_t Operation::memory_bytes() const {
     std::uint64_t sum = 0;
     for (const Item& item : items) {
-        sum += item.memory ? item.memory->layout.size() : 0;
+        sum += item.memory ? item.memory->size() : 0;
     }
     return sum;
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "layout.hpp"
+#include "item_memory.hpp"
 #include "progress.hpp"
 #include "region.hpp"
 #include "status.hpp"
@@ -32,12 +32,6 @@ class CompletionQueue {
     std::vector<std::uint64_t> ids_;
 };
 
-// Memory of the caller: a base address and the layout of the item in it.
-struct Memory {
-    std::byte* base = nullptr;
-    Layout layout;
-};
-
 struct Item {
     std::string key;  // for messages, and for a value's header
 
@@ -50,6 +44,8 @@ struct Item {
     wire::Status status = wire::Status::ok;
     bool done = false;
     std::uint64_t value_size = 0;
+    // That the value must be of, as far as that is known: as asked for, then as first replied.
+    std::uint64_t generation = wire::kAnyGeneration;
     std::uint64_t size = wire::kAnySize;  // of the reply, once known
     std::uint64_t received = 0;           // of the reply
     wire::Segments segments;              // of the reply

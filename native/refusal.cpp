@@ -16,7 +16,7 @@ Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader
                     peer + " serves read-only: '" + item.key + "' was not changed"};
         case Status::too_large:
             return {ErrorKind::value_too_large, about + "has " + size + ", more than the " +
-                                                    std::to_string(item.memory->layout.size()) +
+                                                    std::to_string(item.memory->size()) +
                                                     " that it is read into"};
         case Status::wrong_size:
             return {ErrorKind::chunk_size,

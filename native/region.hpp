@@ -13,6 +13,14 @@ class Region {
     virtual ~Region() = default;
     virtual std::byte* data() const = 0;
     virtual std::uint64_t size() const = 0;
+
+    // Tells the value from any other that its key has had; never 0 once a backing has set it, which
+    // it does before anybody finds the value.
+    std::uint64_t generation() const { return generation_; }
+    void set_generation(std::uint64_t generation) { generation_ = generation; }
+
+  private:
+    std::uint64_t generation_ = 0;
 };
 
 // Ordinary memory, not initialised. Large regions are of huge pages where the kernel has them, and

@@ -13,6 +13,10 @@ namespace {
 // UCX would assemble several in memory of its own.
 constexpr std::uint64_t kEagerBytes = 4096;
 
+// A socket takes pieces of this size from a list about as fast as we copy them, and smaller ones at
+// 0.3 us each, however small they are: 16,000 of 64 bytes take 6 ms, and 0.4 ms copied.
+constexpr std::uint64_t kLeastPiece = 4096;
+
 }  // namespace
 
 std::uint64_t Request::bytes() const {
@@ -24,19 +28,31 @@ std::uint64_t Request::bytes() const {
 }
 
 Request::Buffer Request::buffer(const Worker& worker, bool eager) {
-    if (worker.shares_memory && !eager) {
+    if (pieces.empty()) {
+        return {ucp_dt_make_contig(1), nullptr, 0};
+    }
+    if (eager && pieces.size() > 1) {
+        return packed();
+    }
+    const bool finely_cut =
+        worker.moves_only_in_progress && pieces.size() > 1 && bytes() / pieces.size() < kLeastPiece;
+    if (!eager && (worker.shares_memory || finely_cut)) {
         copier_.emplace(pieces);
         return {copied(), this, 1};
     }
     // A list of one piece is never registered as a whole: see Context::has_registration_cache().
     const bool as_list = !eager && !worker.context().has_registration_cache();
-    if (pieces.empty()) {
-        return {ucp_dt_make_contig(1), nullptr, 0};
-    }
     if (pieces.size() > 1 || as_list) {
         return {ucp_dt_make_iov(), pieces.data(), pieces.size()};
     }
     return {ucp_dt_make_contig(1), pieces[0].buffer, pieces[0].length};
+}
+
+// UCX copies what is eager anyway, and piece by piece over a socket: 0.3 us each.
+Request::Buffer Request::packed() {
+    packed_.resize(bytes());
+    Copier(pieces).gather(0, packed_.data(), packed_.size(), Write::cached);
+    return {ucp_dt_make_contig(1), packed_.data(), packed_.size()};
 }
 
 void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
@@ -100,7 +116,9 @@ std::size_t Request::pack(void* request, std::size_t offset, void* target, std::
     const auto start = Clock::now();
     self->copier_->gather(offset, static_cast<std::byte*>(target), length,
                           distance.is_far() ? Write::past_caches : Write::cached);
-    distance.note(length, Clock::now() - start);
+    if (self->worker_->shares_memory) {
+        distance.note(length, Clock::now() - start);
+    }
     return length;
 }
 

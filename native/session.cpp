@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "answer.hpp"
+#include "keys.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
@@ -218,6 +219,11 @@ bool Session::open(Waiting& waiting) {
         reply(waiting.request, waiting.item, Status::missing);
         return false;
     }
+    if (get.generation != wire::kAnyGeneration && get.generation != region->generation()) {
+        reply(waiting.request, waiting.item, Status::changed, {}, region->size(),
+              region->generation());
+        return false;
+    }
     if (get.expected != wire::kAnySize && get.expected != region->size()) {
         reply(waiting.request, waiting.item, Status::wrong_size, {}, region->size());
         return false;
@@ -228,14 +234,14 @@ bool Session::open(Waiting& waiting) {
 
 bool Session::choose(Waiting& waiting) {
     const std::uint64_t value_size = waiting.region->size();
-    if (const auto* box = std::get_if<Layout>(&waiting.get.selection)) {
-        // Each byte once at the most: a box of strides 0 could be larger than any value.
-        if (!box->fits(value_size) || box->size() > value_size) {
+    if (auto* box = std::get_if<Layout>(&waiting.get.selection)) {
+        // Each byte of a box once at the most: one of strides 0 could be larger than any value.
+        if (!box->fits(value_size) || box->box_size() > value_size) {
             reply(waiting.request, waiting.item, Status::bad_range, {}, value_size);
             return false;
         }
-        waiting.layout = *box;
         waiting.size = box->size();
+        waiting.layout = std::move(*box);
     } else if (const auto& wanted = std::get<std::vector<wire::Range>>(waiting.get.selection);
                wanted.size() == 1) {
         const wire::Span span = wire::resolve(wanted[0], value_size);
@@ -269,6 +275,7 @@ void Session::send_segment(Waiting& waiting) {
     }  // else several byte ranges: one message, as they were one request
     wire::ReplyHeader header = reply_header(waiting.request, waiting.item, Status::ok);
     header.value_size = waiting.region->size();
+    header.generation = waiting.region->generation();
     header.reply_size = waiting.size;
     header.segment = step;
     header.offset = waiting.sent;
@@ -304,7 +311,7 @@ void Session::abandon(std::uint64_t request) {
 }
 
 void Session::reply(std::uint64_t request, std::uint32_t item, Status status, std::string payload,
-                    std::uint64_t value_size) {
+                    std::uint64_t value_size, std::uint64_t generation) {
     if (status != Status::ok) {
         payload.resize(std::min(payload.size(), wire::kMaxErrorBytes));
     }
@@ -316,6 +323,7 @@ void Session::reply(std::uint64_t request, std::uint32_t item, Status status, st
     }
     wire::ReplyHeader header = reply_header(request, item, status);
     header.value_size = value_size;
+    header.generation = generation;
     header.reply_size = text->bytes;
     header.segment = std::max<std::uint64_t>(text->bytes, wire::kMinSegmentBytes);
     header.length = text->bytes;

@@ -114,7 +114,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void abandon(std::uint64_t request);
     void answer(const wire::RequestHeader& header, std::span<const std::byte> body);
     void reply(std::uint64_t request, std::uint32_t item, wire::Status status,
-               std::string payload = {}, std::uint64_t value_size = 0);
+               std::string payload = {}, std::uint64_t value_size = 0,
+               std::uint64_t generation = wire::kAnyGeneration);
     wire::ReplyHeader reply_header(std::uint64_t request, std::uint32_t item,
                                    wire::Status status) const;
     void send(const wire::ReplyHeader& header, std::unique_ptr<Send> request);

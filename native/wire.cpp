@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "status.hpp"
 
@@ -14,6 +15,7 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::uint8_t kRanges = 0;
 constexpr std::uint8_t kBox = 1;
+constexpr std::uint8_t kGathered = 2;
 
 // numpy's own limit on the number of axes.
 constexpr std::size_t kMaxDims = 64;
@@ -22,44 +24,40 @@ void put_u16(std::string& out, std::uint16_t number) {
     out.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
+void put_u32(std::string& out, std::uint32_t number) {
+    out.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+void put_box(std::string& out, const Layout& box) {
+    if (box.offsets().empty()) {
+        put_u8(out, kBox);
+        put_u64(out, static_cast<std::uint64_t>(box.offset()));
+    } else {
+        put_u8(out, kGathered);
+        put_u32(out, static_cast<std::uint32_t>(box.offsets().size()));
+        out.append(reinterpret_cast<const char*>(box.offsets().data()),
+                   box.offsets().size() * sizeof(std::int64_t));
+    }
+    put_u64(out, box.run());
+    put_u8(out, static_cast<std::uint8_t>(box.dims().size()));
+    for (const Dim& dim : box.dims()) {
+        put_u64(out, dim.count);
+        put_u64(out, static_cast<std::uint64_t>(dim.stride));
+    }
+}
+
+void put_ranges(std::string& out, const std::vector<Range>& ranges) {
+    put_u8(out, kRanges);
+    put_u16(out, static_cast<std::uint16_t>(ranges.size()));
+    for (const Range& range : ranges) {
+        put_u8(out, static_cast<std::uint8_t>(range.kind));
+        put_u64(out, range.a);
+        put_u64(out, range.b);
+    }
+}
+
 [[noreturn]] void broken(const char* what) {
     throw Error(ErrorKind::protocol, std::string("malformed message: ") + what);
-}
-
-bool is_utf8(std::string_view text) {
-    for (std::size_t i = 0; i < text.size();) {
-        const auto lead = static_cast<unsigned char>(text[i]);
-        const std::size_t length = lead < 0x80   ? 1
-                                   : lead < 0xC2 ? 0
-                                   : lead < 0xE0 ? 2
-                                   : lead < 0xF0 ? 3
-                                   : lead < 0xF5 ? 4
-                                                 : 0;
-        if (length == 0 || i + length > text.size()) {
-            return false;
-        }
-        for (std::size_t k = 1; k < length; ++k) {
-            const auto byte = static_cast<unsigned char>(text[i + k]);
-            // The first continuation byte excludes overlong forms, surrogates, and beyond U+10FFFF.
-            const unsigned char low = k > 1          ? 0x80
-                                      : lead == 0xE0 ? 0xA0
-                                      : lead == 0xF0 ? 0x90
-                                                     : 0x80;
-            const unsigned char high = k > 1          ? 0xBF
-                                       : lead == 0xED ? 0x9F
-                                       : lead == 0xF4 ? 0x8F
-                                                      : 0xBF;
-            if (byte < low || byte > high) {
-                return false;
-            }
-        }
-        i += length;
-    }
-    return true;
-}
-
-bool segment_is_fine(std::string_view segment) {
-    return !segment.empty() && segment != "." && segment != "..";
 }
 
 }  // namespace
@@ -102,48 +100,6 @@ bool Segments::add(std::uint64_t total, std::uint64_t segment, std::uint64_t off
     return true;
 }
 
-std::optional<std::string> key_fault(std::string_view key) {
-    if (key.empty()) {
-        return "is empty";
-    }
-    if (key.size() > kMaxKeyBytes) {
-        return "is longer than " + std::to_string(kMaxKeyBytes) + " bytes";
-    }
-    if (key.find('\0') != std::string_view::npos) {
-        return "has a NUL in it";
-    }
-    if (!is_utf8(key)) {
-        return "is not UTF-8";
-    }
-    while (true) {
-        const std::size_t slash = key.find('/');
-        if (!segment_is_fine(key.substr(0, slash))) {
-            return "has an empty, '.' or '..' part";
-        }
-        if (slash == std::string_view::npos) {
-            return std::nullopt;
-        }
-        key.remove_prefix(slash + 1);
-    }
-}
-
-std::optional<std::string> prefix_fault(std::string_view prefix, bool whole) {
-    if (prefix.empty()) {
-        return std::nullopt;
-    }
-    if (whole && !prefix.ends_with('/')) {
-        return "does not end in '/'";
-    }
-    if (prefix.size() > kMaxKeyBytes || prefix.find('\0') != std::string_view::npos) {
-        return "can begin no key";
-    }
-    if (!is_utf8(prefix)) {
-        return "is not UTF-8";
-    }
-    const std::size_t slash = prefix.rfind('/');
-    return slash == std::string_view::npos ? std::nullopt : key_fault(prefix.substr(0, slash));
-}
-
 void put_u8(std::string& out, std::uint8_t number) { out.push_back(static_cast<char>(number)); }
 
 void put_u64(std::string& out, std::uint64_t number) {
@@ -155,13 +111,36 @@ void put_string(std::string& out, std::string_view text) {
     out.append(text);
 }
 
-std::uint64_t segment_bytes(const Layout& layout) {
+std::uint64_t segment_bytes(std::uint64_t pieces, std::uint64_t smallest) {
     std::uint64_t bytes = kSegmentBytes;
-    while (bytes > kMinSegmentBytes && !layout.dims().empty() &&
-           bytes / layout.run() > kSegmentPieces) {
+    while (pieces > kSegmentPieces && bytes > kMinSegmentBytes &&
+           bytes / smallest > kSegmentPieces) {
         bytes /= 2;
     }
     return bytes;
+}
+
+const char* box_fault(std::span<const std::int64_t> offsets, std::uint64_t run,
+                      std::span<const Dim> dims) {
+    if (offsets.size() > kMaxOffsets) {
+        return "more boxes than a request takes";
+    }
+    if (dims.size() > kMaxDims) {
+        return "a box of too many axes";
+    }
+    if (std::ranges::any_of(offsets, [](std::int64_t offset) { return offset < 0; })) {
+        return "a box that begins before its value";
+    }
+    std::uint64_t size = run;
+    bool countable = !(run >> 62);
+    for (const Dim& dim : dims) {
+        std::int64_t reach = 0;
+        countable = countable && dim.stride >= 0 &&
+                    !__builtin_mul_overflow(size, dim.count, &size) && !(size >> 62) &&
+                    !__builtin_mul_overflow(dim.stride, dim.count, &reach);
+    }
+    countable = countable && !__builtin_mul_overflow(size, offsets.size(), &size) && !(size >> 62);
+    return countable ? nullptr : "a box larger than any memory";
 }
 
 void put_get_item(std::string& out, const GetItem& item) {
@@ -169,24 +148,11 @@ void put_get_item(std::string& out, const GetItem& item) {
     put_u64(out, item.limit);
     put_u64(out, item.segment);
     put_u64(out, item.expected);
+    put_u64(out, item.generation);
     if (const auto* box = std::get_if<Layout>(&item.selection)) {
-        put_u8(out, kBox);
-        put_u64(out, static_cast<std::uint64_t>(box->offset()));
-        put_u64(out, box->run());
-        put_u8(out, static_cast<std::uint8_t>(box->dims().size()));
-        for (const Dim& dim : box->dims()) {
-            put_u64(out, dim.count);
-            put_u64(out, static_cast<std::uint64_t>(dim.stride));
-        }
-        return;
-    }
-    const auto& ranges = std::get<std::vector<Range>>(item.selection);
-    put_u8(out, kRanges);
-    put_u16(out, static_cast<std::uint16_t>(ranges.size()));
-    for (const Range& range : ranges) {
-        put_u8(out, static_cast<std::uint8_t>(range.kind));
-        put_u64(out, range.a);
-        put_u64(out, range.b);
+        put_box(out, *box);
+    } else {
+        put_ranges(out, std::get<std::vector<Range>>(item.selection));
     }
 }
 
@@ -203,6 +169,12 @@ std::uint8_t Reader::u8() { return static_cast<std::uint8_t>(take(1)[0]); }
 
 std::uint16_t Reader::u16() {
     std::uint16_t number;
+    std::memcpy(&number, take(sizeof(number)).data(), sizeof(number));
+    return number;
+}
+
+std::uint32_t Reader::u32() {
+    std::uint32_t number;
     std::memcpy(&number, take(sizeof(number)).data(), sizeof(number));
     return number;
 }
@@ -227,47 +199,57 @@ GetItem Reader::get_item() {
         broken("segments too small");
     }
     item.expected = u64();
+    item.generation = u64();
     switch (u8()) {
-        case kRanges: {
-            std::vector<Range> ranges(u16());
-            for (Range& range : ranges) {
-                const std::uint8_t kind = u8();
-                if (kind < 1 || kind > 3) {
-                    broken("an unknown kind of byte range");
-                }
-                range = {static_cast<Range::Kind>(kind), u64(), 0};
-                range.b = u64();
-            }
-            item.selection = std::move(ranges);
+        case kRanges:
+            item.selection = ranges();
             return item;
-        }
-        case kBox: {
-            const auto offset = static_cast<std::int64_t>(u64());
-            const std::uint64_t run = u64();
-            if (offset < 0 || run >> 62) {
-                broken("a box larger than any memory");
-            }
-            std::vector<Dim> dims(u8());
-            if (dims.size() > kMaxDims) {
-                broken("a box of too many axes");
-            }
-            // The bytes of a box must be countable, whatever a peer makes up.
-            std::uint64_t size = run;
-            for (Dim& dim : dims) {
-                dim.count = u64();
-                dim.stride = static_cast<std::int64_t>(u64());
-                std::int64_t reach = 0;
-                if (dim.stride < 0 || __builtin_mul_overflow(size, dim.count, &size) ||
-                    size >> 62 || __builtin_mul_overflow(dim.stride, dim.count, &reach)) {
-                    broken("a box larger than any memory");
-                }
-            }
-            item.selection = Layout::strided(offset, run, dims);
+        case kBox:
+            item.selection = box({static_cast<std::int64_t>(u64())});
             return item;
-        }
+        case kGathered:
+            item.selection = box(offsets());
+            return item;
         default:
             broken("an unknown kind of selection");
     }
+}
+
+std::vector<Range> Reader::ranges() {
+    std::vector<Range> ranges(u16());
+    for (Range& range : ranges) {
+        const std::uint8_t kind = u8();
+        if (kind < 1 || kind > 3) {
+            broken("an unknown kind of byte range");
+        }
+        range = {static_cast<Range::Kind>(kind), u64(), 0};
+        range.b = u64();
+    }
+    return ranges;
+}
+
+std::vector<std::int64_t> Reader::offsets() {
+    const std::uint32_t count = u32();
+    if (count == 0 || count > kMaxOffsets) {
+        broken("no boxes, or too many");
+    }
+    const auto bytes = take(count * sizeof(std::int64_t));
+    std::vector<std::int64_t> offsets(count);
+    std::memcpy(offsets.data(), bytes.data(), bytes.size());
+    return offsets;
+}
+
+Layout Reader::box(std::vector<std::int64_t> offsets) {
+    const std::uint64_t run = u64();
+    std::vector<Dim> dims(u8());
+    for (Dim& dim : dims) {
+        dim.count = u64();
+        dim.stride = static_cast<std::int64_t>(u64());
+    }
+    if (const char* fault = box_fault(offsets, run, dims)) {
+        broken(fault);
+    }
+    return Layout::gathered(std::move(offsets), run, dims);
 }
 
 ListQuery Reader::list_query() {

@@ -17,9 +17,6 @@ namespace ucxstore::wire {
 
 constexpr int kProtocolVersion = 1;
 
-// Keys are object-store keys: S3 takes 1,024 bytes.
-constexpr std::size_t kMaxKeyBytes = 1024;
-
 // The body of one request message. Small enough to travel eagerly in one fragment of any
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.
 constexpr std::size_t kRequestBodyBytes = 6 * 1024;
@@ -40,7 +37,14 @@ constexpr std::uint64_t kSegmentBytes = 16ull << 20;
 // segment would have more, it is made smaller, by halves, down to kMinSegmentBytes.
 constexpr std::uint64_t kSegmentPieces = 64 * 1024;
 constexpr std::uint64_t kMinSegmentBytes = 4096;
-std::uint64_t segment_bytes(const Layout& layout);
+std::uint64_t segment_bytes(std::uint64_t pieces, std::uint64_t smallest);
+inline std::uint64_t segment_bytes(const Layout& layout) {
+    return segment_bytes(layout.run_count(), layout.run());
+}
+
+// Boxes of one selection, each at an offset of its own: what a request can carry, and a good deal
+// less than the largest request, which has a key as well.
+constexpr std::size_t kMaxOffsets = 16 * 1024;
 
 // Segments of one value that a peer may announce: what is kept of each is a bit.
 constexpr std::uint64_t kMaxSegments = 1ull << 22;
@@ -89,6 +93,7 @@ enum class Status : std::uint32_t {
     bad_range,   // the box reaches outside the value
     backing,     // the backing failed; text says how
     busy,        // more at once than the server takes
+    changed,     // the value is not the one that the request means
 };
 
 using Token = std::array<std::uint8_t, 16>;
@@ -120,6 +125,7 @@ struct ReplyHeader {
     std::uint32_t item;
     Status status;
     std::uint64_t value_size;  // of the whole value under the key
+    std::uint64_t generation;  // of that value; never 0, but 0 where the reply is about none
     std::uint64_t reply_size;  // of all segments of this reply
     std::uint64_t segment;     // the length of every segment but the last, which may be shorter
     std::uint64_t offset;      // of this segment in the reply
@@ -127,7 +133,7 @@ struct ReplyHeader {
 };
 
 static_assert(sizeof(RequestHeader) == 40 && sizeof(ValueHeader) == 64 &&
-              sizeof(ReplyHeader) == 72);
+              sizeof(ReplyHeader) == 80);
 
 // A byte range as Zarr has them.
 struct Range {
@@ -137,10 +143,11 @@ struct Range {
     std::uint64_t b;  // range: end; else unused
 };
 
-// What a get wants of a value: all of it (no ranges), byte ranges, or a box.
+// What a get wants of a value: all of it (no ranges), byte ranges, or a box, or several like it.
 using Selection = std::variant<std::vector<Range>, Layout>;
 
 constexpr std::uint64_t kAnySize = ~0ull;
+constexpr std::uint64_t kAnyGeneration = 0;
 
 struct GetItem {
     std::string key;
@@ -148,6 +155,7 @@ struct GetItem {
     std::uint64_t limit = kAnySize;         // the largest reply that the client can take
     std::uint64_t segment = kSegmentBytes;  // the largest segment of it, at least kMinSegmentBytes
     std::uint64_t expected = kAnySize;      // the size that the whole value must have
+    std::uint64_t generation = kAnyGeneration;  // that the value must be of
 };
 
 struct ListQuery {
@@ -156,18 +164,17 @@ struct ListQuery {
     std::string cursor;
 };
 
+// Why no request takes boxes like this, at these offsets (one at least); nullptr if they are fine:
+// then their bytes can be counted, and nothing in them overflows.
+const char* box_fault(std::span<const std::int64_t> offsets, std::uint64_t run,
+                      std::span<const Dim> dims);
+
 // What a range comes to in a value of `size` bytes: begin and length, clamped.
 struct Span {
     std::uint64_t begin;
     std::uint64_t length;
 };
 Span resolve(const Range& range, std::uint64_t size);
-
-// Why no server takes this key; nullopt if it is fine.
-std::optional<std::string> key_fault(std::string_view key);
-
-// The same for a prefix: "" or the beginning of keys; `whole` where it must end in "/".
-std::optional<std::string> prefix_fault(std::string_view prefix, bool whole);
 
 // Encoders append to `out`.
 void put_get_item(std::string& out, const GetItem& item);
@@ -181,6 +188,7 @@ class Reader {
     explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
     std::uint8_t u8();
     std::uint16_t u16();
+    std::uint32_t u32();
     std::uint64_t u64();
     std::string string();
     GetItem get_item();
@@ -188,6 +196,9 @@ class Reader {
     bool done() const { return bytes_.empty(); }
 
   private:
+    std::vector<Range> ranges();
+    Layout box(std::vector<std::int64_t> offsets);
+    std::vector<std::int64_t> offsets();
     std::span<const std::byte> take(std::size_t size);
     std::span<const std::byte> bytes_;
 };

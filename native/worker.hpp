@@ -54,7 +54,7 @@ class Worker {
     // make them ourselves. An endpoint tells.
     bool shares_memory = false;
 
-    // To the peer, over shared memory.
+    // To the peer, over shared memory; elsewhere nothing is far.
     Distance distance;
 
     // Gives `worker` up without destroying it, for good: for one that UCX still holds operations

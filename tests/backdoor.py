@@ -1,5 +1,6 @@
 """Ways to a server's values that go past `UcxStore`, so that tests can check it against them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -41,20 +42,20 @@ class DirectoryBackdoor:
 class MemoryBackdoor:
     """A connection of the native core, of a client of its own."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, ucx: Mapping[str, str] | None = None) -> None:
         (server,) = Address.parse(address).servers
-        self._client = core.Client({}, False)
+        self._client = core.Client(ucx or {}, False)
         port = self._client.open()
         fd, welcome = handshake_socket(server.host, server.port, None, port.address, TIMEOUT)
-        self._connection = port.attach(fd, welcome.token, welcome.address, str(server), TIMEOUT)
+        self.connection = port.attach(fd, welcome.token, welcome.address, str(server), TIMEOUT)
 
     def set(self, key: str, value: bytes) -> None:
         memory = readable_view(np.frombuffer(value, "u1"))
         call = [key], [memory.layout], [memory.owner], False, TIMEOUT, None
-        self._connection.set(*call).wait()
+        self.connection.set(*call).wait()
 
     def get(self, key: str) -> bytes | None:
-        (found,) = self._connection.get([key], [[]], TIMEOUT, None).wait()
+        (found,) = self.connection.get([key], [[]], TIMEOUT, None).wait()
         return None if found is None else found[0].tobytes()
 
     def __enter__(self) -> Self:
@@ -66,7 +67,7 @@ class MemoryBackdoor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._connection.close()
+        self.connection.close()
         self._client.close(TIMEOUT)
         # pytest may hold this until the interpreter is gone, and the core would call that a leak.
-        del self._connection, self._client
+        del self.connection, self._client

@@ -26,7 +26,7 @@ from ucxstore.workers import decoders
 if TYPE_CHECKING:
     from ucxstore._core import Connection
 
-type _Found = tuple[Bytes, int] | None
+type _Found = tuple[Bytes, int, int] | None
 
 _WHOLE: list[NativeRange] = []
 

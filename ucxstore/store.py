@@ -12,8 +12,8 @@ from ucxstore.byte_ranges import NativeRange, bounds, many_to_native, to_native
 from ucxstore.listing import Listing
 from ucxstore.memory import readable_view, writable_view
 
-type _Found = tuple[npt.NDArray[np.uint8], int]
-"""The bytes of the ranges that were asked for, joined, and the size of the whole value."""
+type _Found = tuple[npt.NDArray[np.uint8], int, int]
+"""The bytes of the ranges that were asked for, joined; of the whole value, size and generation."""
 
 type Into = tuple[str, object, ByteRequest | None]
 """A key, where its value goes, and the part of it that is wanted."""
@@ -277,7 +277,7 @@ class UcxStore(Listing):
         """Count and wrap what was received."""
         if found is None:
             return None
-        data, _ = found
+        data, *_ = found
         self.counters.add(read=data.size, staged=data.size)
         return _wrap(data, prototype or default_buffer_prototype())
 
@@ -291,7 +291,7 @@ class UcxStore(Listing):
         """Take the ranges of one value, which were received together, apart."""
         if found is None:
             raise BaseExceptionGroup(f"cannot read {key!r}", [FileNotFoundError(key)])
-        data, size = found
+        data, size, _ = found
         self.counters.add(read=data.size, staged=data.size)
         parts: list[tuple[int, Buffer | None]] = []
         end = 0

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <functional>
 
+#include "../keys.hpp"
 #include "../status.hpp"
-#include "../wire.hpp"
 #include "file.hpp"
 
 namespace ucxstore {

@@ -5,9 +5,11 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <ctime>
 #include <utility>
 
 #include "../status.hpp"
@@ -24,6 +26,11 @@ constexpr int kAttempts = 64;
 
 constexpr const char* kUnfinishedPrefix = ".ucxstore-";
 constexpr const char* kUnfinishedSuffix = ".partial";
+
+std::uint64_t nanoseconds(const timespec& time) {
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_nsec);
+}
 
 class FileMapping : public Region {
   public:
@@ -53,6 +60,19 @@ class FileMapping : public Region {
     std::byte* data_;
     std::uint64_t size_;
 };
+
+// Files are replaced, not written to, so that another value is another inode or, where a number is
+// used again, a later one.
+std::uint64_t generation_of(const struct stat& about) {
+    std::uint64_t hash = 0;
+    for (const auto number :
+         {static_cast<std::uint64_t>(about.st_ino), nanoseconds(about.st_mtim),
+          nanoseconds(about.st_ctim), static_cast<std::uint64_t>(about.st_size)}) {
+        hash = (hash ^ number) * 0x9E3779B97F4A7C15ull;
+        hash ^= hash >> 32;
+    }
+    return std::max<std::uint64_t>(hash, 1);
+}
 
 std::string unfinished_name() {
     std::uint64_t number = 0;
@@ -117,6 +137,7 @@ class FileIncoming : public Incoming {
         }
         memory_.reset();
         mapping_.reset();
+        stamp();
         // A file linked into a directory that was pruned since would be lost.
         for (int attempt = 0;; ++attempt) {
             try {
@@ -174,6 +195,15 @@ class FileIncoming : public Incoming {
             return false;
         }
         throw_errno("room for '" + key_ + "' (" + std::to_string(size_) + " bytes)");
+    }
+
+    // By the clock, and not by the kernel's own: that stands still for some milliseconds, in which
+    // an inode's number may be used again for a value as long as this one.
+    void stamp() {
+        timespec times[2];
+        clock_gettime(CLOCK_REALTIME, &times[1]);
+        times[0] = times[1];
+        futimens(file_.get(), times);  // where that is refused, the kernel's must do
     }
 
     void name_file() {
@@ -237,9 +267,12 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
     }
     const auto size = static_cast<std::uint64_t>(about.st_size);
     if (size >= kMapAbove) {
-        return std::make_shared<FileMapping>(file, size, PROT_READ, key);
+        auto mapping = std::make_shared<FileMapping>(file, size, PROT_READ, key);
+        mapping->set_generation(generation_of(about));
+        return mapping;
     }
     auto region = allocate_region(size);
+    region->set_generation(generation_of(about));
     std::uint64_t filled = 0;
     while (filled < size) {
         const ssize_t got =

@@ -1,7 +1,9 @@
 #include "memory.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
+#include <random>
 
 namespace ucxstore {
 namespace {
@@ -20,6 +22,19 @@ class MemoryIncoming : public Incoming {
     std::string key_;
     std::shared_ptr<Region> region_;
 };
+
+// It starts anywhere, so that a server that took another one's place is not taken for it.
+std::uint64_t next_generation() {
+    static std::atomic<std::uint64_t> last = [] {
+        std::random_device random;
+        return std::uint64_t{random()} << 32 | random();
+    }();
+    std::uint64_t next = ++last;
+    while (next == 0) {
+        next = ++last;
+    }
+    return next;
+}
 
 bool starts_with(const std::string& key, const std::string& prefix) {
     return key.compare(0, prefix.size(), prefix) == 0;
@@ -42,8 +57,9 @@ std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::ui
     return std::make_unique<MemoryIncoming>(*this, key, size);
 }
 
-bool MemoryBacking::put(const std::string& key, std::shared_ptr<const Region> region,
-                        bool if_absent) {
+bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {
+    committed->set_generation(next_generation());
+    std::shared_ptr<const Region> region = std::move(committed);
     // The old region may be large, and freeing it slow: that happens after the lock is gone.
     const std::lock_guard lock(mutex_);
     auto [at, added] = catalog_.try_emplace(key);

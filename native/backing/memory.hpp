@@ -20,7 +20,7 @@ class MemoryBacking : public Backing {
               std::size_t max_bytes) override;
 
     // For Incoming: the swap of regions under the key.
-    bool put(const std::string& key, std::shared_ptr<const Region> region, bool if_absent);
+    bool put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent);
 
   private:
     using Catalog = std::map<std::string, std::shared_ptr<const Region>, std::less<>>;

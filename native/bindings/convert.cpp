@@ -34,6 +34,33 @@ const char* exception_name(ErrorKind kind) {
     return "UcxStoreError";
 }
 
+struct Part {
+    std::vector<std::int64_t> offsets;
+    std::uint64_t run;
+    std::vector<Dim> dims;
+};
+
+Part to_part(const PartTuple& tuple) {
+    const auto& [first, run, counts, strides, offsets] = tuple;
+    require(counts.size() == strides.size(), "counts and strides of different lengths");
+    Part part{{first}, run, {}};
+    std::uint64_t size = run;
+    bool countable = true;
+    for (std::size_t axis = 0; axis < counts.size(); ++axis) {
+        part.dims.push_back({counts[axis], strides[axis]});
+        countable = countable && !__builtin_mul_overflow(size, counts[axis], &size);
+    }
+    if (offsets) {
+        part.offsets.assign(offsets->data(), offsets->data() + offsets->shape(0));
+        for (std::int64_t& offset : part.offsets) {
+            countable = countable && !__builtin_add_overflow(offset, first, &offset);
+        }
+        countable = countable && !__builtin_mul_overflow(size, offsets->shape(0), &size);
+    }
+    require(countable, "a part larger than any memory");
+    return part;
+}
+
 }  // namespace
 
 void translate(const std::exception_ptr& pointer, void*) {
@@ -96,6 +123,28 @@ Array to_array(const ArrayTuple& tuple) {
 Memory to_memory(const ArrayTuple& tuple) {
     const Array array = to_array(tuple);
     return {array.base, Layout::strided(0, array.itemsize, array.dims)};
+}
+
+Memory to_memory(const std::vector<ArrayTuple>& tuples) {
+    std::vector<Memory::Part> parts;
+    for (const ArrayTuple& tuple : tuples) {
+        const Array array = to_array(tuple);
+        parts.push_back({array.base, Layout::strided(0, array.itemsize, array.dims)});
+    }
+    return Memory(std::move(parts));
+}
+
+Layout to_target(const PartTuple& tuple) {
+    Part part = to_part(tuple);
+    return Layout::gathered(std::move(part.offsets), part.run, part.dims);
+}
+
+Layout to_source(const PartTuple& tuple) {
+    Part part = to_part(tuple);
+    if (const char* fault = wire::box_fault(part.offsets, part.run, part.dims)) {
+        throw Error(ErrorKind::argument, fault);
+    }
+    return Layout::gathered(std::move(part.offsets), part.run, part.dims);
 }
 
 Layout part(const Array& array, const std::int64_t* start, const std::int64_t* count) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -54,6 +55,8 @@ struct Array {
 };
 
 Array to_array(const ArrayTuple& tuple);
+// Values of any number of arrays, joined.
+Memory to_memory(const std::vector<ArrayTuple>& tuples);
 Memory to_memory(const ArrayTuple& tuple);
 
 // A chunk as it is stored: C order, without gaps.
@@ -61,6 +64,14 @@ Array stored_chunk(const std::vector<std::int64_t>& shape, std::uint64_t itemsiz
 
 // A part of an array: `count` elements an axis from `start`, both checked against it.
 Layout part(const Array& array, const std::int64_t* start, const std::int64_t* count);
+
+// Parts of a value or of memory: where the first begins, bytes a run, counts, strides, and offsets
+// of further ones from there.
+using Offsets = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using PartTuple = std::tuple<std::int64_t, std::uint64_t, std::vector<std::uint64_t>,
+                             std::vector<std::int64_t>, std::optional<Offsets>>;
+Layout to_target(const PartTuple& tuple);
+Layout to_source(const PartTuple& tuple);  // which a request must take
 
 // A Python list of `expected` ints, without a Python-level loop.
 std::vector<std::int64_t> to_integers(const nb::list& list, std::size_t expected);

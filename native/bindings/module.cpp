@@ -10,6 +10,7 @@
 #include "bindings/py_connection.hpp"
 #include "control.hpp"
 #include "fork.hpp"
+#include "keys.hpp"
 #include "server.hpp"
 
 using namespace nb::literals;
@@ -199,13 +200,18 @@ NB_MODULE(_core, module) {
         .def_prop_ro("peer", &PyConnection::peer)
         .def_prop_ro("lanes", &PyConnection::lanes)
         .def("close", &PyConnection::close)
-        .def("get", &PyConnection::get, "keys"_a, "ranges"_a, "timeout"_a, completions)
+        .def("get", &PyConnection::get, "keys"_a, "ranges"_a, "timeout"_a, completions,
+             "generations"_a.none() = nb::none())
         .def("get_into", &PyConnection::get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a,
              "timeout"_a, completions)
         .def("read_boxes", &PyConnection::read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a,
              "owner"_a, "timeout"_a, completions)
+        .def("read_parts", &PyConnection::read_parts, "keys"_a, "sources"_a, "targets"_a,
+             "address"_a, "expected"_a, "generations"_a, "owner"_a, "timeout"_a, completions)
         .def("set", &PyConnection::set, "keys"_a, "values"_a, "owners"_a, "if_absent"_a,
              "timeout"_a, completions)
+        .def("set_parts", &PyConnection::set_parts, "keys"_a, "values"_a, "owners"_a, "timeout"_a,
+             completions)
         .def("write_boxes", &PyConnection::write_boxes, "keys"_a, "starts"_a, "value"_a,
              "chunk_shape"_a, "owner"_a, "timeout"_a, completions)
         .def("delete", &PyConnection::remove, "keys"_a, "timeout"_a, completions)

@@ -61,17 +61,22 @@ PyOperation::Object PyConnection::start(std::shared_ptr<Operation> operation, nb
 }
 
 PyOperation::Object PyConnection::get(const Keys& keys, const std::vector<Ranges>& ranges,
-                                      double timeout, PyCompletions* completions) {
+                                      double timeout, PyCompletions* completions,
+                                      const std::optional<Generations>& generations) {
     require(ranges.size() == keys.size(), "one list of ranges a key");
+    require(!generations || generations->size() == keys.size(), "one generation a key");
     auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         wanted[i].selection = to_selection(ranges[i]);
+        operation->items[i].generation = generations ? (*generations)[i] : wire::kAnyGeneration;
     }
     request_gets(*operation, std::move(wanted));
     return start(operation, nb::none(), [](Operation& done) {
         return each_item(done, [](const Item& item) {
-            return nb::make_tuple(nb::cast(to_numpy(item.owned)), item.value_size);
+            const bool changed = item.status == wire::Status::changed;
+            const nb::object data = changed ? nb::none() : nb::cast(to_numpy(item.owned));
+            return nb::make_tuple(data, item.value_size, item.generation);
         });
     });
 }
@@ -128,6 +133,43 @@ PyOperation::Object PyConnection::read_boxes(const Keys& keys, const Integers& b
     });
 }
 
+PyOperation::Object PyConnection::read_parts(
+    const Keys& keys, const std::vector<PartTuple>& sources, const std::vector<PartTuple>& targets,
+    std::uint64_t address, const std::vector<std::int64_t>& expected,
+    const Generations& generations, const nb::object& owner, double timeout,
+    PyCompletions* completions) {
+    require(sources.size() == keys.size() && targets.size() == keys.size() &&
+                expected.size() == keys.size() && generations.size() == keys.size(),
+            "one source, target, size and generation a key");
+    auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
+    std::vector<wire::GetItem> wanted(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        Item& item = operation->items[i];
+        try {
+            Layout source = to_source(sources[i]);
+            Layout target = to_target(targets[i]);
+            require(source.size() == target.size(), "a source and a target of different sizes");
+            wanted[i].selection = std::move(source);
+            item.memory.emplace(reinterpret_cast<std::byte*>(address), std::move(target));
+        } catch (const Error& error) {
+            throw Error(error.kind(), "'" + keys[i] + "': " + error.what());
+        }
+        item.exact = true;
+        item.generation = generations[i];
+        wanted[i].expected = static_cast<std::uint64_t>(expected[i]);  // -1: any
+    }
+    request_gets(*operation, std::move(wanted));
+    return start(operation, owner, [](Operation& done) -> nb::object {
+        nb::list outcomes;
+        for (const Item& item : done.items) {
+            outcomes.append(item.status == wire::Status::missing   ? 1
+                            : item.status == wire::Status::changed ? 2
+                                                                   : 0);
+        }
+        return outcomes;
+    });
+}
+
 PyOperation::Object PyConnection::set(const Keys& keys, const std::vector<ArrayTuple>& values,
                                       const Owners& owners, bool if_absent, double timeout,
                                       PyCompletions* completions) {
@@ -140,6 +182,18 @@ PyOperation::Object PyConnection::set(const Keys& keys, const std::vector<ArrayT
     return start(operation, owners, [](Operation& done) {
         return each_item(done, [](const Item& item) { return item.status != wire::Status::kept; });
     });
+}
+
+PyOperation::Object PyConnection::set_parts(const Keys& keys,
+                                            const std::vector<std::vector<ArrayTuple>>& values,
+                                            const Owners& owners, double timeout,
+                                            PyCompletions* completions) {
+    require(values.size() == keys.size(), "one value a key");
+    auto operation = make_operation(keys, Operation::Kind::set, timeout, queue_of(completions));
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        operation->items[i].memory = to_memory(values[i]);
+    }
+    return start(operation, owners, nothing);
 }
 
 PyOperation::Object PyConnection::write_boxes(const Keys& keys, const Integers& starts,

@@ -14,6 +14,7 @@ class PyConnection {
     using Keys = std::vector<std::string>;
     using Owners = nb::typed<nb::list, nb::any>;
     using Integers = nb::typed<nb::list, int>;
+    using Generations = std::vector<std::uint64_t>;
 
     PyConnection(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection);
     PyConnection(const PyConnection&) = delete;
@@ -26,7 +27,8 @@ class PyConnection {
     void close() { client_->close(connection_); }
 
     PyOperation::Object get(const Keys& keys, const std::vector<Ranges>& ranges, double timeout,
-                            PyCompletions* completions);
+                            PyCompletions* completions,
+                            const std::optional<Generations>& generations);
     PyOperation::Object get_into(const Keys& keys, const std::vector<Ranges>& ranges,
                                  const std::vector<ArrayTuple>& outs, const Owners& owners,
                                  double timeout, PyCompletions* completions);
@@ -34,9 +36,17 @@ class PyConnection {
                                    const std::vector<std::int64_t>& chunk_shape,
                                    const nb::object& owner, double timeout,
                                    PyCompletions* completions);
+    PyOperation::Object read_parts(const Keys& keys, const std::vector<PartTuple>& sources,
+                                   const std::vector<PartTuple>& targets, std::uint64_t address,
+                                   const std::vector<std::int64_t>& expected,
+                                   const Generations& generations, const nb::object& owner,
+                                   double timeout, PyCompletions* completions);
     PyOperation::Object set(const Keys& keys, const std::vector<ArrayTuple>& values,
                             const Owners& owners, bool if_absent, double timeout,
                             PyCompletions* completions);
+    PyOperation::Object set_parts(const Keys& keys,
+                                  const std::vector<std::vector<ArrayTuple>>& values,
+                                  const Owners& owners, double timeout, PyCompletions* completions);
     PyOperation::Object write_boxes(const Keys& keys, const Integers& starts,
                                     const ArrayTuple& value,
                                     const std::vector<std::int64_t>& chunk_shape,

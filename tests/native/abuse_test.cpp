@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "keys.hpp"
 #include "loopback.hpp"
 
 namespace ucxstore {
@@ -162,6 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
                                ~0u, strings({"a", "b"})},
                     BadRequest{"AGarbledItem", static_cast<std::uint32_t>(wire::Op::get), 1,
                                strings({"good"}) + std::string(17, '\xff')},
+                    BadRequest{"CountlessOffsets", static_cast<std::uint32_t>(wire::Op::get), 1,
+                               strings({"good"}) + std::string(32, '\x40') + "\x02\xff\xff\x3f"},
                     BadRequest{"HalfAQuery", static_cast<std::uint32_t>(wire::Op::list), 1,
                                strings({"a"})},
                     BadRequest{"TooLarge", static_cast<std::uint32_t>(wire::Op::ping), 1,
@@ -476,6 +479,9 @@ INSTANTIATE_TEST_SUITE_P(
                              }},
                     BadReply{"AnEndlessSegment", [](auto& header) { header.length = ~0ull; }},
                     BadReply{"OfSegmentsOfNothing", [](auto& header) { header.segment = 0; }},
+                    BadReply{"OfNoValue", [](auto& header) { header.generation = 0; }},
+                    BadReply{"ChangedThoughAnyWillDo",
+                             [](auto& header) { header.status = wire::Status::changed; }},
                     BadReply{"KeptForAGet",
                              [](auto& header) { header.status = wire::Status::kept; }}),
     [](const auto& info) { return info.param.name; });
@@ -489,6 +495,41 @@ TEST_P(BadReplyTest, EndsTheConnection) {
     EXPECT_EQ(failure(), ErrorKind::protocol);
     EXPECT_EQ(out, Bytes(100));
     EXPECT_TRUE(client_is_well());
+}
+
+TEST_F(BadServer, OfAnotherValueThanWasMeant) {
+    Bytes out(100);
+    ask(get_operation({{.key = "k", .memory = memory_of(out), .generation = 77}}));
+    send(reply(wire::Status::ok, 3), "abc");
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+    EXPECT_EQ(out, Bytes(100));
+}
+
+TEST_F(BadServer, MayNotMixTwoValues) {
+    Bytes out(wire::kMinSegmentBytes + 3);
+    ask(get_operation({{.key = "k", .memory = memory_of(out)}}));
+    wire::ReplyHeader header = reply(wire::Status::ok, out.size());
+    header.segment = wire::kMinSegmentBytes;
+    header.length = header.segment;
+    send(header, std::string(header.length, 'x'));
+    header.offset = header.segment;
+    header.length = 3;
+    ++header.generation;
+    send(header, "abc");
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+}
+
+TEST_F(BadServer, MayNotCallChangedWhatIsAsItWas) {
+    ask(get_operation({{.key = "k", .generation = 1}}));
+    send(reply(wire::Status::changed));  // generation 1
+    EXPECT_EQ(failure(), ErrorKind::protocol);
+}
+
+TEST_F(BadServer, OnlyAGetCanFindAnotherValue) {
+    Bytes bytes(10);
+    ask(set_operation({{"k", memory_of(bytes)}}));
+    send(reply(wire::Status::changed));
+    EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 
 TEST_F(BadServer, EmptySegmentsAreNoProgress) {

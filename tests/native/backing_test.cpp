@@ -272,6 +272,21 @@ TEST_P(BackingTest, APageGoesOnAfterItsFirstKeyWasRemoved) {
     }
 }
 
+TEST_P(BackingTest, EveryValueIsOfAnotherGeneration) {
+    std::set<std::uint64_t> seen = {0};
+    for (const std::size_t size : {10u, 100'000u}) {
+        for (unsigned round = 0; round < 200; ++round) {
+            put("k", pattern(size, round));
+            const std::uint64_t generation = backing_->find("k")->generation();
+            EXPECT_TRUE(seen.insert(generation).second) << "round " << round;
+            EXPECT_EQ(backing_->find("k")->generation(), generation);
+        }
+    }
+    backing_->remove("k");
+    put("k", pattern(10));
+    EXPECT_TRUE(seen.insert(backing_->find("k")->generation()).second);
+}
+
 // ---------------------------------------------------------------------------------------------
 // Several threads.
 

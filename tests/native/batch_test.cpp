@@ -49,7 +49,7 @@ TEST(Batch, AGetAsksForNoMoreThanItsMemoryTakes) {
     request_gets(*operation, std::vector<wire::GetItem>(1));
     const wire::GetItem item = wire::Reader(bytes(operation->requests[0].body)).get_item();
     EXPECT_EQ(item.limit, 1000u);
-    EXPECT_EQ(item.segment, wire::segment_bytes(operation->items[0].memory->layout));
+    EXPECT_EQ(item.segment, operation->items[0].memory->segment_bytes());
 }
 
 TEST(Batch, CallsAreAnsweredAMessage) {

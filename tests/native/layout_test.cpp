@@ -44,16 +44,30 @@ Offsets offsets_of(const Layout& layout, std::uint64_t begin, std::uint64_t leng
 }
 
 struct Box {
-    std::int64_t offset;
+    Offsets offsets;
     std::uint64_t itemsize;
     std::vector<Dim> dims;
+
+    Layout layout() const { return Layout::gathered(offsets, itemsize, dims); }
+    Offsets places() const {
+        Offsets all;
+        for (const std::int64_t offset : offsets) {
+            const auto some = offsets_of(offset, itemsize, dims);
+            all.insert(all.end(), some.begin(), some.end());
+        }
+        return all;
+    }
 };
 
 Box random_box(std::mt19937& random, bool negative) {
     const auto draw = [&](std::int64_t low, std::int64_t high) {
         return std::uniform_int_distribution<std::int64_t>(low, high)(random);
     };
-    Box box{draw(0, 50), static_cast<std::uint64_t>(draw(1, 4)), {}};
+    Box box{{}, static_cast<std::uint64_t>(draw(1, 4)), {}};
+    // One box for the most part; or many, out of order, twice the same, or none.
+    for (std::int64_t boxes = draw(0, 2) == 0 ? draw(0, 6) : 1; boxes > 0; --boxes) {
+        box.offsets.push_back(draw(0, 50));
+    }
     auto natural = static_cast<std::int64_t>(box.itemsize);
     for (std::int64_t axes = draw(0, 4); axes > 0; --axes) {
         const auto count = static_cast<std::uint64_t>(draw(0, 8) == 0 ? 0 : draw(1, 4));
@@ -72,8 +86,8 @@ TEST(Layout, HasThePlacesOfItsBoxInCOrder) {
     std::mt19937 random(1);
     for (int round = 0; round < 3000; ++round) {
         const Box box = random_box(random, true);
-        const Offsets expected = offsets_of(box.offset, box.itemsize, box.dims);
-        const Layout layout = Layout::strided(box.offset, box.itemsize, box.dims);
+        const Offsets expected = box.places();
+        const Layout layout = box.layout();
         ASSERT_EQ(layout.size(), expected.size());
         ASSERT_EQ(layout.run_count() * layout.run(), layout.size());
         ASSERT_EQ(offsets_of(layout, 0, layout.size()), expected);
@@ -84,8 +98,8 @@ TEST(Layout, AnyPartOfItIsThatPartOfItsPlaces) {
     std::mt19937 random(2);
     for (int round = 0; round < 500; ++round) {
         const Box box = random_box(random, true);
-        const Offsets all = offsets_of(box.offset, box.itemsize, box.dims);
-        const Layout layout = Layout::strided(box.offset, box.itemsize, box.dims);
+        const Offsets all = box.places();
+        const Layout layout = box.layout();
         for (int part = 0; part < 20; ++part) {
             const std::uint64_t begin = random() % (all.size() + 1);
             const std::uint64_t length = random() % (all.size() - begin + 1);
@@ -122,6 +136,27 @@ TEST(Layout, MergesWhatLiesEndToEnd) {
     EXPECT_TRUE(Layout::strided(0, 4, single).dims().empty());
 }
 
+TEST(Layout, OneBoxIsNoList) {
+    const std::vector<Dim> rows = {{3, 20}, {5, 4}};
+    EXPECT_TRUE(Layout::gathered({8}, 4, rows).offsets().empty());
+    EXPECT_EQ(Layout::gathered({8}, 4, rows).offset(), 8);
+    EXPECT_EQ(Layout::gathered({8}, 4, rows).run(), 60u);
+    EXPECT_EQ(Layout::gathered({}, 4, rows).size(), 0u);
+}
+
+TEST(Layout, RunsThatAreNeighboursAreOnePiece) {
+    const Layout layout = Layout::gathered({12, 0, 4, 8, 20, 8}, 4, {});
+    std::byte memory[24];
+    std::vector<ucp_dt_iov_t> pieces = {{memory + 10, 2}};  // not ours, though next to ours
+    layout.pieces(memory, 0, 24, pieces);
+    ASSERT_EQ(pieces.size(), 5u);
+    EXPECT_EQ(pieces[1].buffer, memory + 12);
+    EXPECT_EQ(pieces[2].buffer, memory);
+    EXPECT_EQ(pieces[2].length, 12u);
+    EXPECT_EQ(pieces[3].buffer, memory + 20);
+    EXPECT_EQ(pieces[4].buffer, memory + 8);
+}
+
 TEST(Layout, OfNothingHasNoPieces) {
     const std::vector<Dim> empty = {{3, 8}, {0, 4}};
     const Layout layout = Layout::strided(8, 4, empty);
@@ -135,8 +170,8 @@ TEST(LayoutFits, AgreesWithItsPlaces) {
     std::mt19937 random(3);
     for (int round = 0; round < 3000; ++round) {
         const Box box = random_box(random, false);
-        const Offsets places = offsets_of(box.offset, box.itemsize, box.dims);
-        const Layout layout = Layout::strided(box.offset, box.itemsize, box.dims);
+        const Offsets places = box.places();
+        const Layout layout = box.layout();
         const std::uint64_t extent = random() % 250;
         const bool inside = places.empty() || static_cast<std::uint64_t>(*std::max_element(
                                                   places.begin(), places.end())) < extent;
@@ -148,6 +183,7 @@ TEST(LayoutFits, TakesNothingBelowItsBase) {
     const std::vector<Dim> backwards = {{3, -4}};
     EXPECT_FALSE(Layout::strided(8, 4, backwards).fits(100));
     EXPECT_FALSE(Layout::contiguous(4, -1).fits(100));
+    EXPECT_FALSE(Layout::gathered({0, -1, 8}, 4, {}).fits(100));
 }
 
 TEST(LayoutFits, IsNotFooledByOverflow) {
@@ -164,6 +200,13 @@ TEST(LayoutFits, IsNotFooledByOverflow) {
     EXPECT_FALSE(fits(0, 1, {{1ull << 61, 4}}));
     EXPECT_FALSE(fits(999, 1, {{2, 1}, {2, 0}}));
     EXPECT_FALSE(fits(500, 1, {{1ull << 40, 1ll << 20}, {1ull << 10, 1ll << 30}}));
+    for (const std::int64_t far : {std::int64_t{991}, kFar - 9, kFar, std::int64_t{INT64_MIN}}) {
+        const std::vector<Dim> rows = {{2, 5}};
+        EXPECT_FALSE(Layout::gathered({0, far, 8}, 5, rows).fits(1000)) << far;
+    }
+    EXPECT_FALSE(Layout::gathered({0, 1}, UINT64_MAX / 2, {}).fits(1000));
+    const std::vector<Dim> tenfold = {{2, 5}};
+    EXPECT_TRUE(Layout::gathered({0, 990, 8}, 5, tenfold).fits(1000));
     EXPECT_TRUE(fits(0, 1000, {}));
     EXPECT_TRUE(fits(999, 1, {{1ull << 61, 0}}));  // the same byte again and again
 }

@@ -112,6 +112,7 @@ std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double ti
         items[i].key = gets[i].key;
         items[i].memory = gets[i].memory;
         items[i].exact = gets[i].exact;
+        items[i].generation = gets[i].generation;
         wanted[i].selection = gets[i].selection;
         wanted[i].expected = gets[i].expected;
     }
@@ -163,6 +164,7 @@ wire::ReplyHeader reply_header(const wire::Token& token, std::uint64_t request, 
     header.item = item;
     header.status = status;
     header.value_size = size;
+    header.generation = 1;
     header.reply_size = size;
     header.segment = std::max(size, wire::kMinSegmentBytes);
     header.length = size;

@@ -57,6 +57,7 @@ struct Get {
     std::optional<Memory> memory = {};
     bool exact = false;
     std::uint64_t expected = wire::kAnySize;
+    std::uint64_t generation = wire::kAnyGeneration;
 };
 std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double timeout_s = 60);
 
