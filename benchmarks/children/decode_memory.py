@@ -20,7 +20,8 @@ def main(address: str, budget: int) -> float:
             raise AssertionError(f"memray saw {counts.peak} bytes, less than the array itself")
         if store.stats()["decode"] - before != array.nchunks:
             raise AssertionError(f"not all chunks were decoded here: {store.stats()}")
-        return counts.peak_extra * array.nbytes
+        nbytes: int = array.nbytes
+        return counts.peak_extra * nbytes
 
 
 if __name__ == "__main__":
