@@ -146,7 +146,7 @@ class _Group:
     def is_empty(self, targets: list[int]) -> bool:
         """Tell whether zarr would delete the chunk rather than store it."""
         fill = self.fill
-        if fill is None or fill.rules_out(self.view.item(*targets)):
+        if fill is None or fill.rules_out(self.view, targets):
             return False
         return fill.holds(self.view[tuple(map(slice, targets, map(add, targets, self.shape)))])
 

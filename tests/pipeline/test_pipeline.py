@@ -365,3 +365,15 @@ async def test_a_lost_server_fails_the_read(tmp_path: Any) -> None:
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1"):
         await array.async_array.getitem(np.s_[:])
     store.close()
+
+
+@pytest.mark.parametrize("dtype", ["M8[2Y]", "m8[Y]", "M8[ns]"])
+def test_dates_that_python_has_not(ucx_store: UcxStore, dtype: str) -> None:
+    """The test for empty chunks must not make a Python date of an item."""
+    values = np.array([2**62, 1, 2, -(2**62)]).astype(dtype)
+    array = zarr.create_array(
+        ucx_store, name="dates", shape=(4,), chunks=(2,), dtype=dtype, compressors=None
+    )
+    array[:] = values
+    np.testing.assert_array_equal(array[:], values)
+    assert ucx_store.stats()["direct"] == 4
