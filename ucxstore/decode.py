@@ -1,4 +1,4 @@
-"""Encoded chunks: fetched as far as a budget lets them, and decoded while later ones arrive."""
+"""Chunks as they are stored: fetched as far as a budget lets them, decoded as others arrive."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
 from ucxstore.decode_frames import FrameReads, SplitChunk, is_large
 from ucxstore.decode_plan import Group
+from ucxstore.errors import ChunkSizeError
 from ucxstore.flow import Job, in_thread, run_jobs
 from ucxstore.loops import LoopQueue
 from ucxstore.plan import Item
@@ -36,7 +37,7 @@ _AHEAD = 4
 
 
 class Decoding:
-    """A read of encoded chunks into one array.
+    """A read of whole chunks, encoded or raw, by way of memory of ours into one array.
 
     Parameters
     ----------
@@ -126,6 +127,8 @@ class Decoding:
     ) -> None:
         found = await self._fetch(connection, queue, group.keys, group.ranges)
         claim.shrink(sum(value[0].size for value in found if value is not None))
+        if self._chain.raw:
+            self._check_sizes(group, found)
         positions, whole = group.positions, group.whole
         cut = [i for i, value in enumerate(found) if value is not None and value[0].size < value[1]]
         sizes = [value[1] for i in cut if (value := found[i]) is not None]
@@ -152,6 +155,15 @@ class Decoding:
         found: list[_Found] = await queue.complete(operation)
         self._received += sum(value[0].size for value in found if value is not None)
         return found
+
+    def _check_sizes(self, group: Group, found: list[_Found]) -> None:
+        """Raise if a raw value is not as long as its chunk, all of which was asked for."""
+        for key, ((_, _, size),), value in zip(group.keys, group.ranges, found, strict=True):
+            if value is not None and value[1] != size:
+                raise ChunkSizeError(
+                    f"{self._store.key_prefix + key!r} has {value[1]} bytes, which is not the size "
+                    f"of its chunk ({size} bytes)"
+                )
 
     async def _in_thread(
         self, positions: list[int], whole: list[bool], found: list[_Found]

@@ -10,7 +10,7 @@ from zarr.codecs._v2 import V2Codec
 from zarr.core.array import create_codec_pipeline
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
-from zarr.core.chunk_utils import evolve_codecs, scatter_chunk
+from zarr.core.chunk_utils import evolve_codecs
 from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
 from zarr.core.indexing import SelectorTuple
 from zarr.core.metadata import ArrayMetadata, ArrayV3Metadata
@@ -23,7 +23,9 @@ from ucxstore.decode import Decoding
 from ucxstore.decode_plan import plan_decode
 from ucxstore.errors import FallbackError
 from ucxstore.loops import LoopQueue, Pending
-from ucxstore.plan import NOT_A_BOX, BoxBatch, Item, Plan, plan_read, plan_write
+from ucxstore.plan import NOT_A_BOX, BoxBatch, Item, Plan, plan_write
+from ucxstore.raw_read import RawRead
+from ucxstore.read_plan import plan_raw
 from ucxstore.selection import replaced_pipeline
 from ucxstore.store import UcxStore
 
@@ -37,10 +39,11 @@ _PRESENT = GetResult(status="present")
 class ZeroCopyCodecPipeline(CodecPipeline):
     """A codec pipeline for arrays in a `UcxStore`.
 
-    Raw chunks move straight between the user's array and the store, all of a selection in one
-    native call. Encoded chunks are fetched as they are stored, and decoded in threads, straight
-    into the user's array where their codec can. Everything else is left to the pipeline that zarr
-    would have used, which is also what arrays in other stores get.
+    Raw chunks move straight between the user's array and the store, all of a selection in a few
+    native calls; where a selection is of too many small pieces for that, they are fetched whole.
+    Encoded chunks are fetched as they are stored, and decoded in threads, straight into the user's
+    array where their codec can. Everything else is left to the pipeline that zarr would have used,
+    which is also what arrays in other stores get.
 
     Parameters
     ----------
@@ -90,34 +93,22 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         chain = Chain.of(self.codecs, items[0][1])
         if chain is not None:
             return await self._read_encoded(items, out, drop_axes, chain, store)
-        if drop_axes:  # after the chunk is read, which zarr does where index arrays select
-            plan = Plan.of_none(items, NOT_A_BOX)
-        else:
-            plan = plan_read(items, out.as_ndarray_like(), self.codecs, store)
+        plan = plan_raw(items, out.as_ndarray_like(), self.codecs, store, drop_axes)
         left = _what_is_left(items, plan, store)
-        if not plan.direct:
+        if len(left) == len(items):
             return await self.fallback.read(left, out, drop_axes)
-
-        connection, queue = await store.session()
         results = [_PRESENT] * len(items)
+        reading = RawRead(store, items, out, drop_axes, plan)
+        connection, queue = await store.session()
         async with Pending(queue) as pending:
-            for batch in plan.direct:
-                pending.add(_start_read(connection, queue, batch, store, out))
+            reading.start(connection, queue, pending)
             if left:
-                others = await self.fallback.read(left, out)
+                others = await self.fallback.read(left, out, drop_axes)
                 for position, result in zip(plan.fallback, others, strict=True):
                     results[position] = result
-        for batch, missing in zip(plan.direct, pending.results(), strict=True):
-            for index in missing:
-                position = batch.positions[index]
-                _, spec, _, out_selection, _ = items[position]
-                results[position] = scatter_chunk(
-                    None, out, chunk_spec=spec, out_selection=out_selection, drop_axes=()
-                )
-            store.counters.add(
-                direct=len(batch.keys),
-                read=sum(batch.nbytes) - sum(batch.nbytes[index] for index in missing),
-            )
+            await reading.stage(connection, queue)
+        for position, result in reading.finish(pending.results()).items():
+            results[position] = result
         return tuple(results)
 
     async def _read_encoded(
@@ -246,20 +237,6 @@ def _what_is_left(items: Sequence[Item], plan: Plan, store: UcxStore) -> list[It
         )
     store.counters.add(fallback=len(left))
     return left
-
-
-def _start_read(
-    connection: "Connection", queue: LoopQueue, batch: BoxBatch, store: UcxStore, out: NDBuffer
-) -> "Operation":
-    return connection.read_boxes(
-        [store.key_prefix + key for key in batch.keys],
-        batch.boxes,
-        batch.layout,
-        batch.chunk_shape,
-        out.as_ndarray_like(),
-        store.timeout,
-        queue.native,
-    )
 
 
 def _start_write(

@@ -73,16 +73,78 @@ def test_boxes_go_direct(array: zarr.Array, selection: Any, chunks: int) -> None
         ("mask", DATA > 0.999, DATA[DATA > 0.999]),
     ],
 )
-def test_other_selections_fall_back(
+def test_other_selections_go_in_parts(
     array: zarr.Array, way: str, selection: Any, expected: np.ndarray
 ) -> None:
     before = array.store.stats()
     found = getattr(array, f"get_{way}_selection")(selection)
     np.testing.assert_array_equal(found, expected)
-    direct, _, fallback = counted(array, before)
-    assert direct == 0
-    assert fallback > 0
-    assert array.store.stats()["staged_bytes"] > before["staged_bytes"]
+    direct, decode, fallback = counted(array, before)
+    assert direct > 0
+    assert (decode, fallback) == (0, 0)
+    after = array.store.stats()
+    assert after["bytes_read"] - before["bytes_read"] == expected.nbytes
+    assert after["staged_bytes"] == before["staged_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("way", "selection", "expected"),
+    [
+        ("basic", np.s_[::2, ::2], DATA[::2, ::2]),
+        ("orthogonal", np.s_[:, [7, 3, 11] * 30], DATA[:, [7, 3, 11] * 30]),
+        ("mask", DATA > 0.5, DATA[DATA > 0.5]),
+    ],
+)
+def test_what_is_in_too_many_pieces_is_fetched_whole(
+    array: zarr.Array, way: str, selection: Any, expected: np.ndarray
+) -> None:
+    before = array.store.stats()
+    found = getattr(array, f"get_{way}_selection")(selection)
+    np.testing.assert_array_equal(found, expected)
+    direct, decode, fallback = counted(array, before)
+    assert (direct, fallback) == (0, 0)
+    assert decode > 0
+    after = array.store.stats()
+    staged = after["staged_bytes"] - before["staged_bytes"]
+    assert staged == after["bytes_read"] - before["bytes_read"] == decode * 300 * 100 * 4
+    assert array.store.budget.in_use == 0
+
+
+@pytest.mark.parametrize(("columns", "path"), [([3, 1, 4], 0), (np.arange(200) % 3 > 0, 1)])
+def test_integers_beside_index_arrays(ucx_store: UcxStore, columns: Any, path: int) -> None:
+    """Of their axes, zarr wants to be rid only once a chunk is read."""
+    options = RAW | {"shape": (300, 8, 200), "chunks": (100, 8, 200)}
+    array = zarr.create_array(ucx_store, **options)
+    data = np.random.default_rng(0).random(array.shape).astype("f4")
+    array[:] = data
+    before = ucx_store.stats()
+    np.testing.assert_array_equal(array.oindex[:, 7, columns], data[:, 7][:, columns])
+    np.testing.assert_array_equal(array.oindex[250, columns[:8], 1], data[250, columns[:8], 1])
+    assert counted(array, before) == ((4, 0, 0), (1, 3, 0))[path]
+
+
+def test_only_what_is_wanted_is_read(ucx_store: UcxStore) -> None:
+    data = np.random.default_rng(0).random((2000, 1000))
+    array = zarr.create_array(
+        ucx_store, shape=data.shape, chunks=(500, 500), dtype="f8", compressors=None
+    )
+    array[:] = data
+    rows, columns = np.random.default_rng(1).integers(0, 1000, (2, 1000))
+    for look in (
+        lambda z: z[:, 5],
+        lambda z: z[::10],
+        lambda z: z[::10, ::7],
+        lambda z: z[1234, 567],
+        lambda z: getattr(z, "vindex", z)[rows, columns],
+        lambda z: getattr(z, "oindex", z)[[1, 5, 7]],
+    ):
+        before = ucx_store.stats()
+        found = look(array)
+        np.testing.assert_array_equal(found, look(data))
+        after = ucx_store.stats()
+        assert after["bytes_read"] - before["bytes_read"] == np.asarray(found).nbytes
+        assert after["staged_bytes"] == before["staged_bytes"]
+        assert (after["decode"], after["fallback"]) == (before["decode"], before["fallback"])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +152,6 @@ def test_other_selections_fall_back(
     [
         {"shards": (600, 200)},
         {"shards": (600, 200), "compressors": "auto"},
-        {"config": {"order": "F"}},
     ],
 )
 def test_what_is_neither_raw_nor_decoded_here_falls_back(
@@ -134,12 +195,32 @@ def test_missing_chunks_are_filled(array: zarr.Array) -> None:
     assert read == DATA.nbytes - 4 * (300 * 100 + 100 * 100)
 
 
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [(np.s_[5::10], (16, 0, 0)), (np.s_[::2, ::2], (0, 16, 0)), (np.s_[:, [7, 201]], (8, 0, 0))],
+)
+def test_parts_of_missing_chunks_are_filled(
+    array: zarr.Array, selection: Any, expected: tuple[int, int, int]
+) -> None:
+    array.store.delete_sync("a/c/1/2")
+    array.store.delete_sync("a/c/3/0")
+    data = DATA.copy()
+    data[300:600, 200:300] = data[900:, :100] = 0
+    before = array.store.stats()
+    np.testing.assert_array_equal(array.oindex[selection], data[selection])
+    assert counted(array, before) == expected
+    if not expected[1]:
+        read = array.store.stats()["bytes_read"] - before["bytes_read"]
+        assert read == np.count_nonzero(data[selection]) * 4
+
+
 def test_missing_chunks_are_told_of(array: zarr.Array) -> None:
     array.store.delete_sync("a/c/1/2")
     strict = array.with_config({"read_missing_chunks": False})
-    with pytest.raises(ChunkNotFoundError, match="c/1/2"):
-        strict[:]
-    np.testing.assert_array_equal(strict[:300], DATA[:300])
+    for selection in np.s_[:], np.s_[::10], np.s_[::2, ::2]:
+        with pytest.raises(ChunkNotFoundError, match="c/1/2"):
+            strict[selection]
+        np.testing.assert_array_equal(strict[:300][selection], DATA[:300][selection])
 
 
 def test_both_ways_in_one_read(array: zarr.Array) -> None:
@@ -174,28 +255,43 @@ def _spec_of(array: zarr.Array) -> ArraySpec:
 
 
 @pytest.mark.parametrize(
-    ("out", "direct"),
+    ("out", "expected"),
     [
-        (np.zeros((1000, 400), "f4"), 16),
-        (np.zeros((2000, 500), "f4")[::2, 50:450], 16),
-        (np.zeros((1000, 400), "f8"), 0),
-        (np.zeros((1000, 400), ">f4"), 0),
-        (np.zeros((1000, 400), "f4", order="F"), 0),
+        (np.zeros((1000, 400), "f4"), (16, 0, 0)),
+        (np.zeros((2000, 500), "f4")[::2, 50:450], (16, 0, 0)),
+        (np.zeros((1000, 400), "f8"), (0, 16, 0)),
+        (np.zeros((1000, 400), ">f4"), (0, 16, 0)),
+        (np.zeros((1000, 400), "f4", order="F"), (0, 16, 0)),
+        (np.zeros((1000, 400), "f4").view(np.matrix), (0, 0, 16)),
     ],
 )
-def test_an_out_of_the_users(array: zarr.Array, out: np.ndarray, direct: int) -> None:
+def test_an_out_of_the_users(
+    array: zarr.Array, out: np.ndarray, expected: tuple[int, int, int]
+) -> None:
     before = array.store.stats()
     array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(out))
-    np.testing.assert_array_equal(out, DATA)
-    assert counted(array, before) == (direct, 0, 16 - direct)
+    np.testing.assert_array_equal(np.asarray(out), DATA)
+    assert counted(array, before) == expected
+
+
+def test_arrays_that_are_made_in_fortran_order(array: zarr.Array) -> None:
+    """Whole chunks go by way of memory of ours, and a line of one does not."""
+    before = array.store.stats()
+    found = array.with_config({"order": "F"})[299:]
+    assert found.flags.f_contiguous
+    np.testing.assert_array_equal(found, DATA[299:])
+    assert counted(array, before) == (4, 12, 0)
 
 
 def test_a_stored_value_of_the_wrong_size(
     array: zarr.Array, backdoor: Backdoor, prefix: str
 ) -> None:
-    backdoor.set(f"{prefix}/a/c/1/2", bytes(100))
-    with pytest.raises(ChunkSizeError, match="a/c/1/2"):
-        array[:]
+    for selection in np.s_[:], np.s_[::10], np.s_[::2, ::2]:
+        for size in 100, 4 * 300 * 100 - 1, 4 * 300 * 100 + 1, 10**6:
+            backdoor.set(f"{prefix}/a/c/1/2", bytes(size))
+            with pytest.raises(ChunkSizeError, match=rf"a/c/1/2.* {size} bytes"):
+                array[selection]
+    assert array.store.budget.in_use == 0
     assert issubclass(ChunkSizeError, ValueError)  # which zarr's own pipeline raises
     np.testing.assert_array_equal(array[:300], DATA[:300])
 
@@ -275,9 +371,11 @@ def test_strict_stores_never_fall_back(address: str, array: zarr.Array) -> None:
     strict = zarr.open_array(UcxStore(address, strict=True), path="a", mode="r+")
     np.testing.assert_array_equal(strict[:], DATA)
     strict[:300] = DATA[:300] * 2
-    for way, selection in (("basic", np.s_[::2]), ("orthogonal", np.s_[[1, 2]])):
-        with pytest.raises(FallbackError, match=r"a/c/0/0 cannot be moved straight: its selection"):
-            getattr(strict, f"get_{way}_selection")(selection)
+    array[:300] = DATA[:300]
+    for selection in np.s_[::2], np.s_[:, [1, 2]], np.s_[::2, ::2]:
+        np.testing.assert_array_equal(strict.oindex[selection], DATA[selection])
+    with pytest.raises(FallbackError, match="the array is not a plain numpy array"):
+        strict.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(np.ma.array(DATA)))
     with pytest.raises(FallbackError, match="in part"):
         strict[:10] = 1 - DATA[:10]
     with pytest.raises(FallbackError, match="its codecs change the bytes"):
