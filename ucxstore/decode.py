@@ -20,7 +20,7 @@ from ucxstore.decode_plan import Group
 from ucxstore.loops import LoopQueue
 from ucxstore.plan import Item
 from ucxstore.store import UcxStore
-from ucxstore.workers import decoders
+from ucxstore.workers import codec_threads
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection
@@ -66,7 +66,7 @@ class Decoding:
         self._chain = chain
         self._drop_axes = drop_axes
         self._straight = chain.straight and chain.dtype == self._array.dtype
-        self._pool, self._threads = decoders()
+        self._pool, self._threads = codec_threads()
         self._scratch: list[Bytes] = []  # those that no thread uses right now
         self._stop = False
         self._received = 0
@@ -117,7 +117,7 @@ class Decoding:
         self, connection: "Connection", queue: LoopQueue, group: Group, claim: Claim
     ) -> None:
         found = await self._fetch(connection, queue, group.keys, group.ranges)
-        claim.shrink(sum(value[0].size for value in found if value is not None))
+        claim.resize(sum(value[0].size for value in found if value is not None))
         positions, whole = group.positions, group.whole
         cut = [i for i, value in enumerate(found) if value is not None and value[0].size < value[1]]
         sizes = [value[1] for i in cut if (value := found[i]) is not None]
