@@ -43,7 +43,7 @@ class Frame(NamedTuple):
     last: int
 
     @property
-    def nbytes(self) -> int:
+    def limit(self) -> int:
         """Bytes of it as a value."""
         return len(self.head) + self.stop - self.start
 

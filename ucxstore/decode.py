@@ -1,6 +1,5 @@
 """Chunks as they are stored: fetched as far as a budget lets them, decoded as others arrive."""
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,13 @@ from ucxstore.budget import Claim
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
-from ucxstore.decode_frames import FrameReads, SplitChunk, is_large
+from ucxstore.decode_frames import SplitChunk, is_large, split_chunks
 from ucxstore.decode_plan import Group
 from ucxstore.errors import ChunkSizeError
-from ucxstore.flow import Job, in_thread, run_jobs
+from ucxstore.jobs import Jobs
 from ucxstore.loops import LoopQueue
 from ucxstore.plan import Item
 from ucxstore.store import UcxStore
-from ucxstore.workers import decoders
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
 type _Found = tuple[Bytes, int, int] | None
 
 _WHOLE: list[NativeRange] = []
-
-# Groups for each thread that are on the way, wait for it or are with it: enough for a thread not to
-# wait for the network, and no more, since what is fetched sooner only lies about in memory.
-_AHEAD = 4
 
 
 class Decoding:
@@ -68,11 +62,9 @@ class Decoding:
         self._chain = chain
         self._drop_axes = drop_axes
         self._straight = chain.straight and chain.dtype == self._array.dtype
-        self._pool, self._threads = decoders()
+        self._jobs = Jobs(store.budget)
         self._scratch: list[Bytes] = []  # those that no thread uses right now
-        self._stop = False
-        self._received = 0
-        self._ended = self._in_place = 0
+        self._received = self._in_place = 0
 
     async def read(self, connection: "Connection", queue: LoopQueue, groups: list[Group]) -> None:
         """Read all groups.
@@ -80,36 +72,28 @@ class Decoding:
         When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
         any more. `missing` then has the results of chunks that the store does not hold.
         """
-        chunks = sum(len(group.keys) for group in groups)
-        frames, large = await self._split(connection, queue, groups)
-        jobs = [job for chunk in large for job in frames.jobs(chunk)]
-        count = len(jobs)
-        split = {id(chunk.group) for chunk in large}
-        jobs += [self._job(connection, queue, g) for g in groups if id(g) not in split]
-        most = _AHEAD * self._threads
-        await run_jobs(jobs, self._store.budget, most)
+        read = partial(self._read, connection, queue)
+        large = await self._split(connection, queue, groups)
+        for chunk in large:
+            await self._jobs.run(chunk.frames, chunk.read)
+            self._received += chunk.received
         # Those that were written anew in the middle are read as one, which cannot be mixed.
-        again = [chunk.group for chunk in large if not chunk.complete]
-        await run_jobs(
-            [self._job(connection, queue, group) for group in again], self._store.budget, most
-        )
-        in_place = len(large) - len(again)
-        # A cancelled task is no failure to its group.
-        if frames.ended != count or self._ended + in_place != chunks:
-            raise asyncio.CancelledError("a part of the read was cancelled")
-        received = self._received + frames.received
+        split = {id(chunk.group) for chunk in large if chunk.is_complete}
+        await self._jobs.run([group for group in groups if id(group) not in split], read)
         self._store.counters.add(
-            decode=chunks, in_place=self._in_place + in_place, read=received, staged=received
+            decode=sum(len(group.keys) for group in groups),
+            in_place=self._in_place + len(split),
+            read=self._received,
+            staged=self._received,
         )
 
     async def _split(
         self, connection: "Connection", queue: LoopQueue, groups: list[Group]
-    ) -> tuple[FrameReads, list[SplitChunk]]:
+    ) -> list[SplitChunk]:
         """Find chunks that several threads can decode, where there are few chunks for them."""
         chain = self._chain
-        frames = FrameReads(self._store, connection, queue, chain.compressor)
         wanted: list[tuple[Group, Bytes]] = []
-        if len(groups) <= self._threads and self._straight and not chain.outer:
+        if len(groups) <= self._jobs.threads and self._straight and not chain.outer:
             for group in groups:
                 _, spec, _, out_selection, _ = self._items[group.positions[0]]
                 nbytes = chain.values_nbytes(spec)
@@ -117,16 +101,17 @@ class Decoding:
                     region = _contiguous(self._array, out_selection, nbytes, chain.order(spec))
                     if region is not None:
                         wanted.append((group, region))
-        return frames, await frames.split(wanted) if wanted else []
-
-    def _job(self, connection: "Connection", queue: LoopQueue, group: Group) -> Job:
-        return group.limit, partial(self._read, connection, queue, group)
+        if not wanted or chain.compressor is None:
+            return []
+        return await split_chunks(
+            wanted, self._store, connection, queue, chain.compressor, self._jobs
+        )
 
     async def _read(
         self, connection: "Connection", queue: LoopQueue, group: Group, claim: Claim
     ) -> None:
         found = await self._fetch(connection, queue, group.keys, group.ranges)
-        claim.shrink(sum(value[0].size for value in found if value is not None))
+        claim.resize(sum(value[0].size for value in found if value is not None))
         if self._chain.raw:
             self._check_sizes(group, found)
         positions, whole = group.positions, group.whole
@@ -168,14 +153,8 @@ class Decoding:
     async def _in_thread(
         self, positions: list[int], whole: list[bool], found: list[_Found]
     ) -> None:
-        in_place = await in_thread(
-            self._pool, self._halt, self._decode_all, positions, whole, found
-        )
+        in_place = await self._jobs.in_thread(self._decode_all, positions, whole, found)
         self._in_place += in_place
-        self._ended += len(positions)
-
-    def _halt(self) -> None:
-        self._stop = True
 
     # ---- in threads ----
 
@@ -183,7 +162,7 @@ class Decoding:
         """Decode one after another; return how many went straight to their place."""
         in_place = 0
         for index, position in enumerate(positions):
-            if self._stop:
+            if self._jobs.stopping:
                 break
             value, found[index] = found[index], None  # so that its memory is free again
             try:

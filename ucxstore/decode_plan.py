@@ -93,7 +93,7 @@ def plan_decode(
         if spec is not last:
             last, shape = spec, list(spec.shape) or [1]
             size = prod(shape) * spec.dtype.to_native_dtype().itemsize
-            limit = _limit(chain, spec, size)
+            limit = limit_of(chain, spec, size)
             wanted = [(1, 0, limit)]
         most = most or min(GROUP_BYTES, max(_LEAST_BYTES, len(items) * size // _GROUPS))
         if group.keys and nbytes + size > most:
@@ -111,7 +111,7 @@ def plan_decode(
     return plan, groups
 
 
-def _limit(chain: Chain, spec: ArraySpec, size: int) -> int:
+def limit_of(chain: Chain, spec: ArraySpec, size: int) -> int:
     """Return how many bytes a chunk's value has at the most, as far as its codecs are known."""
     if chain.raw:
         return size

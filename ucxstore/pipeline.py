@@ -21,13 +21,17 @@ from zarr.storage import StorePath
 from ucxstore.chain import Chain
 from ucxstore.decode import Decoding
 from ucxstore.decode_plan import plan_decode
+from ucxstore.encode import Encoding
+from ucxstore.encode_plan import plan_encode
 from ucxstore.errors import FallbackError
 from ucxstore.loops import LoopQueue, Pending
-from ucxstore.plan import NOT_A_BOX, BoxBatch, Item, Plan, plan_write
+from ucxstore.plan import NOT_RAW, BoxBatch, Item, Plan, plan_write
+from ucxstore.raw import raw_chunks
 from ucxstore.raw_read import RawRead
 from ucxstore.read_plan import plan_raw
 from ucxstore.selection import replaced_pipeline
 from ucxstore.store import UcxStore
+from ucxstore.stored import stored_by
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection, Operation
@@ -42,8 +46,9 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     Raw chunks move straight between the user's array and the store, all of a selection in a few
     native calls; where a selection is of too many small pieces for that, they are fetched whole.
     Encoded chunks are fetched as they are stored, and decoded in threads, straight into the user's
-    array where their codec can. Everything else is left to the pipeline that zarr would have used,
-    which is also what arrays in other stores get.
+    array where their codec can; or encoded in threads, and sent from there. What is written in part
+    is merged here with what is stored. Everything else is left to the pipeline that zarr would have
+    used, which is also what arrays in other stores get.
 
     Parameters
     ----------
@@ -145,12 +150,15 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         if store is None:
             await self.fallback.write(items, value, drop_axes)
             return
-        if drop_axes:
-            plan = Plan.of_none(items, NOT_A_BOX)
+        array = value.as_ndarray_like()
+        chain, raw = Chain.of(self.codecs, items[0][1]), raw_chunks(self.codecs, items[0][1])
+        if raw is None or drop_axes:
+            plan = Plan.of_none(items, NOT_RAW)
         else:
-            plan = plan_write(items, value.as_ndarray_like(), self.codecs, store)
+            plan = plan_write(items, array, self.codecs, store)
+        groups = plan_encode(items, plan, array, chain, raw, store)
         left = _what_is_left(items, plan, store)
-        if not plan.direct and not plan.empty:
+        if len(left) == len(items):
             await self.fallback.write(left, value, drop_axes)
             return
 
@@ -162,11 +170,15 @@ class ZeroCopyCodecPipeline(CodecPipeline):
             if plan.empty:
                 keys = [store.key_prefix + key for key in plan.empty]
                 pending.add(connection.delete(keys, store.timeout, queue.native))
+            if groups:
+                stored = stored_by(self.codecs, chain, raw)
+                encoding = Encoding(store, items, value, stored, drop_axes)
+                await encoding.write(connection, queue, groups)
             if left:
-                await self.fallback.write(left, value)
+                await self.fallback.write(left, value, drop_axes)
         pending.results()
         store.counters.add(
-            direct=len(items) - len(left),
+            direct=len(plan.empty) + sum(len(batch.keys) for batch in plan.direct),
             written=sum(sum(batch.nbytes) for batch in plan.direct),
         )
 

@@ -9,7 +9,7 @@ from ucxstore.copies import count_copies
 def main(address: str, budget: int) -> float:
     """Return the bytes beyond the array at the peak of a read by a store with this budget."""
     with (
-        UcxStore(address, strict=True, select_pipeline=False, decode_budget=budget) as store,
+        UcxStore(address, strict=True, select_pipeline=False, buffer_budget=budget) as store,
         zarr_settings(pipeline=ZERO_COPY, ndbuffer=FRESH),
     ):
         array = open_array(store, ZERO_COPY)

@@ -37,7 +37,7 @@ def measure(scale: Scale, folder: Path) -> Row:
             lines.append(figure(f"zstd, {values.nbytes / 1e6:,.0f} MB", found, "MiB", target))
     return Row(
         name="decode-memory",
-        title="memory of a compressed read beyond the array, decode_budget of 16 MiB",
+        title="memory of a compressed read beyond the array, buffer_budget of 16 MiB",
         lines=lines,
         notes=["target: the budget, a chunk a thread, and 2 MiB for Python's own objects"],
     )

@@ -10,9 +10,9 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.core.buffer import cpu
 
 from tests.backdoor import Backdoor
-from ucxstore import UcxStore, decode_frames
+from ucxstore import UcxStore, decode, decode_frames
 from ucxstore.blosc_frames import PREFIX_BYTES, split
-from ucxstore.decode_frames import FrameReads
+from ucxstore.decode_frames import split_chunks
 
 DATA = np.round(np.random.default_rng(0).random((2000, 400)), 2).astype("f4")
 OTHER = DATA[::-1].copy()
@@ -42,14 +42,13 @@ def made(store: UcxStore, **options: Any) -> zarr.Array:
 def frames(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many frames the chunks of each read were split into."""
     counts: list[int] = []
-    original = FrameReads.split
 
-    async def counting(self: FrameReads, wanted: Any) -> Any:
-        chunks = await original(self, wanted)
+    async def counting(*args: Any) -> Any:
+        chunks = await split_chunks(*args)
         counts.extend(len(chunk.frames) for chunk in chunks)
         return chunks
 
-    monkeypatch.setattr(FrameReads, "split", counting)
+    monkeypatch.setattr(decode, "split_chunks", counting)
     return counts
 
 
@@ -113,17 +112,16 @@ def test_a_chunk_that_is_written_in_the_middle_is_read_anew(
     deleted: bool,
 ) -> None:
     array = made(ucx_store, fill_value=3.0)
-    original = FrameReads.split
 
-    async def then_written(self: FrameReads, wanted: Any) -> Any:
-        chunks = await original(self, wanted)
+    async def then_written(*args: Any) -> Any:
+        chunks = await split_chunks(*args)
         if deleted:
             await ucx_store.delete("a/c/0/0")
         else:
             backdoor.set(f"{prefix}/a/c/0/0", encoded(OTHER))
         return chunks
 
-    monkeypatch.setattr(FrameReads, "split", then_written)
+    monkeypatch.setattr(decode, "split_chunks", then_written)
     before = ucx_store.stats()
     found = array[:]
     np.testing.assert_array_equal(found, np.full_like(DATA, 3.0) if deleted else OTHER)
@@ -148,7 +146,7 @@ def test_a_broken_block_raises(ucx_store: UcxStore, backdoor: Backdoor, prefix: 
 @pytest.mark.parametrize("budget", [1, 100_000, 1 << 28])
 def test_the_budget_holds(ucx_store: UcxStore, budget: int, frames: list[int]) -> None:
     made(ucx_store)
-    store = UcxStore(ucx_store.address, decode_budget=budget, strict=True)
+    store = UcxStore(ucx_store.address, buffer_budget=budget, strict=True)
     np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], DATA)
     assert frames == [12]
     assert store.budget.in_use == 0

@@ -145,7 +145,7 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
             store.delete_sync(key)
         held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(ours).items()}
         model = zarr.open_array(MemoryStore(held, read_only=True), mode="r")
-        ours = zarr.open_array(UcxStore(str(store), strict=True, decode_budget=budget), mode="r")
+        ours = zarr.open_array(UcxStore(str(store), strict=True, buffer_budget=budget), mode="r")
     assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
     assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
     with pytest.MonkeyPatch.context() as patch:

@@ -36,6 +36,7 @@ def array(ucx_store: UcxStore) -> zarr.Array:
 
 def counted(array: zarr.Array, before: dict[str, Any]) -> tuple[int, int, int]:
     after = array.store.stats()
+    assert after["encode"] == before["encode"]
     return tuple(after[name] - before[name] for name in ("direct", "decode", "fallback"))
 
 
@@ -304,15 +305,8 @@ def test_whole_chunks_are_written_direct(array: zarr.Array) -> None:
     array[:600] = DATA[:600] + 1
     assert counted(array, before) == (8, 0, 0)
     assert array.store.stats()["bytes_written"] - before["bytes_written"] == DATA[:600].nbytes
-    before = array.store.stats()
-    array[:] = DATA + 2  # the last row of chunks is cut off by the array's edge
-    assert counted(array, before) == (12, 0, 4)
-    before = array.store.stats()
-    array[:, 3:5] = -1
-    assert counted(array, before) == (0, 0, 4)
-    expected = DATA + 2
-    expected[:, 3:5] = -1
-    np.testing.assert_array_equal(array[:], expected)
+    np.testing.assert_array_equal(array[:600], DATA[:600] + 1)
+    np.testing.assert_array_equal(array[600:], DATA[600:])
 
 
 def test_a_frame_of_many_is_written_direct(ucx_store: UcxStore) -> None:
@@ -323,13 +317,6 @@ def test_a_frame_of_many_is_written_direct(ucx_store: UcxStore) -> None:
         array[index] = frame
     assert (ucx_store.stats()["direct"], ucx_store.stats()["fallback"]) == (14, 0)
     np.testing.assert_array_equal(array[:], frames)
-
-
-def test_scalars_fall_back(array: zarr.Array) -> None:
-    before = array.store.stats()
-    array[:] = 5
-    assert counted(array, before) == (0, 0, 16)
-    assert (array[:] == 5).all()
 
 
 async def test_chunks_of_nothing_but_fill_are_deleted(array: zarr.Array) -> None:
@@ -376,10 +363,6 @@ def test_strict_stores_never_fall_back(address: str, array: zarr.Array) -> None:
         np.testing.assert_array_equal(strict.oindex[selection], DATA[selection])
     with pytest.raises(FallbackError, match="the array is not a plain numpy array"):
         strict.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(np.ma.array(DATA)))
-    with pytest.raises(FallbackError, match="in part"):
-        strict[:10] = 1 - DATA[:10]
-    with pytest.raises(FallbackError, match="its codecs change the bytes"):
-        zarr.create_array(strict.store, name="z", shape=4, chunks=4, dtype="i4")[:] = range(4)
     assert strict.store.stats()["fallback"] == 0
     np.testing.assert_array_equal(array[300:], DATA[300:])
 

@@ -23,7 +23,7 @@ def decoded(value: np.ndarray, nbytes: int, most: int) -> np.ndarray:
         assert frame.first == last
         last = frame.last
         part = np.frombuffer(frame.head + value[frame.start : frame.stop].tobytes(), np.uint8)
-        assert part.size == frame.nbytes
+        assert part.size == frame.limit
         Blosc().decode(part, out[frame.first : frame.last])
     assert last == nbytes
     return out
