@@ -111,16 +111,13 @@ def assign(item: Item, out: np.ndarray, order: Any, drop_axes: tuple[int, ...]) 
 
 def memory_of(shape: tuple[int, ...], dtype: np.dtype, layout: str) -> Memory:
     wide = tuple(2 * side + 1 for side in shape)
-    order = "F" if layout == "F" else "C"
     block = np.zeros(int(np.prod(wide)) * dtype.itemsize, "u1")
-    array = block.view(dtype).reshape(wide, order=order)
-    step = {"strided": 2, "backwards": -1}.get(layout, 1)
     if layout in ("C", "F"):
-        size = int(np.prod(shape)) * dtype.itemsize
-        return Memory(block[:size].view(dtype).reshape(shape, order=order), block)
-    steps = (slice(1, None, 2) if step == 2 else slice(-2, None, -2) for _ in shape)
-    view = array[(*steps, ...)][(*(slice(side) for side in shape), ...)]
-    assert view.shape == shape
+        used = block[: int(np.prod(shape)) * dtype.itemsize]
+        return Memory(used.view(dtype).reshape(shape, order=layout), block)
+    array = block.view(dtype).reshape(wide)
+    way = {"strided": slice(1, None, 2), "backwards": slice(None, None, -1)}[layout]
+    view = array[(*(way for _ in shape), ...)][(*(slice(side) for side in shape), ...)]
     return Memory(view, block)
 
 
@@ -249,6 +246,10 @@ def test_runs_that_follow_one_another_are_merged() -> None:
 
 
 def test_points_in_any_order() -> None:
+    points = ([5, 5, 4, 4], [6, 7, 6, 7])  # two runs, the second one before the first
+    source, target = part_of(CoordinateIndexer(points, SHAPE, GRID), SHAPE)
+    assert exact(source) == (0, 8, [], [], [1024, 824])
+    assert exact(target) == (0, 16, [], [], None)
     source, target = part_of(CoordinateIndexer(([9, 0, 9], [3, -1, 3]), SHAPE, GRID), SHAPE)
     assert exact(source) == (0, 4, [], [], [1812, 196, 1812])
     assert exact(target) == (0, 12, [], [], None)
