@@ -11,9 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 type Indices = range | npt.NDArray[np.intp]
-"""Indices along an axis; a range wherever they are evenly spaced."""
+"""Indices along an axis; a range wherever they ascend in even steps."""
 
 type Order = Literal["C", "F"]
+
+# Indices along the axes, and which of the axes have an integer.
+type _Found = tuple[list[Indices], list[int]]
 
 # What an axis of the chunk has in the array that is dropped, or is one too many.
 _DROPPED: tuple[Indices, int] = (range(1), 0)
@@ -44,8 +47,7 @@ class Axis(NamedTuple):
     Parameters
     ----------
     source, target : range or ndarray
-        Indices in the chunk and in the array, as many in both; within bounds. A range in the
-        chunk ascends.
+        Indices in the chunk and in the array, as many in both; within bounds.
     source_stride, target_stride : int
         Bytes from one index to the next; 0 for an axis that the array lacks.
     """
@@ -95,17 +97,19 @@ def find_axes(
         out_selection = (out_selection,)
     if type(chunk_selection) is not tuple or len(chunk_selection) != len(chunk.shape):
         return None
-    targets = _along_axes(out_selection, out.shape)
-    if targets is None or _integers(out_selection):
+    along = _along_axes(out_selection, out.shape)
+    if along is None or along[1]:
         return None
-    sources: list[Indices] | None
-    strides: Sequence[int]
-    if len(chunk.shape) > 1 and all(type(s) is np.ndarray and s.ndim == 1 for s in chunk_selection):
-        sources, strides = _points(chunk_selection, chunk), [min(chunk.strides)]
+    targets = along[0]
+    strides = chunk.strides
+    if len(strides) > 1 and all(type(s) is np.ndarray and s.ndim == 1 for s in chunk_selection):
+        along, strides = _points(chunk_selection, chunk), [min(strides)]
     else:
-        sources, strides = _along_axes(chunk_selection, chunk.shape), chunk.strides
-    integers = _integers(chunk_selection)
-    if sources is None or (integers and drop_axes):  # which would count the axes that are left
+        along = _along_axes(chunk_selection, chunk.shape)
+    if along is None:
+        return None
+    sources, integers = along
+    if integers and drop_axes:  # which would count the axes that are left
         return None
     dropped = integers or drop_axes
     kept = iter(zip(targets, out.strides, strict=True))
@@ -114,53 +118,41 @@ def find_axes(
         target, target_stride = _DROPPED if number in dropped else next(kept, _NONE)
         if len(source) != len(target):
             return None
-        axes.append(Axis(_ascending(source), strides[number], target, target_stride))
+        axes.append(Axis(source, strides[number], target, target_stride))
     if next(kept, None) is not None:
         return None
     return axes if chunk.order == "C" else axes[::-1]
 
 
 def as_range(indices: npt.NDArray[np.intp]) -> Indices:
-    """Return indices as a range if they are evenly spaced, one way or the other."""
+    """Return indices as a range if they ascend in even steps."""
     first = int(indices[0])
     if indices.size == 1:
         return range(first, first + 1)
     step = int(indices[1]) - first
     end = first + step * indices.size
-    if step == 0 or int(indices[-1]) != end - step:
+    if step <= 0 or int(indices[-1]) != end - step:
         return indices
     if indices.size > 2 and not (indices[1:] - indices[:-1] == step).all():
         return indices
     return range(first, end, step)
 
 
-def _ascending(indices: Indices) -> Indices:
-    """Return indices as an array if they are a range that descends."""
-    if type(indices) is range and indices.step < 0:
-        return np.arange(indices.start, indices.stop, indices.step)
-    return indices
-
-
-def _integers(selection: tuple[Any, ...]) -> list[int]:
-    """Return which axes have an integer."""
-    return [
-        n for n, s in enumerate(selection) if type(s) is not slice and type(s) is not np.ndarray
-    ]
-
-
-def _along_axes(selection: tuple[Any, ...], shape: Sequence[int]) -> list[Indices] | None:
+def _along_axes(selection: tuple[Any, ...], shape: Sequence[int]) -> _Found | None:
     """Return what is selected along each axis, if one axis has nothing to do with another."""
     if len(selection) != len(shape):
         return None
-    arrays = sum(type(wanted) is np.ndarray for wanted in selection)
+    kinds = list(map(type, selection))
+    arrays = kinds.count(np.ndarray)
     found: list[Indices] = []
-    for axis, (wanted, length) in enumerate(zip(selection, shape, strict=True)):
-        if type(wanted) is slice:
-            indices: Indices | None = range(*wanted.indices(length))
-            if not indices:
+    integers = []
+    for axis, (kind, wanted, length) in enumerate(zip(kinds, selection, shape, strict=True)):
+        if kind is slice:
+            steps = range(*wanted.indices(length))
+            if not steps or steps.step < 0:
                 return None
-            found.append(indices)
-        elif type(wanted) is np.ndarray:
+            found.append(steps)
+        elif kind is np.ndarray:
             if arrays > 1:  # one array is for its own axis; several are, if numpy.ix_ made them
                 if arrays != len(shape) or wanted.ndim != arrays:
                     return None
@@ -171,13 +163,14 @@ def _along_axes(selection: tuple[Any, ...], shape: Sequence[int]) -> list[Indice
             if indices is None:
                 return None
             found.append(indices)
-        elif type(wanted) is int or isinstance(wanted, np.integer):
+        elif kind is int or issubclass(kind, np.integer):
             if arrays or not 0 <= wanted < length:  # numpy takes it for an array beside arrays
                 return None
             found.append(range(wanted, wanted + 1))
+            integers.append(axis)
         else:
             return None
-    return found
+    return found, integers
 
 
 def _within(wanted: npt.NDArray[Any], length: int) -> Indices | None:
@@ -192,13 +185,13 @@ def _within(wanted: npt.NDArray[Any], length: int) -> Indices | None:
         return None
     indices = as_range(wanted)
     if type(indices) is range:
-        low, high = sorted((indices[0], indices[-1]))
+        low, high = indices[0], indices[-1]
     else:
         low, high = int(wanted.min()), int(wanted.max())
     return indices if low >= 0 and high < length else None
 
 
-def _points(selection: tuple[Any, ...], chunk: Grid) -> list[Indices] | None:
+def _points(selection: tuple[Any, ...], chunk: Grid) -> _Found | None:
     """Return the places of points, in items from a chunk's start."""
     if len({wanted.size for wanted in selection}) != 1 or selection[0].size == 0:
         return None
@@ -208,4 +201,4 @@ def _points(selection: tuple[Any, ...], chunk: Grid) -> list[Indices] | None:
         places = np.ravel_multi_index(selection, tuple(chunk.shape), order=chunk.order)
     except ValueError:  # out of bounds, or negative
         return None
-    return [as_range(places)]
+    return [as_range(places)], []

@@ -9,6 +9,9 @@ the work of the other, and where they are near one another either will do.
 # list, a copy that is too short for its bytes to count.
 RUN = 15.0
 
+# What an offset of a run costs beyond that: eight bytes in the request, looked at one by one.
+OFFSET = 6.0
+
 # What a byte costs on its way, at 10 GB/s.
 BYTE = 0.1
 
@@ -19,8 +22,8 @@ ITEM = 1.0
 # What a chunk costs that is fetched whole, however small: codecs and numpy are called for each.
 CHUNK = 10_000.0
 
-# An offset of a part is so many bytes in the request, of which an item takes no more than so many.
-OFFSET_BYTES = 8
+# Offsets that an item of a request takes. More of them would be several items, each of which might
+# find another value under the key.
 MOST_OFFSETS = 16_384
 
 
@@ -44,6 +47,6 @@ def is_less_in_runs(
     """
     if offsets > MOST_OFFSETS:
         return False
-    in_runs = RUN * runs + BYTE * (nbytes + OFFSET_BYTES * offsets)
+    in_runs = RUN * runs + OFFSET * offsets + BYTE * nbytes
     whole = CHUNK + BYTE * chunk_nbytes + ITEM * (nbytes // itemsize)
     return in_runs <= whole

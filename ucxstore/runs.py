@@ -56,7 +56,7 @@ def find_move(axes: Sequence[Axis], itemsize: int, chunk_nbytes: int) -> Move | 
     axes = sorted(axes, key=_is_even)
     source = _Side([(axis.source, axis.source_stride) for axis in axes], itemsize)
     target = _Side([(axis.target, axis.target_stride) for axis in axes], itemsize)
-    nbytes = itemsize * prod(len(axis.source) for axis in axes)
+    nbytes = itemsize * prod([len(axis.source) for axis in axes])
     runs = nbytes // source.run + nbytes // target.run
     if not is_less_in_runs(nbytes, itemsize, chunk_nbytes, runs, source.offsets()):
         return None

@@ -10,9 +10,10 @@ class StoreStats(TypedDict):
     Attributes
     ----------
     direct, decode, encode, fallback : int
-        Chunks that zarr read or wrote: moved straight between the user's array and the store,
-        fetched as they are stored and decoded here, encoded or merged with what is stored here
-        and sent from the encoder's memory, or left to the pipeline that zarr would have used.
+        Chunks that zarr read or wrote: moved straight between the user's array and the store, in
+        part or whole; fetched whole as they are stored and decoded here; encoded or merged with
+        what is stored here, and sent from the encoder's memory; or left to the pipeline that zarr
+        would have used.
     decode_in_place : int
         Those of `decode` that their codec wrote straight into the array; the others were decoded
         into memory of the store's own first, since they were wanted in part or in rows.
