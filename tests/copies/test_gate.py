@@ -17,8 +17,8 @@ SIDE = 2000  # 16 MB
 ONE_CHUNK = 0.02
 MANY_CHUNKS = 0.05
 
-# What zstd's encoder allocates of a chunk: at first what it can need at the most, which for data that
-# is not compressible is a 255th more than there is, and what it works with, whatever the size.
+# What zstd's encoder allocates: for its output what it can need at the most, which is a 255th more
+# than there is of data that is not compressible; and what it works with, whatever the size.
 ZSTD_OUTPUT = 1 + 1 / 255
 ZSTD_WORKSPACE = (1400 << 10) / (SIDE * SIDE * 4)
 
