@@ -1,8 +1,6 @@
 """Encoded chunks: fetched as far as a budget lets them, and decoded while later ones arrive."""
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +15,10 @@ from ucxstore.byte_ranges import NativeRange
 from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
 from ucxstore.decode_plan import Group
+from ucxstore.jobs import Jobs
 from ucxstore.loops import LoopQueue
 from ucxstore.plan import Item
 from ucxstore.store import UcxStore
-from ucxstore.workers import codec_threads
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
 type _Found = tuple[Bytes, int, int] | None
 
 _WHOLE: list[NativeRange] = []
-
-# Groups for each thread that are on the way, wait for it or are with it: enough for a thread not to
-# wait for the network, and no more, since what is fetched sooner only lies about in memory.
-_AHEAD = 4
 
 
 class Decoding:
@@ -66,11 +60,9 @@ class Decoding:
         self._chain = chain
         self._drop_axes = drop_axes
         self._straight = chain.straight and chain.dtype == self._array.dtype
-        self._pool, self._threads = codec_threads()
+        self._jobs = Jobs(store.budget)
         self._scratch: list[Bytes] = []  # those that no thread uses right now
-        self._stop = False
-        self._received = 0
-        self._ended = self._in_place = 0
+        self._received = self._in_place = 0
 
     async def read(self, connection: "Connection", queue: LoopQueue, groups: list[Group]) -> None:
         """Read all groups.
@@ -78,36 +70,9 @@ class Decoding:
         When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
         any more. `missing` then has the results of chunks that the store does not hold.
         """
-        failure: BaseException | None = None
-        ahead = asyncio.Semaphore(_AHEAD * self._threads)
-
-        def end(claim: Claim, _: object) -> None:
-            claim.release()
-            ahead.release()
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for group in groups:
-                    await ahead.acquire()
-                    claim = await self._store.budget.claim(group.limit)
-                    # Ended not by the task itself: it may never begin, if another one fails.
-                    tasks.create_task(
-                        self._read(connection, queue, group, claim)
-                    ).add_done_callback(partial(end, claim))
-        except BaseExceptionGroup as failures:
-            failure = failures.exceptions[0]
-            failures.__traceback__ = None  # some versions refer to it from a frame of theirs
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                # Its traceback refers to this frame, and so to the caller's memory: no cycle.
-                del failure, tasks
-        chunks = sum(len(group.keys) for group in groups)
-        if self._ended != chunks:  # a cancelled task is no failure to its group
-            raise asyncio.CancelledError("a part of the read was cancelled")
+        await self._jobs.run(groups, partial(self._read, connection, queue))
         self._store.counters.add(
-            decode=chunks,
+            decode=sum(len(group.keys) for group in groups),
             in_place=self._in_place,
             read=self._received,
             staged=self._received,
@@ -148,25 +113,8 @@ class Decoding:
     async def _in_thread(
         self, positions: list[int], whole: list[bool], found: list[_Found]
     ) -> None:
-        """Decode in a thread of the pool. Cancelled, wait for its end all the same."""
-        job: Future[int] = self._pool.submit(self._decode_all, positions, whole, found)
-        done = asyncio.wrap_future(job)
-        cancelled = False
-        while not done.done():
-            try:
-                await asyncio.wait([done])
-            except asyncio.CancelledError:
-                self._stop = cancelled = True
-                job.cancel()  # which leaves it alone once it runs
-        try:
-            if cancelled:
-                if not done.cancelled():
-                    done.exception()  # seen
-                raise asyncio.CancelledError
-            self._in_place += done.result()
-            self._ended += len(positions)
-        finally:
-            del job, done  # no cycle by way of an exception's traceback
+        in_place = await self._jobs.in_thread(self._decode_all, positions, whole, found)
+        self._in_place += in_place
 
     # ---- in threads ----
 
@@ -174,7 +122,7 @@ class Decoding:
         """Decode one after another; return how many went straight to their place."""
         in_place = 0
         for index, position in enumerate(positions):
-            if self._stop:
+            if self._jobs.stopping:
                 break
             value, found[index] = found[index], None  # so that its memory is free again
             try:
