@@ -6,6 +6,7 @@ from pathlib import Path
 from benchmarks.result import Row
 from benchmarks.rows import (
     compressed,
+    compressed_write,
     copies,
     grid,
     idle,
@@ -24,6 +25,7 @@ ROWS: dict[str, Callable[[Scale, Path], Row]] = {
     "grid": grid.measure,
     "compressed": compressed.measure,
     "write": write.measure,
+    "compressed-write": compressed_write.measure,
     "copies": copies.measure,
     "server-memory": server_memory.measure,
     "round-trip": round_trip.measure,
