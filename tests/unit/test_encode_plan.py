@@ -59,7 +59,7 @@ def test_large_chunks_go_alone_and_small_ones_together() -> None:
     for length, count, groups in (
         (GROUP_BYTES // 4 + 1, 3, 3),
         (GROUP_BYTES // 4, 3, 3),
-        (1 << 14, 1000, 63),
+        (1 << 14, 1000, 33),
         (16, 1000, 1),
         (16, 1, 1),
     ):
