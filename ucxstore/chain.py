@@ -41,6 +41,8 @@ class Chain:
         Of the values that come out of `compressor`.
     straight : bool
         Whether these values are the chunk's: nothing is left to do to them.
+    raw : bool
+        Whether a chunk's values are stored as they are.
     """
 
     arrays: tuple[Any, ...]
@@ -50,9 +52,10 @@ class Chain:
     whole: tuple[Any, ...]
     dtype: np.dtype[Any]
     straight: bool
+    raw: bool
 
     @classmethod
-    def of(cls, codecs: Sequence[Codec], spec: ArraySpec) -> Self | None:
+    def of(cls, codecs: Sequence[Codec], spec: ArraySpec, *, raw: bool = False) -> Self | None:
         """Take a chain apart.
 
         Parameters
@@ -61,14 +64,17 @@ class Chain:
             All codecs of the array, evolved.
         spec : ArraySpec
             Any chunk's.
+        raw : bool
+            Whether chains are wanted, too, in which there is nothing to decode.
 
         Returns
         -------
         Chain or None
-            ``None`` where nothing is to be decoded, or by codecs that are not known here.
+            ``None`` where there is nothing to decode, or codecs that are not known here.
         """
         dtype = spec.dtype.to_native_dtype()
-        if dtype.hasobject or dtype.itemsize == 0 or raw_chunks(codecs, spec) is not None:
+        is_raw = raw_chunks(codecs, spec) is not None
+        if dtype.hasobject or dtype.itemsize == 0 or (is_raw and not raw):
             return None
         if not issubclass(spec.prototype.buffer, cpu.Buffer) or not all(map(_is_known, codecs)):
             return None
@@ -80,7 +86,7 @@ class Chain:
         if type(serializer) is V2Codec:
             compressor = None if serializer.filters else compressor_of(serializer.compressor)
             bare = serializer if compressor is None else replace(serializer, compressor=None)
-            return cls(arrays, bare, outer, compressor, (serializer,), dtype, not arrays)
+            return cls(arrays, bare, outer, compressor, (serializer,), dtype, not arrays, is_raw)
         if type(serializer) is not BytesCodec:
             return None
         compressor = compressor_of(outer[0]) if outer else None
@@ -90,7 +96,7 @@ class Chain:
         _, last = resolve_aa_specs(arrays, spec)
         stored = stored_dtype(serializer, last, last.dtype.to_native_dtype())
         straight = not arrays and stored == dtype
-        return cls(arrays, serializer, outer, compressor, whole, stored, straight)
+        return cls(arrays, serializer, outer, compressor, whole, stored, straight, is_raw)
 
     def order(self, spec: ArraySpec) -> Literal["C", "F"]:
         """Tell in which order the values of a chunk are stored."""
