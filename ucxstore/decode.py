@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import GetResult
+from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import NDBuffer
 from zarr.core.chunk_utils import scatter_chunk
 
@@ -18,14 +19,16 @@ from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
 from ucxstore.decode_plan import Group
 from ucxstore.loops import LoopQueue
-from ucxstore.plan import Item
 from ucxstore.store import UcxStore
 from ucxstore.workers import decoders
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection
 
-type _Found = tuple[Bytes, int, int] | None
+type AnyItem = tuple[Any, ArraySpec, Any, Any, Any]
+"""What zarr gives for a chunk, or something like it: its first four are used here."""
+
+type Found = tuple[Bytes, int, int] | None
 
 _WHOLE: list[NativeRange] = []
 
@@ -53,7 +56,7 @@ class Decoding:
     def __init__(
         self,
         store: UcxStore,
-        items: Sequence[Item],
+        items: Sequence[AnyItem],
         out: NDBuffer,
         chain: Chain,
         drop_axes: tuple[int, ...],
@@ -62,10 +65,9 @@ class Decoding:
         self._store = store
         self._items = items
         self._out = out
-        self._array: npt.NDArray[Any] = out.as_numpy_array()
         self._chain = chain
         self._drop_axes = drop_axes
-        self._straight = chain.straight and chain.dtype == self._array.dtype
+        self._straight = chain.straight and chain.dtype == out.dtype
         self._pool, self._threads = decoders()
         self._scratch: list[Bytes] = []  # those that no thread uses right now
         self._stop = False
@@ -106,6 +108,9 @@ class Decoding:
         chunks = sum(len(group.keys) for group in groups)
         if self._ended != chunks:  # a cancelled task is no failure to its group
             raise asyncio.CancelledError("a part of the read was cancelled")
+        self._count(chunks)
+
+    def _count(self, chunks: int) -> None:
         self._store.counters.add(
             decode=chunks,
             in_place=self._in_place,
@@ -138,16 +143,14 @@ class Decoding:
         queue: LoopQueue,
         keys: list[str],
         ranges: list[list[NativeRange]],
-    ) -> list[_Found]:
+    ) -> list[Found]:
         full = [self._store.key_prefix + key for key in keys]
         operation = connection.get(full, ranges, self._store.timeout, queue.native)
-        found: list[_Found] = await queue.complete(operation)
+        found: list[Found] = await queue.complete(operation)
         self._received += sum(value[0].size for value in found if value is not None)
         return found
 
-    async def _in_thread(
-        self, positions: list[int], whole: list[bool], found: list[_Found]
-    ) -> None:
+    async def _in_thread(self, positions: list[int], whole: list[bool], found: list[Found]) -> None:
         """Decode in a thread of the pool. Cancelled, wait for its end all the same."""
         job: Future[int] = self._pool.submit(self._decode_all, positions, whole, found)
         done = asyncio.wrap_future(job)
@@ -170,7 +173,7 @@ class Decoding:
 
     # ---- in threads ----
 
-    def _decode_all(self, positions: list[int], whole: list[bool], found: list[_Found]) -> int:
+    def _decode_all(self, positions: list[int], whole: list[bool], found: list[Found]) -> int:
         """Decode one after another; return how many went straight to their place."""
         in_place = 0
         for index, position in enumerate(positions):
@@ -188,7 +191,7 @@ class Decoding:
                 raise
         return in_place
 
-    def _decode(self, data: Bytes, item: Item, whole: bool) -> bool:
+    def _decode(self, data: Bytes, item: AnyItem, whole: bool) -> bool:
         _, spec, _, out_selection, _ = item
         chain = self._chain
         encoded = chain.unwrap(data, spec)
@@ -200,7 +203,8 @@ class Decoding:
             return False
         compressor.check(source)
         if whole and self._straight:
-            region = _contiguous(self._array, out_selection, nbytes, chain.order(spec))
+            array = self._target(item).as_numpy_array()
+            region = _contiguous(array, out_selection, nbytes, chain.order(spec))
             if region is not None:
                 compressor.decode(source, region)
                 return True
@@ -213,15 +217,19 @@ class Decoding:
             self._scratch.append(scratch)
         return False
 
-    def _scatter(self, chunk: NDBuffer | None, item: Item) -> GetResult:
+    def _scatter(self, chunk: NDBuffer | None, item: AnyItem) -> GetResult:
         _, spec, chunk_selection, out_selection, _ = item
         return scatter_chunk(
             None if chunk is None else chunk[chunk_selection],
-            self._out,
+            self._target(item),
             chunk_spec=spec,
             out_selection=out_selection,
             drop_axes=self._drop_axes,
         )
+
+    def _target(self, item: AnyItem) -> NDBuffer:
+        """Return the array that a chunk is selected of."""
+        return self._out
 
     def _take_scratch(self, nbytes: int) -> Bytes:
         """Return memory for a chunk. There is never more of it than there are threads."""

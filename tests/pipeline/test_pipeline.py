@@ -88,8 +88,6 @@ def test_other_selections_fall_back(
 @pytest.mark.parametrize(
     "options",
     [
-        {"shards": (600, 200)},
-        {"shards": (600, 200), "compressors": "auto"},
         {"config": {"order": "F"}},
     ],
 )
