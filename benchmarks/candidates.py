@@ -1,6 +1,6 @@
 """The candidates that several rows compare."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from zarr.storage import LocalStore
 
 from benchmarks.data import Values, put_into_server
-from benchmarks.settings import BATCHED, FUSED, MEMORY, ZERO_COPY, open_array
+from benchmarks.settings import BATCHED, FRESH, FUSED, MEMORY, ZARRS_PIPELINE, ZERO_COPY, open_array
 from benchmarks.timing import Candidate
 from ucxstore import Server, UcxStore
 
@@ -18,6 +18,10 @@ WARM_COPY = "np.copyto, used array"
 LOCAL_FUSED = "LocalStore, fused"
 LOCAL_RECYCLED = "LocalStore, fused, recycled"
 LOCAL_DEFAULT = "LocalStore, default pipeline"
+ZARRS = "LocalStore, zarrs-python"
+
+type Read = Callable[[Any], Any]
+"""A selection: gives of a zarr array what it gives of a numpy array."""
 
 
 def ours(backing: str, memory: str) -> str:
@@ -40,20 +44,31 @@ def copies(values: Values) -> list[Candidate]:
     return [Candidate(COPY, copy_to_fresh), Candidate(WARM_COPY, lambda: np.copyto(used, values))]
 
 
-def local_reads(folder: Path, values: Values) -> list[Candidate]:
+def whole(array: Any) -> Any:
+    return array[:]
+
+
+def local_reads(folder: Path, values: Values, read: Read = whole) -> list[Candidate]:
     """zarr's own store, as zarr is without us and, to be fair, with results in recycled memory."""
+    expected = read(values)
 
     def reading(name: str, pipeline: str, memory: str) -> Candidate:
         array = open_array(LocalStore(folder, read_only=True), pipeline)
-        return Candidate(
-            name, lambda: array[:], pipeline, MEMORY[memory], lambda got: _same(got, values)
-        )
+        return _reading(name, array, read, pipeline, MEMORY[memory], expected)
 
     return [
         reading(LOCAL_FUSED, FUSED, "fresh"),
         reading(LOCAL_RECYCLED, FUSED, "recycled"),
         reading(LOCAL_DEFAULT, BATCHED, "fresh"),
     ]
+
+
+def zarrs_read(folder: Path, values: Values, read: Read = whole) -> Candidate:
+    """zarrs-python's pipeline, in Rust, on the same files."""
+    import zarrs  # noqa: F401  # registers it
+
+    array = open_array(LocalStore(folder, read_only=True), ZARRS_PIPELINE)
+    return _reading(ZARRS, array, read, ZARRS_PIPELINE, FRESH, read(values))
 
 
 @contextmanager
@@ -63,6 +78,8 @@ def our_reads(
     chunks: tuple[int, ...],
     ucx: Mapping[str, str],
     compressor: Any = None,
+    shards: tuple[int, ...] | None = None,
+    read: Read = whole,
 ) -> Iterator[tuple[list[Candidate], list[str]]]:
     """Read from servers with both backings into both kinds of memory; and the lanes in use.
 
@@ -74,12 +91,14 @@ def our_reads(
         _store(memory.address, ucx) as memory_store,
         _store(directory.address, ucx) as directory_store,
     ):
-        put_into_server(memory.address, values, chunks, compressor, ucx=ucx)
+        put_into_server(memory.address, values, chunks, compressor, shards, ucx=ucx)
+        expected = read(values)
         found = []
         for backing, store in (("memory", memory_store), ("directory", directory_store)):
             array = open_array(store, ZERO_COPY)
             for kind, ndbuffer in MEMORY.items():
-                found.append(_reading(ours(backing, kind), array, ndbuffer, values))
+                name = ours(backing, kind)
+                found.append(_reading(name, array, read, ZERO_COPY, ndbuffer, expected))
         yield found, memory_store.stats()["lanes"]
 
 
@@ -88,9 +107,10 @@ def _store(address: str, ucx: Mapping[str, str]) -> UcxStore:
     return UcxStore(address, ucx=ucx, read_only=True, strict=True, select_pipeline=False)
 
 
-def _reading(name: str, array: Any, ndbuffer: str, values: Values) -> Candidate:
-    return Candidate(name, lambda: array[:], ZERO_COPY, ndbuffer, lambda got: _same(got, values))
+def _reading(
+    name: str, array: Any, read: Read, pipeline: str, ndbuffer: str, expected: Any
+) -> Candidate:
+    def is_right(result: Any) -> bool:
+        return np.array_equal(np.asarray(result), expected)
 
-
-def _same(result: object, values: Values) -> bool:
-    return np.array_equal(np.asarray(result), values)
+    return Candidate(name, lambda: read(array), pipeline, ndbuffer, is_right)

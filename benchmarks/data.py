@@ -22,10 +22,14 @@ def random_values(shape: tuple[int, ...]) -> Values:
 
 
 def put_into_folder(
-    folder: Path, values: Values, chunks: tuple[int, ...], compressor: Any = None
+    folder: Path,
+    values: Values,
+    chunks: tuple[int, ...],
+    compressor: Any = None,
+    shards: tuple[int, ...] | None = None,
 ) -> None:
     """Write an array by zarr alone, and wait until the disk has it: it would disturb later on."""
-    _put(LocalStore(folder), values, chunks, BATCHED, compressor)
+    _put(LocalStore(folder), values, chunks, BATCHED, compressor, shards)
     os.sync()
 
 
@@ -34,17 +38,28 @@ def put_into_server(
     values: Values,
     chunks: tuple[int, ...],
     compressor: Any = None,
+    shards: tuple[int, ...] | None = None,
     **options: Any,
 ) -> None:
     with UcxStore(address, select_pipeline=False, **options) as store:
-        _put(store, values, chunks, ZERO_COPY, compressor)
+        _put(store, values, chunks, ZERO_COPY, compressor, shards)
 
 
 def _put(
-    store: Any, values: Values, chunks: tuple[int, ...], pipeline: str, compressor: Any
+    store: Any,
+    values: Values,
+    chunks: tuple[int, ...],
+    pipeline: str,
+    compressor: Any,
+    shards: tuple[int, ...] | None,
 ) -> None:
     with zarr_settings(pipeline=pipeline, ndbuffer=FRESH):
         array = zarr.create_array(
-            store, shape=values.shape, chunks=chunks, dtype=values.dtype, compressors=compressor
+            store,
+            shape=values.shape,
+            chunks=chunks,
+            shards=shards,
+            dtype=values.dtype,
+            compressors=compressor,
         )
         array[:] = values

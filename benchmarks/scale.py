@@ -15,6 +15,8 @@ class Scale:
     perftest_messages: int
     small_chunks: int  # of 64 KiB
     small_rounds: int
+    points: int  # random ones
+    arrays: int  # in a group
     served_bytes: int
     memory_repeats: int  # of a process whose memory is measured
     calls: int  # round trips in each process
@@ -40,6 +42,8 @@ FULL = Scale(
     perftest_messages=10,
     small_chunks=10_000,
     small_rounds=7,
+    points=1000,
+    arrays=1000,
     served_bytes=1 << 30,
     memory_repeats=3,
     calls=2000,
@@ -57,6 +61,8 @@ QUICK = Scale(
     perftest_messages=2,
     small_chunks=200,
     small_rounds=2,
+    points=50,
+    arrays=20,
     served_bytes=64 << 20,
     memory_repeats=1,
     calls=100,

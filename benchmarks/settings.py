@@ -12,6 +12,7 @@ import zarr
 
 BATCHED = "zarr.core.codec_pipeline.BatchedCodecPipeline"  # zarr's default
 FUSED = "zarr.core.codec_pipeline.FusedCodecPipeline"
+ZARRS_PIPELINE = "zarrs.ZarrsCodecPipeline"  # zarrs-python's
 ZERO_COPY = "ucxstore.pipeline.ZeroCopyCodecPipeline"
 
 FRESH = "zarr.buffer.cpu.NDBuffer"  # zarr's default: results in new memory

@@ -40,6 +40,7 @@ class Request {
         std::size_t count;
     };
     Buffer buffer(const Worker& worker, bool eager);
+    Buffer packed();
 
     // A datatype for UCX by which we copy each fragment ourselves: see Copier.
     static ucp_datatype_t copied();
@@ -59,6 +60,7 @@ class Request {
 
     Worker* worker_ = nullptr;
     std::optional<Copier> copier_;
+    std::vector<std::byte> packed_;  // what is so small that UCX copies it
 };
 
 }  // namespace ucxstore

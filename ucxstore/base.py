@@ -8,8 +8,8 @@ from zarr.abc.store import Store
 from ucxstore.address import Address
 from ucxstore.budget import Budget
 from ucxstore.config import (
+    DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
-    DEFAULT_DECODE_BUDGET,
     DEFAULT_TIMEOUT,
     ClientOptions,
     UcxValue,
@@ -45,7 +45,7 @@ class StoreBase(Store):
         progress: str = "blocking",
         select_pipeline: bool | None = None,
         strict: bool = False,
-        decode_budget: int = DEFAULT_DECODE_BUDGET,
+        buffer_budget: int = DEFAULT_BUFFER_BUDGET,
     ) -> None:
         options = ClientOptions.of(
             timeout=timeout,
@@ -53,11 +53,11 @@ class StoreBase(Store):
             secret=secret,
             ucx=ucx,
             progress=progress,
-            decode_budget=decode_budget,
+            buffer_budget=buffer_budget,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
         self._set_up(parsed, options, read_only, strict, Counters())
-        self.budget = Budget(options.decode_budget)
+        self.budget = Budget(options.buffer_budget)
         self.shard_indexes = ShardCache()
         self._select_pipeline = select_pipeline
         select(select_pipeline)
@@ -196,7 +196,7 @@ def _unpickle(
 ) -> StoreBase:
     store = cls.__new__(cls)
     store._set_up(address, options, read_only, strict, Counters())
-    store.budget = Budget(options.decode_budget)
+    store.budget = Budget(options.buffer_budget)
     store.shard_indexes = ShardCache()
     store._select_pipeline = select_choice
     select(select_choice)

@@ -63,29 +63,22 @@ def find_box(chunk_selection: Any, out_selection: Any) -> Box | None:
     return starts, targets, counts, dropped
 
 
-def row_bytes(
-    shape: Sequence[int], strides: Sequence[int], counts: Sequence[int], itemsize: int
-) -> int:
-    """Return how many bytes of a box lie together both in a C-order chunk and in the array.
+def run_bytes(strides: Sequence[int], counts: Sequence[int], itemsize: int) -> int:
+    """Return how many bytes of a box lie together, from its first item on.
 
     Parameters
     ----------
-    shape : sequence of int
-        The chunk's.
     strides : sequence of int
-        The array's, in bytes.
+        Bytes from one index of an axis to the next.
     counts : sequence of int
         The box's shape.
     itemsize : int
         Bytes an item.
     """
-    row = chunk_stride = itemsize
-    for length, stride, count in zip(
-        reversed(shape), reversed(strides), reversed(counts), strict=True
-    ):
+    run = itemsize
+    for stride, count in zip(reversed(strides), reversed(counts), strict=True):
         if count != 1:
-            if stride != row or chunk_stride != row:
+            if stride != run:
                 break
-            row *= count
-        chunk_stride *= length
-    return row
+            run *= count
+    return run

@@ -1,4 +1,4 @@
-"""How many bytes of values may be in memory of ours at once, over all reads of a store."""
+"""How many bytes of values may be in memory of ours at once, over all that a store does."""
 
 import asyncio
 import os
@@ -23,9 +23,13 @@ class Claim:
         self._future = self._loop.create_future()
         self.nbytes = nbytes
 
-    def shrink(self, nbytes: int) -> None:
-        """Give back what goes beyond so many bytes."""
-        self._budget._give(self, max(0, self.nbytes - nbytes))
+    def resize(self, nbytes: int) -> None:
+        """Make it so many bytes: those that there are in memory, now that this is known.
+
+        What they are more than was claimed is taken without waiting, since waiting would not make
+        it less. All others wait until it was given back.
+        """
+        self._budget._give(self, self.nbytes - min(nbytes, self._budget.total))
 
     def release(self, *_: object) -> None:
         """Give all of it back."""

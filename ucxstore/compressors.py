@@ -53,6 +53,11 @@ def compressor_of(codec: object) -> Compressor | None:
     return _COMPRESSORS.get(kind)
 
 
+def is_blosc(compressor: Compressor) -> bool:
+    """Tell whether values of a compressor are blosc's."""
+    return compressor is _BLOSC
+
+
 def _blosc_holds(data: Bytes, nbytes: int) -> bool:
     return data.size >= _BLOSC_HEADER.size and _BLOSC_HEADER.unpack_from(data)[4] == nbytes
 

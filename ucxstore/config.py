@@ -16,7 +16,7 @@ DEFAULT_TIMEOUT = 30.0
 DEFAULT_CONNECT_TIMEOUT = 5.0
 
 # Bytes. Some hundred chunks of usual sizes, and small beside the memory of a machine.
-DEFAULT_DECODE_BUDGET = 256 << 20
+DEFAULT_BUFFER_BUDGET = 256 << 20
 
 # Seconds in a year: deadlines stay far from where 64-bit nanoseconds overflow.
 MAX_TIMEOUT = 366 * 24 * 3600.0
@@ -65,7 +65,7 @@ class ClientOptions:
         How UCX is set up.
     secret : Secret or None
         What servers must know, and what they are shown to know.
-    decode_budget : int
+    buffer_budget : int
         Bytes of encoded chunks that may be in memory at once.
     """
 
@@ -73,12 +73,12 @@ class ClientOptions:
     connect_timeout: float = DEFAULT_CONNECT_TIMEOUT
     ucx: UcxConfig = UcxConfig()
     secret: Secret | None = None
-    decode_budget: int = DEFAULT_DECODE_BUDGET
+    buffer_budget: int = DEFAULT_BUFFER_BUDGET
 
     def __post_init__(self) -> None:
         check_timeout("timeout", self.timeout)
         check_timeout("connect_timeout", self.connect_timeout)
-        check_decode_budget(self.decode_budget)
+        check_buffer_budget(self.buffer_budget)
 
     @classmethod
     def of(
@@ -89,7 +89,7 @@ class ClientOptions:
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         secret: str | bytes | Secret | None = None,
-        decode_budget: int = DEFAULT_DECODE_BUDGET,
+        buffer_budget: int = DEFAULT_BUFFER_BUDGET,
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -103,7 +103,7 @@ class ClientOptions:
             connect_timeout=check_timeout("connect_timeout", connect_timeout),
             ucx=UcxConfig.of(progress, ucx),
             secret=Secret.of(secret),
-            decode_budget=check_decode_budget(decode_budget),
+            buffer_budget=check_buffer_budget(buffer_budget),
         )
 
 
@@ -116,12 +116,12 @@ def check_timeout(name: str, value: float) -> float:
     return float(value)
 
 
-def check_decode_budget(value: int) -> int:
+def check_buffer_budget(value: int) -> int:
     """Return `value` if it is a number of bytes."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"decode_budget: a number of bytes is needed, not {value!r}")
+        raise TypeError(f"buffer_budget: a number of bytes is needed, not {value!r}")
     if value < 1:
-        raise ValueError(f"decode_budget: {value!r} is less than a byte")
+        raise ValueError(f"buffer_budget: {value!r} is less than a byte")
     return value
 
 

@@ -1,8 +1,6 @@
-"""Encoded chunks: fetched as far as a budget lets them, and decoded while later ones arrive."""
+"""Chunks as they are stored: fetched as far as a budget lets them, decoded as others arrive."""
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +15,12 @@ from ucxstore.budget import Claim
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
+from ucxstore.decode_frames import SplitChunk, is_large, split_chunks
 from ucxstore.decode_plan import Group
+from ucxstore.errors import ChunkSizeError
+from ucxstore.jobs import Jobs
 from ucxstore.loops import LoopQueue
 from ucxstore.store import UcxStore
-from ucxstore.workers import decoders
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection
@@ -32,13 +32,9 @@ type Found = tuple[Bytes, int, int] | None
 
 _WHOLE: list[NativeRange] = []
 
-# Groups for each thread that are on the way, wait for it or are with it: enough for a thread not to
-# wait for the network, and no more, since what is fetched sooner only lies about in memory.
-_AHEAD = 4
-
 
 class Decoding:
-    """A read of encoded chunks into one array.
+    """A read of whole chunks, encoded or raw, by way of memory of ours into one array.
 
     Parameters
     ----------
@@ -68,11 +64,9 @@ class Decoding:
         self._chain = chain
         self._drop_axes = drop_axes
         self._straight = chain.straight and chain.dtype == out.dtype
-        self._pool, self._threads = decoders()
+        self._jobs = Jobs(store.budget)
         self._scratch: list[Bytes] = []  # those that no thread uses right now
-        self._stop = False
-        self._received = 0
-        self._ended = self._in_place = 0
+        self._received = self._in_place = 0
 
     async def read(self, connection: "Connection", queue: LoopQueue, groups: list[Group]) -> None:
         """Read all groups.
@@ -80,35 +74,16 @@ class Decoding:
         When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
         any more. `missing` then has the results of chunks that the store does not hold.
         """
-        failure: BaseException | None = None
-        ahead = asyncio.Semaphore(_AHEAD * self._threads)
-
-        def end(claim: Claim, _: object) -> None:
-            claim.release()
-            ahead.release()
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for group in groups:
-                    await ahead.acquire()
-                    claim = await self._store.budget.claim(group.limit)
-                    # Ended not by the task itself: it may never begin, if another one fails.
-                    tasks.create_task(
-                        self._read(connection, queue, group, claim)
-                    ).add_done_callback(partial(end, claim))
-        except BaseExceptionGroup as failures:
-            failure = failures.exceptions[0]
-            failures.__traceback__ = None  # some versions refer to it from a frame of theirs
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                # Its traceback refers to this frame, and so to the caller's memory: no cycle.
-                del failure, tasks
-        chunks = sum(len(group.keys) for group in groups)
-        if self._ended != chunks:  # a cancelled task is no failure to its group
-            raise asyncio.CancelledError("a part of the read was cancelled")
-        self._count(chunks)
+        read = partial(self._read, connection, queue)
+        large = await self._split(connection, queue, groups)
+        for chunk in large:
+            await self._jobs.run(chunk.frames, chunk.read)
+            self._received += chunk.received
+        # Those that were written anew in the middle are read as one, which cannot be mixed.
+        split = {id(chunk.group) for chunk in large if chunk.is_complete}
+        await self._jobs.run([group for group in groups if id(group) not in split], read)
+        self._in_place += len(split)
+        self._count(sum(len(group.keys) for group in groups))
 
     def _count(self, chunks: int) -> None:
         self._store.counters.add(
@@ -118,11 +93,34 @@ class Decoding:
             staged=self._received,
         )
 
+    async def _split(
+        self, connection: "Connection", queue: LoopQueue, groups: list[Group]
+    ) -> list[SplitChunk]:
+        """Find chunks that several threads can decode, where there are few chunks for them."""
+        chain = self._chain
+        wanted: list[tuple[Group, Bytes]] = []
+        array = self._out.as_numpy_array()
+        if len(groups) <= self._jobs.threads and self._straight and not chain.outer:
+            for group in groups:
+                _, spec, _, out_selection, _ = self._items[group.positions[0]]
+                nbytes = chain.values_nbytes(spec)
+                if is_large(group, nbytes, chain.compressor):
+                    region = _contiguous(array, out_selection, nbytes, chain.order(spec))
+                    if region is not None:
+                        wanted.append((group, region))
+        if not wanted or chain.compressor is None:
+            return []
+        return await split_chunks(
+            wanted, self._store, connection, queue, chain.compressor, self._jobs
+        )
+
     async def _read(
         self, connection: "Connection", queue: LoopQueue, group: Group, claim: Claim
     ) -> None:
         found = await self._fetch(connection, queue, group.keys, group.ranges)
-        claim.shrink(sum(value[0].size for value in found if value is not None))
+        claim.resize(sum(value[0].size for value in found if value is not None))
+        if self._chain.raw:
+            self._check_sizes(group, found)
         positions, whole = group.positions, group.whole
         cut = [i for i, value in enumerate(found) if value is not None and value[0].size < value[1]]
         sizes = [value[1] for i in cut if (value := found[i]) is not None]
@@ -150,26 +148,19 @@ class Decoding:
         self._received += sum(value[0].size for value in found if value is not None)
         return found
 
+    def _check_sizes(self, group: Group, found: list[Found]) -> None:
+        """Raise if a raw value is not as long as its chunk, all of which was asked for."""
+        for key, ((_, start, end),), value in zip(group.keys, group.ranges, found, strict=True):
+            size = end - start
+            if value is not None and value[1] != size:
+                raise ChunkSizeError(
+                    f"{self._store.key_prefix + key!r} has {value[1]} bytes, which is not the size "
+                    f"of its chunk ({size} bytes)"
+                )
+
     async def _in_thread(self, positions: list[int], whole: list[bool], found: list[Found]) -> None:
-        """Decode in a thread of the pool. Cancelled, wait for its end all the same."""
-        job: Future[int] = self._pool.submit(self._decode_all, positions, whole, found)
-        done = asyncio.wrap_future(job)
-        cancelled = False
-        while not done.done():
-            try:
-                await asyncio.wait([done])
-            except asyncio.CancelledError:
-                self._stop = cancelled = True
-                job.cancel()  # which leaves it alone once it runs
-        try:
-            if cancelled:
-                if not done.cancelled():
-                    done.exception()  # seen
-                raise asyncio.CancelledError
-            self._in_place += done.result()
-            self._ended += len(positions)
-        finally:
-            del job, done  # no cycle by way of an exception's traceback
+        in_place = await self._jobs.in_thread(self._decode_all, positions, whole, found)
+        self._in_place += in_place
 
     # ---- in threads ----
 
@@ -177,7 +168,7 @@ class Decoding:
         """Decode one after another; return how many went straight to their place."""
         in_place = 0
         for index, position in enumerate(positions):
-            if self._stop:
+            if self._jobs.stopping:
                 break
             value, found[index] = found[index], None  # so that its memory is free again
             try:

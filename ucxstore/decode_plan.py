@@ -11,8 +11,8 @@ from zarr.storage import StorePath
 from ucxstore.boxes import find_box
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.chain import Chain
-from ucxstore.memory import may_overlap
-from ucxstore.plan import NOT_OURS, NOT_PLAIN, Item, Plan, is_plain
+from ucxstore.memory import may_receive
+from ucxstore.plan import NOT_OURS, NOT_PLAIN, Item, Plan
 
 # Bytes of values, at the most, that are fetched by one request and then decoded by one thread:
 # large enough for some 50 us a request not to matter. A larger chunk has a request of its own.
@@ -77,8 +77,7 @@ def plan_decode(
         With nothing but what is left to the other pipeline.
     list of Group
     """
-    # Threads write to it at the same time, each to the part of a chunk.
-    if not is_plain(out) or not out.flags.writeable or may_overlap(out):
+    if not may_receive(out):
         return Plan.of_none(items, NOT_PLAIN), []
     plan = Plan()
     groups: list[Group] = []
@@ -94,7 +93,7 @@ def plan_decode(
         if spec is not last:
             last, shape = spec, list(spec.shape) or [1]
             size = prod(shape) * spec.dtype.to_native_dtype().itemsize
-            limit = _limit(chain, spec, size)
+            limit = limit_of(chain, spec, size)
             wanted = [(1, 0, limit)]
         most = most or group_bytes(len(items) * size)
         if group.keys and nbytes + size > most:
@@ -117,8 +116,10 @@ def group_bytes(total: int) -> int:
     return min(GROUP_BYTES, max(_LEAST_BYTES, total // _GROUPS))
 
 
-def _limit(chain: Chain, spec: ArraySpec, size: int) -> int:
+def limit_of(chain: Chain, spec: ArraySpec, size: int) -> int:
     """Return how many bytes a chunk's value has at the most, as far as its codecs are known."""
+    if chain.raw:
+        return size
     if type(chain.serializer) is V2Codec and chain.serializer.filters:
         size *= 2  # to other items, or to text
     else:

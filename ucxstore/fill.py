@@ -1,6 +1,6 @@
 """Whether a chunk holds nothing but its fill value, found out in little time and memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,17 @@ class FillTest:
             self._fill, np.generic | int | float | complex
         )
 
-    def rules_out(self, item: Any) -> bool:
-        """Tell whether this item alone, as a Python object, shows that its chunk holds more.
+    def rules_out(self, array: npt.NDArray[Any], index: Sequence[int]) -> bool:
+        """Tell whether one item of a chunk alone shows that the chunk holds more.
 
         Cheap, as it is asked for each chunk that is written, and the first item of nearly every
         chunk rules it out. ``False`` says nothing.
         """
+        if not self._is_number:  # as a Python object it may not even exist: dates far away
+            return False
+        item = array.item(*index)
         # NaN differs from itself, and may well be the fill value.
-        return self._is_number and bool(item == item and item != self._fill)
+        return bool(item == item and item != self._fill)
 
     def holds(self, chunk: npt.NDArray[Any]) -> bool:
         """Tell whether all of `chunk`, of any strides, is the fill value."""

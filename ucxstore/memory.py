@@ -5,7 +5,7 @@ a new `kind` and not a new path.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +122,16 @@ def may_overlap(array: npt.NDArray[Any]) -> bool:
             return True
         extent += stride * (length - 1)
     return False
+
+
+def may_receive(out: object) -> TypeGuard[npt.NDArray[Any]]:
+    """Tell whether `out` is just memory, which many may write to at once, each to its part."""
+    return is_plain(out) and out.flags.writeable and not may_overlap(out)
+
+
+def is_plain(array: object) -> TypeGuard[npt.NDArray[Any]]:
+    """Tell whether `array` is just memory; subclasses may act on being assigned to."""
+    return type(array) in {np.ndarray, np.memmap}
 
 
 def _as_array(source: object) -> npt.NDArray[Any]:

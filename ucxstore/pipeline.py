@@ -10,7 +10,7 @@ from zarr.codecs._v2 import V2Codec
 from zarr.core.array import create_codec_pipeline
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
-from zarr.core.chunk_utils import evolve_codecs, scatter_chunk
+from zarr.core.chunk_utils import evolve_codecs
 from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
 from zarr.core.indexing import SelectorTuple
 from zarr.core.metadata import ArrayMetadata, ArrayV3Metadata
@@ -21,14 +21,20 @@ from zarr.storage import StorePath
 from ucxstore.chain import Chain
 from ucxstore.decode import Decoding
 from ucxstore.decode_plan import plan_decode
+from ucxstore.encode import Encoding
+from ucxstore.encode_plan import plan_encode
 from ucxstore.errors import FallbackError
 from ucxstore.loops import LoopQueue, Pending
-from ucxstore.plan import NOT_A_BOX, BoxBatch, Item, Plan, plan_read, plan_write
+from ucxstore.plan import NOT_RAW, BoxBatch, Item, Plan, plan_write
+from ucxstore.raw import raw_chunks
+from ucxstore.raw_read import RawRead
+from ucxstore.read_plan import plan_raw
 from ucxstore.selection import replaced_pipeline
 from ucxstore.shard_index import is_sharded
 from ucxstore.shard_plan import plan_shards
 from ucxstore.shards import ShardReading
 from ucxstore.store import UcxStore
+from ucxstore.stored import stored_by
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection, Operation
@@ -40,10 +46,12 @@ _PRESENT = GetResult(status="present")
 class ZeroCopyCodecPipeline(CodecPipeline):
     """A codec pipeline for arrays in a `UcxStore`.
 
-    Raw chunks move straight between the user's array and the store, all of a selection in one
-    native call. Encoded chunks are fetched as they are stored, and decoded in threads, straight
-    into the user's array where their codec can. Everything else is left to the pipeline that zarr
-    would have used, which is also what arrays in other stores get.
+    Raw chunks move straight between the user's array and the store, all of a selection in a few
+    native calls; where a selection is of too many small pieces for that, they are fetched whole.
+    Encoded chunks are fetched as they are stored, and decoded in threads, straight into the user's
+    array where their codec can; or encoded in threads, and sent from there. What is written in part
+    is merged here with what is stored. Everything else is left to the pipeline that zarr would have
+    used, which is also what arrays in other stores get.
 
     Parameters
     ----------
@@ -95,34 +103,22 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         chain = Chain.of(self.codecs, items[0][1])
         if chain is not None:
             return await self._read_encoded(items, out, drop_axes, chain, store)
-        if drop_axes:  # after the chunk is read, which zarr does where index arrays select
-            plan = Plan.of_none(items, NOT_A_BOX)
-        else:
-            plan = plan_read(items, out.as_ndarray_like(), self.codecs, store)
+        plan = plan_raw(items, out.as_ndarray_like(), self.codecs, store, drop_axes)
         left = _what_is_left(items, plan, store)
-        if not plan.direct:
+        if len(left) == len(items):
             return await self.fallback.read(left, out, drop_axes)
-
-        connection, queue = await store.session()
         results = [_PRESENT] * len(items)
+        reading = RawRead(store, items, out, drop_axes, plan)
+        connection, queue = await store.session()
         async with Pending(queue) as pending:
-            for batch in plan.direct:
-                pending.add(_start_read(connection, queue, batch, store, out))
+            reading.start(connection, queue, pending)
             if left:
-                others = await self.fallback.read(left, out)
+                others = await self.fallback.read(left, out, drop_axes)
                 for position, result in zip(plan.fallback, others, strict=True):
                     results[position] = result
-        for batch, missing in zip(plan.direct, pending.results(), strict=True):
-            for index in missing:
-                position = batch.positions[index]
-                _, spec, _, out_selection, _ = items[position]
-                results[position] = scatter_chunk(
-                    None, out, chunk_spec=spec, out_selection=out_selection, drop_axes=()
-                )
-            store.counters.add(
-                direct=len(batch.keys),
-                read=sum(batch.nbytes) - sum(batch.nbytes[index] for index in missing),
-            )
+            await reading.stage(connection, queue)
+        for position, result in reading.finish(pending.results()).items():
+            results[position] = result
         return tuple(results)
 
     async def _read_encoded(
@@ -177,12 +173,15 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         if store is None:
             await self.fallback.write(items, value, drop_axes)
             return
-        if drop_axes:
-            plan = Plan.of_none(items, NOT_A_BOX)
+        array = value.as_ndarray_like()
+        chain, raw = Chain.of(self.codecs, items[0][1]), raw_chunks(self.codecs, items[0][1])
+        if raw is None or drop_axes:
+            plan = Plan.of_none(items, NOT_RAW)
         else:
-            plan = plan_write(items, value.as_ndarray_like(), self.codecs, store)
+            plan = plan_write(items, array, self.codecs, store)
+        groups = plan_encode(items, plan, array, chain, raw, store)
         left = _what_is_left(items, plan, store)
-        if not plan.direct and not plan.empty:
+        if len(left) == len(items):
             await self.fallback.write(left, value, drop_axes)
             return
 
@@ -194,11 +193,15 @@ class ZeroCopyCodecPipeline(CodecPipeline):
             if plan.empty:
                 keys = [store.key_prefix + key for key in plan.empty]
                 pending.add(connection.delete(keys, store.timeout, queue.native))
+            if groups:
+                stored = stored_by(self.codecs, chain, raw)
+                encoding = Encoding(store, items, value, stored, drop_axes)
+                await encoding.write(connection, queue, groups)
             if left:
-                await self.fallback.write(left, value)
+                await self.fallback.write(left, value, drop_axes)
         pending.results()
         store.counters.add(
-            direct=len(items) - len(left),
+            direct=len(plan.empty) + sum(len(batch.keys) for batch in plan.direct),
             written=sum(sum(batch.nbytes) for batch in plan.direct),
         )
 
@@ -269,20 +272,6 @@ def _what_is_left(items: Sequence[Item], plan: Plan, store: UcxStore) -> list[It
         )
     store.counters.add(fallback=len(left))
     return left
-
-
-def _start_read(
-    connection: "Connection", queue: LoopQueue, batch: BoxBatch, store: UcxStore, out: NDBuffer
-) -> "Operation":
-    return connection.read_boxes(
-        [store.key_prefix + key for key in batch.keys],
-        batch.boxes,
-        batch.layout,
-        batch.chunk_shape,
-        out.as_ndarray_like(),
-        store.timeout,
-        queue.native,
-    )
 
 
 def _start_write(

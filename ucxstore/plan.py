@@ -1,27 +1,30 @@
 """Which chunks of a batch can move straight between the user's array and the store: pure, no I/O.
 
 A chunk goes DIRECT if its stored bytes are its values, and what is wanted of it is one box that
-is also one box of the array. All others go to the pipeline that zarr would have used.
+is also one box of the array. `read_plan` has a second look at the others that are read; those that
+are written go to the pipeline that zarr would have used.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from operator import add, gt
-from typing import Any, Self, TypeGuard
+from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import Codec
 from zarr.core.array_spec import ArraySpec
 from zarr.storage import StorePath
 
-from ucxstore.boxes import find_box, row_bytes
+from ucxstore.axes import grid_of
+from ucxstore.boxes import find_box, run_bytes
+from ucxstore.costs import is_less_in_runs
 from ucxstore.fill import FillTest
-from ucxstore.memory import Layout, describe, may_overlap
+from ucxstore.memory import Layout, describe, is_plain, may_receive
 from ucxstore.raw import raw_chunks
 
-# A box moves row by row, a row being a run of bytes that is contiguous both in the chunk and in
-# the array. A row below a cache line costs more as an entry of a scatter list, on either side,
+# A chunk is written row by row, a row being a run of bytes that is contiguous both in the chunk and
+# in the array. A row below a cache line costs more as an entry of a scatter list, on either side,
 # than its bytes cost to copy; more than a few of them are left to numpy. Arrays in Fortran order,
 # whose rows are single items, are the usual case.
 SHORT_ROW_BYTES = 64
@@ -76,6 +79,8 @@ class Plan:
     ----------
     direct : list of BoxBatch
         What native calls move, one each.
+    whole : list of int
+        Where chunks stand in the batch that are less work to fetch whole (reads only).
     empty : list of str
         Keys of chunks that hold only their fill value, which zarr deletes (writes only).
     fallback : list of int
@@ -85,6 +90,7 @@ class Plan:
     """
 
     direct: list[BoxBatch] = field(default_factory=list)
+    whole: list[int] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
     fallback: list[int] = field(default_factory=list)
     reason: str = ""
@@ -114,7 +120,7 @@ def plan_read(items: Sequence[Item], out: object, codecs: Sequence[Codec], store
     store : object
         The store that the chunks must belong to.
     """
-    if not is_plain(out) or not out.flags.writeable or may_overlap(out):
+    if not may_receive(out):
         return Plan.of_none(items, NOT_PLAIN)
     return _plan(items, out, codecs, store, write=False)
 
@@ -136,6 +142,7 @@ class _Group:
     view: npt.NDArray[Any]  # the array with the dropped axes put back
     shape: list[int]
     backwards: bool
+    write: bool
     fill: FillTest | None  # None where chunks are stored even if they hold nothing else
     sizes: dict[tuple[int, ...], int] = field(default_factory=dict)
 
@@ -146,12 +153,12 @@ class _Group:
     def is_empty(self, targets: list[int]) -> bool:
         """Tell whether zarr would delete the chunk rather than store it."""
         fill = self.fill
-        if fill is None or fill.rules_out(self.view.item(*targets)):
+        if fill is None or fill.rules_out(self.view, targets):
             return False
         return fill.holds(self.view[tuple(map(slice, targets, map(add, targets, self.shape)))])
 
     def size(self, counts: list[int]) -> int:
-        """Return the bytes of a box, or -1 if its rows are too many and too short."""
+        """Return the bytes of a box, or -1 if it is less work not to move it row by row."""
         key = tuple(counts)
         size = self.sizes.get(key)
         if size is None:
@@ -159,13 +166,18 @@ class _Group:
         return size
 
     def _size(self, counts: list[int]) -> int:
-        _, _, strides, size = self.batch.layout
-        row = row_bytes(
-            self.batch.chunk_shape, strides, counts[::-1] if self.backwards else counts, size
-        )
-        for count in counts:
-            size *= count
-        return -1 if row < SHORT_ROW_BYTES and size // row > MANY_ROWS else size
+        _, _, strides, itemsize = self.batch.layout
+        shape = self.batch.chunk_shape
+        if self.backwards:
+            counts = counts[::-1]
+        size = itemsize * prod(counts)
+        ends = (grid_of(shape, itemsize, "C").strides, strides)
+        rows = [size // run_bytes(end, counts, itemsize) for end in ends]
+        if self.write:
+            short = size < SHORT_ROW_BYTES * max(rows) and max(rows) > MANY_ROWS
+        else:
+            short = not is_less_in_runs(size, itemsize, itemsize * prod(shape), sum(rows))
+        return -1 if short else size
 
 
 class _Groups:
@@ -208,7 +220,7 @@ class _Groups:
         batch = BoxBatch(tuple(shape[::-1] if backwards else shape), describe(outer))
         elide = self._write and not spec.config.write_empty_chunks
         fill = FillTest(spec) if elide else None
-        return _Group(batch, view, shape, backwards, fill)
+        return _Group(batch, view, shape, backwards, self._write, fill)
 
 
 def _plan(
@@ -249,7 +261,10 @@ def _plan(
             continue
         size = group.size(counts)
         if size < 0:
-            leave(position, SHORT_ROWS)
+            if write:
+                leave(position, SHORT_ROWS)
+            else:
+                plan.whole.append(position)
             continue
         if write and group.is_empty(targets):
             plan.empty.append(path.path)
@@ -271,8 +286,3 @@ def _plan(
             boxes += counts
     plan.direct = groups.batches()
     return plan
-
-
-def is_plain(array: object) -> TypeGuard[npt.NDArray[Any]]:
-    """Tell whether `array` is just memory; subclasses may act on being assigned to."""
-    return type(array) in {np.ndarray, np.memmap}

@@ -26,7 +26,21 @@ ENVIRONMENT = "UCXSTORE_RECYCLE_BYTES"
 _RECYCLE_ABOVE = 1 << 20
 
 
-class RecyclingNDBuffer(cpu.NDBuffer):
+class _EqualsNDBuffer(type):
+    """Makes a class equal to zarr's own.
+
+    zarr compares classes of buffers to tell whether one is the default: within shards it refuses
+    its own `cpu.NDBuffer` where another class is configured, for arrays in any store.
+    """
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cpu.NDBuffer
+
+    def __hash__(cls) -> int:
+        return hash(cpu.NDBuffer)
+
+
+class RecyclingNDBuffer(cpu.NDBuffer, metaclass=_EqualsNDBuffer):
     """zarr's buffer for host memory, but that large uninitialised ones are of recycled memory."""
 
     @classmethod

@@ -14,13 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from zarr.core.indexing import ChunkProjection, Indexer, IntDimIndexer, SliceDimIndexer
 
+from ucxstore.runs import Part
 from ucxstore.shard_index import Ints, Sharding
-
-type Part = tuple[int, int, list[int], list[int], Ints]
-"""Where bytes are: an offset, bytes in a run, counts and strides of runs; and offsets of many such.
-
-What `Connection.read_parts` takes.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +52,8 @@ class Boxes:
         """Return some of them."""
         return replace(self, chunks=self.chunks[which], places=self.places[which])
 
-    def source(self, shape: Sequence[int], itemsize: int, starts: Ints) -> Part:
-        """Return where the boxes are in C-order chunks of this shape, which start there."""
+    def source(self, shape: Sequence[int], itemsize: int) -> Part:
+        """Return where the box is in a C-order chunk of this shape."""
         offset, stride = 0, itemsize
         dims: list[tuple[int, int]] = []
         for length, wanted in zip(reversed(shape), reversed(self.selection), strict=True):
@@ -68,7 +63,7 @@ class Boxes:
             else:
                 offset += wanted * stride
             stride *= length
-        return offset, *_merge(dims, itemsize), starts
+        return offset, *_merge(dims, itemsize), None
 
     def target(self, strides: Sequence[int], itemsize: int) -> Part:
         """Return where the boxes go in memory of these strides, from its first item."""
@@ -78,7 +73,15 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Inner chunks of which anything is wanted, as zarr's indexers have it."""
+    """Inner chunks of which anything is wanted, as zarr's indexers have it.
+
+    Parameters
+    ----------
+    chunks : numpy.ndarray
+        Their numbers in the shard, in C order.
+    projections : list of ChunkProjection
+        What is wanted of each, and where in what is selected of the shard that goes.
+    """
 
     chunks: Ints
     projections: list[ChunkProjection]

@@ -1,10 +1,8 @@
 """What is asked of the server for shards whose indexes are known: pure, no I/O."""
 
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, NamedTuple
 
-import numpy.typing as npt
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import NDBuffer
 from zarr.core.chunk_utils import fill_value_or_default
@@ -12,13 +10,11 @@ from zarr.core.chunk_utils import fill_value_or_default
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.decode_plan import Group, group_bytes
 from ucxstore.memory import describe
-from ucxstore.shard_boxes import Boxes, Part, Points
-from ucxstore.shard_index import Ints, ShardIndex, Sharding
+from ucxstore.runs import Part
+from ucxstore.shard_boxes import Boxes, Points
+from ucxstore.shard_index import ShardIndex, Sharding
+from ucxstore.shard_moves import BoxMoves, PointMoves
 from ucxstore.shard_plan import Shard
-
-# Inner chunks that one item of a request asks for: half of what a server takes, as offsets or as
-# byte ranges.
-MOST_PARTS = 1 << 13
 
 
 class InnerChunk(NamedTuple):
@@ -42,8 +38,10 @@ class Gathering:
 
     Parameters
     ----------
-    array : numpy.ndarray
-        The whole array, which all views of shards are parts of.
+    address : int
+        Where targets are counted from.
+    owners : list
+        What holds the memory that they are in.
     generations : dict
         The ones that shards must have, by key.
     keys, sources, targets : list
@@ -56,7 +54,8 @@ class Gathering:
         Where each of them is, and whether all of it is wanted.
     """
 
-    array: npt.NDArray[Any]
+    address: int
+    owners: list[object] = field(default_factory=list)
     generations: dict[str, int] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     sources: list[Part] = field(default_factory=list)
@@ -74,42 +73,46 @@ class Gathering:
         ShardError, ChunkSizeError
             If the index of an inner chunk that is wanted is wrong.
         """
-        fill = fill_value_or_default(shard.sharding.spec)
         if index is None or not shard.any_held(index):
-            target[...] = fill
+            target[...] = fill_value_or_default(shard.sharding.spec)
             return
         self.generations[shard.key] = index.generation
-        for part, straight in shard.parts():
-            offsets, lengths = index.find(part.chunks, shard.sharding, shard.item[0])
-            held = offsets >= 0
-            if not held.all():
-                for _, _, place in part.only(~held):
-                    target[place] = fill
-                part, offsets, lengths = part.only(held), offsets[held], lengths[held]
-            if straight:
-                self._move(shard, part, offsets)
-            else:
-                self._decode(shard, part, offsets, lengths, target)
+        for moving in shard.wanted.direct:
+            self._move(shard, index, moving, target)
+        for part in shard.wanted.decode:
+            self._decode(shard, index, part, target)
 
-    def _move(self, shard: Shard, boxes: Boxes | Points, offsets: Ints) -> None:
-        assert shard.view is not None
-        assert isinstance(boxes, Boxes)
-        (first, *_), (address, _, _, size) = describe(self.array), describe(shard.view)
-        source = boxes.source(shard.sharding.spec.shape, size, offsets)
-        target = boxes.target(shard.view.strides, size)
-        for begin in range(0, len(offsets), MOST_PARTS):
-            some = slice(begin, begin + MOST_PARTS)
+    def _move(
+        self,
+        shard: Shard,
+        index: ShardIndex,
+        moving: BoxMoves | PointMoves,
+        target: NDBuffer,
+    ) -> None:
+        array = target.as_numpy_array()
+        start, *_ = describe(array)
+        self.owners.append(array)
+        starts, _ = index.find(moving.part.chunks, shard.sharding, shard.item[0])
+        held = starts >= 0
+        if not held.all():
+            _fill(target, moving.part.only(~held), shard.sharding)
+        for source, goal, nbytes in moving.moves(starts, held):
             self.keys.append(shard.key)
-            self.sources.append((*source[:4], source[4][some]))
-            self.targets.append((address - first, *target[1:4], target[4][some]))
-            self.sizes.append(len(offsets[some]) * prod(boxes.counts) * size)
+            self.sources.append(source)
+            self.targets.append((start - self.address + goal[0], *goal[1:]))
+            self.sizes.append(nbytes)
 
     def _decode(
-        self, shard: Shard, part: Boxes | Points, offsets: Ints, lengths: Ints, target: NDBuffer
+        self, shard: Shard, index: ShardIndex, part: Boxes | Points, target: NDBuffer
     ) -> None:
         path, sharding = shard.item[0], shard.sharding
+        starts, lengths = index.find(part.chunks, sharding, path)
+        held = starts >= 0
+        if not held.all():
+            _fill(target, part.only(~held), sharding)
+            part, starts, lengths = part.only(held), starts[held], lengths[held]
         for (number, selection, place), start, length in zip(
-            part, offsets.tolist(), lengths.tolist(), strict=True
+            part, starts.tolist(), lengths.tolist(), strict=True
         ):
             inner = InnerChunk(path, sharding, number)
             self.items.append((inner, sharding.spec, selection, place, target))
@@ -117,7 +120,7 @@ class Gathering:
             self.whole.append(part.whole)
 
     def groups(self) -> list[Group]:
-        """Return the inner chunks to decode as requests, each of them one of some keys."""
+        """Return the inner chunks to decode in groups."""
         if not self.items:
             return []
         size = self.items[0][0].sharding.chunk_nbytes
@@ -136,3 +139,9 @@ class Gathering:
                 )
             )
         return groups
+
+
+def _fill(target: NDBuffer, part: Boxes | Points, sharding: Sharding) -> None:
+    fill = fill_value_or_default(sharding.spec)
+    for _, _, place in part:
+        target[place] = fill

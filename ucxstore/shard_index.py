@@ -97,9 +97,14 @@ class Sharding:
         return prod(self.grid)
 
     @cached_property
+    def itemsize(self) -> int:
+        """Bytes of an item."""
+        return self.spec.dtype.to_native_dtype().itemsize
+
+    @cached_property
     def chunk_nbytes(self) -> int:
         """Bytes of an inner chunk's values."""
-        return prod(self.spec.shape) * self.spec.dtype.to_native_dtype().itemsize
+        return prod(self.spec.shape) * self.itemsize
 
     @cached_property
     def index_nbytes(self) -> int:

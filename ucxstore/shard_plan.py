@@ -1,8 +1,7 @@
 """Which inner chunks of which shards a read needs, and which way each goes: pure, no I/O.
 
-An inner chunk goes DIRECT if its stored bytes are its values, and what is wanted of it is one box,
-steps allowed, that is also one box of the array. All others go to DECODE: they are fetched whole,
-and zarr's selections are applied to them.
+An inner chunk goes DIRECT if its stored bytes are its values, and it is less work to move what is
+wanted of it than to fetch all of it. All others go to DECODE.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,20 +17,15 @@ from zarr.core.chunk_grids import ChunkGrid
 from zarr.core.indexing import get_indexer
 from zarr.storage import StorePath
 
-from ucxstore.memory import may_overlap
-from ucxstore.plan import (
-    MANY_ROWS,
-    NOT_OURS,
-    NOT_PLAIN,
-    SHORT_ROW_BYTES,
-    Item,
-    Plan,
-    is_plain,
-)
+from ucxstore.axes import Grid, grid_of
+from ucxstore.memory import may_receive
+from ucxstore.plan import NOT_OURS, NOT_PLAIN, Item, Plan
 from ucxstore.shard_boxes import Boxes, Points, find_parts
 from ucxstore.shard_index import MISSING, ShardIndex, Sharding
+from ucxstore.shard_moves import BoxMoves, PointMoves, find_moves
 
 UNKNOWN_SHARDS = "its shards have codecs that are not known here"
+NO_FIT = "what is selected of it does not fit where it goes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +38,20 @@ class Selection:
         As zarr's indexer has it.
     stored_shape : tuple of int
         As the array has it, before axes are dropped.
-    parts : list
-        Of its inner chunks.
-    straight : list of bool
-        Which of these go DIRECT, into a view of the array.
+    aside : bool
+        Whether it is gathered in memory of its own, and put where it belongs in the end: that is
+        no part of the array without gaps.
+    direct : list
+        Inner chunks that move straight.
+    decode : list
+        The others.
     """
 
     shape: tuple[int, ...]
     stored_shape: tuple[int, ...]
-    parts: Sequence[Boxes | Points]
-    straight: list[bool]
+    aside: bool
+    direct: list[BoxMoves | PointMoves]
+    decode: list[Boxes | Points]
 
 
 @dataclass(slots=True)
@@ -68,16 +66,12 @@ class Shard:
         Where it stands in zarr's batch.
     sharding : Sharding
     wanted : Selection
-    view : numpy.ndarray or None
-        The part of the array that `wanted` goes to, if it is one without gaps. Else it is gathered
-        aside, and put where it belongs in the end.
     """
 
     item: Item
     position: int
     sharding: Sharding
     wanted: Selection
-    view: npt.NDArray[Any] | None
 
     @property
     def key(self) -> str:
@@ -88,29 +82,30 @@ class Shard:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that reading it needs beside the array, apart from encoded chunks."""
-        aside = prod(self.wanted.shape) * self.sharding.spec.dtype.to_native_dtype().itemsize
-        return self.sharding.index_nbytes + (aside if self.view is None else 0)
+        aside = prod(self.wanted.shape) * self.sharding.itemsize if self.wanted.aside else 0
+        return self.sharding.index_nbytes + aside
+
+    def parts(self) -> Iterator[Boxes | Points]:
+        """Yield all inner chunks."""
+        yield from (moving.part for moving in self.wanted.direct)
+        yield from self.wanted.decode
 
     def any_held(self, index: ShardIndex) -> bool:
         """Tell whether the shard holds any inner chunk that is wanted, or is said to."""
-        return any((index.offsets[part.chunks] != MISSING).any() for part in self.wanted.parts)
+        return any((index.offsets[part.chunks] != MISSING).any() for part in self.parts())
 
-    def parts(self) -> Iterator[tuple[Boxes | Points, bool]]:
-        """Yield its inner chunks, and whether they move straight."""
-        for part, straight in zip(self.wanted.parts, self.wanted.straight, strict=True):
-            yield part, straight and self.view is not None
-
-    def target(self) -> NDBuffer:
+    def target(self, out: NDBuffer) -> NDBuffer:
         """Return what `wanted` is read into."""
-        _, spec, *_ = self.item
-        if self.view is not None:
-            return spec.prototype.nd_buffer.from_ndarray_like(self.view)
-        dtype = spec.dtype.to_native_dtype()
-        return spec.prototype.nd_buffer.empty(self.wanted.shape, dtype, spec.order)
+        _, spec, _, out_selection, _ = self.item
+        nd_buffer = spec.prototype.nd_buffer
+        if self.wanted.aside:
+            dtype = spec.dtype.to_native_dtype()
+            return nd_buffer.empty(self.wanted.shape, dtype, spec.order)
+        return nd_buffer.from_ndarray_like(_view(out.as_ndarray_like(), out_selection))
 
     def finish(self, target: NDBuffer, out: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """Put what was gathered aside where it belongs."""
-        if self.view is None:
+        if self.wanted.aside:
             found = target.reshape(self.wanted.stored_shape)
             out[self.item[3]] = found.squeeze(axis=drop_axes) if drop_axes else found
 
@@ -143,8 +138,7 @@ def plan_shards(
         With nothing but what is left to the other pipeline.
     list of Shard
     """
-    # Threads write to it at the same time, each to the part of an inner chunk.
-    if not is_plain(out) or not out.flags.writeable or may_overlap(out):
+    if not may_receive(out):
         return Plan.of_none(items, NOT_PLAIN), []
     plan = Plan()
     shards: list[Shard] = []
@@ -161,69 +155,21 @@ def plan_shards(
         if sharding is None:
             plan.leave(position, UNKNOWN_SHARDS)
             continue
-        key = _key(chunk_selection, spec)
+        aside = bool(drop_axes) or not _is_view(out_selection)
+        key = _key(chunk_selection, spec, aside)
         wanted = selections.get(key)
         if wanted is None:
-            wanted = _select(chunk_selection, sharding, out)
+            wanted = _select(chunk_selection, sharding, out, aside)
             if key is not None:
                 selections[key] = wanted
-        view = None if drop_axes else _view(out, out_selection, wanted)
-        shards.append(Shard(item, position, sharding, wanted, view))
+        if not wanted.aside and _view(out, out_selection).shape != wanted.shape:
+            plan.leave(position, NO_FIT)
+            continue
+        shards.append(Shard(item, position, sharding, wanted))
     return plan, shards
 
 
-def _select(chunk_selection: Any, sharding: Sharding, array: npt.NDArray[Any]) -> Selection:
-    """Find the inner chunks of a selection in a shard, as zarr's codec does."""
-    shape = sharding.shape
-    indexer = get_indexer(chunk_selection, shape, ChunkGrid.from_sizes(shape, sharding.spec.shape))
-    parts = find_parts(indexer, sharding)
-    return Selection(
-        indexer.shape,
-        getattr(indexer, "sel_shape", indexer.shape),
-        parts,
-        [_goes_straight(part, sharding, array) for part in parts],
-    )
-
-
-def _key(chunk_selection: Any, spec: ArraySpec) -> object:
-    """Return what shards have in common of which the same is wanted, if that is a basic selection.
-
-    Numbers and slices equal one another whatever their types, arrays do not.
-    """
-    if type(chunk_selection) is tuple and all(type(s) in {slice, int} for s in chunk_selection):
-        return spec.shape, chunk_selection
-    return None
-
-
-def _view(
-    array: npt.NDArray[Any], out_selection: Any, wanted: Selection
-) -> npt.NDArray[Any] | None:
-    """Return a part of the array, if it is one without gaps and has the shape of the selection."""
-    parts = out_selection if type(out_selection) is tuple else (out_selection,)
-    if wanted.shape != wanted.stored_shape:
-        return None
-    if not all(type(part) is slice and part.step in {None, 1} for part in parts):
-        return None
-    view = array[(*parts, ...)]
-    return view if view.shape == wanted.shape else None
-
-
-def _goes_straight(part: Boxes | Points, sharding: Sharding, array: npt.NDArray[Any]) -> bool:
-    """Tell whether boxes can move straight to the array: any view has the strides that it has."""
-    raw, size = sharding.raw, array.itemsize
-    if raw is None or raw.dtype != array.dtype or not isinstance(part, Boxes):
-        return False
-    if len(part.counts) != array.ndim:
-        return False
-    (_, run, *_), (_, row, *_) = (
-        part.source(sharding.spec.shape, size, part.chunks),
-        part.target(array.strides, size),
-    )
-    row = min(run, row)
-    return row >= SHORT_ROW_BYTES or prod(part.counts) * size // row <= MANY_ROWS
-
-
-def rounds(shards: Iterable[Shard], limit: int) -> Iterable[list[Shard]]:
+def rounds(shards: Iterable[Shard], limit: int) -> Iterator[list[Shard]]:
     """Yield shards in lists, none of which needs more memory than the limit, or has one shard."""
     found: list[Shard] = []
     nbytes = 0
@@ -235,3 +181,51 @@ def rounds(shards: Iterable[Shard], limit: int) -> Iterable[list[Shard]]:
         nbytes += shard.nbytes
     if found:
         yield found
+
+
+def _select(
+    chunk_selection: Any, sharding: Sharding, array: npt.NDArray[Any], aside: bool
+) -> Selection:
+    """Find the inner chunks of a selection in a shard, as zarr's codec does."""
+    spec, shape = sharding.spec, sharding.shape
+    indexer = get_indexer(chunk_selection, shape, ChunkGrid.from_sizes(shape, spec.shape))
+    stored_shape = getattr(indexer, "sel_shape", indexer.shape)
+    aside = aside or indexer.shape != stored_shape
+    selection = Selection(indexer.shape, stored_shape, aside, [], [])
+    # All views have the strides that the array has.
+    target = Grid(indexer.shape, array.strides)
+    if aside:
+        target = grid_of(indexer.shape, sharding.itemsize, spec.order)
+    dtype = spec.dtype.to_native_dtype() if aside else array.dtype
+    for part in find_parts(indexer, sharding):
+        if sharding.raw is None or sharding.raw.dtype != dtype:
+            selection.decode.append(part)
+            continue
+        moving, rest = find_moves(part, sharding, target)
+        if moving is not None:
+            selection.direct.append(moving)
+        if rest is not None:
+            selection.decode.append(rest)
+    return selection
+
+
+def _key(chunk_selection: Any, spec: ArraySpec, aside: bool) -> object:
+    """Return what shards have in common of which the same is wanted, if that is a basic selection.
+
+    Slices and numbers can be told apart quickly; arrays cannot.
+    """
+    if type(chunk_selection) is tuple and all(type(s) in {slice, int} for s in chunk_selection):
+        return spec.shape, chunk_selection, aside
+    return None
+
+
+def _is_view(out_selection: Any) -> bool:
+    """Tell whether all that a selection selects of an array is a part of it without gaps."""
+    parts = out_selection if type(out_selection) is tuple else (out_selection,)
+    return all(type(part) is slice and part.step in {None, 1} for part in parts)
+
+
+def _view(array: Any, out_selection: Any) -> npt.NDArray[Any]:
+    parts = out_selection if type(out_selection) is tuple else (out_selection,)
+    view: npt.NDArray[Any] = array[(*parts, ...)]
+    return view

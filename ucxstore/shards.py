@@ -11,9 +11,12 @@ from zarr.core.buffer import NDBuffer
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.compressors import Bytes
 from ucxstore.decode import AnyItem, Decoding, Found
+from ucxstore.decode_frames import SplitChunk
+from ucxstore.decode_plan import Group
 from ucxstore.errors import ShardError
 from ucxstore.loops import LoopQueue, Pending
-from ucxstore.shard_gather import MOST_PARTS, Gathering
+from ucxstore.memory import describe
+from ucxstore.shard_gather import Gathering
 from ucxstore.shard_index import ShardIndex
 from ucxstore.shard_plan import Shard, rounds
 from ucxstore.store import UcxStore
@@ -28,7 +31,10 @@ _ATTEMPTS = 10
 # Bytes of indexes that are asked for at once, and of arrays beside the one that is read into.
 _ROUND_BYTES = 16 << 20
 
-_HELD = 0
+# Byte ranges in one item of a request: more than half of what a server takes.
+_MOST_RANGES = 1 << 13
+
+_HELD = 0  # what `read_parts` says of a value that is still the one that is meant
 
 
 class ShardReading:
@@ -73,8 +79,8 @@ class ShardReading:
     ) -> list[Shard]:
         """Read shards, and return those that were replaced before all of them was there."""
         indexes = await self._find_indexes(connection, queue, shards)
-        gathering = Gathering(self._out.as_numpy_array())
-        targets = [shard.target() for shard in shards]
+        gathering = Gathering(describe(self._out.as_numpy_array())[0])
+        targets = [shard.target(self._out) for shard in shards]
         for shard, index, target in zip(shards, indexes, targets, strict=True):
             gathering.add(shard, index, target)
 
@@ -101,28 +107,25 @@ class ShardReading:
             shard.finish(target, self._out, self._drop_axes)
             if index is None:
                 self.missing[shard.position] = GetResult(status="missing")
-            for part, straight in shard.parts():
-                direct += len(part.chunks) if straight else 0
-                decode += len(part.chunks) if not straight else 0
+            direct += sum(len(moving.part.chunks) for moving in shard.wanted.direct)
+            decode += sum(len(part.chunks) for part in shard.wanted.decode)
         self._store.counters.add(direct=direct, decode=decode, read=read)
         return [shard for shard in shards if shard.key in changed]
 
     def _start(
         self, connection: "Connection", queue: LoopQueue, gathering: Gathering
     ) -> "Operation":
-        array = gathering.array
-        operation: Operation = connection.read_parts(
+        return connection.read_parts(
             [self._store.key_prefix + key for key in gathering.keys],
             gathering.sources,
             gathering.targets,
-            array.__array_interface__["data"][0],
+            gathering.address,
             [-1] * len(gathering.keys),
             [gathering.generations[key] for key in gathering.keys],
-            array,
+            gathering.owners,
             self._store.timeout,
             queue.native,
         )
-        return operation
 
     async def _find_indexes(
         self, connection: "Connection", queue: LoopQueue, shards: list[Shard]
@@ -184,6 +187,11 @@ class _InnerDecoding(Decoding):
     def _count(self, chunks: int) -> None:
         super()._count(0)  # those of a shard are counted when all of them are there
 
+    async def _split(
+        self, connection: "Connection", queue: LoopQueue, groups: list[Group]
+    ) -> list[SplitChunk]:
+        return []  # that is for values that are one chunk
+
     def _target(self, item: AnyItem) -> NDBuffer:
         target: NDBuffer
         *_, target = item
@@ -200,7 +208,7 @@ class _InnerDecoding(Decoding):
         wanted = [
             (key, list(some))
             for key, pairs in groupby(zip(keys, ranges, strict=True), itemgetter(0))
-            for some in batched((each for _, (each,) in pairs), MOST_PARTS)
+            for some in batched((each for _, (each,) in pairs), _MOST_RANGES)
         ]
         operation = connection.get(
             [self._store.key_prefix + key for key, _ in wanted],

@@ -9,10 +9,11 @@ class StoreStats(TypedDict):
 
     Attributes
     ----------
-    direct, decode, fallback : int
-        Chunks that zarr read or wrote: moved straight between the user's array and the store,
-        fetched as they are stored and decoded here, or left to the pipeline that zarr would have
-        used.
+    direct, decode, encode, fallback : int
+        Chunks that zarr read or wrote: moved straight between the user's array and the store, in
+        part or whole; fetched whole as they are stored and decoded here; encoded or merged with
+        what is stored here, and sent from the encoder's memory; or left to the pipeline that zarr
+        would have used.
     decode_in_place : int
         Those of `decode` that their codec wrote straight into the array; the others were decoded
         into memory of the store's own first, since they were wanted in part or in rows.
@@ -28,6 +29,7 @@ class StoreStats(TypedDict):
     direct: int
     decode: int
     decode_in_place: int
+    encode: int
     fallback: int
     bytes_read: int
     bytes_written: int
@@ -40,7 +42,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._direct = self._decode = self._in_place = self._fallback = 0
+        self._direct = self._decode = self._in_place = self._encode = self._fallback = 0
         self._read = self._written = self._staged = 0
 
     def add(
@@ -49,6 +51,7 @@ class Counters:
         direct: int = 0,
         decode: int = 0,
         in_place: int = 0,
+        encode: int = 0,
         fallback: int = 0,
         read: int = 0,
         written: int = 0,
@@ -59,6 +62,7 @@ class Counters:
             self._direct += direct
             self._decode += decode
             self._in_place += in_place
+            self._encode += encode
             self._fallback += fallback
             self._read += read
             self._written += written
@@ -71,6 +75,7 @@ class Counters:
                 direct=self._direct,
                 decode=self._decode,
                 decode_in_place=self._in_place,
+                encode=self._encode,
                 fallback=self._fallback,
                 bytes_read=self._read,
                 bytes_written=self._written,

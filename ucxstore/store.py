@@ -46,7 +46,7 @@ class UcxStore(Listing):
     strict : bool
         Raise `FallbackError` where a chunk would leave the short path: neither move straight
         between array and store, nor be fetched as it is stored and decoded here.
-    decode_budget : int
+    buffer_budget : int
         Bytes of encoded chunks that reads of this store and of its copies by `with_read_only` may
         have in memory at once, on the way from the server to the codec. A chunk that is larger
         is read when no other is. Each thread that decodes has one decoded chunk beside that.

@@ -1,4 +1,4 @@
-"""The threads that decode: of this package alone, so that no other work waits for them."""
+"""The threads that codecs run in: of this package alone, so that no other work waits for them."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import zarr
 
-# More threads than this do not decode faster than memory takes what they write.
+# More threads than this are not faster than the memory that they read and write.
 _MOST = 32
 
 _pool: ThreadPoolExecutor | None = None
@@ -14,8 +14,8 @@ _size = 0
 _lock = threading.Lock()
 
 
-def decoders() -> tuple[ThreadPoolExecutor, int]:
-    """Return a pool of threads to decode in, and how many: zarr's ``threading.max_workers``.
+def codec_threads() -> tuple[ThreadPoolExecutor, int]:
+    """Return a pool of threads, and how many: zarr's ``threading.max_workers``.
 
     Without that setting there is one for each core that this process may use.
     """
@@ -24,8 +24,8 @@ def decoders() -> tuple[ThreadPoolExecutor, int]:
     size = max(1, int(wanted)) if wanted else min(len(os.sched_getaffinity(0)), _MOST)
     with _lock:
         if _pool is None or size != _size:
-            # Reads that use the old one go on with it. Its threads end when nobody does.
-            _pool = ThreadPoolExecutor(size, "ucxstore-decode")
+            # What uses the old one goes on with it. Its threads end when nobody does.
+            _pool = ThreadPoolExecutor(size, "ucxstore-codec")
             _size = size
         return _pool, size
 

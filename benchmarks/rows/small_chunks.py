@@ -1,36 +1,60 @@
-"""``z[:]`` of a 1-D array in many small raw chunks, over shared memory."""
+"""``z[:]`` of arrays in many small raw chunks, in one and two dimensions, over shared memory."""
 
+from math import isqrt
 from pathlib import Path
 
-from benchmarks.candidates import LOCAL_FUSED, local_reads, our_reads, ours
+from benchmarks.candidates import LOCAL_FUSED, ZARRS, local_reads, our_reads, ours, zarrs_read
 from benchmarks.data import put_into_folder, random_values
-from benchmarks.result import Row, times_as_fast
+from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import Scale
-from benchmarks.timing import interleave
+from benchmarks.timing import Times, interleave
 
-_ITEMS = 16 * 1024  # of 4 bytes: 64 KiB
+_SIDE = 128
+_ITEMS = _SIDE * _SIDE  # of 4 bytes: 64 KiB
+
+_OF_LOCAL = at_least(4)
+_OF_ZARRS = at_least(1)
 
 
 def measure(scale: Scale, folder: Path) -> Row:
-    values = random_values((scale.small_chunks * _ITEMS,))
-    put_into_folder(folder, values, (_ITEMS,))
     # In new memory only: the result is larger than what is kept.
-    compared = [ours("memory", "fresh"), ours("directory", "fresh")]
-    with our_reads(folder, values, (_ITEMS,), {}) as (reads, lanes):
-        candidates = [*reads, *local_reads(folder, values)]
-        wanted = [one for one in candidates if one.name in [*compared, LOCAL_FUSED]]
-        times = interleave(wanted, rounds=scale.small_rounds, warm_ups=1)
+    target = ours("memory", "fresh")
+    compared = [target, ours("directory", "fresh")]
+    lines: list[Line] = []
+    times: dict[str, Times] = {}
+    notes: list[str] = []
+    side = isqrt(scale.small_chunks)
+    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+        "1-D": ((side * side * _ITEMS,), (_ITEMS,)),
+        "2-D": ((side * _SIDE, side * _SIDE), (_SIDE, _SIDE)),
+    }
+    for what, (shape, chunks) in shapes.items():
+        values = random_values(shape)
+        part = folder / what
+        put_into_folder(part, values, chunks)
+        with our_reads(part, values, chunks, {}) as (reads, lanes):
+            candidates = [*reads, *local_reads(part, values), zarrs_read(part, values)]
+            wanted = [one for one in candidates if one.name in [*compared, LOCAL_FUSED, ZARRS]]
+            found = interleave(wanted, rounds=scale.small_rounds, warm_ups=1)
+        named = {f"{what}: {name}": one for name, one in found.items()}
+        lines += [
+            times_as_fast(
+                named, f"{what}: {name}", f"{what}: {against}", bound, counts=name == target
+            )
+            for against, bound in ((LOCAL_FUSED, _OF_LOCAL), (ZARRS, _OF_ZARRS))
+            for name in compared
+        ]
+        notes += [f"{what}, lanes: {lanes}"]
+        notes += [
+            f"{name}: {side * side / part.median:,.0f} chunks/s, at best "
+            f"{side * side / part.minimum:,.0f}"
+            for name, part in named.items()
+        ]
+        times |= named
     return Row(
         name="small-chunks",
-        title=f"{scale.small_chunks} raw chunks of 64 KiB, 1-D, z[:], shared memory",
-        lines=[times_as_fast(times, name, LOCAL_FUSED) for name in compared],
+        title=f"{side * side} raw chunks of 64 KiB, z[:], shared memory",
+        lines=lines,
         times=times,
-        notes=[
-            f"lanes: {lanes}",
-            *(
-                f"{name}: {scale.small_chunks / part.median:,.0f} chunks/s, at best "
-                f"{scale.small_chunks / part.minimum:,.0f}"
-                for name, part in times.items()
-            ),
-        ],
+        notes=notes,
     )

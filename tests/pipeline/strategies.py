@@ -1,5 +1,6 @@
-"""What both oracles draw: dtypes, values, selections; and how they look at what came of a step."""
+"""What the oracles draw: dtypes, values, selections; and how they look at what came of a step."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,15 +8,22 @@ import hypothesis.extra.numpy as npst
 import hypothesis.strategies as st
 import numpy as np
 import zarr
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.testing.strategies import basic_indices, orthogonal_indices
+
+from ucxstore import costs
 
 DTYPES = [
     *("?", "i1", "u1", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c8", "<c16"),
     *(">i2", ">f4", ">c16", "S3", "<U2", "<M8[ns]", "<m8[s]"),
     [("a", "<i4"), ("b", "<f8"), ("c", "S3")],
 ]
+
+
+# What a run is said to cost: nothing, so that all goes in parts; what it does; so much that nothing
+# does.
+RUN_COSTS = st.sampled_from([0.0, costs.RUN, 1e9])
 
 
 def special(dtype: np.dtype) -> st.SearchStrategy[Any]:
@@ -56,6 +64,42 @@ def strides(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[slice | int, ...]:
     return tuple(selection)
 
 
+@st.composite
+def indices(draw: st.DrawFn, side: int) -> Any:
+    """Draw what selects items of one axis: one or more of them, in many an order."""
+    start = draw(st.integers(0, side - 1))
+    numbers = st.integers(-side, side - 1)
+    match draw(st.sampled_from(["integer", "slice", "some", "some", "sorted", "runs", "mask"])):
+        case "integer":
+            return draw(numbers)
+        case "slice":
+            return slice(start, None, draw(st.sampled_from([None, 1, 2, 3])))
+        case "some":
+            return draw(st.lists(numbers, min_size=1, max_size=6))
+        case "sorted":
+            return sorted(draw(st.sets(st.integers(0, side - 1), min_size=1)))
+        case "runs":  # which do not all go the same way
+            return [*range(start, side), *range(draw(st.integers(0, side)))]
+        case "mask":
+            mask = draw(npst.arrays(bool, side))
+            mask[start] = True
+            return mask
+    raise AssertionError
+
+
+@st.composite
+def points(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Draw an index array an axis, all of the same length: a walk with some leaps, mostly."""
+    count = draw(st.integers(1, 12))
+    arrays = []
+    for side in shape:
+        walk = np.arange(count) * draw(st.sampled_from([0, 1, 1, 2, -1])) % side
+        leaps = draw(npst.arrays(bool, count, elements=st.integers(0, 3).map(lambda n: n == 0)))
+        far = draw(npst.arrays(np.intp, count, elements=st.integers(-side, side - 1)))
+        arrays.append(np.where(leaps, far, walk))
+    return tuple(arrays)
+
+
 type Step = Callable[[zarr.Array], Any]
 
 
@@ -65,6 +109,7 @@ def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[str, Any]:
     kinds = ["basic", "basic", "all"]
     if shape and min(shape) > 0:
         kinds += ["strides", "strides", "strides", "orthogonal", "coordinate", "mask", "block"]
+        kinds += ["outer", "outer", "points", "points"]
     kind = draw(st.sampled_from(kinds))
     match kind:
         case "all":
@@ -73,6 +118,10 @@ def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[str, Any]:
             return kind, draw(basic_indices(shape=shape, allow_newaxis=False))
         case "strides":
             return "basic", draw(strides(shape))
+        case "outer":
+            return "orthogonal", tuple(draw(indices(side)) for side in shape)
+        case "points":
+            return "coordinate", draw(points(shape))
         case "orthogonal":
             return kind, draw(orthogonal_indices(shape=shape))[0]
         case "coordinate":
@@ -122,3 +171,28 @@ def contents(array: zarr.Array) -> dict[str, bytes]:
         return {key: value.to_bytes() async for key, value in found if value is not None}
 
     return sync(collect())
+
+
+def assert_reads_into(data: st.DataObject, ours: zarr.Array, model: zarr.Array) -> None:
+    """Compare what both read into memory of the user's, of any layout and another byte order."""
+    layout = data.draw(st.sampled_from(["C", "F", "swapped", "strided", "backwards"]))
+    results = []
+    for array in ours, model:
+        dtype = array.dtype.newbyteorder() if layout == "swapped" else array.dtype
+        out = np.zeros(
+            tuple(2 * side for side in array.shape), dtype, "F" if layout == "F" else "C"
+        )
+        steps = {"strided": 2, "backwards": -1}.get(layout, 1)
+        part = tuple(
+            slice(None, 2 * side, 2)
+            if steps == 2
+            else slice(side - 1, None, -1)
+            if steps < 0
+            else slice(side)
+            for side in array.shape
+        )
+        view = out[(*part, ...)]
+        array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(view))
+        results.append(out.tobytes())
+        assert math.prod(view.shape) == math.prod(array.shape)
+    assert results[0] == results[1]

@@ -3,7 +3,6 @@
 The arrays are written by zarr through `UcxStore`, and then copied, as they are stored, to memory.
 """
 
-import math
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -31,6 +30,7 @@ from zarr.storage import MemoryStore
 
 from tests.pipeline.strategies import (
     DTYPES,
+    assert_reads_into,
     contents,
     noise,
     outcome,
@@ -145,7 +145,7 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
             store.delete_sync(key)
         held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(ours).items()}
         model = zarr.open_array(MemoryStore(held, read_only=True), mode="r")
-        ours = zarr.open_array(UcxStore(str(store), strict=True, decode_budget=budget), mode="r")
+        ours = zarr.open_array(UcxStore(str(store), strict=True, buffer_budget=budget), mode="r")
     assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
     assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
     with pytest.MonkeyPatch.context() as patch:
@@ -164,28 +164,3 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     assert ours.store.budget.in_use == 0
     note(f"{stats}")
     event(f"in place: {stats['decode_in_place'] > 0}")
-
-
-def assert_reads_into(data: st.DataObject, ours: zarr.Array, model: zarr.Array) -> None:
-    """Compare what both read into memory of the user's, of any layout and another byte order."""
-    layout = data.draw(st.sampled_from(["C", "F", "swapped", "strided", "backwards"]))
-    results = []
-    for array in ours, model:
-        dtype = array.dtype.newbyteorder() if layout == "swapped" else array.dtype
-        out = np.zeros(
-            tuple(2 * side for side in array.shape), dtype, "F" if layout == "F" else "C"
-        )
-        steps = {"strided": 2, "backwards": -1}.get(layout, 1)
-        part = tuple(
-            slice(None, 2 * side, 2)
-            if steps == 2
-            else slice(side - 1, None, -1)
-            if steps < 0
-            else slice(side)
-            for side in array.shape
-        )
-        view = out[(*part, ...)]
-        array.get_basic_selection(out=cpu.NDBuffer.from_ndarray_like(view))
-        results.append(out.tobytes())
-        assert math.prod(view.shape) == math.prod(array.shape)
-    assert results[0] == results[1]

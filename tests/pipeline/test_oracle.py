@@ -21,6 +21,7 @@ from zarr.storage import MemoryStore
 
 from tests.pipeline.strategies import (
     DTYPES,
+    RUN_COSTS,
     Step,
     contents,
     delete_chunk,
@@ -31,7 +32,7 @@ from tests.pipeline.strategies import (
     special,
     write,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs
 from ucxstore import plan as plan_module
 from ucxstore.server import Server
 
@@ -105,6 +106,7 @@ def test_it_does_as_zarr_does(keeper: UcxStore, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans(), label="short rows too"):
             patch.setattr(plan_module, "SHORT_ROW_BYTES", 0)
+        patch.setattr(costs, "RUN", data.draw(RUN_COSTS, label="cost of a run"))
         if data.draw(st.booleans(), label="starts full"):
             outcome(fill_up := write("basic", Ellipsis, noise(model.dtype, model.shape, 1)), ours)
             outcome(fill_up, model)

@@ -38,7 +38,7 @@ from tests.pipeline.strategies import (
     special,
     write,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline, decode_plan, shard_gather, shard_plan, shards
+from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs, decode_plan, shard_moves, shards
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
@@ -142,7 +142,7 @@ def test_it_reads_as_zarr_reads(
                 address,
                 ucx=ucx,
                 strict=True,
-                decode_budget=data.draw(st.sampled_from([1, 5000, 1 << 28]), label="budget"),
+                buffer_budget=data.draw(st.sampled_from([1, 5000, 1 << 28]), label="budget"),
             ),
             mode="r",
             config=options["config"],
@@ -152,10 +152,11 @@ def test_it_reads_as_zarr_reads(
     with pytest.MonkeyPatch.context() as patch:
         size = data.draw(st.sampled_from([1, 500, decode_plan.GROUP_BYTES]), label="group")
         patch.setattr(decode_plan, "GROUP_BYTES", size)
-        if data.draw(st.booleans(), label="short rows too"):
-            patch.setattr(shard_plan, "SHORT_ROW_BYTES", 0)
+        if data.draw(st.booleans(), label="short runs too"):
+            patch.setattr(costs, "RUN", 0.0)
         if data.draw(st.booleans(), label="few at once"):
-            patch.setattr(shard_gather, "MOST_PARTS", 2)
+            patch.setattr(shard_moves, "MOST_OFFSETS", 2)
+            patch.setattr(shards, "_MOST_RANGES", 2)
             patch.setattr(shards, "_ROUND_BYTES", 300)
         everything = read("basic", Ellipsis)
         assert outcome(everything, ours) == outcome(everything, model)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ucxstore.boxes import find_box, row_bytes
+from ucxstore.boxes import find_box, run_bytes
 
 
 def test_slices_make_a_box() -> None:
@@ -56,34 +56,24 @@ def test_all_else_is_no_box(chunk: object, out: object) -> None:
 
 
 @st.composite
-def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], np.ndarray, tuple[int, ...]]:
+def boxes(draw: st.DrawFn) -> tuple[np.ndarray, list[int]]:
+    """Draw an array and the shape of a box in it."""
     ndim = draw(st.integers(1, 3))
-    shape = draw(st.tuples(*[st.integers(1, 4)] * ndim))
-    counts = draw(st.tuples(*[st.integers(1, n) for n in shape]))
-    margin = draw(st.tuples(*[st.integers(0, 2)] * ndim))
-    big = np.zeros([n + m for n, m in zip(counts, margin, strict=True)], "u2")
-    big = big.transpose(draw(st.permutations(range(ndim)))).copy().transpose()
-    out = np.zeros([n + m for n, m in zip(counts, margin, strict=True)], "u2")
-    return shape, out if draw(st.booleans()) else np.asfortranarray(out), counts
+    counts = [draw(st.integers(1, 4)) for _ in range(ndim)]
+    shape = [n + draw(st.integers(0, 2)) for n in counts]
+    axes = draw(st.permutations(range(ndim)))
+    array = np.zeros([shape[axis] for axis in axes], "u2").transpose(np.argsort(axes))
+    return array, counts
 
 
 @given(boxes())
-def test_rows_are_contiguous_on_both_sides(
-    case: tuple[tuple[int, ...], np.ndarray, tuple[int, ...]],
-) -> None:
-    shape, out, counts = case
-    chunk = np.zeros(shape, out.dtype)
-    inside = tuple(slice(0, n) for n in counts)
-    row = row_bytes(shape, out.strides, counts, out.itemsize)
-
-    def addresses(array: np.ndarray) -> np.ndarray:
-        offsets = np.zeros(counts, int)
-        for axis, stride in enumerate(array.strides):
-            offsets += np.indices(counts)[axis] * stride
-        return offsets.ravel()
-
-    # The longest run of items that are neighbours in both, from the first item on.
-    steps = np.stack([np.diff(addresses(chunk[inside])), np.diff(addresses(out[inside]))])
-    breaks = np.flatnonzero((steps != out.itemsize).any(axis=0))
+def test_runs_are_contiguous(case: tuple[np.ndarray, list[int]]) -> None:
+    array, counts = case
+    run = run_bytes(array.strides, counts, array.itemsize)
+    places = sum(
+        index * stride for index, stride in zip(np.indices(counts), array.strides, strict=True)
+    )
+    # The longest run of items that are neighbours, from the first item on.
+    breaks = np.flatnonzero(np.diff(places.ravel()) != array.itemsize)
     items = breaks[0] + 1 if breaks.size else np.prod(counts)
-    assert row == items * out.itemsize
+    assert run == items * array.itemsize

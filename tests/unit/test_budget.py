@@ -15,8 +15,7 @@ async def test_what_is_free_is_granted_at_once() -> None:
     one.release()
     one.release()  # once is enough
     assert budget.in_use == 40
-    two.shrink(10)
-    two.shrink(30)  # which gives nothing back
+    two.resize(10)
     assert budget.in_use == 10
     with await budget.claim(90):
         assert budget.in_use == 100
@@ -37,6 +36,22 @@ async def test_others_wait_their_turn() -> None:
     assert budget.in_use == 100
     for claim in claims:
         claim.release()
+    assert budget.in_use == 0
+
+
+async def test_what_turns_out_larger_keeps_others_waiting() -> None:
+    budget = Budget(100)
+    first, second = await budget.claim(10), await budget.claim(10)
+    first.resize(95)
+    assert budget.in_use == 105
+    waiting = asyncio.ensure_future(budget.claim(1))
+    second.release()
+    first.resize(1000)  # no claim is larger than all there is
+    assert budget.in_use == 100
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    first.release()
+    (await waiting).release()
     assert budget.in_use == 0
 
 

@@ -42,10 +42,10 @@ def test_a_timeout_is_a_number(value: object) -> None:
     ("value", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("1G", TypeError)]
 )
 def test_a_budget_is_a_number_of_bytes(value: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"^decode_budget:"):
-        ClientOptions.of(decode_budget=value)  # type: ignore[arg-type]
-    with pytest.raises(error, match=r"^decode_budget:"):
-        ClientOptions(decode_budget=value)  # type: ignore[arg-type]
+    with pytest.raises(error, match=r"^buffer_budget:"):
+        ClientOptions.of(buffer_budget=value)  # type: ignore[arg-type]
+    with pytest.raises(error, match=r"^buffer_budget:"):
+        ClientOptions(buffer_budget=value)  # type: ignore[arg-type]
 
 
 def test_progress() -> None:

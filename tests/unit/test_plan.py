@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,10 +6,7 @@ import pytest
 from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.codecs._v2 import V2Codec
-from zarr.core.array_spec import ArrayConfig, ArraySpec
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.chunk_grids import ChunkGrid, FixedDimension, VaryingDimension
-from zarr.core.dtype import get_data_type_from_native_dtype
+from zarr.core.chunk_grids import ChunkGrid, VaryingDimension
 from zarr.core.indexing import (
     BasicIndexer,
     CoordinateIndexer,
@@ -20,6 +16,7 @@ from zarr.core.indexing import (
 )
 from zarr.storage import MemoryStore, StorePath
 
+from tests.unit.planning import RAW, STORE, V2_RAW, basic, grid_of, items_of, spec_of
 from ucxstore import plan as plan_module
 from ucxstore.plan import (
     MANY_ROWS,
@@ -33,41 +30,6 @@ from ucxstore.plan import (
     plan_read,
     plan_write,
 )
-
-STORE = MemoryStore()
-RAW = (BytesCodec(),)
-V2_RAW = (V2Codec(filters=None, compressor=None),)
-
-
-def spec_of(shape: tuple[int, ...], dtype: Any = "f4", **config: Any) -> ArraySpec:
-    zdtype = get_data_type_from_native_dtype(np.dtype(dtype))
-    return ArraySpec(
-        shape=shape,
-        dtype=zdtype,
-        fill_value=zdtype.default_scalar(),
-        config=ArrayConfig.from_dict(config),
-        prototype=default_buffer_prototype(),
-    )
-
-
-def grid_of(shape: Sequence[int], chunks: Sequence[int]) -> ChunkGrid:
-    dimensions = [FixedDimension(c, n) for n, c in zip(shape, chunks, strict=True)]
-    return ChunkGrid(dimensions=tuple(dimensions))
-
-
-def items_of(indexer: Indexer, spec: ArraySpec) -> list[Item]:
-    root = StorePath(STORE, "a")
-    return [
-        (root / "c" / "/".join(map(str, coords)), spec, chunk, out, complete)
-        for coords, chunk, out, complete in indexer
-    ]
-
-
-def basic(
-    selection: Any, shape: tuple[int, ...], chunks: tuple[int, ...], **spec: Any
-) -> tuple[list[Item], tuple[int, ...]]:
-    indexer = BasicIndexer(selection, shape, grid_of(shape, chunks))
-    return items_of(indexer, spec_of(chunks, **spec)), indexer.shape
 
 
 @pytest.fixture
@@ -242,18 +204,18 @@ def test_format_2_in_fortran_order_is_turned_round() -> None:
 
 
 def test_format_3_stores_c_order_whatever_the_array_has() -> None:
-    items, shape = basic((slice(None), slice(None)), (40, 30), (20, 30), order="F")
+    items, shape = basic((slice(None), slice(None)), (400, 300), (200, 300), order="F")
     plan = plan_read(items, np.zeros(shape, "f4", order="F"), RAW, STORE)
-    assert (plan.fallback, plan.reason) == ([0, 1], SHORT_ROWS)
+    assert (plan.direct, plan.whole, plan.fallback) == ([], [0, 1], [])
     plan = plan_read(items, np.zeros(shape, "f4", order="C"), RAW, STORE)
-    assert plan.direct[0].chunk_shape == (20, 30)
+    assert plan.direct[0].chunk_shape == (200, 300)
 
 
-def test_few_short_rows_go_direct() -> None:
-    items, shape = basic((slice(None), 0), (2 * MANY_ROWS, 30), (MANY_ROWS, 30))
-    assert plan_read(items, np.zeros(shape, "f4"), RAW, STORE).fallback == []
-    items, shape = basic((slice(None), 0), (2 * MANY_ROWS + 2, 30), (MANY_ROWS + 1, 30))
-    assert plan_read(items, np.zeros(shape, "f4"), RAW, STORE).reason == SHORT_ROWS
+def test_short_rows_go_direct_where_the_chunk_is_more() -> None:
+    items, shape = basic((slice(None), 0), (4000, 300), (2000, 300))
+    assert plan_read(items, np.zeros(shape, "f4"), RAW, STORE).direct[0].positions == [0, 1]
+    items, shape = basic((slice(None), slice(0, 2)), (4000, 3), (2000, 3))
+    assert plan_read(items, np.zeros(shape, "f4"), RAW, STORE).whole == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -309,6 +271,12 @@ def test_edge_chunks_are_not_whole_though_zarr_calls_them_complete() -> None:
     plan = plan_write(items, np.ones(shape, "f4"), RAW, STORE)
     assert (plan.fallback, plan.reason) == ([2], NOT_WHOLE)
     assert plan.direct[0].positions == [0, 1]
+
+
+def test_few_short_rows_are_written_directly() -> None:
+    for rows, reason in (MANY_ROWS, ""), (MANY_ROWS + 1, SHORT_ROWS):
+        items, shape = basic((slice(None), slice(None)), (rows, 20), (rows, 10))
+        assert plan_write(items, np.ones(shape, "f4"), RAW, STORE).reason == reason
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""Whatever is selected of raw chunks, it is read bit by bit as zarr's default pipeline reads it.
+
+The arrays are written by zarr through `UcxStore`, and then copied, as they are stored, to memory.
+"""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.extra.numpy as npst
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, event, given, settings
+from zarr.codecs import BytesCodec
+from zarr.core.buffer import cpu
+from zarr.core.codec_pipeline import BatchedCodecPipeline
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
+
+from tests.pipeline.strategies import (
+    DTYPES,
+    RUN_COSTS,
+    assert_reads_into,
+    contents,
+    noise,
+    outcome,
+    read,
+    selections,
+    special,
+)
+from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs
+from ucxstore.server import Server
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
+
+
+@st.composite
+def array_options(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw what ``zarr.create_array`` takes for arrays whose values are stored as they are."""
+    least = draw(st.sampled_from([1, 4]))
+    shape = draw(npst.array_shapes(min_dims=0, max_dims=4, min_side=least, max_side=9))
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    options: dict[str, Any] = {
+        "shape": shape,
+        "dtype": dtype,
+        "chunks": tuple(draw(st.sampled_from([s, draw(st.integers(1, s + 2))])) for s in shape),
+        "zarr_format": draw(st.sampled_from([2, 3, 3])),
+        "fill_value": draw(st.none() | special(dtype) | npst.from_dtype(dtype, allow_nan=True)),
+        "compressors": None,
+        "config": {"write_empty_chunks": True},
+    }
+    order = draw(st.sampled_from("CCF"))
+    if options["zarr_format"] == 2:
+        options["order"] = order
+        return options
+    options["config"]["order"] = order
+    if dtype.itemsize > 1 and dtype.kind in "iufcUmM":
+        endian = "big" if dtype.str.startswith(">") else "little"
+        options["serializer"] = BytesCodec(endian=endian)
+    if shape and draw(st.integers(0, 3)) == 0:
+        options["chunks"] = [[side] if side < 3 else [2, side - 2] for side in shape]
+    return options
+
+
+@pytest.fixture(scope="module")
+def keeper(memory_server: Server) -> Iterator[UcxStore]:
+    """Keep the connection between examples."""
+    with UcxStore(memory_server.address) as store:
+        sync(store.exists("key"))
+        yield store
+
+
+@given(data=st.data())
+@settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
+    options = data.draw(array_options(), label="array")
+    store = UcxStore(f"{keeper.address}/{uuid.uuid4().hex}")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        ours = zarr.create_array(store, **options)
+        ours[...] = noise(ours.dtype, ours.shape, 1)
+        keys = sorted(key for key in contents(ours) if "zarr.json" not in key and ".z" not in key)
+        for key in data.draw(st.sets(st.sampled_from(keys), max_size=2), label="missing"):
+            store.delete_sync(key)
+        held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(ours).items()}
+        model = zarr.open_array(MemoryStore(held, read_only=True), mode="r")
+        budget = data.draw(st.sampled_from([1, 1000, 1 << 28]), label="budget")
+        ours = zarr.open_array(UcxStore(str(store), strict=True, buffer_budget=budget), mode="r")
+    assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
+    assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
+    run = data.draw(RUN_COSTS, label="cost of a run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "RUN", run)
+        for _ in range(4):
+            kind, selection = data.draw(selections(ours.shape), label="selection")
+            look = read(kind, selection)
+            assert outcome(look, ours) == outcome(look, model)
+        stats = ours.store.stats()
+        assert stats["staged_bytes" if run == 0 else "direct"] == 0 or run == costs.RUN
+        event(f"direct: {stats['direct'] > 0}, decoded: {stats['decode'] > 0}")
+        assert_reads_into(data, ours, model)
+    stats = ours.store.stats()
+    assert stats["direct"] + stats["decode"] > 0
+    assert stats["fallback"] == 0
+    assert ours.store.budget.in_use == 0
