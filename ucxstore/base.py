@@ -20,6 +20,7 @@ from ucxstore.loops import LoopQueue, current_queue
 from ucxstore.runtime import Link, link_to
 from ucxstore.secret import Secret
 from ucxstore.selection import select_pipeline as select
+from ucxstore.shard_cache import ShardCache
 from ucxstore.stats import Counters, StoreStats
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class StoreBase(Store):
         parsed = address if isinstance(address, Address) else Address.parse(address)
         self._set_up(parsed, options, read_only, strict, Counters())
         self.budget = Budget(options.buffer_budget)
+        self.shard_indexes = ShardCache()
         self._select_pipeline = select_pipeline
         select(select_pipeline)
 
@@ -117,6 +119,7 @@ class StoreBase(Store):
         copy = type(self).__new__(type(self))
         copy._set_up(self._address, self._options, read_only, self._strict, self.counters)
         copy.budget = self.budget
+        copy.shard_indexes = self.shard_indexes
         copy._select_pipeline = self._select_pipeline
         return copy
 
@@ -194,6 +197,7 @@ def _unpickle(
     store = cls.__new__(cls)
     store._set_up(address, options, read_only, strict, Counters())
     store.budget = Budget(options.buffer_budget)
+    store.shard_indexes = ShardCache()
     store._select_pipeline = select_choice
     select(select_choice)
     return store

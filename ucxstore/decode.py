@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import GetResult
+from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import NDBuffer
 from zarr.core.chunk_utils import scatter_chunk
 
@@ -19,13 +20,15 @@ from ucxstore.decode_plan import Group
 from ucxstore.errors import ChunkSizeError
 from ucxstore.jobs import Jobs
 from ucxstore.loops import LoopQueue
-from ucxstore.plan import Item
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection
 
-type _Found = tuple[Bytes, int, int] | None
+type AnyItem = tuple[Any, ArraySpec, Any, Any, Any]
+"""What zarr gives for a chunk, or something like it: its first four are used here."""
+
+type Found = tuple[Bytes, int, int] | None
 
 _WHOLE: list[NativeRange] = []
 
@@ -49,7 +52,7 @@ class Decoding:
     def __init__(
         self,
         store: UcxStore,
-        items: Sequence[Item],
+        items: Sequence[AnyItem],
         out: NDBuffer,
         chain: Chain,
         drop_axes: tuple[int, ...],
@@ -58,10 +61,9 @@ class Decoding:
         self._store = store
         self._items = items
         self._out = out
-        self._array: npt.NDArray[Any] = out.as_numpy_array()
         self._chain = chain
         self._drop_axes = drop_axes
-        self._straight = chain.straight and chain.dtype == self._array.dtype
+        self._straight = chain.straight and chain.dtype == out.dtype
         self._jobs = Jobs(store.budget)
         self._scratch: list[Bytes] = []  # those that no thread uses right now
         self._received = self._in_place = 0
@@ -80,9 +82,13 @@ class Decoding:
         # Those that were written anew in the middle are read as one, which cannot be mixed.
         split = {id(chunk.group) for chunk in large if chunk.is_complete}
         await self._jobs.run([group for group in groups if id(group) not in split], read)
+        self._in_place += len(split)
+        self._count(sum(len(group.keys) for group in groups))
+
+    def _count(self, chunks: int) -> None:
         self._store.counters.add(
-            decode=sum(len(group.keys) for group in groups),
-            in_place=self._in_place + len(split),
+            decode=chunks,
+            in_place=self._in_place,
             read=self._received,
             staged=self._received,
         )
@@ -93,12 +99,13 @@ class Decoding:
         """Find chunks that several threads can decode, where there are few chunks for them."""
         chain = self._chain
         wanted: list[tuple[Group, Bytes]] = []
+        array = self._out.as_numpy_array()
         if len(groups) <= self._jobs.threads and self._straight and not chain.outer:
             for group in groups:
                 _, spec, _, out_selection, _ = self._items[group.positions[0]]
                 nbytes = chain.values_nbytes(spec)
                 if is_large(group, nbytes, chain.compressor):
-                    region = _contiguous(self._array, out_selection, nbytes, chain.order(spec))
+                    region = _contiguous(array, out_selection, nbytes, chain.order(spec))
                     if region is not None:
                         wanted.append((group, region))
         if not wanted or chain.compressor is None:
@@ -134,31 +141,30 @@ class Decoding:
         queue: LoopQueue,
         keys: list[str],
         ranges: list[list[NativeRange]],
-    ) -> list[_Found]:
+    ) -> list[Found]:
         full = [self._store.key_prefix + key for key in keys]
         operation = connection.get(full, ranges, self._store.timeout, queue.native)
-        found: list[_Found] = await queue.complete(operation)
+        found: list[Found] = await queue.complete(operation)
         self._received += sum(value[0].size for value in found if value is not None)
         return found
 
-    def _check_sizes(self, group: Group, found: list[_Found]) -> None:
+    def _check_sizes(self, group: Group, found: list[Found]) -> None:
         """Raise if a raw value is not as long as its chunk, all of which was asked for."""
-        for key, ((_, _, size),), value in zip(group.keys, group.ranges, found, strict=True):
+        for key, ((_, start, end),), value in zip(group.keys, group.ranges, found, strict=True):
+            size = end - start
             if value is not None and value[1] != size:
                 raise ChunkSizeError(
                     f"{self._store.key_prefix + key!r} has {value[1]} bytes, which is not the size "
                     f"of its chunk ({size} bytes)"
                 )
 
-    async def _in_thread(
-        self, positions: list[int], whole: list[bool], found: list[_Found]
-    ) -> None:
+    async def _in_thread(self, positions: list[int], whole: list[bool], found: list[Found]) -> None:
         in_place = await self._jobs.in_thread(self._decode_all, positions, whole, found)
         self._in_place += in_place
 
     # ---- in threads ----
 
-    def _decode_all(self, positions: list[int], whole: list[bool], found: list[_Found]) -> int:
+    def _decode_all(self, positions: list[int], whole: list[bool], found: list[Found]) -> int:
         """Decode one after another; return how many went straight to their place."""
         in_place = 0
         for index, position in enumerate(positions):
@@ -176,7 +182,7 @@ class Decoding:
                 raise
         return in_place
 
-    def _decode(self, data: Bytes, item: Item, whole: bool) -> bool:
+    def _decode(self, data: Bytes, item: AnyItem, whole: bool) -> bool:
         _, spec, _, out_selection, _ = item
         chain = self._chain
         encoded = chain.unwrap(data, spec)
@@ -188,7 +194,8 @@ class Decoding:
             return False
         compressor.check(source)
         if whole and self._straight:
-            region = _contiguous(self._array, out_selection, nbytes, chain.order(spec))
+            array = self._target(item).as_numpy_array()
+            region = _contiguous(array, out_selection, nbytes, chain.order(spec))
             if region is not None:
                 compressor.decode(source, region)
                 return True
@@ -201,15 +208,19 @@ class Decoding:
             self._scratch.append(scratch)
         return False
 
-    def _scatter(self, chunk: NDBuffer | None, item: Item) -> GetResult:
+    def _scatter(self, chunk: NDBuffer | None, item: AnyItem) -> GetResult:
         _, spec, chunk_selection, out_selection, _ = item
         return scatter_chunk(
             None if chunk is None else chunk[chunk_selection],
-            self._out,
+            self._target(item),
             chunk_spec=spec,
             out_selection=out_selection,
             drop_axes=self._drop_axes,
         )
+
+    def _target(self, item: AnyItem) -> NDBuffer:
+        """Return the array that a chunk is selected of."""
+        return self._out
 
     def _take_scratch(self, nbytes: int) -> Bytes:
         """Return memory for a chunk. There is never more of it than there are threads."""

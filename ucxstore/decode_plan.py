@@ -95,7 +95,7 @@ def plan_decode(
             size = prod(shape) * spec.dtype.to_native_dtype().itemsize
             limit = limit_of(chain, spec, size)
             wanted = [(1, 0, limit)]
-        most = most or min(GROUP_BYTES, max(_LEAST_BYTES, len(items) * size // _GROUPS))
+        most = most or group_bytes(len(items) * size)
         if group.keys and nbytes + size > most:
             groups.append(group)
             group, nbytes = Group(), 0
@@ -109,6 +109,11 @@ def plan_decode(
     if group.keys:
         groups.append(group)
     return plan, groups
+
+
+def group_bytes(total: int) -> int:
+    """Return how many bytes of values go into a group where there are so many in all."""
+    return min(GROUP_BYTES, max(_LEAST_BYTES, total // _GROUPS))
 
 
 def limit_of(chain: Chain, spec: ArraySpec, size: int) -> int:

@@ -13,6 +13,7 @@ UcxStoreError
 ├── ReadOnlyServerError (PermissionError)  a write to a server that only reads
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
+├── ShardError (ValueError)              a shard that its index does not fit, or that keeps changing
 ├── BackingError (OSError)               the server could not read or keep a value
 ├── ProtocolError                        a peer broke the protocol
 ├── FallbackError (RuntimeError)         strict mode: a chunk would leave the short path
@@ -76,6 +77,10 @@ class ValueTooLargeError(UcxStoreError, ValueError):
 
 class ChunkSizeError(UcxStoreError, ValueError):
     """The stored value does not have the size of a raw chunk."""
+
+
+class ShardError(UcxStoreError, ValueError):
+    """A shard does not fit its index, or is replaced again and again while it is read."""
 
 
 class BackingError(UcxStoreError, OSError):

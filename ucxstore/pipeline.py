@@ -30,6 +30,9 @@ from ucxstore.raw import raw_chunks
 from ucxstore.raw_read import RawRead
 from ucxstore.read_plan import plan_raw
 from ucxstore.selection import replaced_pipeline
+from ucxstore.shard_index import is_sharded
+from ucxstore.shard_plan import plan_shards
+from ucxstore.shards import ShardReading
 from ucxstore.store import UcxStore
 from ucxstore.stored import stored_by
 
@@ -95,6 +98,8 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         store = _store_of(items)
         if store is None:
             return await self.fallback.read(items, out, drop_axes)
+        if is_sharded(self.codecs):
+            return await self._read_shards(items, out, drop_axes, store)
         chain = Chain.of(self.codecs, items[0][1])
         if chain is not None:
             return await self._read_encoded(items, out, drop_axes, chain, store)
@@ -125,19 +130,37 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         store: UcxStore,
     ) -> tuple[GetResult, ...]:
         plan, groups = plan_decode(items, out.as_ndarray_like(), chain, store)
-        left = _what_is_left(items, plan, store)
-        results = [_PRESENT] * len(items)
-        if left:
-            others = await self.fallback.read(left, out, drop_axes)
-            for position, result in zip(plan.fallback, others, strict=True):
-                results[position] = result
+        results = await self._read_left(items, out, drop_axes, plan, store)
         if groups:
             connection, queue = await store.session()
             decoding = Decoding(store, items, out, chain, drop_axes)
             await decoding.read(connection, queue, groups)
-            for position, result in decoding.missing.items():
-                results[position] = result
-        return tuple(results)
+            results |= decoding.missing
+        return tuple(results.get(position, _PRESENT) for position in range(len(items)))
+
+    async def _read_shards(
+        self, items: Sequence[Item], out: NDBuffer, drop_axes: tuple[int, ...], store: UcxStore
+    ) -> tuple[GetResult, ...]:
+        plan, shards = plan_shards(items, out.as_ndarray_like(), self.codecs, store, drop_axes)
+        results = await self._read_left(items, out, drop_axes, plan, store)
+        if shards:
+            reading = ShardReading(store, out, drop_axes)
+            await reading.read(shards)
+            results |= reading.missing
+        return tuple(results.get(position, _PRESENT) for position in range(len(items)))
+
+    async def _read_left(
+        self,
+        items: Sequence[Item],
+        out: NDBuffer,
+        drop_axes: tuple[int, ...],
+        plan: Plan,
+        store: UcxStore,
+    ) -> dict[int, GetResult]:
+        """Read what is left to the other pipeline; return its results by position."""
+        left = _what_is_left(items, plan, store)
+        others = await self.fallback.read(left, out, drop_axes) if left else ()
+        return dict(zip(plan.fallback, others, strict=True))
 
     async def write(
         self,

@@ -67,25 +67,6 @@ def test_boxes_go_direct(array: zarr.Array, selection: Any, chunks: int) -> None
 @pytest.mark.parametrize(
     "options",
     [
-        {"shards": (600, 200)},
-        {"shards": (600, 200), "compressors": "auto"},
-    ],
-)
-def test_what_is_neither_raw_nor_decoded_here_falls_back(
-    ucx_store: UcxStore, options: dict[str, Any]
-) -> None:
-    array = zarr.create_array(ucx_store, **(RAW | options))
-    array[:] = DATA
-    before = ucx_store.stats()
-    np.testing.assert_array_equal(array[:], DATA)
-    direct, decode, fallback = counted(array, before)
-    assert (direct, decode) == (0, 0)
-    assert fallback > 0
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
         {"zarr_format": 2},
         {"zarr_format": 2, "order": "F"},
         {"dtype": ">f4", "zarr_format": 2},
