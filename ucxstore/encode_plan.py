@@ -20,7 +20,7 @@ from ucxstore.raw import RawChunks
 
 # Bytes of values, at the most, that one thread encodes and one request sends then: large enough for
 # some 250 us a group not to matter. A larger chunk is sent by itself. Less than what is fetched at
-# once (`decode_plan.GROUP_BYTES`), since encoding takes longer, and what is encoded waits meanwhile.
+# once (`decode_plan.GROUP_BYTES`): encoding takes longer, and what is encoded waits meanwhile.
 GROUP_BYTES = 2 << 20
 
 # Small writes go in smaller groups, for all threads to be busy soon and until the end.
