@@ -17,9 +17,9 @@ from ucxstore.merge import spec_nbytes
 from ucxstore.plan import MANY_ROWS, NOT_OURS, NOT_PLAIN, SHORT_ROW_BYTES, Item, Plan, is_plain
 from ucxstore.raw import RawChunks
 
-# Bytes of values, at the most, that one thread encodes and one request sends then: large enough for
-# some 250 us a group not to matter. A larger chunk is sent by itself. Less than what is fetched at
-# once (`decode_plan.GROUP_BYTES`), since encoding takes longer, and what is encoded waits meanwhile.
+# Bytes of values, at the most, that one thread encodes and one request sends then: large enough
+# for some 250 us a group not to matter. A larger chunk is sent by itself. Less than what is fetched
+# at once (`decode_plan.GROUP_BYTES`): encoding takes longer, and what is encoded waits meanwhile.
 GROUP_BYTES = 2 << 20
 
 # Small writes go in smaller groups, for all threads to be busy soon and until the end.
