@@ -1,10 +1,12 @@
 """What reads and writes of shards ask the server for: indexes, and inner chunks by them."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import batched
 from typing import TYPE_CHECKING, Protocol
 
+from ucxstore.budget import Claim
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.compressors import Bytes
 from ucxstore.loops import LoopQueue
@@ -53,11 +55,19 @@ class Fetching:
     connection: "Connection"
     queue: LoopQueue
 
-    async def indexes(self, shards: Sequence[Wanted]) -> list[ShardIndex | None]:
+    async def indexes(
+        self, shards: Sequence[Wanted], claim: Claim | None = None
+    ) -> list[ShardIndex | None]:
         """Return the indexes of shards, ``None`` for those that the store does not hold.
 
         They may be out of date, but not those of shards that hold nothing of what is wanted:
         nothing will be fetched of these that could tell.
+
+        Parameters
+        ----------
+        shards : sequence
+        claim : Claim, optional
+            One that covers them, if there is one already.
         """
         cache = self.store.shard_indexes
         indexes = [cache.get(shard.key, shard.sharding.index_form) for shard in shards]
@@ -69,22 +79,22 @@ class Fetching:
         if not unknown:
             return indexes
         asked = [shards[position] for position in unknown]
-        operation = self.connection.get(
-            [self.store.key_prefix + shard.key for shard in asked],
-            [shard.sharding.index_ranges for shard in asked],
-            self.store.timeout,
-            self.queue.native,
-        )
-        read = 0
-        found = await self.queue.complete(operation)
-        for position, shard, value in zip(unknown, asked, found, strict=True):
-            index = None
-            if value is not None:
-                read += value[0].size
-                index = _decode(shard, *value)
-                if index.sound:  # else an error might tell of a shard that was mended since
-                    cache.put(shard.key, shard.sharding.index_form, index)
-            indexes[position] = index
+        nbytes = sum(shard.sharding.index_nbytes for shard in asked)
+        with nullcontext() if claim is not None else await self.store.budget.claim(nbytes):
+            operation = self.connection.get(
+                [self.store.key_prefix + shard.key for shard in asked],
+                [shard.sharding.index_ranges for shard in asked],
+                self.store.timeout,
+                self.queue.native,
+            )
+            read = 0
+            found = await self.queue.complete(operation)
+            for position, shard, value in zip(unknown, asked, found, strict=True):
+                indexes[position] = index = None if value is None else _decode(shard, *value)
+                if index is not None:
+                    read += value[0].size
+                    if index.sound:  # else an error might tell of a shard that was mended since
+                        cache.put(shard.key, shard.sharding.index_form, index)
         self.store.counters.add(read=read, staged=read)
         return indexes
 

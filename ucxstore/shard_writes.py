@@ -61,7 +61,8 @@ class ShardWriting:
         )
 
     async def _write(self, fetching: Fetching, maker: Maker, group: Group, claim: Claim) -> None:
-        existing = await self._read(fetching, [s for s in group.shards if s.written.kept.size])
+        changed = [shard for shard in group.shards if shard.written.kept.size]
+        existing = await self._read(fetching, changed, claim)
         # Either one shard, which may be large, or some small ones, for which one thread is enough.
         if len(group.shards) == 1:
             (shard,) = group.shards
@@ -75,7 +76,7 @@ class ShardWriting:
             self._store.shard_indexes.drop(shard.key for shard in group.shards)
 
     async def _read(
-        self, fetching: Fetching, shards: Sequence[ShardWrite]
+        self, fetching: Fetching, shards: Sequence[ShardWrite], claim: Claim
     ) -> dict[str, dict[int, Bytes]]:
         """Fetch what is stored of shards and not overwritten, all of a shard of one value."""
         existing: dict[str, dict[int, Bytes]] = {}
@@ -85,7 +86,7 @@ class ShardWriting:
                 return existing
             wanted: list[tuple[str, int, list[NativeRange]]] = []
             numbers: list[list[int]] = []
-            for shard, index in zip(left, await fetching.indexes(left), strict=True):
+            for shard, index in zip(left, await fetching.indexes(left, claim), strict=True):
                 if index is not None and shard.any_held(index):
                     kept = shard.written.kept
                     starts, lengths = index.find(kept, shard.sharding, shard.path)

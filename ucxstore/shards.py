@@ -68,8 +68,7 @@ class ShardReading:
 
     async def _try(self, fetching: Fetching, shards: list[Shard]) -> list[Shard]:
         """Read shards, and return those that were replaced before all of them was there."""
-        with await self._store.budget.claim(sum(s.sharding.index_nbytes for s in shards)):
-            indexes = await fetching.indexes(shards)
+        indexes = await fetching.indexes(shards)
         gathering = Gathering(describe(self._out.as_numpy_array())[0])
         targets = [shard.target(self._out) for shard in shards]
         for shard, index, target in zip(shards, indexes, targets, strict=True):

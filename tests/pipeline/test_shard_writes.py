@@ -224,10 +224,10 @@ def test_what_was_written_is_read(ucx_store: UcxStore) -> None:
 
 def test_raw_shards_are_written_without_a_copy(memory_server: Server, prefix: str) -> None:
     store = UcxStore(f"{memory_server.address}/{prefix}")
-    ours, _ = created(store)
+    ours, _ = created(store, shards=(1000, 400))
     ours[:] = DATA
     counts = count_copies(lambda: ours.__setitem__(np.s_[:], DATA), ours.nbytes)
-    # The server keeps the old shards until it has the new ones, and is in this process.
+    # The server keeps the old shard until it has the new one, and is in this process.
     assert counts.peak_extra < 1.2, counts.culprits
 
 
@@ -292,9 +292,9 @@ def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> No
     find = Fetching.indexes
     times = 0
 
-    async def gated(self: Any, shards: Any) -> Any:
+    async def gated(self: Any, *asked: Any) -> Any:
         nonlocal times
-        indexes = await find(self, shards)
+        indexes = await find(self, *asked)
         times += 1
         await asyncio.to_thread(act, times)
         return indexes

@@ -373,9 +373,9 @@ def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[
     find = Fetching.indexes
     reads: list[int] = []
 
-    async def gated(self: Any, shards: Any) -> Any:
-        indexes = await find(self, shards)
-        reads.append(len(shards))
+    async def gated(self: Any, *asked: Any) -> Any:
+        indexes = await find(self, *asked)
+        reads.append(len(asked[0]))
         await asyncio.to_thread(act)
         return indexes
 
