@@ -27,7 +27,7 @@ constexpr auto kPoll = 50us;
 // How long a worker is looked at for more before it is armed: longer than a round trip takes whose
 // every hop has to wake somebody, or slow round trips would keep themselves slow (90 us instead of
 // 25, with 50 us here). An idle process pays it once.
-constexpr auto kLinger = 200us;
+constexpr auto kLinger = 600us;
 
 // While an operation is in flight the thread must keep looking, but not at the cost of those who do
 // the work: after kSpin without anything it naps, as briefly as the kernel can, and after kStalled

@@ -66,7 +66,7 @@ class ClientOptions:
     secret : Secret or None
         What servers must know, and what they are shown to know.
     buffer_budget : int
-        Bytes of encoded chunks that may be in memory at once.
+        Bytes that may be in buffers of the store at once, encoded or merged.
     """
 
     timeout: float = DEFAULT_TIMEOUT

@@ -105,7 +105,7 @@ class Decoding:
                 _, spec, _, out_selection, _ = self._items[group.positions[0]]
                 nbytes = chain.values_nbytes(spec)
                 if is_large(group, nbytes, chain.compressor):
-                    region = _contiguous(array, out_selection, nbytes, chain.order(spec))
+                    region = _contiguous(array[(*out_selection, ...)], nbytes, chain.order(spec))
                     if region is not None:
                         wanted.append((group, region))
         if not wanted or chain.compressor is None:
@@ -193,9 +193,11 @@ class Decoding:
             self._scatter(chain.decode(encoded, spec), item)
             return False
         compressor.check(source)
+        place: npt.NDArray[Any] | None = None
         if whole and self._straight:
-            array = self._target(item).as_numpy_array()
-            region = _contiguous(array, out_selection, nbytes, chain.order(spec))
+            order = chain.order(spec)
+            place = self._target(item).as_numpy_array()[(*out_selection, ...)]
+            region = _contiguous(place, nbytes, order)
             if region is not None:
                 compressor.decode(source, region)
                 return True
@@ -203,7 +205,10 @@ class Decoding:
         try:
             values = scratch[:nbytes]
             compressor.decode(source, values)
-            self._scatter(chain.finish(values, spec), item)
+            if place is not None and place.nbytes == nbytes:  # as below, with less ado
+                np.copyto(place, values.view(place.dtype).reshape(place.shape, order=order))
+            else:
+                self._scatter(chain.finish(values, spec), item)
         finally:
             self._scratch.append(scratch)
         return False
@@ -238,9 +243,8 @@ def _allocate(nbytes: int) -> Bytes:
     return memory
 
 
-def _contiguous(array: npt.NDArray[Any], selection: Any, nbytes: int, order: str) -> Bytes | None:
+def _contiguous(region: npt.NDArray[Any], nbytes: int, order: str) -> Bytes | None:
     """Return the bytes of a part of an array, if they lie together in this order."""
-    region = array[(*selection, ...)]
     if order == "F":
         region = region.T
     if region.nbytes != nbytes or not region.flags.c_contiguous:

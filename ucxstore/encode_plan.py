@@ -18,10 +18,10 @@ from ucxstore.merge import spec_nbytes
 from ucxstore.plan import MANY_ROWS, NOT_OURS, NOT_PLAIN, SHORT_ROW_BYTES, Item, Plan
 from ucxstore.raw import RawChunks
 
-# Bytes of values, at the most, that one thread encodes and one request sends then. A larger chunk
-# is sent by itself. Less than what is fetched at once (`decode_plan.GROUP_BYTES`): encoding takes
-# longer than decoding, so a request costs less beside it, and the first is sent sooner.
-GROUP_BYTES = 1 << 20
+# Bytes of values, at the most, that one thread encodes and one request sends then: large enough for
+# some 250 us a group not to matter. A larger chunk is sent by itself. Less than what is fetched at
+# once (`decode_plan.GROUP_BYTES`): encoding takes longer, and what is encoded waits meanwhile.
+GROUP_BYTES = 2 << 20
 
 # Small writes go in smaller groups, for all threads to be busy soon and until the end.
 _GROUPS = 32

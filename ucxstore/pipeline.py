@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 _PRESENT = GetResult(status="present")
 
+# Raw chunks that are planned before the first of them is asked for: some 2 ms of work, in which a
+# large batch would otherwise wait as long as its bytes take to come.
+_PLANNED_AT_ONCE = 1024
+
 
 @dataclass(frozen=True)
 class ZeroCopyCodecPipeline(CodecPipeline):
@@ -104,23 +108,33 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         chain = Chain.of(self.codecs, items[0][1])
         if chain is not None:
             return await self._read_encoded(items, out, drop_axes, chain, store)
-        plan = plan_raw(items, out.as_ndarray_like(), self.codecs, store, drop_axes)
-        left = _what_is_left(items, plan, store)
-        if len(left) == len(items):
-            return await self.fallback.read(left, out, drop_axes)
-        results = [_PRESENT] * len(items)
-        reading = RawRead(store, items, out, drop_axes, plan)
+        return await self._read_raw(items, out, drop_axes, store)
+
+    async def _read_raw(
+        self, items: Sequence[Item], out: NDBuffer, drop_axes: tuple[int, ...], store: UcxStore
+    ) -> tuple[GetResult, ...]:
         connection, queue = await store.session()
+        array = out.as_ndarray_like()
+        left = Plan()
+        readings: list[tuple[int, RawRead]] = []
         async with Pending(queue) as pending:
-            reading.start(connection, queue, pending)
-            if left:
-                others = await self.fallback.read(left, out, drop_axes)
-                for position, result in zip(plan.fallback, others, strict=True):
-                    results[position] = result
-            await reading.stage(connection, queue)
-        for position, result in reading.finish(pending.results()).items():
-            results[position] = result
-        return tuple(results)
+            # What is planned is on its way while the rest is being planned.
+            for start in range(0, len(items), _PLANNED_AT_ONCE):
+                some = items[start : start + _PLANNED_AT_ONCE]
+                plan = plan_raw(some, array, self.codecs, store, drop_axes)
+                for position in plan.fallback:
+                    left.leave(start + position, plan.reason)
+                reading = RawRead(store, some, out, drop_axes, plan)
+                reading.start(connection, queue, pending)
+                readings.append((start, reading))
+            results = await self._read_left(items, out, drop_axes, left, store)
+            for _, reading in readings:
+                await reading.stage(connection, queue)
+        outcomes = iter(pending.results())
+        for start, reading in readings:
+            for position, result in reading.finish(outcomes).items():
+                results[start + position] = result
+        return tuple(results.get(position, _PRESENT) for position in range(len(items)))
 
     async def _read_encoded(
         self,

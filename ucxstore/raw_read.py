@@ -1,6 +1,6 @@
 """A read of raw chunks: straight into the user's array, or by way of memory of ours."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import GetResult
@@ -74,13 +74,13 @@ class RawRead:
         for index, result in decoding.missing.items():
             self._missing[positions[index]] = result
 
-    def finish(self, results: list[Any]) -> dict[int, GetResult]:
+    def finish(self, results: Iterator[Any]) -> dict[int, GetResult]:
         """Fill in what is missing, and count, once all has been read.
 
         Parameters
         ----------
-        results : list
-            Of the operations that `start` has started.
+        results : iterator
+            Of the operations that `start` has started, and others after them.
 
         Returns
         -------
@@ -88,10 +88,10 @@ class RawRead:
             What is said of chunks that the store does not hold, by where they stand in the batch.
         """
         plan = self._plan
-        for batch, missing in zip(plan.direct, results, strict=False):
-            self._finish(batch, missing)
+        for batch in plan.direct:
+            self._finish(batch, next(results))
         if plan.parts.keys:
-            missing = [n for n, outcome in enumerate(results[-1]) if outcome == _MISSING]
+            missing = [n for n, outcome in enumerate(next(results)) if outcome == _MISSING]
             self._finish(plan.parts, missing)
         return self._missing
 

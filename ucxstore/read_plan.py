@@ -14,8 +14,12 @@ from ucxstore.axes import Grid, find_axes, grid_of
 from ucxstore.chain import Chain
 from ucxstore.memory import may_receive
 from ucxstore.plan import NOT_A_BOX, NOT_OURS, NOT_PLAIN, NOT_RAW, Item, Plan, plan_read
+from ucxstore.points import find_points
 from ucxstore.raw import RawChunks, raw_chunks
-from ucxstore.runs import Part, find_move
+from ucxstore.runs import Move, Part, find_move
+
+# From here on it is worth while to look at points of all chunks together.
+_MANY_CHUNKS = 4
 
 NOT_HOST = "its buffers are not in the memory of this machine"
 
@@ -123,7 +127,10 @@ def _look_again(
     parts, whole = plan.parts, plan.whole
     spec: ArraySpec | None = None
     chunk, size = array, 0
-    for position in positions:
+    moves: Sequence[Move | None] = [None] * len(positions)
+    if not drop_axes:
+        moves = _points([items[position] for position in positions], raw, array) or moves
+    for position, found in zip(positions, moves, strict=True):
         path, its_spec, chunk_selection, out_selection, _ = items[position]
         if type(path) is not StorePath or path.store is not store:
             plan.leave(position, NOT_OURS)
@@ -134,8 +141,10 @@ def _look_again(
         if its_spec is not spec:
             spec = its_spec
             chunk, size = grid_of(spec.shape, itemsize, raw.order), itemsize * prod(spec.shape)
-        axes = find_axes(chunk_selection, out_selection, drop_axes, chunk, array)
-        move = None if axes is None else find_move(axes, itemsize, size)
+        move = found
+        if move is None:
+            axes = find_axes(chunk_selection, out_selection, drop_axes, chunk, array)
+            move = None if axes is None else find_move(axes, itemsize, size)
         if move is None:
             whole.append(position)
             continue
@@ -145,3 +154,14 @@ def _look_again(
         parts.targets.append(move.target)
         parts.sizes.append(size)
         parts.nbytes.append(move.nbytes)
+
+
+def _points(items: Sequence[Item], raw: RawChunks, array: Grid) -> Sequence[Move] | None:
+    """Return what is to move for chunks of one shape of which a few points each are wanted."""
+    _, spec, *_ = items[0]
+    if len(items) < _MANY_CHUNKS or any(item[1] is not spec for item in items):
+        return None
+    itemsize = raw.dtype.itemsize
+    chunk = grid_of(spec.shape, itemsize, raw.order)
+    selections = [(item[2], item[3]) for item in items]
+    return find_points(selections, chunk, array, itemsize, itemsize * prod(spec.shape))

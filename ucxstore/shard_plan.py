@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import Codec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import NDBuffer
 from zarr.core.chunk_grids import ChunkGrid
-from zarr.core.indexing import get_indexer
+from zarr.core.indexing import Indexer, OrthogonalIndexer, get_indexer
 from zarr.storage import StorePath
 
 from ucxstore.axes import Grid, grid_of
@@ -205,7 +206,7 @@ def _select(
 ) -> Selection:
     """Find the inner chunks of a selection in a shard, as zarr's codec does."""
     spec, shape = sharding.spec, sharding.shape
-    indexer = get_indexer(chunk_selection, shape, ChunkGrid.from_sizes(shape, spec.shape))
+    indexer = _indexer(chunk_selection, shape, ChunkGrid.from_sizes(shape, spec.shape))
     stored_shape = getattr(indexer, "sel_shape", indexer.shape)
     aside = aside or indexer.shape != stored_shape
     selection = Selection(indexer.shape, stored_shape, aside, [], [])
@@ -224,6 +225,20 @@ def _select(
         if rest is not None:
             selection.decode.append(rest)
     return selection
+
+
+def _indexer(chunk_selection: Any, shape: tuple[int, ...], grid: ChunkGrid) -> Indexer:
+    """Return the indexer of a selection: zarr's codec's, or one that selects the same.
+
+    The codec takes index arrays for an axis each, as `numpy.ix_` makes them, for those of points,
+    and so looks at each item.
+    """
+    if type(chunk_selection) is tuple and all(
+        type(part) is np.ndarray and part.ndim == len(shape) and part.size == part.shape[axis]
+        for axis, part in enumerate(chunk_selection)
+    ):
+        return OrthogonalIndexer(tuple(part.reshape(-1) for part in chunk_selection), shape, grid)
+    return get_indexer(chunk_selection, shape, grid)
 
 
 def basic_key(chunk_selection: Any, spec: ArraySpec, more: object) -> object:

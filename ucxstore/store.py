@@ -45,11 +45,12 @@ class UcxStore(Listing):
         ``False`` leaves zarr's pipeline alone; ``True`` selects ours in place of any other.
     strict : bool
         Raise `FallbackError` where a chunk would leave the short path: neither move straight
-        between array and store, nor be fetched as it is stored and decoded here.
+        between array and store, nor be decoded, encoded or merged here.
     buffer_budget : int
-        Bytes of encoded chunks that reads of this store and of its copies by `with_read_only` may
-        have in memory at once, on the way from the server to the codec. A chunk that is larger
-        is read when no other is. Each thread that decodes has one decoded chunk beside that.
+        Bytes that may be in buffers of this store and of its copies by `with_read_only` at once:
+        encoded chunks, on the way from the server to a codec or back, and raw chunks that are
+        written in part. A chunk that is larger is read or written when no other is. Each thread
+        has one decoded chunk beside that, and what its codec needs.
 
     Raises
     ------

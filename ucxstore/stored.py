@@ -1,5 +1,6 @@
 """Chunks as they are stored: what is read of those that are written in part, and what is sent."""
 
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from zarr.core.chunk_utils import ChunkTransform
 from ucxstore.chain import Chain
 from ucxstore.compressors import Bytes
 from ucxstore.encode_plan import Group
-from ucxstore.holes import moved, part_nbytes
+from ucxstore.holes import Part, moved, part_nbytes
 from ucxstore.loops import LoopQueue
 from ucxstore.merge import allocate, chunk_in, in_one_piece
 from ucxstore.raw import RawChunks
@@ -115,6 +116,15 @@ class EncodedChunks:
         return None if buffer is None else buffer.as_numpy_array()
 
 
+class _Piece(NamedTuple):
+    """A part of a chunk, by its number in the group; where it goes; and of which value it is."""
+
+    chunk: int
+    source: Part
+    target: Part
+    generation: int
+
+
 class PlainChunks:
     """Raw chunks.
 
@@ -144,44 +154,38 @@ class PlainChunks:
             )
             generations = [None if head is None else head[2] for head in heads]
         memory = allocate(group.nbytes)
-        chunks: list[Bytes | None] = []
-        owners: list[int] = []
-        sources, targets = [], []
-        start = 0
-        for index, (size, parts) in enumerate(zip(group.sizes, group.parts, strict=True)):
-            chunks.append(memory[start : start + size])
-            if generations[index] is None:
-                chunks[index] = None
-            else:
-                owners += [index] * len(parts)
-                sources += parts
-                targets += [moved(part, start) for part in parts]
-            start += size
+        starts = list(accumulate(group.sizes, initial=0))
+        pieces = [
+            _Piece(chunk, part, moved(part, starts[chunk]), generation)
+            for chunk, (parts, generation) in enumerate(zip(group.parts, generations, strict=True))
+            if generation is not None
+            for part in parts
+        ]
         found = await queue.complete(
             connection.read_parts(
-                [keys[index] for index in owners],
-                sources,
-                targets,
+                [keys[piece.chunk] for piece in pieces],
+                [piece.source for piece in pieces],
+                [piece.target for piece in pieces],
                 memory.__array_interface__["data"][0],
-                [group.sizes[index] for index in owners],
-                [generations[index] or _ANY for index in owners],
+                [group.sizes[piece.chunk] for piece in pieces],
+                [piece.generation for piece in pieces],
                 memory,
                 store.timeout,
                 queue.native,
             )
         )
-        nbytes = sum(
-            part_nbytes(part)
-            for part, status in zip(sources, found, strict=True)
-            if status == _PRESENT
-        )
+        told = list(zip(pieces, found, strict=True))
+        nbytes = sum(part_nbytes(piece.source) for piece, status in told if status == _PRESENT)
         if _CHANGED in found:
             again = [group.alone(i, size) for i, size in enumerate(group.sizes)]
             return Existing([], nbytes, again)
-        for index, status in zip(owners, found, strict=True):
-            if status == _MISSING:
-                chunks[index] = None
-        return Existing(chunks, nbytes, [])
+        missing = {chunk for chunk, generation in enumerate(generations) if generation is None}
+        missing |= {piece.chunk for piece, status in told if status == _MISSING}
+        sources = [
+            None if chunk in missing else memory[start:end]
+            for chunk, (start, end) in enumerate(pairwise(starts))
+        ]
+        return Existing(sources, nbytes, [])
 
     def load(self, source: Bytes, spec: ArraySpec) -> NDBuffer:
         return chunk_in(source, spec, self._raw.dtype, self._raw.order)

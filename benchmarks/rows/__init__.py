@@ -6,6 +6,7 @@ from pathlib import Path
 from benchmarks.result import Row
 from benchmarks.rows import (
     compressed,
+    compressed_write,
     copies,
     decode_memory,
     grid,
@@ -31,6 +32,7 @@ ROWS: dict[str, Callable[[Scale, Path], Row]] = {
     "shards": shards.measure,
     "group": group.measure,
     "write": write.measure,
+    "compressed-write": compressed_write.measure,
     "copies": copies.measure,
     "decode-memory": decode_memory.measure,
     "server-memory": server_memory.measure,

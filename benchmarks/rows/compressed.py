@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from zarr.codecs import BloscCodec, ZstdCodec
 
 from benchmarks.candidates import (
@@ -14,12 +13,10 @@ from benchmarks.candidates import (
     our_reads,
     ours,
 )
-from benchmarks.data import Values, put_into_folder
+from benchmarks.data import put_into_folder, smooth_values
 from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Times, interleave
-
-_SEED = 20250521  # the same numbers in every process
 
 _CODECS: dict[str, Any] = {"zstd": ZstdCodec(), "blosc": BloscCodec()}
 
@@ -29,13 +26,6 @@ _OF_LOCAL: dict[tuple[str, bool], Target] = {
     ("zstd", True): at_least(1),
     ("blosc", True): at_least(1),
 }
-
-
-def smooth_values(shape: tuple[int, ...]) -> Values:
-    """Return random walks along the rows, in steps of 1/64: to about a third by either codec."""
-    walks = np.random.default_rng(_SEED).normal(0, 0.05, shape).cumsum(axis=-1)
-    values: Values = (np.round(walks * 64) / 64).astype(np.float32)
-    return values
 
 
 def measure(scale: Scale, folder: Path) -> Row:

@@ -7,9 +7,8 @@ import numpy as np
 from zarr.codecs import ZstdCodec
 
 from benchmarks.children import run
-from benchmarks.data import put_into_server
+from benchmarks.data import put_into_server, smooth_values
 from benchmarks.result import Row, below, figure
-from benchmarks.rows.compressed import smooth_values
 from benchmarks.scale import GRID_CHUNK, Scale
 from ucxstore import Server
 

@@ -17,6 +17,11 @@ SIDE = 2000  # 16 MB
 ONE_CHUNK = 0.02
 MANY_CHUNKS = 0.05
 
+# What zstd's encoder allocates: for its output what it can need at the most, which is a 255th more
+# than there is of data that is not compressible; and what it works with, whatever the size.
+ZSTD_OUTPUT = 1 + 1 / 255
+ZSTD_WORKSPACE = (1400 << 10) / (SIDE * SIDE * 4)
+
 # By as much UCX's pools grow when they are first used, whatever the size of the array.
 POOLS = (512 << 10) / (SIDE * SIDE * 4)
 
@@ -59,6 +64,19 @@ def test_compressed_reads_take_the_compressed_bytes(tmp_path: Path) -> None:
         fetched = result.stored_nbytes / result.nbytes if result.side == "client" else 0
         assert result.counts.peak_extra < fetched + ONE_CHUNK + POOLS, result
         assert result.counts.total < fetched + ONE_CHUNK + POOLS, result
+
+
+@pytest.mark.timeout(300)
+def test_compressed_writes_take_the_encoders_output(tmp_path: Path) -> None:
+    for result in measure(["UcxStore-memory-zero-copy-shared"], ["write-zstd-one"], tmp_path):
+        assert result.counts is not None
+        if result.side == "server":
+            assert result.counts.peak_extra < ONE_CHUNK + POOLS, result
+            continue
+        allowed = ZSTD_OUTPUT + ONE_CHUNK + POOLS
+        assert result.counts.peak_extra < allowed + ZSTD_WORKSPACE, result
+        assert result.counts.total < allowed, result
+        assert "as_numpy_array_wrapper" in result.counts.culprits[0].python  # which calls zstd
 
 
 @pytest.mark.timeout(300)

@@ -30,7 +30,7 @@ from tests.pipeline.strategies import (
     selections,
     special,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs
+from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs, pipeline
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
@@ -96,6 +96,8 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     run = data.draw(RUN_COSTS, label="cost of a run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "RUN", run)
+        at_once = data.draw(st.sampled_from([1, 3, 1024]), label="planned at once")
+        patch.setattr(pipeline, "_PLANNED_AT_ONCE", at_once)
         for _ in range(4):
             kind, selection = data.draw(selections(ours.shape), label="selection")
             look = read(kind, selection)

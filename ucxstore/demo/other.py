@@ -56,7 +56,7 @@ class Report:
     lanes : list of str
         What UCX chose.
     chunks : tuple of int
-        How many went DIRECT, DECODE and FALLBACK.
+        How many went DIRECT, DECODE, ENCODE and FALLBACK.
     differences : list of str
         From the original; empty if there are none.
     rates : dict
@@ -66,7 +66,7 @@ class Report:
     """
 
     lanes: list[str]
-    chunks: tuple[int, int, int]
+    chunks: tuple[int, int, int, int]
     differences: list[str]
     rates: dict[str, float] = field(default_factory=dict)
     extra: float = 0.0
@@ -80,7 +80,7 @@ def report_on(
 ) -> Report:
     """Make a report with what the store has counted."""
     stats = store.stats()
-    chunks = stats["direct"], stats["decode"], stats["fallback"]
+    chunks = stats["direct"], stats["decode"], stats["encode"], stats["fallback"]
     return Report(stats["lanes"], chunks, differences, rates or {}, extra)
 
 

@@ -24,7 +24,7 @@ from ucxstore.store import UcxStore
 type _Encoding = dict[Hashable, dict[str, None]]
 
 _TRANSPORTS: dict[str, dict[str, str]] = {"shared memory": {}, "TCP": {"TLS": "tcp"}}
-_CHUNKS = "DIRECT", "DECODE", "FALLBACK"
+_CHUNKS = "DIRECT", "DECODE", "ENCODE", "FALLBACK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,9 @@ def _show_dataset(place: _Place) -> list[str]:
     _say(
         f"{table}\n\n"
         "   DIRECT    straight between the array and the store\n"
-        "   DECODE    received, then decoded straight into the array (in none of them yet)\n"
-        "   FALLBACK  as zarr does it by itself: compressed chunks, and scalars that are written\n"
+        "   DECODE    received as they are stored, and decoded in threads\n"
+        "   ENCODE    encoded in threads and sent from there, or merged with what is stored\n"
+        "   FALLBACK  as zarr does it by itself\n"
     )
     return differences
 
