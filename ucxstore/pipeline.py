@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Self, cast
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, ByteSetter, Store
 from zarr.codecs._v2 import V2Codec
-from zarr.core.array import create_codec_pipeline
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.core.chunk_utils import evolve_codecs
@@ -29,9 +28,11 @@ from ucxstore.plan import NOT_RAW, BoxBatch, Item, Plan, plan_write
 from ucxstore.raw import raw_chunks
 from ucxstore.raw_read import RawRead
 from ucxstore.read_plan import plan_raw
-from ucxstore.selection import replaced_pipeline
+from ucxstore.selection import pipeline_without_ours, replaced_pipeline
 from ucxstore.shard_index import is_sharded
 from ucxstore.shard_plan import plan_shards
+from ucxstore.shard_write_plan import plan_shard_writes
+from ucxstore.shard_writes import ShardWriting
 from ucxstore.shards import ShardReading
 from ucxstore.store import UcxStore
 from ucxstore.stored import stored_by
@@ -70,7 +71,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
-        fallback = _zarr_pipeline(array_metadata, store)
+        fallback = pipeline_without_ours(array_metadata, store)
         if not isinstance(store, UcxStore):
             return cast(Self, fallback)
         return cls(_codecs(array_metadata), fallback)
@@ -187,6 +188,9 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         if store is None:
             await self.fallback.write(items, value, drop_axes)
             return
+        if is_sharded(self.codecs):
+            await self._write_shards(items, value, drop_axes, store)
+            return
         array = value.as_ndarray_like()
         chain, raw = Chain.of(self.codecs, items[0][1]), raw_chunks(self.codecs, items[0][1])
         if raw is None or drop_axes:
@@ -219,6 +223,17 @@ class ZeroCopyCodecPipeline(CodecPipeline):
             written=sum(sum(batch.nbytes) for batch in plan.direct),
         )
 
+    async def _write_shards(
+        self, items: Sequence[Item], value: NDBuffer, drop_axes: tuple[int, ...], store: UcxStore
+    ) -> None:
+        plan, groups = plan_shard_writes(items, value.as_ndarray_like(), self.codecs, store)
+        left = _what_is_left(items, plan, store)
+        store.check_writable()
+        if groups:
+            await ShardWriting(store, value).write(groups)
+        if left:
+            await self.fallback.write(left, value, drop_axes)
+
     # ---- what is the other pipeline's anyway ----
 
     @property
@@ -250,17 +265,6 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         self, chunk_arrays_and_specs: Iterable[tuple[NDBuffer | None, ArraySpec]]
     ) -> Iterable[Buffer | None]:
         return await self.fallback.encode(chunk_arrays_and_specs)
-
-
-def _zarr_pipeline(metadata: ArrayMetadata, store: Store) -> CodecPipeline:
-    """Return the pipeline that zarr would have used."""
-    try:
-        return replaced_pipeline().from_array_metadata_and_store(
-            array_metadata=metadata, store=store
-        )
-    except NotImplementedError:
-        # zarr builds it from the class that is configured, so from ours, which hands on the other.
-        return create_codec_pipeline(metadata)
 
 
 def _codecs(metadata: ArrayMetadata) -> tuple[Codec, ...]:

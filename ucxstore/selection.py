@@ -5,6 +5,9 @@ import os
 
 import zarr
 from zarr.abc.codec import CodecPipeline
+from zarr.abc.store import Store
+from zarr.core.array import create_codec_pipeline
+from zarr.core.metadata import ArrayMetadata
 from zarr.registry import get_pipeline_class
 
 from ucxstore.recycling import select_recycling
@@ -52,6 +55,17 @@ def replaced_pipeline() -> type[CodecPipeline]:
     module, _, name = _default_path().rpartition(".")
     pipeline: type[CodecPipeline] = getattr(importlib.import_module(module), name)
     return pipeline
+
+
+def pipeline_without_ours(metadata: ArrayMetadata, store: Store) -> CodecPipeline:
+    """Return the pipeline that zarr would use for an array without ours."""
+    try:
+        return replaced_pipeline().from_array_metadata_and_store(
+            array_metadata=metadata, store=store
+        )
+    except NotImplementedError:
+        # zarr builds it from the class that is configured, so from ours, which hands on the other.
+        return create_codec_pipeline(metadata)
 
 
 def _default_path() -> str:

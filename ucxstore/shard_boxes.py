@@ -5,7 +5,7 @@ are taken together: numpy computes where they are, and a shard of thousands cost
 one of a few.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, product
 from typing import Any, ClassVar, Self
@@ -51,6 +51,10 @@ class Boxes:
     def only(self, which: npt.NDArray[np.bool_]) -> Self:
         """Return some of them."""
         return replace(self, chunks=self.chunks[which], places=self.places[which])
+
+    def between(self, begin: int, end: int) -> Self:
+        """Return those from one to another, as they stand here."""
+        return replace(self, chunks=self.chunks[begin:end], places=self.places[begin:end])
 
     def source(self, shape: Sequence[int], itemsize: int) -> Part:
         """Return where the box is in a C-order chunk of this shape."""
@@ -100,6 +104,10 @@ class Points:
             self, chunks=self.chunks[which], projections=list(compress(self.projections, which))
         )
 
+    def between(self, begin: int, end: int) -> Self:
+        """Return those from one to another, as they stand here."""
+        return replace(self, chunks=self.chunks[begin:end], projections=self.projections[begin:end])
+
 
 def find_parts(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Points]:
     """Return what a selection takes of a shard.
@@ -114,7 +122,7 @@ def find_parts(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Point
     for axis in getattr(indexer, "dim_indexers", (None,)):
         # The exact classes: what another one selects is not known here.
         if type(axis) is not SliceDimIndexer and type(axis) is not IntDimIndexer:
-            return [_points(indexer, sharding.grid)]
+            return [points_of(indexer, sharding)]
         alike: dict[Any, tuple[list[int], list[int]]] = {}
         for chunk, wanted, place, _ in axis:
             chunks, places = alike.setdefault(wanted, ([], []))
@@ -124,10 +132,11 @@ def find_parts(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Point
     return [_boxes(cuts, sharding) for cuts in product(*axes)]
 
 
-def _points(indexer: Indexer, grid: tuple[int, ...]) -> Points:
-    projections = list(indexer)
-    where = np.array([one.chunk_coords for one in projections], np.int64).reshape(-1, len(grid))
-    return Points(np.asarray(np.ravel_multi_index(tuple(where.T), grid)), projections)
+def points_of(projections: Iterable[ChunkProjection], sharding: Sharding) -> Points:
+    """Return what anything selects of a shard."""
+    found, grid = list(projections), sharding.grid
+    where = np.array([one.chunk_coords for one in found], np.int64).reshape(-1, len(grid))
+    return Points(np.asarray(np.ravel_multi_index(tuple(where.T), grid)), found)
 
 
 type _Cut = tuple[Any, Ints, Ints]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import NDBuffer
 from zarr.core.chunk_utils import fill_value_or_default
+from zarr.storage import StorePath
 
 from ucxstore.byte_ranges import NativeRange
 from ucxstore.decode_plan import Group, group_bytes
@@ -20,7 +21,7 @@ from ucxstore.shard_plan import Shard
 class InnerChunk(NamedTuple):
     """An inner chunk, as errors call it."""
 
-    path: Any
+    path: StorePath
     sharding: Sharding
     number: int
 
@@ -92,7 +93,7 @@ class Gathering:
         array = target.as_numpy_array()
         start, *_ = describe(array)
         self.owners.append(array)
-        starts, _ = index.find(moving.part.chunks, shard.sharding, shard.item[0])
+        starts, _ = index.find(moving.part.chunks, shard.sharding, shard.path)
         held = starts >= 0
         if not held.all():
             _fill(target, moving.part.only(~held), shard.sharding)
@@ -105,7 +106,7 @@ class Gathering:
     def _decode(
         self, shard: Shard, index: ShardIndex, part: Boxes | Points, target: NDBuffer
     ) -> None:
-        path, sharding = shard.item[0], shard.sharding
+        path, sharding = shard.path, shard.sharding
         starts, lengths = index.find(part.chunks, sharding, path)
         held = starts >= 0
         if not held.all():

@@ -31,11 +31,12 @@ _INDEX_CODECS = ((BytesCodec,), (BytesCodec, Crc32cCodec))
 
 
 class IndexForm(NamedTuple):
-    """All that bytes of an index must be known to be, for them to be decoded."""
+    """What two indexes must have in common for one to be taken for the other."""
 
     codecs: tuple[Codec, ...]
     location: str
     grid: tuple[int, ...]
+    raw_nbytes: int | None
 
 
 def is_sharded(codecs: Sequence[Codec]) -> bool:
@@ -54,8 +55,10 @@ class Sharding:
         A shard's, in items.
     spec : ArraySpec
         An inner chunk's.
+    codecs : tuple of Codec
+        Those of inner chunks, evolved.
     chain : Chain
-        The codecs of inner chunks.
+        The same, taken apart.
     raw : RawChunks or None
         How they lie in the shard, if these are their values as an array holds them.
     grid : tuple of int
@@ -65,6 +68,7 @@ class Sharding:
     codec: ShardingCodec
     shape: tuple[int, ...]
     spec: ArraySpec
+    codecs: tuple[Codec, ...]
     chain: Chain
     raw: RawChunks | None
     grid: tuple[int, ...]
@@ -89,7 +93,7 @@ class Sharding:
         if chain is None:
             return None
         grid = codec._get_chunks_per_shard(spec)
-        return cls(codec, spec.shape, inner, chain, raw_chunks(evolved, inner), grid)
+        return cls(codec, spec.shape, inner, evolved, chain, raw_chunks(evolved, inner), grid)
 
     @cached_property
     def count(self) -> int:
@@ -113,8 +117,9 @@ class Sharding:
 
     @cached_property
     def index_form(self) -> IndexForm:
-        """What an index must have in common with another one to be read in the same way."""
-        return IndexForm(self.codec.index_codecs, self.codec.index_location, self.grid)
+        """What an index is decoded and checked by."""
+        nbytes = None if self.raw is None else self.chunk_nbytes
+        return IndexForm(self.codec.index_codecs, self.codec.index_location, self.grid, nbytes)
 
     @property
     def index_ranges(self) -> list[NativeRange]:
@@ -137,11 +142,14 @@ class ShardIndex:
         Of each inner chunk, in bytes, in C order. Offsets below 0 are no offsets.
     generation : int
         The value's; another value of the same key has another one.
+    sound : bool
+        Whether `find` will find nothing wrong.
     """
 
     offsets: Ints
     lengths: Ints
     generation: int
+    sound: bool
 
     @classmethod
     def decode(
@@ -172,7 +180,10 @@ class ShardIndex:
         outside = (starts > size) | (lengths > size - np.minimum(starts, np.uint64(size)))
         offsets = np.where(outside, _OUTSIDE, starts.astype(np.int64))
         offsets[missing] = MISSING
-        return cls(offsets, lengths.astype(np.int64), generation)
+        sound = not (offsets == _OUTSIDE).any()
+        if sharding.raw is not None:
+            sound = sound and bool((missing | (lengths == sharding.chunk_nbytes)).all())
+        return cls(offsets, lengths.astype(np.int64), generation, sound)
 
     @property
     def nbytes(self) -> int:

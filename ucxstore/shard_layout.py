@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 from zarr.codecs import ShardingCodec
-from zarr.codecs.sharding import _ShardIndex
+from zarr.codecs.sharding import SubchunkWriteOrder, _ShardIndex
 
 from ucxstore.compressors import Bytes
 from ucxstore.shard_index import Ints, Sharding
@@ -27,7 +27,7 @@ def lay_out(sharding: Sharding, lengths: Ints) -> tuple[Ints, Bytes]:
         The index, encoded.
     """
     codec = sharding.codec
-    order = _order(codec, sharding.grid)
+    order = _order(codec.subchunk_write_order, sharding.grid)
     held = order[lengths[order] > 0]
     ends = np.cumsum(lengths[held])
     if codec.index_location == "start":
@@ -40,9 +40,10 @@ def lay_out(sharding: Sharding, lengths: Ints) -> tuple[Ints, Bytes]:
 
 
 @lru_cache(maxsize=16)
-def _order(codec: ShardingCodec, grid: tuple[int, ...]) -> Ints:
+def _order(name: SubchunkWriteOrder, grid: tuple[int, ...]) -> Ints:
     """Return the numbers of inner chunks as zarr writes them: slow to make for many."""
-    coordinates = list(codec._subchunk_order_iter(grid, codec.subchunk_write_order))
+    any_codec = ShardingCodec(chunk_shape=grid)
+    coordinates = list(any_codec._subchunk_order_iter(grid, name))
     where = np.array(coordinates, np.int64).reshape(-1, len(grid))
     order = np.asarray(np.ravel_multi_index(tuple(where.T), grid))
     order.flags.writeable = False

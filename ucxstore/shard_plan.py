@@ -75,10 +75,15 @@ class Shard:
     wanted: Selection
 
     @property
+    def path(self) -> StorePath:
+        """Where it is."""
+        path: StorePath = self.item[0]
+        return path
+
+    @property
     def key(self) -> str:
-        """The shard's key, without the store's prefix."""
-        key: str = self.item[0].path
-        return key
+        """Its key, without the store's prefix."""
+        return self.path.path
 
     @property
     def nbytes(self) -> int:
@@ -102,7 +107,7 @@ class Shard:
         if self.wanted.aside:
             dtype = spec.dtype.to_native_dtype()
             return nd_buffer.empty(self.wanted.shape, dtype, spec.order)
-        return nd_buffer.from_ndarray_like(_view(out.as_ndarray_like(), out_selection))
+        return nd_buffer.from_ndarray_like(view_of(out.as_ndarray_like(), out_selection))
 
     def finish(self, target: NDBuffer, out: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """Put what was gathered aside where it belongs."""
@@ -143,10 +148,33 @@ def plan_shards(
         return Plan.of_none(items, NOT_PLAIN), []
     plan = Plan()
     shards: list[Shard] = []
-    shapes: dict[tuple[int, ...], Sharding | None] = {}
     selections: dict[object, Selection] = {}
+    for position, item, sharding in known_shards(items, plan, codecs, store):
+        _, spec, chunk_selection, out_selection, _ = item
+        aside = bool(drop_axes) or not is_view(out_selection)
+        key = basic_key(chunk_selection, spec, aside)
+        wanted = selections.get(key)
+        if wanted is None:
+            wanted = _select(chunk_selection, sharding, out, aside)
+            if key is not None:
+                selections[key] = wanted
+        if not wanted.aside and view_of(out, out_selection).shape != wanted.shape:
+            plan.leave(position, NO_FIT)
+            continue
+        shards.append(Shard(item, position, sharding, wanted))
+    return plan, shards
+
+
+def known_shards(
+    items: Sequence[Item], plan: Plan, codecs: Sequence[Codec], store: object
+) -> Iterator[tuple[int, Item, Sharding]]:
+    """Yield the shards of a batch, where they stand in it, and how they are made.
+
+    Those of another store, or of codecs that are not known here, are left to the other pipeline.
+    """
+    shapes: dict[tuple[int, ...], Sharding | None] = {}
     for position, item in enumerate(items):
-        path, spec, chunk_selection, out_selection, _ = item
+        path, spec, *_ = item
         if type(path) is not StorePath or path.store is not store:
             plan.leave(position, NOT_OURS)
             continue
@@ -155,19 +183,8 @@ def plan_shards(
         sharding = shapes[spec.shape]
         if sharding is None:
             plan.leave(position, UNKNOWN_SHARDS)
-            continue
-        aside = bool(drop_axes) or not _is_view(out_selection)
-        key = _key(chunk_selection, spec, aside)
-        wanted = selections.get(key)
-        if wanted is None:
-            wanted = _select(chunk_selection, sharding, out, aside)
-            if key is not None:
-                selections[key] = wanted
-        if not wanted.aside and _view(out, out_selection).shape != wanted.shape:
-            plan.leave(position, NO_FIT)
-            continue
-        shards.append(Shard(item, position, sharding, wanted))
-    return plan, shards
+        else:
+            yield position, item, sharding
 
 
 def rounds(shards: Iterable[Shard], limit: int) -> Iterator[list[Shard]]:
@@ -224,23 +241,24 @@ def _indexer(chunk_selection: Any, shape: tuple[int, ...], grid: ChunkGrid) -> I
     return get_indexer(chunk_selection, shape, grid)
 
 
-def _key(chunk_selection: Any, spec: ArraySpec, aside: bool) -> object:
+def basic_key(chunk_selection: Any, spec: ArraySpec, more: object) -> object:
     """Return what shards have in common of which the same is wanted, if that is a basic selection.
 
     Slices and numbers can be told apart quickly; arrays cannot.
     """
     if type(chunk_selection) is tuple and all(type(s) in {slice, int} for s in chunk_selection):
-        return spec.shape, chunk_selection, aside
+        return spec.shape, chunk_selection, more
     return None
 
 
-def _is_view(out_selection: Any) -> bool:
+def is_view(out_selection: Any) -> bool:
     """Tell whether all that a selection selects of an array is a part of it without gaps."""
     parts = out_selection if type(out_selection) is tuple else (out_selection,)
     return all(type(part) is slice and part.step in {None, 1} for part in parts)
 
 
-def _view(array: Any, out_selection: Any) -> npt.NDArray[Any]:
+def view_of(array: Any, out_selection: Any) -> npt.NDArray[Any]:
+    """Return that part."""
     parts = out_selection if type(out_selection) is tuple else (out_selection,)
     view: npt.NDArray[Any] = array[(*parts, ...)]
     return view

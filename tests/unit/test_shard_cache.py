@@ -6,20 +6,21 @@ from ucxstore import UcxStore
 from ucxstore.shard_cache import _ENTRY_BYTES, ShardCache
 from ucxstore.shard_index import IndexForm, ShardIndex
 
-FORM = IndexForm((), "end", (10,))
+FORM = IndexForm((), "end", (10,), None)
 
 
 def index_of(generation: int, count: int = 10) -> ShardIndex:
-    return ShardIndex(np.zeros(count, "i8"), np.zeros(count, "i8"), generation)
+    return ShardIndex(np.zeros(count, "i8"), np.zeros(count, "i8"), generation, True)
 
 
 def test_an_index_is_found_as_what_it_was_read_as() -> None:
     cache = ShardCache()
     cache.put("a", FORM, index_of(1))
-    found = cache.get("a", IndexForm((), "end", (10,)))
+    found = cache.get("a", IndexForm((), "end", (10,), None))
     assert found is not None
     assert found.generation == 1
     assert cache.get("a", FORM._replace(location="start")) is None
+    assert cache.get("a", FORM._replace(raw_nbytes=100)) is None
     assert cache.get("b", FORM) is None
     cache.put("a", FORM, index_of(2))
     found = cache.get("a", FORM)

@@ -117,6 +117,7 @@ def test_an_index_is_as_zarr_wrote_it() -> None:
     assert offsets.tolist() == [24, MISSING, 0]
     assert lengths.tolist()[::2] == [24, 24]
     assert index.nbytes == 2 * 4 * 8
+    assert index.sound
 
     broken = value[-68:].copy()
     broken[3] ^= 1
@@ -142,6 +143,7 @@ def test_an_index_is_as_zarr_wrote_it() -> None:
 )
 def test_entries_outside_of_the_value(entry: tuple[int, int]) -> None:
     index, sharding = index_of([(0, 24), entry, (NONE, NONE), (76, 24)], 100)
+    assert not index.sound
     assert index.find(np.array([3, 2, 0]), sharding, "a")[0].tolist() == [76, MISSING, 0]
     with pytest.raises(
         ShardError, match=r"^a: its index says that inner chunk \(0, 1\) is outside"
@@ -151,6 +153,7 @@ def test_entries_outside_of_the_value(entry: tuple[int, int]) -> None:
 
 def test_raw_inner_chunks_have_one_size() -> None:
     index, sharding = index_of([(0, 24), (24, 23), (0, 0), (76, 24)], 100)
+    assert not index.sound
     with pytest.raises(ChunkSizeError, match=r"^a: inner chunk \(0, 1\) has 23 bytes, and not 24$"):
         index.find(np.array([0, 1]), sharding, "a")
     with pytest.raises(ChunkSizeError, match=r"inner chunk \(1, 0\) has 0 bytes"):
@@ -159,3 +162,4 @@ def test_raw_inner_chunks_have_one_size() -> None:
         [(0, 24), (24, 23), (0, 0), (76, 24)], 100, codecs=[BytesCodec(), ZstdCodec()]
     )
     assert index.find(np.arange(4), sharding, "a")[1].tolist() == [24, 23, 0, 24]
+    assert index.sound
