@@ -10,6 +10,8 @@ HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-
     $(foreach row,UcxStore-memory-zero-copy-shared-memory LocalStore-default \
         FsspecStore-s3fs-default,$(load)-$(row)))
 ZARR2 := build/zarr2
+ZARR := $(shell sed -n 's/^zarr==//p' constraints.txt)
+ZARR_SOURCE := build/zarr-$(ZARR)
 CXX_FILES := $(wildcard native/*.[ch]pp native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 # The module finds no libucp.so.0 unless UCX is loaded before it.
@@ -20,12 +22,12 @@ MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build venv demo test test-full test-adversity test-python test-native test-address test-thread bench \
-        copies flamegraphs \
+.PHONY: help build venv demo test test-full test-nightly test-python test-adversity test-zarr \
+        test-zarr-all zarr-tests test-native test-address test-thread bench copies flamegraphs \
         s3 zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: $(BUILT) ## Create .venv and build the package into it (make PYTHON=... picks the Python)
 
@@ -47,15 +49,34 @@ $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
-test: test-python test-address ## Run the tests that every change must pass
+test: test-python test-zarr test-address ## Run the tests that every change must pass
 
-test-full: test test-thread ## Run every test: also the C++ ones under TSan
+test-full: test test-zarr-all test-thread ## Run every test: also all of zarr's, and C++ under TSan
+
+test-nightly: export HYPOTHESIS_PROFILE := nightly
+test-nightly: $(BUILT) zarr-tests ## Run the tests that draw their examples, with many more of these
+	$(BIN)/pytest --timeout 3600 --override-ini faulthandler_timeout=3660 \
+	    tests/pipeline/test_zarr_strategies.py $(PYTEST_ARGS)
+	scripts/zarr-tests $(ZARR_SOURCE) all --run-slow-hypothesis --timeout 3600 \
+	    -k 'properties or stateful or equivalence'
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 test-adversity: $(BUILT) ## Run the tests with peers that are killed, stopped or hostile
 	$(BIN)/pytest tests/adversity $(PYTEST_ARGS)
+
+test-zarr: $(BUILT) zarr-tests ## Run zarr's own tests of arrays and codecs on our store and pipeline
+	scripts/zarr-tests $(ZARR_SOURCE) arrays $(PYTEST_ARGS)
+
+test-zarr-all: $(BUILT) zarr-tests ## Run zarr's other tests on them, too
+	scripts/zarr-tests $(ZARR_SOURCE) all $(PYTEST_ARGS)
+
+zarr-tests: $(ZARR_SOURCE)/PKG-INFO ## Get zarr's tests, which its source distribution has
+
+$(ZARR_SOURCE)/PKG-INFO: | $(DEPENDENCIES)
+	$(BIN)/python -m pip --quiet download --no-deps --no-binary zarr --dest build zarr==$(ZARR)
+	tar -xzf $(ZARR_SOURCE).tar.gz -C build
 
 test-native: test-address test-thread ## Run the C++ tests under ASan and UBSan, then under TSan
 
