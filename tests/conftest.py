@@ -1,15 +1,28 @@
 """Servers for all tests, one of each backing, and a prefix of its own for each test."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import zarr
+from hypothesis import HealthCheck, settings
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor
 from ucxstore import UcxStore, selection
 from ucxstore.server import Server
+
+# `make test-nightly`. Tests that say themselves how many examples they draw are not concerned.
+settings.register_profile(
+    "nightly",
+    max_examples=2000,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+if profile := os.environ.get("HYPOTHESIS_PROFILE"):
+    settings.load_profile(profile)
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,9 @@ def outcome(step: Step, array: zarr.Array) -> Any:
     if result is None:
         return None
     result = np.asarray(result)
-    return result.dtype, result.shape, result.tobytes(), result.flags.f_contiguous
+    # Of texts and objects, an array's memory has only where they are.
+    values = result.tolist() if result.dtype.kind in "OT" else result.tobytes()
+    return result.dtype, result.shape, values, result.flags.f_contiguous
 
 
 def contents(array: zarr.Array) -> dict[str, bytes]:
