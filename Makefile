@@ -27,7 +27,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
         s3 zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: $(BUILT) ## Create .venv and build the package into it (make PYTHON=... picks the Python)
 
