@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self, cast
 
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, ByteSetter, Store
@@ -23,10 +23,11 @@ from ucxstore.decode_plan import plan_decode
 from ucxstore.encode import Encoding
 from ucxstore.encode_plan import plan_encode
 from ucxstore.errors import FallbackError
-from ucxstore.loops import LoopQueue, Pending
-from ucxstore.plan import NOT_RAW, BoxBatch, Item, Plan, plan_write
+from ucxstore.loops import Pending
+from ucxstore.plan import NOT_RAW, Item, Plan, plan_write
 from ucxstore.raw import raw_chunks
 from ucxstore.raw_read import RawRead
+from ucxstore.raw_write import start_writes
 from ucxstore.read_plan import plan_raw
 from ucxstore.selection import pipeline_without_ours, replaced_pipeline
 from ucxstore.shard_index import is_sharded
@@ -36,9 +37,6 @@ from ucxstore.shard_writes import ShardWriting
 from ucxstore.shards import ShardReading
 from ucxstore.store import UcxStore
 from ucxstore.stored import stored_by
-
-if TYPE_CHECKING:
-    from ucxstore._core import Connection, Operation
 
 _PRESENT = GetResult(status="present")
 
@@ -55,8 +53,9 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     native calls; where a selection is of too many small pieces for that, they are fetched whole.
     Encoded chunks are fetched as they are stored, and decoded in threads, straight into the user's
     array where their codec can; or encoded in threads, and sent from there. What is written in part
-    is merged here with what is stored. Everything else is left to the pipeline that zarr would have
-    used, which is also what arrays in other stores get.
+    is merged here with what is stored. Inner chunks of shards go the same ways, where their shard's
+    index says that they are. Everything else is left to the pipeline that zarr would have used,
+    which is also what arrays in other stores get.
 
     Parameters
     ----------
@@ -206,11 +205,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         store.check_writable()
         connection, queue = await store.session()
         async with Pending(queue) as pending:
-            for batch in plan.direct:
-                pending.add(_start_write(connection, queue, batch, store, value))
-            if plan.empty:
-                keys = [store.key_prefix + key for key in plan.empty]
-                pending.add(connection.delete(keys, store.timeout, queue.native))
+            start_writes(connection, queue, pending, plan, store, value)
             if groups:
                 stored = stored_by(self.codecs, chain, raw)
                 encoding = Encoding(store, items, value, stored, drop_axes)
@@ -290,20 +285,6 @@ def _what_is_left(items: Sequence[Item], plan: Plan, store: UcxStore) -> list[It
         )
     store.counters.add(fallback=len(left))
     return left
-
-
-def _start_write(
-    connection: "Connection", queue: LoopQueue, batch: BoxBatch, store: UcxStore, value: NDBuffer
-) -> "Operation":
-    return connection.write_boxes(
-        [store.key_prefix + key for key in batch.keys],
-        batch.boxes,
-        batch.layout,
-        batch.chunk_shape,
-        value.as_ndarray_like(),
-        store.timeout,
-        queue.native,
-    )
 
 
 register_pipeline(ZeroCopyCodecPipeline)
