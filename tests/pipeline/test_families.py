@@ -19,15 +19,13 @@ from ucxstore.stats import StoreStats
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of what it may still change
 
-LETTERS = {"direct": "D", "decode": "C", "fallback": "F"}
+LETTERS = {"direct": "D", "decode": "C", "encode": "E", "fallback": "F"}
 NOT_CHUNKS = {"decode_in_place", "bytes_read", "bytes_written", "staged_bytes", "lanes"}
 
 
 @pytest.fixture(autouse=True)
 def _configured() -> Iterator[None]:
-    # In nested shards zarr refuses buffers of any class but its own.
-    ndbuffer = zarr.config.defaults[0]["ndbuffer"]
-    with zarr.config.set({"array.rectilinear_chunks": True, "ndbuffer": ndbuffer}):
+    with zarr.config.set({"array.rectilinear_chunks": True}):
         yield
 
 
