@@ -42,6 +42,21 @@ def measure(stores: list[str], workloads: list[str], folder: Path) -> list[CaseR
     return found
 
 
+def extra(result: CaseResult, at: str) -> float:
+    """Return the copies of a case, without arenas of Python's own heap.
+
+    It grows by a megabyte whenever it happens to be full, which is much beside so small an array.
+    """
+    counts = result.counts
+    assert counts is not None
+    arenas = sum(
+        culprit.bytes
+        for culprit in counts.culprits
+        if culprit.at == at and culprit.native == "_PyMem_ArenaAlloc"
+    )
+    return (counts.peak_extra if at == "peak" else counts.total) - arenas / result.nbytes
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backing", ["memory", "directory"])
 def test_raw_chunks_are_not_copied(backing: str, tmp_path: Path) -> None:
@@ -53,8 +68,8 @@ def test_raw_chunks_are_not_copied(backing: str, tmp_path: Path) -> None:
         assert result.counts is not None
         is_strict = result.side == "server" or result.layout == "one"
         allowed = (ONE_CHUNK if is_strict else MANY_CHUNKS) + POOLS
-        assert result.counts.peak_extra < allowed, result
-        assert result.counts.total < allowed, result
+        assert extra(result, "peak") < allowed, result
+        assert extra(result, "total") < allowed, result
 
 
 @pytest.mark.timeout(300)
@@ -62,8 +77,8 @@ def test_compressed_reads_take_the_compressed_bytes(tmp_path: Path) -> None:
     for result in measure(["UcxStore-memory-zero-copy-shared"], ["read-zstd-one"], tmp_path):
         assert result.counts is not None
         fetched = result.stored_nbytes / result.nbytes if result.side == "client" else 0
-        assert result.counts.peak_extra < fetched + ONE_CHUNK + POOLS, result
-        assert result.counts.total < fetched + ONE_CHUNK + POOLS, result
+        assert extra(result, "peak") < fetched + ONE_CHUNK + POOLS, result
+        assert extra(result, "total") < fetched + ONE_CHUNK + POOLS, result
 
 
 @pytest.mark.timeout(300)
@@ -71,11 +86,11 @@ def test_compressed_writes_take_the_encoders_output(tmp_path: Path) -> None:
     for result in measure(["UcxStore-memory-zero-copy-shared"], ["write-zstd-one"], tmp_path):
         assert result.counts is not None
         if result.side == "server":
-            assert result.counts.peak_extra < ONE_CHUNK + POOLS, result
+            assert extra(result, "peak") < ONE_CHUNK + POOLS, result
             continue
         allowed = ZSTD_OUTPUT + ONE_CHUNK + POOLS
-        assert result.counts.peak_extra < allowed + ZSTD_WORKSPACE, result
-        assert result.counts.total < allowed, result
+        assert extra(result, "peak") < allowed + ZSTD_WORKSPACE, result
+        assert extra(result, "total") < allowed, result
         assert "as_numpy_array_wrapper" in result.counts.culprits[0].python  # which calls zstd
 
 
