@@ -90,7 +90,7 @@ def read_small():
 store.set_sync("small", as_buffer(b"small"))
 for _ in range(50):
     threading.Thread(target=read_small, daemon=True).start()
-time.sleep(0.2)
+eventually(lambda: store.stats()["bytes_read"] > 5_000)
 """
     for _ in range(3):
         with Script(server.address, ucx, code) as script:
