@@ -13,7 +13,9 @@ from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor
 from ucxstore import UcxStore, selection
 from ucxstore.server import Server
 
-# `make test-nightly`. Tests that say themselves how many examples they draw are not concerned.
+# The same examples each time: what fails is then the change's. `make test-nightly` draws others,
+# and many more; tests that say themselves how many they draw are not concerned by that.
+settings.register_profile("every-change", derandomize=True)
 settings.register_profile(
     "nightly",
     max_examples=2000,
@@ -21,8 +23,7 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-if profile := os.environ.get("HYPOTHESIS_PROFILE"):
-    settings.load_profile(profile)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "every-change")
 
 
 @pytest.fixture(scope="session")
