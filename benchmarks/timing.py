@@ -51,12 +51,23 @@ class Times:
 
 
 def interleave(
-    candidates: Sequence[Candidate], rounds: int, *, warm_ups: int = _WARM_UPS
+    candidates: Sequence[Candidate],
+    rounds: int,
+    *,
+    warm_ups: int = _WARM_UPS,
+    turn_seconds: float = 0.0,
 ) -> dict[str, Times]:
     """Time each candidate once a round; each round starts with another one.
 
     The warm-up's results are checked. A result is dropped after its time was taken, for every
     candidate: what it costs to give memory back is in none of the figures.
+
+    Parameters
+    ----------
+    turn_seconds : float
+        A turn is one call, or with this as many as take so long together, after one that is not
+        timed: what takes less than a millisecond would else be timed in the caches that the
+        candidate before it has left. Its time is then the turn's, for each call.
     """
     times = {candidate.name: Times() for candidate in candidates}
     with _without_collector():
@@ -66,7 +77,7 @@ def interleave(
         for number in range(rounds):
             first = number % len(candidates)
             for candidate in [*candidates[first:], *candidates[:first]]:
-                times[candidate.name].seconds.append(_time(candidate))
+                times[candidate.name].seconds.append(_turn(candidate, turn_seconds))
     return times
 
 
@@ -77,11 +88,21 @@ def _check(candidate: Candidate) -> None:
         raise AssertionError(f"{candidate.name}: the data came back wrong")
 
 
-def _time(candidate: Candidate) -> float:
+def _turn(candidate: Candidate, seconds: float) -> float:
     with zarr_settings(pipeline=candidate.pipeline, ndbuffer=candidate.ndbuffer):
-        start = time.perf_counter()
-        result = candidate.call()
-        seconds = time.perf_counter() - start
+        if seconds == 0.0:
+            return _time(candidate)
+        candidate.call()
+        times: list[float] = []
+        while sum(times) < seconds:
+            times.append(_time(candidate))
+        return statistics.mean(times)
+
+
+def _time(candidate: Candidate) -> float:
+    start = time.perf_counter()
+    result = candidate.call()
+    seconds = time.perf_counter() - start
     del result
     return seconds
 

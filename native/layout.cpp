@@ -5,6 +5,52 @@
 #include <utility>
 
 namespace ucxstore {
+namespace {
+
+// A length that the compiler knows is a load and a store, of which the processor has many under way
+// at once: each may lie on a cache line of its own.
+template <std::size_t run>
+std::byte* pack_runs(const std::byte* source, const Dim& dim, std::byte* target) {
+    for (std::uint64_t i = 0; i < dim.count; ++i, source += dim.stride, target += run) {
+        std::memcpy(target, source, run);
+    }
+    return target;
+}
+
+std::byte* pack_runs(const std::byte* source, std::uint64_t run, const Dim& dim,
+                     std::byte* target) {
+    switch (run) {
+        case 1:
+            return pack_runs<1>(source, dim, target);
+        case 2:
+            return pack_runs<2>(source, dim, target);
+        case 4:
+            return pack_runs<4>(source, dim, target);
+        case 8:
+            return pack_runs<8>(source, dim, target);
+        case 16:
+            return pack_runs<16>(source, dim, target);
+        default:
+            break;
+    }
+    for (std::uint64_t i = 0; i < dim.count; ++i, source += dim.stride, target += run) {
+        std::memcpy(target, source, run);
+    }
+    return target;
+}
+
+std::byte* pack_box(const std::byte* source, std::uint64_t run, std::span<const Dim> dims,
+                    std::byte* target) {
+    if (dims.size() < 2) {
+        return pack_runs(source, run, dims.empty() ? Dim{1, 0} : dims[0], target);
+    }
+    for (std::uint64_t i = 0; i < dims[0].count; ++i, source += dims[0].stride) {
+        target = pack_box(source, run, dims.subspan(1), target);
+    }
+    return target;
+}
+
+}  // namespace
 
 Layout Layout::contiguous(std::uint64_t size, std::int64_t offset) {
     Layout layout;
@@ -129,6 +175,18 @@ void Layout::pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
             ++box;
             at += offsets_[box] - offsets_[box - 1];
         }
+    }
+}
+
+void Layout::pack(const std::byte* base, std::byte* target) const {
+    if (size_ == 0) {
+        return;
+    }
+    if (offsets_.empty()) {
+        pack_box(base + offset_, run_, dims_, target);
+    }
+    for (const std::int64_t offset : offsets_) {
+        target = pack_box(base + offset, run_, dims_, target);
     }
 }
 

@@ -44,6 +44,10 @@ class Layout {
     void pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
                 std::vector<ucp_dt_iov_t>& out) const;
 
+    // Copies all of it to `target`, without a list of pieces in between: a short run takes longer
+    // as an entry of one than its bytes take to copy.
+    void pack(const std::byte* base, std::byte* target) const;
+
   private:
     std::int64_t offset_ = 0;
     std::uint64_t run_ = 0;

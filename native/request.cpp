@@ -8,11 +8,6 @@
 namespace ucxstore {
 namespace {
 
-// Above this, rendezvous: the receiver's memory is filled without staging. Below, one eager
-// fragment is cheaper than a handshake. It must stay under one fragment of every transport, as
-// UCX would assemble several in memory of its own.
-constexpr std::uint64_t kEagerBytes = 4096;
-
 // A socket takes pieces of this size from a list about as fast as we copy them, and smaller ones at
 // 0.3 us each, however small they are: 16,000 of 64 bytes take 6 ms, and 0.4 ms copied.
 constexpr std::uint64_t kLeastPiece = 4096;

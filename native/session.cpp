@@ -34,13 +34,20 @@ constexpr auto kReleaseTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
-// A reply, or a segment of one: pins the region, or owns the text, that it is sent from.
+// A reply, or a segment of one: pins the region, or owns the bytes, that it is sent from.
 class Session::Send : public Request {
   public:
     std::shared_ptr<Session> session;
     std::shared_ptr<const Region> region;
     std::string payload;
     std::uint64_t bytes = 0;
+
+    // Sends a copy of what of the region is in a layout.
+    void pack(const Layout& layout) {
+        payload.resize(layout.size());
+        layout.pack(region->data(), reinterpret_cast<std::byte*>(payload.data()));
+        pieces.push_back({payload.data(), payload.size()});
+    }
 
     void completed(ucs_status_t status) override {
         --session->active_sends_;
@@ -280,11 +287,13 @@ void Session::send_segment(Waiting& waiting) {
     header.segment = step;
     header.offset = waiting.sent;
     header.length = std::min(step, waiting.size - waiting.sent);
-    if (waiting.ranges.empty()) {
+    if (!waiting.ranges.empty()) {
+        segment->pieces = std::move(waiting.ranges);
+    } else if (waiting.layout.run_count() > 1 && waiting.size <= Request::kEagerBytes) {
+        segment->pack(waiting.layout);
+    } else {
         waiting.layout.pieces(waiting.region->data(), header.offset, header.length,
                               segment->pieces);
-    } else {
-        segment->pieces = std::move(waiting.ranges);
     }
     segment->bytes = header.length;
     waiting.sent += header.length;

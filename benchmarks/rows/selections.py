@@ -12,6 +12,7 @@ from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Times, interleave
 
 _OF_LOCAL = at_least(4)
+_TURN_SECONDS = 0.02
 
 
 def measure(scale: Scale, folder: Path) -> Row:
@@ -32,7 +33,8 @@ def measure(scale: Scale, folder: Path) -> Row:
     target = ours("memory", "recycled")
     for what, read in reads.items():
         with our_reads(folder, values, GRID_CHUNK, {}, read=read) as (ours_all, lanes):
-            found = interleave([*ours_all, *local_reads(folder, values, read)], rounds=scale.rounds)
+            candidates = [*ours_all, *local_reads(folder, values, read)]
+            found = interleave(candidates, scale.rounds, turn_seconds=_TURN_SECONDS)
         named = {f"{what}: {name}": one for name, one in found.items()}
         lines += [
             times_as_fast(

@@ -110,6 +110,25 @@ TEST(Layout, AnyPartOfItIsThatPartOfItsPlaces) {
     }
 }
 
+TEST(Layout, IsPackedInTheOrderOfItsPlaces) {
+    std::mt19937 random(3);
+    std::vector<std::byte> memory(1 << 16);
+    std::ranges::generate(memory, [&] { return static_cast<std::byte>(random()); });
+    const std::size_t middle = memory.size() / 2;
+    for (int round = 0; round < 3000; ++round) {
+        Box box = random_box(random, true);
+        box.itemsize = std::array{1, 2, 3, 4, 5, 8, 16, 17}[random() % 8];
+        const Layout layout = box.layout();
+        std::vector<std::byte> expected;
+        for (const std::int64_t place : box.places()) {
+            expected.push_back(memory[middle + static_cast<std::size_t>(place)]);
+        }
+        std::vector<std::byte> packed(layout.size());
+        layout.pack(memory.data() + middle, packed.data());
+        ASSERT_EQ(packed, expected);
+    }
+}
+
 TEST(Layout, PiecesAreAppended) {
     std::byte memory[8];
     std::vector<ucp_dt_iov_t> pieces;
