@@ -20,6 +20,7 @@ from ucxstore.decode_plan import Group
 from ucxstore.errors import ChunkSizeError
 from ucxstore.jobs import Jobs
 from ucxstore.loops import LoopQueue
+from ucxstore.scratch import allocate
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:
@@ -233,14 +234,7 @@ class Decoding:
             scratch = self._scratch.pop()
         except IndexError:
             scratch = np.empty(0, np.uint8)
-        return scratch if scratch.size >= nbytes else _allocate(nbytes)
-
-
-def _allocate(nbytes: int) -> Bytes:
-    from ucxstore._native import core  # not before it is needed
-
-    memory: Bytes = core.allocate(nbytes)
-    return memory
+        return scratch if scratch.size >= nbytes else allocate(nbytes)
 
 
 def _contiguous(region: npt.NDArray[Any], nbytes: int, order: str) -> Bytes | None:

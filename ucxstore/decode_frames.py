@@ -11,6 +11,7 @@ from ucxstore.compressors import Bytes, Compressor, is_blosc
 from ucxstore.decode_plan import GROUP_BYTES, Group
 from ucxstore.jobs import Jobs
 from ucxstore.loops import LoopQueue
+from ucxstore.scratch import allocate
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:
@@ -70,11 +71,9 @@ class SplitChunk:
 
     async def read(self, frame: Frame, _: Claim) -> None:
         """Read a frame; if the value is another one by now, the chunk is not complete."""
-        from ucxstore._native import core  # not before it is needed
-
         if not self.is_complete:
             return
-        value = core.allocate(frame.limit)
+        value = allocate(frame.limit)
         head, length = len(frame.head), frame.stop - frame.start
         value[:head] = np.frombuffer(frame.head, np.uint8)
         operation = self._connection.read_parts(

@@ -1,12 +1,14 @@
 """Groups of chunks that a read or a write works on at the same time, within its store's budget."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from ucxstore.budget import Budget, Claim
+from ucxstore.ending import Ending
 from ucxstore.workers import codec_threads
 
 # Groups for each thread that are on the way, wait for it or are with it: enough for a thread not to
@@ -47,32 +49,25 @@ class Jobs:
     async def run[G: Limited](
         self, groups: Sequence[G], work: Callable[[G, Claim], Awaitable[None]]
     ) -> None:
-        """Work on all groups, each in a task, with a claim that is released when it ends.
+        """Work on all groups, many at the same time, each with a claim until it is done.
 
         When this returns or raises, cancelled too, no task and no thread works on any of them.
         """
         failure: BaseException | None = None
-        ahead = asyncio.Semaphore(_AHEAD * self.threads)
+        left = iter(groups)
         ended = 0
 
-        async def work_to_the_end(group: G, claim: Claim) -> None:
+        async def work_on_some() -> None:
             nonlocal ended
-            await work(group, claim)
-            ended += 1
-
-        def end(claim: Claim, _: object) -> None:
-            claim.release()
-            ahead.release()
+            for group in left:
+                with await self._budget.claim(group.limit) as claim:
+                    await work(group, claim)
+                ended += 1
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                for group in groups:
-                    await ahead.acquire()
-                    claim = await self._budget.claim(group.limit)
-                    # Ended not by the task itself: it may never begin, if another one fails.
-                    tasks.create_task(work_to_the_end(group, claim)).add_done_callback(
-                        partial(end, claim)
-                    )
+                for _ in range(min(len(groups), _AHEAD * self.threads)):
+                    tasks.create_task(work_on_some())
         except BaseExceptionGroup as failures:
             failure = failures.exceptions[0]
             failures.__traceback__ = None  # some versions refer to it from a frame of theirs
@@ -89,23 +84,20 @@ class Jobs:
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Compute in a thread of the pool. Cancelled, wait for its end all the same."""
+        end = Ending()
         job: Future[T] = self._pool.submit(function, *args, **kwargs)
-        done = asyncio.wrap_future(job)
-        cancelled = False
-        while not done.done():
-            try:
-                await asyncio.wait([done])
-            except asyncio.CancelledError:
-                self.stopping = cancelled = True
-                job.cancel()  # which leaves it alone once it runs
+        job.add_done_callback(partial(_tell, asyncio.get_running_loop(), end))
+        cancelled = await end.wait(partial(self._stop, job))
         try:
-            if cancelled:
-                if not done.cancelled():
-                    done.exception()  # seen
-                raise asyncio.CancelledError
-            return done.result()
+            if cancelled is not None:
+                raise cancelled
+            return job.result()
         finally:
-            del job, done  # no cycle by way of an exception's traceback
+            del job, cancelled  # no cycle by way of an exception's traceback
+
+    def _stop(self, job: Future[Any]) -> None:
+        self.stopping = True
+        job.cancel()  # which leaves it alone once it runs
 
     async def in_threads[T](self, functions: Sequence[Callable[[], T]]) -> list[T]:
         """Compute many at the same time. None of them runs any more when this returns or raises."""
@@ -119,3 +111,9 @@ class Jobs:
         finally:
             del results  # no cycle by way of an exception's traceback
         return found
+
+
+def _tell(loop: asyncio.AbstractEventLoop, end: Ending, _: object) -> None:
+    """Bring the end of a thread's work to the event loop that waits for it."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(end.set)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
+from ucxstore.ending import Ending
+
 if TYPE_CHECKING:
     from ucxstore._core import Completions, Operation
 
@@ -40,24 +42,20 @@ class LoopQueue:
 
     def expect(self, operation: "Operation") -> "_Waiter":
         """Return what will be told that the operation is complete."""
-        waiter = _Waiter(operation, asyncio.get_running_loop().create_future())
-        self._waiters[operation] = waiter
+        waiter = self._waiters[operation] = _Waiter(operation, Ending())
         return waiter
 
     def _drain(self) -> None:
         for operation in self.native.drain():
             waiter = self._waiters.pop(operation, None)
             if waiter is not None:
-                waiter.seen = True
-                if not waiter.future.done():
-                    waiter.future.set_result(None)
+                waiter.end.set()
 
 
 @dataclass(slots=True)
 class _Waiter:
     operation: "Operation"
-    future: asyncio.Future[None]
-    seen: bool = False
+    end: Ending
 
 
 class Pending:
@@ -89,14 +87,7 @@ class Pending:
         """
         cancelled: asyncio.CancelledError | None = None
         for waiter in self._waiters:
-            while not waiter.seen:
-                try:
-                    await waiter.future
-                except asyncio.CancelledError as error:
-                    cancelled = error
-                    self._cancel()
-                    if waiter.future.cancelled():
-                        waiter.future = asyncio.get_running_loop().create_future()
+            cancelled = await waiter.end.wait(self._cancel) or cancelled
         if cancelled is not None:
             self._discard()
             try:

@@ -9,6 +9,7 @@ from zarr.core.chunk_utils import fill_value_or_default
 
 from ucxstore.compressors import Bytes
 from ucxstore.plan import Item
+from ucxstore.scratch import allocate
 
 
 def merged(
@@ -87,11 +88,3 @@ def spec_nbytes(spec: ArraySpec) -> int:
     for length in spec.shape:
         nbytes *= length
     return nbytes
-
-
-def allocate(nbytes: int) -> Bytes:
-    """Return memory, not initialised, whose pages may be there already."""
-    from ucxstore._native import core  # not before it is needed
-
-    memory: Bytes = core.allocate(nbytes)
-    return memory

@@ -15,8 +15,9 @@ from ucxstore.compressors import Bytes
 from ucxstore.encode_plan import Group
 from ucxstore.holes import Part, moved, part_nbytes
 from ucxstore.loops import LoopQueue
-from ucxstore.merge import allocate, chunk_in, in_one_piece
+from ucxstore.merge import chunk_in, in_one_piece
 from ucxstore.raw import RawChunks
+from ucxstore.scratch import allocate
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:

@@ -1,8 +1,11 @@
 """``z[:]`` of compressed arrays, in one chunk and in a grid, over shared memory."""
 
+import threading
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from zarr.codecs import BloscCodec, ZstdCodec
 
 from benchmarks.candidates import (
@@ -13,10 +16,12 @@ from benchmarks.candidates import (
     our_reads,
     ours,
 )
-from benchmarks.data import put_into_folder, smooth_values
+from benchmarks.data import Values, put_into_folder, smooth_values
 from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
-from benchmarks.timing import Times, interleave
+from benchmarks.timing import Candidate, Times, interleave
+from ucxstore.compressors import compressor_of
+from ucxstore.workers import codec_threads
 
 _CODECS: dict[str, Any] = {"zstd": ZstdCodec(), "blosc": BloscCodec()}
 
@@ -26,6 +31,10 @@ _OF_LOCAL: dict[tuple[str, bool], Target] = {
     ("zstd", True): at_least(1),
     ("blosc", True): at_least(1),
 }
+_OF_DECODING = at_least(0.87)  # within 15 % of its time
+
+_DECODING = "decoding alone, into place"
+_CODEC = "the codec alone"
 
 
 def measure(scale: Scale, folder: Path) -> Row:
@@ -41,7 +50,10 @@ def measure(scale: Scale, folder: Path) -> Row:
             put_into_folder(part, values, chunks, compressor)
             stored = sum(path.stat().st_size for path in (part / "c").rglob("*") if path.is_file())
             with our_reads(part, values, chunks, {}, compressor) as (reads, lanes):
-                found = interleave([*reads, *local_reads(part, values)], rounds=scale.rounds)
+                candidates = [*reads, *local_reads(part, values)]
+                if grid:
+                    candidates += _decoding(part, values, compressor)
+                found = interleave(candidates, rounds=scale.rounds)
             times |= {f"{what}: {name}": one for name, one in found.items()}
             target = ours("memory", "recycled")
             lines += [
@@ -55,6 +67,11 @@ def measure(scale: Scale, folder: Path) -> Row:
                 for name in OURS
             ]
             lines.append(times_as_fast(times, f"{what}: {target}", f"{what}: {LOCAL_RECYCLED}"))
+            if grid:
+                lines += [
+                    times_as_fast(times, f"{what}: {target}", f"{what}: {_DECODING}", _OF_DECODING),
+                    times_as_fast(times, f"{what}: {target}", f"{what}: {_CODEC}"),
+                ]
             notes.append(f"{what}: {values.nbytes / stored:.1f} to 1, lanes: {lanes}")
     return Row(
         name="compressed",
@@ -63,3 +80,44 @@ def measure(scale: Scale, folder: Path) -> Row:
         times=times,
         notes=notes,
     )
+
+
+def _decoding(folder: Path, values: Values, codec: Any) -> list[Candidate]:
+    """Decode values that are in memory, in the pool that ours are decoded in.
+
+    Each to its place in an array that was used before, by way of one chunk a thread, since no codec
+    writes to places that do not lie together; and, beside that, no further than to that chunk.
+    """
+    compressor = compressor_of(codec)
+    assert compressor is not None
+    decode = compressor.decode
+    rows, columns = GRID_CHUNK
+    starts = product(range(0, values.shape[0], rows), range(0, values.shape[1], columns))
+    chunks = [
+        (np.fromfile(folder / "c" / str(i // rows) / str(j // columns), np.uint8), i, j)
+        for i, j in starts
+    ]
+    out = np.zeros_like(values)
+    scratch = threading.local()
+    pool, _ = codec_threads()
+
+    def one(chunk: tuple[Any, int, int], to_place: bool) -> None:
+        value, i, j = chunk
+        if not hasattr(scratch, "chunk"):
+            scratch.chunk = np.empty(GRID_CHUNK, values.dtype)
+        decode(value, scratch.chunk.reshape(-1).view(np.uint8))
+        if to_place:
+            out[i : i + rows, j : j + columns] = scratch.chunk
+
+    def all_of_them(to_place: bool) -> Values:
+        for job in [pool.submit(one, chunk, to_place) for chunk in chunks]:
+            job.result()
+        return out
+
+    def is_right(result: Values) -> bool:
+        return np.array_equal(result, values)
+
+    return [
+        Candidate(_DECODING, lambda: all_of_them(True), is_right=is_right),
+        Candidate(_CODEC, lambda: all_of_them(False)),
+    ]

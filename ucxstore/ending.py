@@ -1,0 +1,47 @@
+"""The end of what must be seen to end, whoever is cancelled meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Ending:
+    """Something that ends once, awaited by one task. All but `wait` in the event loop's thread."""
+
+    __slots__ = ("_future", "is_set")
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_set = False
+
+    def set(self) -> None:
+        """Tell that it has ended."""
+        self.is_set = True
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, cancel: Callable[[], object]) -> asyncio.CancelledError | None:
+        """Wait for the end; cancelled, ask for it, and wait all the same.
+
+        Parameters
+        ----------
+        cancel : callable
+            Called each time that the waiting task is cancelled.
+
+        Returns
+        -------
+        CancelledError or None
+            How the task was cancelled, to be raised by the caller.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            while not self.is_set:
+                try:
+                    await self._future
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                    cancel()
+                    if self._future.cancelled():
+                        self._future = asyncio.get_running_loop().create_future()
+            return cancelled
+        finally:
+            del cancelled  # its traceback refers to this frame: no cycle
