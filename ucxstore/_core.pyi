@@ -14,6 +14,11 @@ MAX_KEY_BYTES: int = 1024
 def allocate(size: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """Memory of `size` bytes, not initialised, that is recycled after use."""
 
+def place(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], target: tuple[int, Sequence[int], Sequence[int], int]) -> None:
+    """
+    Copy values to their places in an array that is larger than the caches.
+    """
+
 def ucx_version() -> str: ...
 
 class Operation:

@@ -20,7 +20,7 @@ from ucxstore.decode_plan import Group
 from ucxstore.errors import ChunkSizeError
 from ucxstore.jobs import Jobs
 from ucxstore.loops import LoopQueue
-from ucxstore.scratch import allocate
+from ucxstore.scratch import allocate, put
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:
@@ -197,7 +197,8 @@ class Decoding:
         place: npt.NDArray[Any] | None = None
         if whole and self._straight:
             order = chain.order(spec)
-            place = self._target(item).as_numpy_array()[(*out_selection, ...)]
+            array = self._target(item).as_numpy_array()
+            place = array[(*out_selection, ...)]
             region = _contiguous(place, nbytes, order)
             if region is not None:
                 compressor.decode(source, region)
@@ -207,7 +208,7 @@ class Decoding:
             values = scratch[:nbytes]
             compressor.decode(source, values)
             if place is not None and place.nbytes == nbytes:  # as below, with less ado
-                np.copyto(place, values.view(place.dtype).reshape(place.shape, order=order))
+                put(values, place, order, array_nbytes=array.nbytes)
             else:
                 self._scatter(chain.finish(values, spec), item)
         finally:

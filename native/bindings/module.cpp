@@ -9,6 +9,7 @@
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
 #include "control.hpp"
+#include "copier.hpp"
 #include "fork.hpp"
 #include "keys.hpp"
 #include "server.hpp"
@@ -85,6 +86,19 @@ void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::b
     auto worker = port.take();
     const WithoutGil released;
     port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
+}
+
+// Of any dtype, as bytes.
+using Values = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void place(const Values& values, const ArrayTuple& target) {
+    const Memory memory = to_memory(target);
+    require(values.size() == memory.size(), "values that are not of their place's size");
+    const auto* const source = reinterpret_cast<const std::byte*>(values.data());
+    const WithoutGil released;
+    std::vector<ucp_dt_iov_t> pieces;
+    memory.pieces(0, memory.size(), pieces);
+    Copier(pieces).scatter(0, source, memory.size(), Write::past_caches);
 }
 
 class PyClient {
@@ -181,6 +195,8 @@ NB_MODULE(_core, module) {
     module.def(
         "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
         "Memory of `size` bytes, not initialised, that is recycled after use.");
+    module.def("place", &place, "values"_a, "target"_a,
+               "Copy values to their places in an array that is larger than the caches.");
     module.def("ucx_version", [] { return std::string(ucp_get_version_string()); });
 
     nb::class_<PyOperation>(module, "Operation")
