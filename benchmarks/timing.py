@@ -66,8 +66,8 @@ def interleave(
     ----------
     turn_seconds : float
         A turn is one call, or with this as many as take so long together, after one that is not
-        timed: what takes less than a millisecond would else be timed in the caches that the
-        candidate before it has left. Its time is then the turn's, for each call.
+        timed: all are timed warm then, and not in the caches that the candidate before has left.
+        The time is the turn's, for each call.
     """
     times = {candidate.name: Times() for candidate in candidates}
     with _without_collector():

@@ -32,6 +32,7 @@ _OF_LOCAL: dict[tuple[str, bool], Target] = {
     ("blosc", True): at_least(1),
 }
 _OF_DECODING = at_least(0.87)  # within 15 % of its time
+_TURN_SECONDS = 1e-3  # one call, after one that is not timed
 
 _DECODING = "decoding alone, into place"
 _CODEC = "the codec alone"
@@ -53,7 +54,7 @@ def measure(scale: Scale, folder: Path) -> Row:
                 candidates = [*reads, *local_reads(part, values)]
                 if grid:
                     candidates += _decoding(part, values, compressor)
-                found = interleave(candidates, rounds=scale.rounds)
+                found = interleave(candidates, scale.rounds, turn_seconds=_TURN_SECONDS)
             times |= {f"{what}: {name}": one for name, one in found.items()}
             target = ours("memory", "recycled")
             lines += [
