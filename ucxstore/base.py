@@ -59,7 +59,8 @@ class StoreBase(Store):
             buffer_budget=buffer_budget,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
-        self._set_up(parsed, options, read_only, strict, Counters(), Incarnations())
+        incarnations = Incarnations(parsed.servers)
+        self._set_up(parsed, options, read_only, strict, Counters(), incarnations)
         self.budget = Budget(options.buffer_budget)
         self.shard_indexes = ShardCache()
         self._select_pipeline = select_pipeline
@@ -144,8 +145,8 @@ class StoreBase(Store):
 
         Of several servers, one that comes back so is refused with `ServerRestartedError`, since
         what it has lost would be missing, and read as fill values. From now on it is. This
-        concerns this store, its copies by `with_read_only`, its later pickles, and stores that
-        this process makes from now on. It blocks until the servers are connected.
+        concerns this store, its copies by `with_read_only`, its later pickles, and stores of the
+        same servers that this process makes from now on. It blocks until they are connected.
 
         Raises
         ------
@@ -236,7 +237,8 @@ def _unpickle(
     known: Mapping[HostPort, bytes],
 ) -> StoreBase:
     store = cls.__new__(cls)
-    store._set_up(address, options, read_only, strict, Counters(), Incarnations(known))
+    incarnations = Incarnations(address.servers, known)
+    store._set_up(address, options, read_only, strict, Counters(), incarnations)
     store.budget = Budget(options.buffer_budget)
     store.shard_indexes = ShardCache()
     store._select_pipeline = select_choice

@@ -42,6 +42,7 @@ class Member:
         self._incarnations = incarnations
         self._counters = counters
         self._problem: UcxStoreError | None = None  # of the last attempt, if it failed
+        self._was_met = False
         self._retry_at = 0.0
         self._retrying: threading.Thread | None = None
 
@@ -55,6 +56,11 @@ class Member:
         """Whether the last attempt to connect to it failed."""
         return self._problem is not None
 
+    @property
+    def was_met(self) -> bool:
+        """Whether it was ever connected."""
+        return self._was_met
+
     def meet(self) -> bool | None:
         """Take note of its incarnation, and return whether it says that others serve its values.
 
@@ -63,6 +69,7 @@ class Member:
         session = self._link.session()
         if session is None:
             return None
+        self._was_met = True
         self._is_the_one(session.welcome)
         return session.welcome.shared
 
@@ -111,9 +118,9 @@ class Member:
             self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def retry(self, timeout: float) -> None:
-        """Try again in a thread, if the last attempt failed and is long enough ago."""
+        """Try again in a thread, unless one does, or the last attempt was a moment ago."""
         running = self._retrying is not None and self._retrying.is_alive()
-        if self.has_failed and not running and time.monotonic() >= self._retry_at:
+        if not running and time.monotonic() >= self._retry_at:
             self._retrying = threading.Thread(
                 target=self.connect, args=(timeout,), name=f"ucxstore-{self.place}", daemon=True
             )

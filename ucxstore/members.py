@@ -39,7 +39,9 @@ class Members:
             If they are not servers of one store.
         """
         away = [member for member in self.all if not member.is_connected]
-        if len(away) == len(self.all) or not all(member.has_failed for member in away):
+        # Nobody needs to wait for one that others stand in for.
+        known = [member for member in away if member.has_failed or (self.shared and member.was_met)]
+        if len(away) == len(self.all) or len(known) < len(away):
             return False
         self._meet()
         for member in away:
@@ -76,4 +78,5 @@ class Members:
                 f"{told[True].place} serves what other servers serve too, {told[False].place} "
                 "values of its own: one store cannot have both (see `Server(shared=...)`)"
             )
-        self.shared = True in told
+        if told.keys() != {None}:
+            self.shared = True in told

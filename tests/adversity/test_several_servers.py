@@ -5,6 +5,7 @@ import gc
 import itertools
 import pickle
 import re
+import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from zarr.storage import LocalStore
 
 from tests.adversity.conftest import OpenStore, StartServer
 from tests.adversity.servers import RemoteServer
@@ -47,6 +49,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
+    # As if no other test had been there.
+    monkeypatch.setattr(incarnations, "_first_met", {})
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ def key_on(servers: list[RemoteServer], wanted: RemoteServer) -> str:
     return next(key for key in keys if servers[placement.places([key])[0]] is wanted)
 
 
-def make_arrays(store: UcxStore, values: np.ndarray) -> list[zarr.Array]:
+def make_arrays(store: UcxStore | LocalStore, values: np.ndarray) -> list[zarr.Array]:
     arrays = []
     for name, layout in LAYOUTS.items():
         array = zarr.create_array(
@@ -174,6 +178,26 @@ def test_arrays_are_read_while_servers_come_and_go(
         for reading_ in readings:
             with reading_:
                 pass
+
+
+def test_servers_of_equal_values_with_generations_of_their_own(
+    open_store: OpenStore, start_server: StartServer, tmp_path: Path
+) -> None:
+    """What is known of a shard from one server is asked anew of another."""
+    values = some_values()
+    roots = [tmp_path / str(number) for number in range(3)]
+    make_arrays(LocalStore(roots[0]), values)
+    for root in roots[1:]:
+        shutil.copytree(roots[0], root)
+    servers = [start_server(root, shared=True, read_only=True) for root in roots]
+    store = open_store(address_of(servers), strict=True)
+    arrays = [zarr.open_array(store, path=name, mode="r") for name in LAYOUTS]
+    for lost in [None, *servers[:2]]:
+        if lost is not None:
+            lost.process.kill()
+        for array in arrays:
+            np.testing.assert_array_equal(array[...], values)
+            np.testing.assert_array_equal(array[3:700:2, 9:900:4], values[3:700:2, 9:900:4])
 
 
 def test_all_are_lost(shared: list[RemoteServer], open_store: OpenStore) -> None:
