@@ -8,7 +8,7 @@ UcxStoreError
 │   ├── ProtocolVersionError                 the two sides speak different versions
 │   └── AuthenticationError (PermissionError)  a wrong or missing secret, on either side
 ├── ServerLostError (ConnectionError)    the server went away before or during a request
-│   └── ServerRestartedError                 one of several, which held values in memory, came back
+│   └── ServerRestartedError                 came back without the values that it held
 ├── RequestTimeoutError (TimeoutError)   no progress within the timeout
 ├── OperationCancelledError              cancelled by the caller
 ├── ReadOnlyServerError (PermissionError)  a write to a server that only reads

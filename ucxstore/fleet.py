@@ -3,30 +3,24 @@
 The requests are those of the core's ``Connection``; what they take and return is described there.
 """
 
-import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ucxstore.answers import (
-    Answer,
     Count,
     Each,
     Folder,
     Measures,
     Missing,
     Nothing,
-    One,
     Page,
     pick,
 )
-from ucxstore.joined import Joined, Share
-from ucxstore.loops import current_queue
-from ucxstore.members import Members
-from ucxstore.placement import is_metadata
-from ucxstore.spread import Spread, Start
+from ucxstore.joined import Joined
+from ucxstore.routes import Routes, split_metadata
 
 if TYPE_CHECKING:
     from ucxstore._core import Completions, Connection, Operation
@@ -37,54 +31,13 @@ type _Part = tuple[int, int, Sequence[int], Sequence[int], _Offsets]
 type _Ranges = Sequence[tuple[int, int, int]]
 
 
-class Fleet:
+class Fleet(Routes):
     """The servers of a store that has several.
 
     Keys are placed by rendezvous hashing. Servers that share what they serve stand in for one
     another. Where each has values of its own, all of them keep what says what arrays and groups
     are, and any of them is asked for it.
-
-    Parameters
-    ----------
-    members : Members
     """
-
-    def __init__(self, members: Members) -> None:
-        self._members = members
-
-    @property
-    def shared(self) -> bool:
-        """Whether any server can answer for any key."""
-        return self._members.shared
-
-    # ---- the way to it: see `ucxstore.runtime.Link` ----
-
-    def current(self) -> Self | None:
-        """Return it if no server has to be waited for."""
-        return self if self._members.ready() else None
-
-    async def connect(self, timeout: float) -> Self:
-        """Connect to those servers that can be reached."""
-        await asyncio.to_thread(self._members.connect, timeout)
-        return self
-
-    def connect_sync(self, timeout: float) -> Self:
-        """Do as `connect`, blocking."""
-        if not self._members.ready():
-            self._members.connect(timeout)
-        return self
-
-    @property
-    def lanes(self) -> list[str]:
-        """What UCX chose for any of the connections."""
-        return list(dict.fromkeys(lane for member in self._members.all for lane in member.lanes))
-
-    def accept_restarted(self) -> None:
-        """Go on with all servers as they are now."""
-        for member in self._members.all:
-            member.accept_restarted()
-
-    # ---- requests ----
 
     def get(
         self,
@@ -183,7 +136,7 @@ class Fleet:
         )
         if self.shared:
             return self._join(spread.anywhere(range(len(keys))), answer, completions)
-        copied, others = _apart(keys)
+        copied, others = split_metadata(keys)
         shares = spread.home(others)
         if if_absent:  # who comes first is decided by one server
             shares += spread.home_first(copied, lambda to, some: start(to, some, False))
@@ -232,7 +185,7 @@ class Fleet:
         spread, answer = self._spread(keys, start, Nothing())
         if self.shared:
             return self._join(spread.anywhere(range(len(keys))), answer, completions)
-        copied, others = _apart(keys)
+        copied, others = split_metadata(keys)
         return self._join(spread.home(others) + spread.everywhere(copied), answer, completions)
 
     def stat(
@@ -279,59 +232,3 @@ class Fleet:
             spread, answer = self._spread([prefix], lambda to, _: start(to, cursor), Folder())
             return self._join(spread.all_pages(start), answer, completions)
         return self._ask_all(prefix, lambda to, _: start(to, cursor), Page(), completions)
-
-    # ---- how requests are spread ----
-
-    def _read_values(
-        self, keys: Sequence[str], start: Start, completions: "Completions | None"
-    ) -> Joined:
-        """Ask for an item of each key."""
-        spread, answer = self._spread(keys, start, Each(len(keys)))
-        if self.shared:
-            return self._join(spread.anywhere(range(len(keys))), answer, completions)
-        copied, others = _apart(keys)
-        shares = spread.home(others) + spread.from_copies(copied, _is_missing)
-        return self._join(shares, answer, completions)
-
-    def _move(
-        self,
-        keys: Sequence[str],
-        start: Start,
-        answer: Answer,
-        completions: "Completions | None",
-    ) -> Joined:
-        """Move chunks, of which there are no copies."""
-        spread, answer = self._spread(keys, start, answer)
-        ask = spread.anywhere if self.shared else spread.home
-        return self._join(ask(range(len(keys))), answer, completions)
-
-    def _ask_all(
-        self, prefix: str, start: Start, answer: Answer, completions: "Completions | None"
-    ) -> Joined:
-        """Ask for what concerns all keys under a prefix."""
-        spread, answer = self._spread([prefix], start, One() if self.shared else answer)
-        ask = spread.anywhere if self.shared else spread.everywhere
-        return self._join(ask([0]), answer, completions)
-
-    def _spread(self, keys: Sequence[str], start: Start, answer: Answer) -> tuple[Spread, Answer]:
-        return Spread(self._members, keys, start, answer), answer
-
-    def _join(
-        self, shares: list[Share], answer: Answer, completions: "Completions | None"
-    ) -> Joined:
-        queue = None if completions is None else current_queue()
-        return Joined(shares, answer.finish, queue)
-
-
-def _apart(keys: Sequence[str]) -> tuple[list[int], Sequence[int]]:
-    """Return the positions of keys of which all servers keep copies, and of the others."""
-    copied = [position for position, key in enumerate(keys) if is_metadata(key)]
-    if not copied:
-        return copied, range(len(keys))
-    chosen = set(copied)
-    return copied, [position for position in range(len(keys)) if position not in chosen]
-
-
-def _is_missing(item: object) -> bool:
-    """Tell whether there is no value, by what `Fleet.get` or `Fleet.stat` says of a key."""
-    return item is None or item == -1
