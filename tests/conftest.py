@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zarr
@@ -57,7 +58,7 @@ def memory_backdoor(memory_server: Server) -> Iterator[Backdoor]:
         yield backdoor
 
 
-def address_of(servers: Iterable[Server], prefix: str = "") -> str:
+def address_of(servers: Iterable[Any], prefix: str = "") -> str:
     """Return the address of a store of several servers."""
     places = (server.address.removeprefix("ucx://") for server in servers)
     return f"ucx://{','.join(places)}/{prefix}"

@@ -1,6 +1,8 @@
 """A store of several servers is one store: zarr's own tests of it, and where values are."""
 
+import os
 import pickle
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,17 @@ def test_shared_servers_divide_the_work(shared_servers: list[Server], tmp_path: 
     assert sync(store.getsize_prefix("c")) == x.nbytes
     sync(store.delete_dir("c"))
     assert sync(store.is_empty("c"))
+
+
+def test_servers_in_processes_of_their_own_say_that_they_share(tmp_path: Path) -> None:
+    spawned = [Server.spawn(tmp_path / "data", shared=True) for _ in range(2)]
+    store = UcxStore(address_of(spawned))
+    keys = [f"c/{n}" for n in range(20)]
+    sync(store._set_many([(key, buffer(key.encode())) for key in keys]))
+    os.kill(spawned[0].pid, signal.SIGKILL)
+    assert [store.get_sync(key).to_bytes() for key in keys] == [key.encode() for key in keys]
+    for server in spawned:
+        server.close()
 
 
 def test_servers_that_disagree_are_refused(
