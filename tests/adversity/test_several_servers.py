@@ -5,7 +5,6 @@ import gc
 import itertools
 import pickle
 import re
-import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from zarr.codecs import ZstdCodec
 from zarr.storage import LocalStore
 
 from tests.adversity.conftest import OpenStore, StartServer
@@ -72,9 +72,12 @@ def key_on(servers: list[RemoteServer], wanted: RemoteServer) -> str:
     return next(key for key in keys if servers[placement.places([key])[0]] is wanted)
 
 
-def make_arrays(store: UcxStore | LocalStore, values: np.ndarray) -> list[zarr.Array]:
+def make_arrays(
+    store: UcxStore | LocalStore, values: np.ndarray, **options: Any
+) -> list[zarr.Array]:
     arrays = []
     for name, layout in LAYOUTS.items():
+        layout = options | layout
         array = zarr.create_array(
             store, name=name, shape=values.shape, dtype=values.dtype, fill_value=-1, **layout
         )
@@ -183,12 +186,11 @@ def test_arrays_are_read_while_servers_come_and_go(
 def test_servers_of_equal_values_with_generations_of_their_own(
     open_store: OpenStore, start_server: StartServer, tmp_path: Path
 ) -> None:
-    """What is known of a shard from one server is asked anew of another."""
+    """What is known of a shard from one server, such as where its chunks are, is asked anew."""
     values = some_values()
     roots = [tmp_path / str(number) for number in range(3)]
-    make_arrays(LocalStore(roots[0]), values)
-    for root in roots[1:]:
-        shutil.copytree(roots[0], root)
+    for level, root in zip((1, 9, 19), roots, strict=True):
+        make_arrays(LocalStore(root), values, compressors=ZstdCodec(level=level))
     servers = [start_server(root, shared=True, read_only=True) for root in roots]
     store = open_store(address_of(servers), strict=True)
     arrays = [zarr.open_array(store, path=name, mode="r") for name in LAYOUTS]
