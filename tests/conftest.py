@@ -2,8 +2,10 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zarr
@@ -44,9 +46,30 @@ def directory_server(directory_root: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def three_servers() -> Iterator[list[Server]]:
+    """Servers with values of their own, for one store."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Server("memory://")) for _ in range(3)]
+
+
+@pytest.fixture(scope="session")
 def memory_backdoor(memory_server: Server) -> Iterator[Backdoor]:
     with MemoryBackdoor(memory_server.address) as backdoor:
         yield backdoor
+
+
+def address_of(servers: Iterable[Any], prefix: str = "") -> str:
+    """Return the address of a store of several servers."""
+    places = (server.address.removeprefix("ucx://") for server in servers)
+    return f"ucx://{','.join(places)}/{prefix}"
+
+
+@pytest.fixture(scope="module", params=["one server", "three servers"])
+def any_address(request: pytest.FixtureRequest) -> str:
+    """An address of one memory server, and of several."""
+    if request.param == "one server":
+        return f"{request.getfixturevalue('memory_server').address}/{uuid.uuid4().hex}"
+    return address_of(request.getfixturevalue("three_servers"), uuid.uuid4().hex)
 
 
 @pytest.fixture(params=["memory", "directory"])

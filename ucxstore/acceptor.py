@@ -76,8 +76,8 @@ class Acceptor:
         How many threads the server has; they take turns.
     secret : bytes
         What clients must know; empty for nothing.
-    read_only : bool
-        Whether clients are told that writes are refused.
+    read_only, shared, volatile : bool
+        What clients are told; see `Welcome`.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class Acceptor:
         secret: bytes,
         *,
         read_only: bool,
+        shared: bool = False,
+        volatile: bool = False,
     ) -> None:
         self.turned_away = 0  # connections that did not get through the handshake
         self._listener = listener
@@ -96,6 +98,8 @@ class Acceptor:
         self._turns = itertools.cycle(range(threads))
         self._secret = secret
         self._read_only = read_only
+        self._shared = shared
+        self._volatile = volatile
         self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._connections: set[socket.socket] = set()  # in the handshake
         self._stopping = False
@@ -186,7 +190,14 @@ class Acceptor:
                 raise ConnectError(f"{peer}: {reason}") from error
             ports.append(port)
             token = secrets.token_bytes(TOKEN_BYTES)
-            return Welcome(token, self._incarnation, self._read_only, port.address)
+            return Welcome(
+                token,
+                self._incarnation,
+                self._read_only,
+                port.address,
+                self._shared,
+                self._volatile,
+            )
 
         steps: Steps[Attach] = server_handshake(self._secret, grant, peer)
         received = Received()

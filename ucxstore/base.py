@@ -1,11 +1,11 @@
 """What a store is and how it gets to its server: address, options, identity, connection."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from zarr.abc.store import Store
 
-from ucxstore.address import Address
+from ucxstore.address import Address, HostPort
 from ucxstore.budget import Budget
 from ucxstore.config import (
     DEFAULT_BUFFER_BUDGET,
@@ -14,9 +14,12 @@ from ucxstore.config import (
     ClientOptions,
     UcxValue,
 )
-from ucxstore.errors import AddressError
+from ucxstore.fleet import Fleet
+from ucxstore.incarnations import Incarnations
 from ucxstore.keys import check_key
 from ucxstore.loops import LoopQueue, current_queue
+from ucxstore.member import Member
+from ucxstore.members import Members
 from ucxstore.runtime import Link, link_to
 from ucxstore.secret import Secret
 from ucxstore.selection import select_pipeline as select
@@ -56,7 +59,8 @@ class StoreBase(Store):
             buffer_budget=buffer_budget,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
-        self._set_up(parsed, options, read_only, strict, Counters())
+        incarnations = Incarnations(parsed.servers)
+        self._set_up(parsed, options, read_only, strict, Counters(), incarnations)
         self.budget = Budget(options.buffer_budget)
         self.shard_indexes = ShardCache()
         self._select_pipeline = select_pipeline
@@ -69,17 +73,17 @@ class StoreBase(Store):
         read_only: bool,
         strict: bool,
         counters: Counters,
+        incarnations: Incarnations,
     ) -> None:
         super().__init__(read_only=read_only)
-        if len(address.servers) != 1:
-            raise AddressError(f"invalid address '{address}': only one server is supported")
         self._address = address
         self._options = options
         self.timeout = options.timeout
         self._strict = strict
         self.counters = counters
+        self._incarnations = incarnations
         self.key_prefix = f"{address.prefix}/" if address.prefix else ""
-        self._link: Link | None = None
+        self._link: Link | Fleet | None = None
 
     # ---- identity ----
 
@@ -113,11 +117,13 @@ class StoreBase(Store):
     def __reduce__(self) -> tuple[object, ...]:
         # A secret pickles itself without its text. Nothing of this process goes along.
         state = (self._address, self._options, self.read_only, self._strict)
-        return _unpickle, (type(self), *state, self._select_pipeline)
+        known = self._incarnations.known
+        return _unpickle, (type(self), *state, self._select_pipeline, known)
 
     def with_read_only(self, read_only: bool = False) -> Self:
         copy = type(self).__new__(type(self))
-        copy._set_up(self._address, self._options, read_only, self._strict, self.counters)
+        shared = self.counters, self._incarnations
+        copy._set_up(self._address, self._options, read_only, self._strict, *shared)
         copy.budget = self.budget
         copy.shard_indexes = self.shard_indexes
         copy._select_pipeline = self._select_pipeline
@@ -133,6 +139,23 @@ class StoreBase(Store):
         """
         connection = self._link.current() if self._link is not None else None
         return self.counters.snapshot([] if connection is None else connection.lanes)
+
+    def accept_restarted(self) -> None:
+        """Go on with servers that have restarted without the values that they held in memory.
+
+        Of several servers, one that comes back so is refused with `ServerRestartedError`, since
+        what it has lost would be missing, and read as fill values. From now on it is. This
+        concerns this store, its copies by `with_read_only`, its later pickles, and stores of the
+        same servers that this process makes from now on. It blocks until they are connected.
+
+        Raises
+        ------
+        ConnectError
+            If none of the servers can be reached.
+        """
+        link = self._own_link()
+        if isinstance(link, Fleet):
+            link.connect_sync(self._options.connect_timeout).accept_restarted()
 
     # ---- connection ----
 
@@ -151,10 +174,13 @@ class StoreBase(Store):
         self._link = None
 
     async def session(self) -> "tuple[Connection, LoopQueue]":
-        """Return the connection, in any process, and the running event loop's queue."""
+        """Return the connection, in any process, and the running event loop's queue.
+
+        Of several servers it is a `Fleet`, which takes the same requests.
+        """
         link = self._own_link()
         connection = link.current() or await link.connect(self._options.connect_timeout)
-        return connection, current_queue()
+        return cast("Connection", connection), current_queue()
 
     async def _run(self, start: Start) -> Any:
         """Start a request and return its result."""
@@ -164,14 +190,29 @@ class StoreBase(Store):
     def _run_sync(self, start: Start) -> Any:
         """Do as `_run`, blocking."""
         connection = self._own_link().connect_sync(self._options.connect_timeout)
-        return start(connection, None).wait()
+        return start(cast("Connection", connection), None).wait()
 
-    def _own_link(self) -> Link:
+    async def _keeps_copies(self) -> bool:
+        """Tell whether several servers each keep what says what arrays and groups are."""
+        await self.session()
+        return isinstance(self._link, Fleet) and not self._link.shared
+
+    def _own_link(self) -> Link | Fleet:
         self._is_open = True
         if self._link is None:
-            (server,) = self._address.servers
-            self._link = link_to(server, self._options.ucx, self._options.secret)
+            servers = self._address.servers
+            self._link = self._link_to(servers[0]) if len(servers) == 1 else self._fleet(servers)
         return self._link
+
+    def _link_to(self, server: HostPort) -> Link:
+        return link_to(server, self._options.ucx, self._options.secret)
+
+    def _fleet(self, servers: tuple[HostPort, ...]) -> Fleet:
+        members = [
+            Member(server, self._link_to(server), self._incarnations, self.counters)
+            for server in servers
+        ]
+        return Fleet(Members(members, self._options.connect_timeout))
 
     # ---- checks ----
 
@@ -193,9 +234,11 @@ def _unpickle(
     read_only: bool,
     strict: bool,
     select_choice: bool | None,
+    known: Mapping[HostPort, bytes],
 ) -> StoreBase:
     store = cls.__new__(cls)
-    store._set_up(address, options, read_only, strict, Counters())
+    incarnations = Incarnations(address.servers, known)
+    store._set_up(address, options, read_only, strict, Counters(), incarnations)
     store.budget = Budget(options.buffer_budget)
     store.shard_indexes = ShardCache()
     store._select_pipeline = select_choice

@@ -107,6 +107,11 @@ def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
         metavar="NAME=VALUE",
         help="a UCX option, such as TLS=tcp; can be repeated",
     )
+    add(
+        "--shared",
+        action="store_true",
+        help="other servers serve the same ROOT, such as a network directory",
+    )
     add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
     add("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -131,6 +136,7 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 insecure=arguments.insecure,
                 progress=arguments.progress,
                 ucx=ucx,
+                shared=arguments.shared,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )

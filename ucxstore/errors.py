@@ -8,6 +8,7 @@ UcxStoreError
 │   ├── ProtocolVersionError                 the two sides speak different versions
 │   └── AuthenticationError (PermissionError)  a wrong or missing secret, on either side
 ├── ServerLostError (ConnectionError)    the server went away before or during a request
+│   └── ServerRestartedError                 came back without the values that it held
 ├── RequestTimeoutError (TimeoutError)   no progress within the timeout
 ├── OperationCancelledError              cancelled by the caller
 ├── ReadOnlyServerError (PermissionError)  a write to a server that only reads
@@ -57,6 +58,10 @@ class AuthenticationError(ConnectError, PermissionError):
 
 class ServerLostError(UcxStoreError, ConnectionError):
     """The server went away before or during a request."""
+
+
+class ServerRestartedError(ServerLostError):
+    """One of a store's servers has restarted without the values that it held."""
 
 
 class RequestTimeoutError(UcxStoreError, TimeoutError):

@@ -8,7 +8,8 @@ of the protocol, so that any two can tell each other why they part. The bodies:
 HELLO      nonce[32]
 CHALLENGE  flags u32 (1: a secret is required), nonce[32]
 PROOF      mac[32]
-WELCOME    mac[32], token[16], incarnation[16], flags u32 (1: read-only), address
+WELCOME    mac[32], token[16], incarnation[16], flags u32 (1: read-only,
+           2: shared, 4: volatile), address
 ATTACH     mac[32], address
 READY      nothing
 REJECT     code u16, message in UTF-8
@@ -39,7 +40,7 @@ _CODE = struct.Struct("<H")
 HEADER_BYTES = _HEADER.size
 
 _SECRET_REQUIRED = 1
-_READ_ONLY = 1
+_READ_ONLY, _SHARED, _VOLATILE = 1, 2, 4
 
 
 class Kind(IntEnum):
@@ -95,12 +96,18 @@ class Welcome:
         Whether the server refuses writes.
     address : bytes
         The UCX address of the worker that serves the session.
+    shared : bool
+        Whether other servers hold the same values, so that any of them can answer.
+    volatile : bool
+        Whether what the server holds ends with its process.
     """
 
     token: bytes
     incarnation: bytes
     read_only: bool
     address: bytes
+    shared: bool = False
+    volatile: bool = False
 
 
 # The least and the greatest body of each kind, so that a length is checked before a byte is read.
@@ -146,13 +153,21 @@ def decode_challenge(body: bytes) -> Challenge:
 def encode_welcome(welcome: Welcome) -> bytes:
     """Write the body of a WELCOME, without its MAC."""
     flags = welcome.read_only * _READ_ONLY
+    flags |= welcome.shared * _SHARED | welcome.volatile * _VOLATILE
     return _WELCOME.pack(welcome.token, welcome.incarnation, flags) + welcome.address
 
 
 def decode_welcome(body: bytes) -> Welcome:
     """Read the body of a WELCOME, without its MAC."""
     token, incarnation, flags = _WELCOME.unpack_from(body)
-    return Welcome(token, incarnation, bool(flags & _READ_ONLY), body[_WELCOME.size :])
+    return Welcome(
+        token,
+        incarnation,
+        read_only=bool(flags & _READ_ONLY),
+        address=body[_WELCOME.size :],
+        shared=bool(flags & _SHARED),
+        volatile=bool(flags & _VOLATILE),
+    )
 
 
 def encode_reject(code: RejectCode, reason: str) -> bytes:

@@ -33,6 +33,8 @@ class Listing(StoreBase):
         return keys == 0
 
     async def getsize_prefix(self, prefix: str) -> int:
+        if await self._keeps_copies():
+            return await self._sum_of_sizes(_as_folder(prefix))
         _, size = await self._measure(prefix, any=False)
         return size
 
@@ -54,6 +56,19 @@ class Listing(StoreBase):
         full = self.key_prefix + folder
         keys, size = await self._run(lambda to, done: to.measure(full, any, self.timeout, done))
         return keys, size
+
+    async def _sum_of_sizes(self, folder: str) -> int:
+        """Measure key by key, so that copies of one count once."""
+        total = 0
+        if _starts_a_key(folder):
+            async for page in self._pages(folder, delimited=False):
+                if page:
+                    sizes = await self._run(self._stat_all(page))
+                    total += sum(size for size in sizes if size > 0)
+        return total
+
+    def _stat_all(self, full: Sequence[str]) -> Start:
+        return lambda to, done: to.stat(full, self.timeout, done)
 
     async def _pages(self, prefix: str, *, delimited: bool) -> AsyncIterator[Sequence[str]]:
         """Yield the names under a prefix in order, as many at a time as a reply holds."""

@@ -5,13 +5,21 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from weakref import WeakKeyDictionary
 
 from ucxstore.ending import Ending
 
 if TYPE_CHECKING:
     from ucxstore._core import Completions, Operation
+
+
+class Listener(Protocol):
+    """What wants to know when an operation is complete."""
+
+    def tell(self) -> None:
+        """Be told, in the loop's thread."""
+        ...
 
 
 class LoopQueue:
@@ -25,7 +33,7 @@ class LoopQueue:
         from ucxstore._native import core  # not before it is needed
 
         self.native: Completions = core.Completions()
-        self._waiters: dict[Operation, _Waiter] = {}
+        self._listeners: dict[Operation, Listener] = {}
         loop.add_reader(self.native.fileno(), self._drain)
 
     async def complete(self, operation: "Operation") -> Any:
@@ -42,20 +50,35 @@ class LoopQueue:
 
     def expect(self, operation: "Operation") -> "_Waiter":
         """Return what will be told that the operation is complete."""
-        waiter = self._waiters[operation] = _Waiter(operation, Ending())
+        waiter = _Waiter(operation, Ending())
+        if operation.done:  # a joined one, which is never done by itself later
+            waiter.tell()
+        else:
+            self._listeners[operation] = waiter
         return waiter
+
+    def listen(self, operation: "Operation", listener: Listener) -> None:
+        """Have a listener told that an operation, which was just started, is complete."""
+        self._listeners[operation] = listener
+
+    def tell(self, operation: "Operation") -> None:
+        """Tell whoever listens that an operation is complete."""
+        listener = self._listeners.pop(operation, None)
+        if listener is not None:
+            listener.tell()
 
     def _drain(self) -> None:
         for operation in self.native.drain():
-            waiter = self._waiters.pop(operation, None)
-            if waiter is not None:
-                waiter.end.set()
+            self.tell(operation)
 
 
 @dataclass(slots=True)
 class _Waiter:
     operation: "Operation"
     end: Ending
+
+    def tell(self) -> None:
+        self.end.set()
 
 
 class Pending:

@@ -19,6 +19,7 @@ from ucxstore.address import HostPort
 from ucxstore.config import UcxConfig
 from ucxstore.connect import handshake_socket
 from ucxstore.errors import ConnectError, RequestTimeoutError, ServerLostError
+from ucxstore.frames import Welcome
 from ucxstore.secret import Secret
 
 if TYPE_CHECKING:
@@ -36,19 +37,26 @@ class _Key(NamedTuple):
     secret: Secret | None
 
 
+class Session(NamedTuple):
+    """A connection, and what the server has granted for it."""
+
+    connection: "Connection"
+    welcome: Welcome
+
+
 class _Slot:
     """Where a link's connection is, apart from the link, so that it can be closed after it."""
 
-    __slots__ = ("connection",)
+    __slots__ = ("session",)
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self.session: Session | None = None
 
     def close(self) -> None:
         """Close the connection without blocking: the collector calls this, on any thread."""
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
+        session, self.session = self.session, None
+        if session is not None:
+            session.connection.close()
 
 
 class Link:
@@ -61,10 +69,15 @@ class Link:
         self._attempt: Future[Connection] | None = None
         weakref.finalize(self, self._slot.close).atexit = False
 
+    def session(self) -> Session | None:
+        """Return the connection and its server's welcome if it is alive; never blocks."""
+        session = self._slot.session
+        return session if session is not None and session.connection.alive else None
+
     def current(self) -> "Connection | None":
         """Return the connection if there is one and it is alive; never blocks."""
-        connection = self._slot.connection
-        return connection if connection is not None and connection.alive else None
+        session = self.session()
+        return None if session is None else session.connection
 
     async def connect(self, timeout: float) -> "Connection":
         """Return the connection; one that has yet to be made is made in a thread."""
@@ -106,21 +119,21 @@ class Link:
 
     def reset_in_child(self) -> None:
         """Forget the parent's connection, its locks and whoever held them."""
-        self._slot.connection = None
+        self._slot.session = None
         self._lock = threading.Lock()
         self._attempt = None
 
     def _try(self, attempt: "Future[Connection]", deadline: float) -> "Connection":
         try:
-            connection = self._open(deadline)
+            session = self._open(deadline)
         except BaseException as error:
             self._end(None)
             # A copy: the error itself holds this frame, and with it the attempt and whoever asked.
             attempt.set_exception(copy.copy(error))
             raise
-        self._end(connection)
-        attempt.set_result(connection)
-        return connection
+        self._end(session)
+        attempt.set_result(session.connection)
+        return session.connection
 
     def _await(self, attempt: "Future[Connection]", deadline: float) -> "Connection | None":
         """Wait for another thread's attempt; ``None`` where it was abandoned, not failed."""
@@ -135,20 +148,22 @@ class Link:
             raise error
         return attempt.result() if error is None else None  # say, KeyboardInterrupt over there
 
-    def _end(self, connection: "Connection | None") -> None:
+    def _end(self, session: Session | None) -> None:
         with self._lock:
             self._attempt = None
             self._slot.close()  # the one before it, which was lost
-            self._slot.connection = connection
+            self._slot.session = session
 
-    def _open(self, deadline: float) -> "Connection":
+    def _open(self, deadline: float) -> Session:
         server, ucx, secret = self._key
         port = _clients.of(ucx, deadline).open()
         fd, welcome = handshake_socket(
             server.host, server.port, secret, port.address, _left(deadline)
         )
         try:
-            return port.attach(fd, welcome.token, welcome.address, str(server), _left(deadline))
+            connection = port.attach(
+                fd, welcome.token, welcome.address, str(server), _left(deadline)
+            )
         except (RequestTimeoutError, ServerLostError) as error:
             raise ConnectError(
                 f"{server}: the handshake went well, but the server does not answer over UCX "
@@ -156,6 +171,7 @@ class Link:
             ) from error
         except ConnectError as error:
             raise ConnectError(f"{server}: {error}") from error
+        return Session(connection, welcome)
 
 
 class _Clients:

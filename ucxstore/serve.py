@@ -39,6 +39,7 @@ class ServeOptions:
     insecure: bool
     progress: str
     ucx: Mapping[str, UcxValue]
+    shared: bool
     ready_fd: int | None = None
     parent_fd: int | None = None
 
@@ -57,6 +58,7 @@ def serve(options: ServeOptions) -> int:
         insecure=options.insecure,
         progress=options.progress,
         ucx=options.ucx,
+        shared=options.shared,
     ) as server:
         _announce(options, server.address)
         select.select([stop] if options.parent_fd is None else [stop, options.parent_fd], [], [])

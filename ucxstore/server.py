@@ -54,6 +54,9 @@ class Server:
         Whether the threads sleep when nothing happens, or poll.
     ucx : mapping or None
         UCX options by name, such as ``{"TLS": "tcp"}``.
+    shared : bool
+        Whether other servers serve the very same values, as of a network directory: stores of
+        several servers then turn to another one where this one is lost.
 
     Raises
     ------
@@ -73,19 +76,29 @@ class Server:
         insecure: bool = False,
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
+        shared: bool = False,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
-        shared = Secret.of(secret)
-        key = b"" if shared is None else shared.reveal()
+        known = Secret.of(secret)
+        key = b"" if known is None else known.reveal()
         _check_threads(threads)
+        if shared and root == "memory://":
+            raise ValueError("shared: no other server serves the memory of this one")
         place = parse_bind(bind)
         listener = listen(place, anywhere=insecure or bool(key))
         try:
             self._address = advertise(place, listener)
-            native = core.Server(
-                _open(root), threads, dict(config.options), config.polling, read_only
+            backing = _open(root)
+            native = core.Server(backing, threads, dict(config.options), config.polling, read_only)
+            acceptor = Acceptor(
+                listener,
+                native,
+                threads,
+                key,
+                read_only=read_only,
+                shared=shared,
+                volatile=isinstance(backing, core.MemoryBacking) and not shared,
             )
-            acceptor = Acceptor(listener, native, threads, key, read_only=read_only)
         except BaseException:
             listener.close()
             raise
@@ -103,6 +116,7 @@ class Server:
         insecure: bool = False,
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
+        shared: bool = False,
         *,
         die_with_parent: bool = True,
         start_timeout: float = START_SECONDS,
@@ -111,7 +125,7 @@ class Server:
 
         Parameters
         ----------
-        root, bind, threads, secret, read_only, insecure, progress, ucx
+        root, bind, threads, secret, read_only, insecure, progress, ucx, shared
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -133,6 +147,7 @@ class Server:
             read_only=read_only,
             insecure=insecure,
             ucx=UcxConfig.of(progress, ucx),
+            shared=shared,
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,
         )

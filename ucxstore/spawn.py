@@ -46,6 +46,7 @@ class ServerProcess:
         read_only: bool,
         insecure: bool,
         ucx: UcxConfig,
+        shared: bool,
         die_with_parent: bool,
         start_timeout: float,
     ) -> None:
@@ -53,6 +54,7 @@ class ServerProcess:
         arguments = ["--bind", bind, "--threads", str(threads), "--progress", ucx.progress]
         arguments += [f"--ucx={name}={value}" for name, value in ucx.options]
         arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
+        arguments += ["--shared"] * shared
         with ExitStack() as until_started:
             ready, ready_end = map(until_started.enter_context, _pipe())
             options = ["--ready-fd", str(ready_end.fileno())]

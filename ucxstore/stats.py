@@ -4,6 +4,21 @@ import threading
 from typing import TypedDict
 
 
+class ServerStats(TypedDict):
+    """What one of a store's servers was asked.
+
+    Attributes
+    ----------
+    requests : int
+        Requests, each for all of a batch that is placed there.
+    failovers : int
+        Requests that others were asked in its place, since it was lost.
+    """
+
+    requests: int
+    failovers: int
+
+
 class StoreStats(TypedDict):
     """The counters of a store and of its copies by ``with_read_only``, since it was made.
 
@@ -23,7 +38,10 @@ class StoreStats(TypedDict):
         Those of the bytes received that were put into memory of the store's own, since nobody
         had said where they should go.
     lanes : list of str
-        What UCX chose for the connection, such as ``"sysv/memory"``; empty while there is none.
+        What UCX chose for the connection, such as ``"sysv/memory"``; empty while there is none. Of
+        several servers' connections, each once.
+    servers : dict of ServerStats
+        Each of several servers, by its ``host:port``; empty for a store of one.
     """
 
     direct: int
@@ -35,6 +53,7 @@ class StoreStats(TypedDict):
     bytes_written: int
     staged_bytes: int
     lanes: list[str]
+    servers: dict[str, ServerStats]
 
 
 class Counters:
@@ -44,6 +63,7 @@ class Counters:
         self._lock = threading.Lock()
         self._direct = self._decode = self._in_place = self._encode = self._fallback = 0
         self._read = self._written = self._staged = 0
+        self._servers: dict[str, ServerStats] = {}
 
     def add(
         self,
@@ -68,6 +88,13 @@ class Counters:
             self._written += written
             self._staged += staged
 
+    def add_server(self, place: str, *, requests: int = 0, failovers: int = 0) -> None:
+        """Count what one of several servers is asked."""
+        with self._lock:
+            server = self._servers.setdefault(place, ServerStats(requests=0, failovers=0))
+            server["requests"] += requests
+            server["failovers"] += failovers
+
     def snapshot(self, lanes: list[str]) -> StoreStats:
         """Return all counters as they are at one moment."""
         with self._lock:
@@ -81,4 +108,5 @@ class Counters:
                 bytes_written=self._written,
                 staged_bytes=self._staged,
                 lanes=lanes,
+                servers={place: server.copy() for place, server in self._servers.items()},
             )

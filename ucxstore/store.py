@@ -28,7 +28,8 @@ class UcxStore(Listing):
     Parameters
     ----------
     address : str
-        ``"ucx://host:port"`` or ``"ucx://host:port/prefix"``.
+        ``"ucx://host:port"`` or ``"ucx://host:port/prefix"``; of several servers
+        ``"ucx://host:port,host:port/prefix"``.
     read_only : bool
         Refuse to write.
     timeout : float

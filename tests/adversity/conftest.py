@@ -37,9 +37,12 @@ def start_server(nursery: Nursery, ucx: Ucx) -> Iterator[StartServer]:
     with ExitStack() as stack:
 
         def start(
-            root: str | Path = "memory://", bind: str = "127.0.0.1:0", read_only: bool = False
+            root: str | Path = "memory://",
+            bind: str = "127.0.0.1:0",
+            read_only: bool = False,
+            shared: bool = False,
         ) -> RemoteServer:
-            process = nursery.start(serve, str(root), bind, ucx, read_only)
+            process = nursery.start(serve, str(root), bind, ucx, read_only, shared)
             stack.callback(process.close)
             return RemoteServer(process)
 

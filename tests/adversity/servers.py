@@ -11,10 +11,15 @@ from ucxstore.server import Server
 
 
 def serve(
-    channel: Connection, root: str, bind: str, ucx: Mapping[str, UcxValue], read_only: bool
+    channel: Connection,
+    root: str,
+    bind: str,
+    ucx: Mapping[str, UcxValue],
+    read_only: bool,
+    shared: bool,
 ) -> None:
     """Be a server, and answer questions about it, until the channel ends."""
-    with Server(root, bind, ucx=ucx, read_only=read_only) as server:
+    with Server(root, bind, ucx=ucx, read_only=read_only, shared=shared) as server:
         channel.send(server.address)
         while True:
             try:

@@ -179,7 +179,7 @@ def serve_as_anybody(channel: Connection, root: str, ucx: Ucx) -> None:
     for index in range(3):
         sets[index] &= ~_DAC
     assert libc.capset(header, sets) == 0
-    serve(channel, root, "127.0.0.1:0", ucx, False)
+    serve(channel, root, "127.0.0.1:0", ucx, False, False)
 
 
 def test_no_permission(nursery: Nursery, open_store: OpenStore, ucx: Ucx, root: Path) -> None:

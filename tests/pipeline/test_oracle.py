@@ -34,7 +34,6 @@ from tests.pipeline.strategies import (
 )
 from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs
 from ucxstore import plan as plan_module
-from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
 
@@ -80,9 +79,9 @@ def _edges(draw: st.DrawFn, side: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def keeper(memory_server: Server) -> Iterator[UcxStore]:
+def keeper(any_address: str) -> Iterator[UcxStore]:
     """Keep the connection between examples."""
-    with UcxStore(memory_server.address) as store:
+    with UcxStore(any_address) as store:
         sync(store.exists("key"))
         yield store
 

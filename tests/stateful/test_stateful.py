@@ -1,5 +1,6 @@
 """zarr's own state machines, which compare a store with a model, for both backings."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,7 +14,9 @@ from zarr.testing.stateful import (
 )
 from zarr.testing.strategies import keys
 
+from tests.conftest import address_of
 from ucxstore import UcxStore
+from ucxstore.server import Server
 
 # A step of the hierarchy machine makes arrays, and reads all keys of both sides.
 SETTINGS = settings(
@@ -45,3 +48,18 @@ def test_values(ucx_store: UcxStore, backing: str) -> None:
 @pytest.mark.filterwarnings("ignore")  # of dtypes that zarr's specification does not have yet
 def test_hierarchies(ucx_store: UcxStore) -> None:
     run(ZarrHierarchyStateMachine, ucx_store)
+
+
+@pytest.fixture
+def spread_store(three_servers: list[Server], prefix: str) -> Iterator[UcxStore]:
+    with UcxStore(address_of(three_servers, prefix)) as store:
+        yield store
+
+
+def test_values_on_three_servers(spread_store: UcxStore) -> None:
+    run(ZarrStoreStateMachine, spread_store)
+
+
+@pytest.mark.filterwarnings("ignore")  # as above
+def test_hierarchies_on_three_servers(spread_store: UcxStore) -> None:
+    run(ZarrHierarchyStateMachine, spread_store)

@@ -83,9 +83,12 @@ def test_addresses_that_are_none(address: str) -> None:
         UcxStore(address)
 
 
-def test_one_server_only() -> None:
-    with pytest.raises(AddressError, match="only one server"):
-        UcxStore("ucx://a:7400,b:7400")
+def test_several_servers() -> None:
+    store = UcxStore("ucx://b:7400,A:7400/run-17")
+    assert str(store) == "ucx://b:7400,a:7400/run-17"
+    assert store.stats()["servers"] == {}
+    with pytest.raises(AddressError, match="each server once"):
+        UcxStore("ucx://a:7400,a:7400")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 
+from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import (
     AuthenticationError,
@@ -47,6 +48,13 @@ def run_python(script: str, stdin: bytes = b"") -> str:
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
+
+
+@pytest.fixture(params=["memory", "directory", "three servers"])
+def address(request: pytest.FixtureRequest, prefix: str) -> str:
+    if request.param == "three servers":
+        return address_of(request.getfixturevalue("three_servers"), prefix)
+    return f"{request.getfixturevalue(f'{request.param}_server').address}/{prefix}"
 
 
 # ---- processes ----

@@ -58,6 +58,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "memory://", "--secret-file", "/no/such/file"], "/no/such/file"),
         (["serve", "memory://", "--secret-file", "/dev/null"], "'/dev/null' is empty"),
         (["serve", "s3://bucket"], "s3://bucket"),
+        (["serve", "memory://", "--shared"], "shared: "),
     ],
 )
 def test_a_bad_option_gives_one_line(

@@ -161,8 +161,12 @@ def with_version(frame: bytes, version: int) -> bytes:
 class TestAgreement:
     @pytest.mark.parametrize("secret", [b"", b"s", b"\0" * 100, bytes(range(1, 256)) * 9])
     @pytest.mark.parametrize("read_only", [False, True])
-    def test_both_learn_of_each_other(self, secret: bytes, read_only: bool) -> None:
-        granted = Welcome(b"T" * 16, b"I" * 16, read_only, b"a" * (MAX_BODY_BYTES - 100))
+    @pytest.mark.parametrize(("shared", "volatile"), [(False, False), (True, False), (False, True)])
+    def test_both_learn_of_each_other(
+        self, secret: bytes, read_only: bool, shared: bool, volatile: bool
+    ) -> None:
+        address = b"a" * (MAX_BODY_BYTES - 100)
+        granted = Welcome(b"T" * 16, b"I" * 16, read_only, address, shared, volatile)
         client, server = client_side(secret), server_side(secret, granted)
         converse(client, server)
         assert client.result == granted

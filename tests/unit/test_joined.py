@@ -1,0 +1,167 @@
+"""A joined operation is done when all of its parts are, and then only."""
+
+import signal
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from ucxstore.errors import ConnectError, OperationCancelledError, ServerLostError
+from ucxstore.joined import Joined, Share
+
+
+class Operation:
+    """Completes when it is waited for, by what it was given."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+        self.cancelled = self.done = False
+
+    def wait(self) -> Any:
+        first, self.done = not self.done, True
+        if first and callable(self.outcome):
+            self.outcome()
+        if self.cancelled:
+            raise OperationCancelledError("it was cancelled")
+        return self.result()
+
+    def result(self) -> Any:
+        assert self.done
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+    def cancel(self) -> None:
+        self.cancelled = self.cancelled or not self.done
+
+
+class Server:
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.problem = problem
+        self.requests = 0
+
+    def connection(self) -> Any:
+        if self.problem is not None:
+            raise self.problem
+
+    def count_request(self) -> None:
+        self.requests += 1
+
+
+class Ask:
+    """Shares, and what has been taken of them."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+        self.operations: list[Operation] = []
+
+    def share(
+        self,
+        outcome: Any,
+        server: Server | None = None,
+        more: Iterable[Share] = (),
+        instead: Iterable[Share] | None = None,
+    ) -> Share:
+        operation = Operation(outcome)
+
+        def start(_: Any) -> Any:
+            if isinstance(outcome, TypeError):
+                raise outcome
+            self.operations.append(operation)
+            return operation
+
+        def take(result: Any) -> Iterable[Share]:
+            self.taken.append(result)
+            return more
+
+        def lost(error: Exception) -> Iterable[Share]:
+            if instead is None:
+                raise error
+            return instead
+
+        return Share(server or Server(), start, take, lost)
+
+    def join(self, *shares: Share) -> Joined:
+        return Joined(shares, lambda: sorted(self.taken), None)
+
+
+@pytest.fixture
+def ask() -> Ask:
+    return Ask()
+
+
+def test_of_nothing(ask: Ask) -> None:
+    joined = ask.join()
+    assert joined.done
+    assert joined.wait() == []
+
+
+def test_all_parts_are_taken(ask: Ask) -> None:
+    joined = ask.join(ask.share(1), ask.share(2, more=[ask.share(4)]), ask.share(3))
+    assert not joined.done
+    assert joined.wait() == [1, 2, 3, 4]
+    assert joined.done
+    assert joined.result() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        lambda ask, other: ask.share(ServerLostError("gone"), instead=[other]),
+        lambda ask, other: ask.share(1, Server(ServerLostError("gone")), instead=[other]),
+        lambda ask, other: ask.share(1, Server(ConnectError("never there")), instead=[other]),
+    ],
+)
+def test_another_server_is_asked_instead(ask: Ask, lost: Callable[[Ask, Share], Share]) -> None:
+    other = Server()
+    joined = ask.join(lost(ask, ask.share(5, other)), ask.share(6))
+    assert joined.wait() == [5, 6]
+    assert other.requests == 1
+
+
+@pytest.mark.parametrize("error", [ServerLostError("gone"), ValueError("no such range")])
+def test_a_failure_cancels_the_others_and_sees_them_complete(ask: Ask, error: Exception) -> None:
+    joined = ask.join(ask.share(1), ask.share(error), ask.share(3))
+    for _ in range(2):
+        with pytest.raises(type(error), match=str(error)) as failure:
+            joined.wait()
+        assert failure.value is not error  # whose traceback would keep memory
+    assert all(operation.done for operation in ask.operations)
+    assert sum(operation.cancelled for operation in ask.operations) == 1
+
+
+def test_what_cannot_be_started_cancels_what_was(ask: Ask) -> None:
+    joined = ask.join(ask.share(1), ask.share(2), ask.share(TypeError("no key")))
+    with pytest.raises(TypeError, match="no key"):
+        joined.wait()
+    assert len(ask.operations) == 2
+    assert all(operation.done and operation.cancelled for operation in ask.operations)
+
+
+def test_cancelled_it_asks_nobody_else(ask: Ask) -> None:
+    other = Server()
+    joined = ask.join(ask.share(1, more=[ask.share(2, other)]), ask.share(3))
+    joined.cancel()
+    with pytest.raises(OperationCancelledError):
+        joined.wait()
+    assert all(operation.done for operation in ask.operations)
+    assert other.requests == 0
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def test_a_signal_while_it_waits(ask: Ask) -> None:
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    joined = ask.join(*(ask.share(lambda: signal.raise_signal(signal.SIGUSR1)) for _ in range(3)))
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            joined.wait()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(ask.operations) == 3
+    assert all(operation.done for operation in ask.operations)

@@ -1,0 +1,140 @@
+"""One of several servers of a store: whether it can be asked, and why not."""
+
+import copy
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ucxstore.address import HostPort
+from ucxstore.errors import ServerLostError, ServerRestartedError, UcxStoreError
+from ucxstore.frames import Welcome
+from ucxstore.incarnations import Incarnations
+from ucxstore.runtime import Link
+from ucxstore.stats import Counters
+
+if TYPE_CHECKING:
+    from ucxstore._core import Connection
+
+# Seconds between attempts to reach a server that did not answer. A refusal costs a server
+# nothing, and whoever starts one again does not want to wait.
+RETRY_SECONDS = 2.0
+
+
+class Member:
+    """A server of a store that has several.
+
+    Parameters
+    ----------
+    place : HostPort
+    link : Link
+        The way to it.
+    incarnations : Incarnations
+        Which of its starts the store relies on.
+    counters : Counters
+        Where its requests are counted.
+    """
+
+    def __init__(
+        self, place: HostPort, link: Link, incarnations: Incarnations, counters: Counters
+    ) -> None:
+        self.place = place
+        self._link = link
+        self._incarnations = incarnations
+        self._counters = counters
+        self._problem: UcxStoreError | None = None  # of the last attempt, if it failed
+        self._was_met = False
+        self._retry_at = 0.0
+        self._retrying: threading.Thread | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._link.session() is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last attempt to connect to it failed."""
+        return self._problem is not None
+
+    @property
+    def was_met(self) -> bool:
+        """Whether it was ever connected."""
+        return self._was_met
+
+    def meet(self) -> bool | None:
+        """Take note of its incarnation, and return whether it says that others serve its values.
+
+        ``None`` while it is not connected.
+        """
+        session = self._link.session()
+        if session is None:
+            return None
+        self._was_met = True
+        self._is_the_one(session.welcome)
+        return session.welcome.shared
+
+    @property
+    def lanes(self) -> list[str]:
+        """What UCX chose for the connection, if there is one."""
+        connection = self._link.current()
+        return [] if connection is None else connection.lanes
+
+    def connection(self) -> "Connection":
+        """Return the connection; never blocks.
+
+        Raises
+        ------
+        ServerLostError, ConnectError
+            If there is none.
+        ServerRestartedError
+            If it has lost what it held in the meantime.
+        """
+        session = self._link.session()
+        if session is None:
+            if self._problem is not None:
+                raise copy.copy(self._problem)
+            raise ServerLostError(f"{self.place}: the server is gone")
+        connection, welcome = session
+        if not self._is_the_one(welcome):
+            raise ServerRestartedError(
+                f"{self.place}: the server has restarted, and has lost what it held in memory "
+                "(store.accept_restarted() goes on without it)"
+            )
+        return connection
+
+    def accept_restarted(self) -> None:
+        """Rely on the server as it is now."""
+        session = self._link.session()
+        if session is not None and session.welcome.volatile:
+            self._incarnations.accept(self.place, session.welcome.incarnation)
+
+    def connect(self, timeout: float) -> None:
+        """Try to connect, blocking; what fails is told by `connection`."""
+        try:
+            self._link.connect_sync(timeout)
+            self._problem = None
+        except UcxStoreError as error:
+            self._problem = copy.copy(error)
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+
+    def retry(self, timeout: float) -> None:
+        """Try again in a thread, unless one does, or the last attempt was a moment ago."""
+        running = self._retrying is not None and self._retrying.is_alive()
+        if not running and time.monotonic() >= self._retry_at:
+            self._retrying = threading.Thread(
+                target=self.connect, args=(timeout,), name=f"ucxstore-{self.place}", daemon=True
+            )
+            self._retrying.start()
+
+    def _is_the_one(self, welcome: Welcome) -> bool:
+        if not welcome.volatile:
+            return True
+        return self._incarnations.is_the_one(self.place, welcome.incarnation)
+
+    def count_request(self) -> None:
+        """Take note of a request to it."""
+        self._counters.add_server(str(self.place), requests=1)
+
+    def count_failover(self) -> None:
+        """Take note of a request that others had to answer in its place."""
+        self._counters.add_server(str(self.place), failovers=1)
