@@ -1,4 +1,4 @@
-"""Listings, and what concerns all keys under a prefix: each one round trip, or one a page."""
+"""Listings, sizes, and what concerns all keys under a prefix: a round trip each, or one a page."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -6,7 +6,7 @@ from ucxstore.base import Start, StoreBase
 
 
 class Listing(StoreBase):
-    """The listings of `ucxstore.UcxStore`."""
+    """The listings and sizes of `ucxstore.UcxStore`."""
 
     supports_listing: bool = True
 
@@ -35,6 +35,24 @@ class Listing(StoreBase):
     async def getsize_prefix(self, prefix: str) -> int:
         _, size = await self._measure(prefix, any=False)
         return size
+
+    async def exists(self, key: str) -> bool:
+        (size,) = await self.getsizes([key])
+        return size is not None
+
+    async def getsize(self, key: str) -> int:
+        (size,) = await self.getsizes([key])
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    async def getsizes(self, keys: Sequence[str]) -> Sequence[int | None]:
+        """Return the sizes of many values, in bytes, in one request; ``None`` for missing keys."""
+        full = [self._full_key(key) for key in keys]
+        if not full:
+            return []
+        sizes = await self._run(lambda to, done: to.stat(full, self.timeout, done))
+        return [int(size) if size >= 0 else None for size in sizes]
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()

@@ -199,16 +199,6 @@ class UcxStore(Listing):
         """Do as `get_many_into`, blocking."""
         return self._count_into(self._run_sync(self._get_into(requests)))
 
-    async def exists(self, key: str) -> bool:
-        (size,) = await self._run(self._stat(key))
-        return bool(size >= 0)
-
-    async def getsize(self, key: str) -> int:
-        (size,) = await self._run(self._stat(key))
-        if size < 0:
-            raise FileNotFoundError(key)
-        return int(size)
-
     # ---- writing ----
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -220,8 +210,13 @@ class UcxStore(Listing):
         self.counters.add(written=len(value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        await self.add(key, value)
+
+    async def add(self, key: str, value: Buffer) -> bool:
+        """Do as `set_if_not_exists`, and tell whether the value was written."""
         (written,) = await self._run(self._set([(key, value)], if_absent=True))
         self.counters.add(written=len(value) if written else 0)
+        return bool(written)
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
         pairs = list(values)
@@ -249,10 +244,6 @@ class UcxStore(Listing):
         memory = [writable_view(out) for _, out, _ in wanted]
         outs, owners = [m.layout for m in memory], [m.owner for m in memory]
         return lambda to, done: to.get_into(full, ranges, outs, owners, self.timeout, done)
-
-    def _stat(self, key: str) -> Start:
-        full = [self._full_key(key)]
-        return lambda to, done: to.stat(full, self.timeout, done)
 
     def _set(self, pairs: Sequence[tuple[str, Buffer]], *, if_absent: bool = False) -> Start:
         self._check_writable()
