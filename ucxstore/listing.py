@@ -32,8 +32,12 @@ class Listing(StoreBase):
         keys, _ = await self._measure(prefix, any=True)
         return keys == 0
 
+    async def measure(self, prefix: str = "") -> tuple[int, int]:
+        """Return how many keys are under a prefix, and the bytes of their values."""
+        return await self._measure(prefix, any=False)
+
     async def getsize_prefix(self, prefix: str) -> int:
-        _, size = await self._measure(prefix, any=False)
+        _, size = await self.measure(prefix)
         return size
 
     async def exists(self, key: str) -> bool:
