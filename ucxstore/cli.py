@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ucxstore import __version__, _ucx
 from ucxstore.errors import UcxStoreError, UcxUnavailableError
 from ucxstore.secret import Secret
-from ucxstore.tools import look
+from ucxstore.tools import cp, look
 from ucxstore.tools.options import Commands, Parser, add_ucx_option, parse_ucx
 
 
@@ -56,6 +56,7 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_serve(commands)
     look.add_commands(commands)
+    cp.add_command(commands)
     commands.add_parser(
         "demo",
         help="write real data through a server, read it back elsewhere, compare",

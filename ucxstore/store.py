@@ -202,7 +202,7 @@ class UcxStore(Listing):
     # ---- writing ----
 
     async def set(self, key: str, value: Buffer) -> None:
-        await self._set_many([(key, value)])
+        await self.set_many([(key, value)])
 
     def set_sync(self, key: str, value: Buffer) -> None:
         """Do as `set`, blocking."""
@@ -219,6 +219,10 @@ class UcxStore(Listing):
         return bool(written)
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
+        await self.set_many(values)
+
+    async def set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
+        """Write many values in one request."""
         pairs = list(values)
         if pairs:
             await self._run(self._set(pairs))
