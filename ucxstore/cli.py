@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ucxstore import __version__, _ucx
 from ucxstore.errors import UcxStoreError, UcxUnavailableError
 from ucxstore.secret import Secret
-from ucxstore.tools import cp, look
+from ucxstore.tools import cp, look, stats
 from ucxstore.tools.options import Commands, Parser, add_ucx_option, parse_ucx
 
 
@@ -57,6 +57,7 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     look.add_commands(commands)
     cp.add_command(commands)
+    stats.add_command(commands)
     commands.add_parser(
         "demo",
         help="write real data through a server, read it back elsewhere, compare",
@@ -100,6 +101,11 @@ def _add_serve(commands: Commands) -> None:
         help="whether threads sleep when idle, or poll (default: %(default)s)",
     )
     add_ucx_option(serve)
+    add(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="where to tell Prometheus, over HTTP; loopback only, unless --insecure",
+    )
     add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
     add("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -124,12 +130,16 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 insecure=arguments.insecure,
                 progress=arguments.progress,
                 ucx=ucx,
+                metrics=arguments.metrics,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )
         )
     except ValueError as error:
         parser.exit(2, f"ucxstore serve: {error}\n")
+    except ModuleNotFoundError as error:
+        print(f'ucxstore serve: {error}; pip install "ucxstore[tools]"', file=sys.stderr)
+        return 1
     except (UcxStoreError, OSError) as error:
         print(f"ucxstore serve: {error}", file=sys.stderr)
         return 1

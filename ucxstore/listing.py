@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 
 from ucxstore.base import Start, StoreBase
+from ucxstore.stats import ServerStats, parse_server_stats
 
 
 class Listing(StoreBase):
-    """The listings and sizes of `ucxstore.UcxStore`."""
+    """The listings and sizes of `ucxstore.UcxStore`, and what its server counts."""
 
     supports_listing: bool = True
 
@@ -57,6 +58,17 @@ class Listing(StoreBase):
             return []
         sizes = await self._run(lambda to, done: to.stat(full, self.timeout, done))
         return [int(size) if size >= 0 else None for size in sizes]
+
+    async def server_stats(self) -> ServerStats:
+        """Return what the server has counted since it was started, whoever its clients were.
+
+        Raises
+        ------
+        ProtocolError
+            If it answers with what these counters are not.
+        """
+        text = await self._run(lambda to, done: to.stats(self.timeout, done))
+        return parse_server_stats(text)
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
