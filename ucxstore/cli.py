@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ucxstore import __version__, _ucx
 from ucxstore.errors import UcxStoreError, UcxUnavailableError
 from ucxstore.secret import Secret
-from ucxstore.tools import cp, look, stats
+from ucxstore.tools import cp, doctor, look, stats
 from ucxstore.tools.options import Commands, Parser, add_ucx_option, parse_ucx
 
 
@@ -58,6 +58,7 @@ def _make_parser() -> argparse.ArgumentParser:
     look.add_commands(commands)
     cp.add_command(commands)
     stats.add_command(commands)
+    doctor.add_command(commands)
     commands.add_parser(
         "demo",
         help="write real data through a server, read it back elsewhere, compare",

@@ -59,6 +59,10 @@ class Listing(StoreBase):
         sizes = await self._run(lambda to, done: to.stat(full, self.timeout, done))
         return [int(size) if size >= 0 else None for size in sizes]
 
+    def ping_sync(self) -> None:
+        """Ask the server for nothing, and wait for its answer: one round trip."""
+        self._run_sync(lambda to, done: to.ping(self.timeout, done))
+
     async def server_stats(self) -> ServerStats:
         """Return what the server has counted since it was started, whoever its clients were.
 
