@@ -1,4 +1,4 @@
-"""Listings, sizes, and what concerns all keys under a prefix: a round trip each, or one a page."""
+"""What moves no values: listings, sizes, deletions. A round trip each, or one a page."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -7,9 +7,10 @@ from ucxstore.stats import ServerStats, parse_server_stats
 
 
 class Listing(StoreBase):
-    """The listings and sizes of `ucxstore.UcxStore`, and what its server counts."""
+    """What `ucxstore.UcxStore` asks of its server, but for values."""
 
     supports_listing: bool = True
+    supports_deletes: bool = True
 
     async def list(self) -> AsyncIterator[str]:
         async for key in self.list_prefix(""):
@@ -74,6 +75,13 @@ class Listing(StoreBase):
         text = await self._run(lambda to, done: to.stats(self.timeout, done))
         return parse_server_stats(text)
 
+    async def delete(self, key: str) -> None:
+        await self._run(self._delete(key))
+
+    def delete_sync(self, key: str) -> None:
+        """Do as `delete`, blocking."""
+        self._run_sync(self._delete(key))
+
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
         folder = _as_folder(prefix)
@@ -105,6 +113,11 @@ class Listing(StoreBase):
 
     def _page(self, full: str, delimited: bool, cursor: str) -> Start:
         return lambda to, done: to.list_page(full, delimited, cursor, self.timeout, done)
+
+    def _delete(self, key: str) -> Start:
+        self._check_writable()
+        full = [self._full_key(key)]
+        return lambda to, done: to.delete(full, self.timeout, done)
 
 
 def _as_folder(prefix: str) -> str:

@@ -66,7 +66,6 @@ class UcxStore(Listing):
     """
 
     supports_writes: bool = True
-    supports_deletes: bool = True
 
     # ---- reading ----
 
@@ -228,13 +227,6 @@ class UcxStore(Listing):
             await self._run(self._set(pairs))
             self.counters.add(written=sum(len(value) for _, value in pairs))
 
-    async def delete(self, key: str) -> None:
-        await self._run(self._delete(key))
-
-    def delete_sync(self, key: str) -> None:
-        """Do as `delete`, blocking."""
-        self._run_sync(self._delete(key))
-
     # ---- requests: checked, but not yet started ----
 
     def _get(self, keys: list[str], ranges: list[list[NativeRange]]) -> Start:
@@ -261,11 +253,6 @@ class UcxStore(Listing):
         memory = [readable_view(value.as_numpy_array()) for _, value in pairs]
         values, owners = [m.layout for m in memory], [m.owner for m in memory]
         return lambda to, done: to.set(full, values, owners, if_absent, self.timeout, done)
-
-    def _delete(self, key: str) -> Start:
-        self._check_writable()
-        full = [self._full_key(key)]
-        return lambda to, done: to.delete(full, self.timeout, done)
 
     # ---- results ----
 

@@ -3,6 +3,7 @@
 import gc
 import json
 import pickle
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,31 @@ def test_compressed_and_sharded(address: str, shards: tuple[int, int] | None) ->
     stats = behind(z).stats()
     assert stats["fallback"] == 0
     assert stats["decode"] > 0
+
+
+def test_what_goes_the_long_way(address: str) -> None:
+    texts = np.array(["a", "", "ü" * 50] * 10, dtype=object)
+    z = zarr.create_array(address, shape=30, chunks=7, dtype=str)
+    z[:] = texts
+    assert behind(z).stats()["fallback"] == 5
+    np.testing.assert_array_equal(zarr.open_array(address)[:].astype(object), texts)
+
+
+def test_ipv6() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        server = Server("memory://", "[::1]:0")
+    except OSError:
+        pytest.skip("no IPv6 loopback here")
+    with server:
+        port = server.address.rpartition(":")[2]
+        url = f"ucx://[0:0:0:0:0:0:0:1]:{port}/a"
+        zarr.create_array(url, data=values())
+        np.testing.assert_array_equal(zarr.open_array(url, mode="r")[:], values())
+        np.testing.assert_array_equal(
+            zarr.open_array(UcxStore(f"{server.address}/a"), mode="r")[:], values()
+        )
 
 
 def test_groups(address: str) -> None:

@@ -1,54 +1,26 @@
 """``ucxstore cp`` between every two kinds of places; what it does when that cannot be."""
 
-import asyncio
 import os
 import pty
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import obstore
-import obstore.store
 import pytest
 import zarr
-from zarr.core.buffer import Buffer, cpu
-from zarr.core.sync import sync
 
 from tests.eventually import eventually
 from tests.tools.command import COMMAND, run
+from tests.tools.trees import Named, everything, fill
 from ucxstore import UcxStore
-from ucxstore.copies.s3 import S3Server, s3_server
 from ucxstore.server import Server
-from ucxstore.tools import cp, places
-from ucxstore.tools.copy_plan import Entry, plan_copy
-from ucxstore.tools.options import ToolError
-from ucxstore.tools.places import DirectoryPlace, ServerPlace, open_objects
 
 pytestmark = pytest.mark.usefixtures("zarr_config")
 
-type Named = Callable[[str, str], str]
-"""Makes the name of a place of one kind."""
-
 PLACES = ["directory", "server", "s3"]
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
-@pytest.fixture
-def s3_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
-    monkeypatch.setenv("AWS_REGION", s3.region)
 
 
 @pytest.fixture
@@ -64,56 +36,6 @@ def values() -> dict[str, bytes]:
         "big": 20_000_000,  # several parts of an object, and larger than a group
     } | {f"small/c/{number}": number for number in range(60)}
     return {key: random.bytes(size) for key, size in sizes.items()}
-
-
-@pytest.fixture
-def named(request: pytest.FixtureRequest, tmp_path: Path, address: str, prefix: str) -> Named:
-    def name(kind: str, which: str) -> str:
-        if kind == "s3":
-            s3 = request.getfixturevalue("s3")
-            request.getfixturevalue("s3_environment")
-            return f"s3://{s3.bucket}/{prefix}/{which}"
-        return str(tmp_path / which) if kind == "directory" else f"{address}/{which}"
-
-    return name
-
-
-def everything(place: str) -> dict[str, bytes]:
-    """Return what is at a place, not by way of the code that copies."""
-    if place.startswith("ucx://"):
-        return sync(_everything(UcxStore(place)))
-    if place.startswith("s3://"):
-        store = obstore.store.from_url(place)
-        listed = [meta["path"] for batch in obstore.list(store) for meta in batch]
-        return {key: bytes(obstore.get(store, key).bytes()) for key in listed}
-    root = Path(place)
-    files = (path for path in root.rglob("*") if path.is_file())
-    return {str(path.relative_to(root)): path.read_bytes() for path in files}
-
-
-async def _everything(store: UcxStore) -> dict[str, bytes]:
-    found = {}
-    async for key in store.list():
-        value = await store.get(key)
-        assert value is not None
-        found[key] = value.to_bytes()
-    return found
-
-
-def fill(place: str, values: dict[str, bytes]) -> None:
-    if place.startswith("ucx://"):
-        store = UcxStore(place)
-        for key, value in values.items():
-            store.set_sync(key, cpu.Buffer.from_bytes(value))
-    elif place.startswith("s3://"):
-        objects = obstore.store.from_url(place)
-        for key, value in values.items():
-            obstore.put(objects, key, value)
-    else:
-        for key, value in values.items():
-            path = Path(place, key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(value)
 
 
 @pytest.mark.parametrize("destination", PLACES)
@@ -180,6 +102,20 @@ def test_a_copy_that_was_killed_goes_on(named: Named) -> None:
     assert f"; {len(there)} were there" in done.stdout
     found = everything(second)
     assert {key: found[key] for key in values} == values
+
+
+def test_a_copy_that_is_interrupted(named: Named) -> None:
+    first, second = named("directory", "first"), named("server", "second")
+    values = {f"c/{number}": bytes([number]) * 8_000_000 for number in range(40)}
+    fill(first, values)
+    with subprocess.Popen(
+        [*COMMAND, "cp", "--jobs", "1", first, second], stderr=subprocess.PIPE, text=True
+    ) as process:
+        eventually(lambda: everything(second) or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "ucxstore cp: interrupted\n")
+    assert all(values[key] == value for key, value in everything(second).items())
 
 
 def test_a_read_only_server(named: Named, tmp_path: Path) -> None:
@@ -264,81 +200,3 @@ def test_a_bar_on_a_terminal(named: Named) -> None:
         os.close(ours)
         assert process.wait(60) == 0
     assert b"100%" in shown
-
-
-# ---- in this process ----
-
-
-class Watched:
-    """A place in memory that counts what is between reading and writing."""
-
-    max_keys = 4
-
-    def __init__(self) -> None:
-        self.now = self.peak = 0
-        self.written: list[str] = []
-
-    async def list(self) -> AsyncIterator[Entry]:
-        for number in range(60):
-            yield Entry(f"c/{number}", 1000 * number)
-        yield Entry("zarr.json", 10)
-
-    def check(self, key: str) -> None: ...
-
-    async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
-        self.now += sum(entry.size for entry in entries)
-        self.peak = max(self.peak, self.now)
-        await asyncio.sleep(0)
-        return [cpu.Buffer.from_bytes(bytes(entry.size)) for entry in entries]
-
-    async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
-        await asyncio.sleep(0)
-        self.now -= sum(map(len, values))
-        self.written += [entry.key for entry in entries]
-
-    def close(self) -> None: ...
-
-
-@pytest.mark.parametrize("budget", [1, 100_000, 500_000])
-async def test_memory_is_bounded(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cp, "DEFAULT_BUFFER_BUDGET", budget)
-    place = Watched()
-    plan = plan_copy([entry async for entry in place.list()], {})
-    moved: list[int] = []
-    await cp.copy(plan, place, place, 16, moved.append)
-    largest_group = 1000 * (56 + 57 + 58 + 59)
-    assert place.peak <= max(budget, largest_group)
-    assert place.peak >= min(budget, largest_group)
-    assert sorted(place.written) == sorted([f"c/{number}" for number in range(60)] + ["zarr.json"])
-    assert place.written[-1] == "zarr.json"
-    assert sum(moved) == plan.nbytes
-
-
-async def test_a_value_that_went_away(address: str, tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    plan = plan_copy([Entry("c/0", 3)], {})
-    for place in (
-        ServerPlace(UcxStore(address)),
-        open_objects(str(tmp_path / "there"), 1, make=False),
-    ):
-        with pytest.raises(ToolError, match="c/0: "):
-            await cp.copy(plan, place, place, 2, lambda _: None)
-
-
-async def test_an_object_that_changes_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(places, "_PART_BYTES", 1000)
-    place = open_objects(str(tmp_path), 2, make=False)
-    assert isinstance(place, DirectoryPlace)
-    (tmp_path / "a").write_bytes(bytes(2500))
-    [entry] = [entry async for entry in place.list()]
-    [value] = await place.read([entry])
-    assert value.to_bytes() == bytes(2500)
-    os.utime(tmp_path / "a", (1, 1))
-    with pytest.raises(ToolError, match="a: "):
-        await place.read([entry])
-    (tmp_path / "a").write_bytes(bytes(2200))
-    untagged = Entry("a", 2500)
-    with pytest.raises(ToolError, match="a: it is no longer of the size"):
-        await place.read([untagged])
