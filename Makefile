@@ -43,7 +43,7 @@ $(DEPENDENCIES): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 	$(PIP) --no-build-isolation --config-settings build-dir=build/package \
-	    --editable '.[cu12,demo,copies]'
+	    --editable '.[cu12,demo,copies,url,tools]'
 	touch $@
 
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare

@@ -26,7 +26,7 @@ std::string checked_prefix(std::string prefix, bool whole) {
     return prefix;
 }
 
-std::string carry_out(Backing& backing, const wire::RequestHeader& header,
+std::string carry_out(Backing& backing, const Counters& counters, const wire::RequestHeader& header,
                       std::span<const std::byte> body) {
     wire::Reader reader(body);
     std::string payload;
@@ -64,6 +64,9 @@ std::string carry_out(Backing& backing, const wire::RequestHeader& header,
             }
             break;
         }
+        case Op::stats:
+            payload = counters.to_json();
+            break;
         default:
             throw Error(ErrorKind::protocol, "an unknown operation");
     }
@@ -72,13 +75,13 @@ std::string carry_out(Backing& backing, const wire::RequestHeader& header,
 
 }  // namespace
 
-Answer answer_of(Backing& backing, bool read_only, const wire::RequestHeader& header,
-                 std::span<const std::byte> body) {
+Answer answer_of(Backing& backing, const Counters& counters, bool read_only,
+                 const wire::RequestHeader& header, std::span<const std::byte> body) {
     if (read_only && (header.op == Op::remove || header.op == Op::remove_prefix)) {
         return {Status::read_only, {}};
     }
     try {
-        return {Status::ok, carry_out(backing, header, body)};
+        return {Status::ok, carry_out(backing, counters, header, body)};
     } catch (const Error& error) {
         if (error.kind() == ErrorKind::protocol) {
             throw;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backing/backing.hpp"
+#include "counters.hpp"
 #include "wire.hpp"
 
 namespace ucxstore {
@@ -17,7 +18,7 @@ struct Answer {
 
 // Carries the request out. Throws Error(protocol) where the client breaks it; whatever else fails
 // is the answer.
-Answer answer_of(Backing& backing, bool read_only, const wire::RequestHeader& header,
-                 std::span<const std::byte> body);
+Answer answer_of(Backing& backing, const Counters& counters, bool read_only,
+                 const wire::RequestHeader& header, std::span<const std::byte> body);
 
 }  // namespace ucxstore

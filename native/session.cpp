@@ -53,8 +53,9 @@ class Session::Send : public Request {
         --session->active_sends_;
         session->active_bytes_ -= bytes;
         session->last_moved_ = Clock::now();
+        session->note();
         if (status == UCS_OK) {
-            session->counters_.bytes_sent += bytes;
+            session->counters_.count_sent(*session->client_, bytes);
             session->pump();
         }
     }
@@ -75,13 +76,13 @@ class Session::Receive : public Request {
 
 Session::Session(std::unique_ptr<Worker> worker, Backing& backing, Counters& counters,
                  bool read_only, const wire::Token& token, const std::string& address,
-                 std::string peer)
+                 const std::string& peer)
     : worker_(std::move(worker)),
       backing_(backing),
       counters_(counters),
+      client_(counters.add(peer)),
       read_only_(read_only),
       token_(token),
-      peer_(std::move(peer)),
       address_(address) {
     Endpoint::check_address(*worker_, address);
     worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
@@ -94,6 +95,7 @@ void Session::meet() {
     }
     try {
         endpoint_ = std::make_unique<Endpoint>(*worker_, address_);
+        counters_.set_lanes(*client_, endpoint_->lanes());
         answer(*first_ping_, {});
     } catch (const std::exception&) {
         doom();
@@ -212,10 +214,16 @@ void Session::pump() {
         }
     }
     pumping_ = false;
+    note();
+}
+
+void Session::note() {
+    client_->bytes_in_flight = active_bytes_;
+    client_->gets_waiting = waiting_.size();
 }
 
 bool Session::open(Waiting& waiting) {
-    ++counters_.gets;
+    counters_.count_get(*client_);
     const wire::GetItem& get = waiting.get;
     if (auto fault = wire::key_fault(get.key)) {
         reply(waiting.request, waiting.item, Status::invalid_key, std::move(*fault));
@@ -223,6 +231,7 @@ bool Session::open(Waiting& waiting) {
     }
     auto region = backing_.find(get.key);
     if (region == nullptr) {
+        ++counters_.gets_missing;
         reply(waiting.request, waiting.item, Status::missing);
         return false;
     }
@@ -352,7 +361,7 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
 }
 
 void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    Answer found = answer_of(backing_, read_only_, header, body);
+    Answer found = answer_of(backing_, counters_, read_only_, header, body);
     reply(header.request, header.first, found.status, std::move(found.payload));
 }
 
@@ -453,8 +462,7 @@ void Session::segment_arrived(const wire::ValueHeader& header,
     try {
         const bool written = value->incoming->commit(value->if_absent);
         value->incoming.reset();
-        ++counters_.sets;
-        counters_.bytes_received += value->segments.total();
+        counters_.count_set(*client_, value->segments.total());
         reply(header.request, header.item, written ? Status::ok : Status::kept);
     } catch (const std::exception& error) {
         reply(header.request, header.item, Status::backing, error.what());

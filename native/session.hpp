@@ -1,7 +1,6 @@
 // One client of a server, on the server's side. Everything here runs on one progress thread.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -11,28 +10,18 @@
 
 #include "backing/backing.hpp"
 #include "control.hpp"
+#include "counters.hpp"
 #include "endpoint.hpp"
 #include "request.hpp"
 #include "wire.hpp"
 
 namespace ucxstore {
 
-// What a server has done so far; read by any thread.
-struct Counters {
-    std::atomic<std::uint64_t> gets = 0;
-    std::atomic<std::uint64_t> sets = 0;
-    std::atomic<std::uint64_t> bytes_sent = 0;
-    std::atomic<std::uint64_t> bytes_received = 0;
-    std::atomic<std::uint64_t> sessions = 0;
-    std::atomic<std::uint64_t> sessions_lost = 0;
-    std::atomic<std::uint64_t> messages_refused = 0;
-};
-
 class Session : public std::enable_shared_from_this<Session> {
   public:
     // Takes the worker that it alone uses. Throws Error(connect).
     Session(std::unique_ptr<Worker> worker, Backing& backing, Counters& counters, bool read_only,
-            const wire::Token& token, const std::string& address, std::string peer);
+            const wire::Token& token, const std::string& address, const std::string& peer);
 
     Worker& worker() { return *worker_; }
 
@@ -119,6 +108,8 @@ class Session : public std::enable_shared_from_this<Session> {
     wire::ReplyHeader reply_header(std::uint64_t request, std::uint32_t item,
                                    wire::Status status) const;
     void send(const wire::ReplyHeader& header, std::unique_ptr<Send> request);
+    // Tells others what is under way.
+    void note();
 
     std::unique_ptr<Incoming> accept(const wire::ValueHeader& header, const std::string& key);
     std::shared_ptr<Arriving> arriving(const wire::ValueHeader& header, const std::string& key);
@@ -128,9 +119,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::unique_ptr<Worker> worker_;
     Backing& backing_;
     Counters& counters_;
+    const std::shared_ptr<ClientCounters> client_;
     const bool read_only_;
     const wire::Token token_;
-    const std::string peer_;
     const std::string address_;
     std::unique_ptr<Endpoint> endpoint_;
     std::optional<wire::RequestHeader> first_ping_;

@@ -80,6 +80,7 @@ enum class Op : std::uint32_t {
     measure,
     list,
     abandon,  // the client has given the request of this number up; there is no reply
+    stats,
 };
 
 enum class Status : std::uint32_t {

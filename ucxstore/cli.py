@@ -1,20 +1,14 @@
-"""The command line: ``ucxstore serve``, ``ucxstore demo``, ``ucxstore copies``."""
+"""The command line: which command there is, and where it is carried out."""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from ucxstore import __version__, _ucx
 from ucxstore.errors import UcxStoreError, UcxUnavailableError
 from ucxstore.secret import Secret
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
+from ucxstore.tools import cp, doctor, look, stats
+from ucxstore.tools.options import Commands, Parser, add_ucx_option, parse_ucx
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,12 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command == "serve":
         return _serve(parser, arguments)
+    if arguments.command is not None:
+        status: int = arguments.run(arguments)
+        return status
     parser.print_help()
     return 2
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="ucxstore",
         description="A Zarr store whose chunks travel over UCX.",
         allow_abbrev=False,
@@ -58,6 +55,10 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_serve(commands)
+    look.add_commands(commands)
+    cp.add_command(commands)
+    stats.add_command(commands)
+    doctor.add_command(commands)
     commands.add_parser(
         "demo",
         help="write real data through a server, read it back elsewhere, compare",
@@ -71,7 +72,7 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
+def _add_serve(commands: Commands) -> None:
     serve = commands.add_parser(
         "serve",
         help="serve a directory, or memory",
@@ -100,12 +101,11 @@ def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
         default="blocking",
         help="whether threads sleep when idle, or poll (default: %(default)s)",
     )
+    add_ucx_option(serve)
     add(
-        "--ucx",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a UCX option, such as TLS=tcp; can be repeated",
+        "--metrics",
+        metavar="HOST:PORT",
+        help="where to tell Prometheus, over HTTP; loopback only, unless --insecure",
     )
     add(
         "--shared",
@@ -119,7 +119,7 @@ def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     try:
         secret = None if arguments.secret_file is None else Secret.from_file(arguments.secret_file)
-        ucx = _parse_ucx(arguments.ucx)
+        ucx = parse_ucx(arguments.ucx)
     except (OSError, ValueError) as error:
         parser.exit(2, f"ucxstore serve: {error}\n")
     try:
@@ -137,27 +137,19 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 progress=arguments.progress,
                 ucx=ucx,
                 shared=arguments.shared,
+                metrics=arguments.metrics,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )
         )
     except ValueError as error:
         parser.exit(2, f"ucxstore serve: {error}\n")
+    except ModuleNotFoundError as error:
+        print(f'ucxstore serve: {error}; pip install "ucxstore[tools]"', file=sys.stderr)
+        return 1
     except (UcxStoreError, OSError) as error:
         print(f"ucxstore serve: {error}", file=sys.stderr)
         return 1
-
-
-def _parse_ucx(pairs: Sequence[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--ucx takes NAME=VALUE, not {pair!r}")
-        if name in options:
-            raise ValueError(f"--ucx: {name} is given twice")
-        options[name] = value
-    return options
 
 
 def _demo(arguments: Sequence[str]) -> int:

@@ -196,6 +196,12 @@ class Fleet(Routes):
 
         return self._read_values(keys, start, completions)
 
+    def ping(self, timeout: float, completions: "Completions | None" = None) -> Joined:
+        def start(to: "Connection", _: Sequence[int]) -> "Operation":
+            return to.ping(timeout, completions)
+
+        return self._ask_all("", start, Nothing(), completions)
+
     def delete_prefix(
         self, prefix: str, timeout: float, completions: "Completions | None" = None
     ) -> Joined:

@@ -37,12 +37,8 @@ def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
     OSError
         If the address is not this machine's, or is in use.
     """
-    found = socket.getaddrinfo(
-        bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    family, _, _, _, address = found[0]
-    host = str(address[0])
-    if not anywhere and not ip_address(host.partition("%")[0]).is_loopback:
+    family, host = resolve(bind)
+    if not anywhere and not is_loopback(host):
         raise ValueError(
             f"bind: {bind} can be reached from other machines, and there is no secret; give one, "
             "or say insecure (--insecure) to serve whoever comes"
@@ -51,6 +47,20 @@ def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
     return socket.create_server(
         (host, bind.port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
     )
+
+
+def resolve(bind: HostPort) -> tuple[socket.AddressFamily, str]:
+    """Look up where to listen; ``OSError`` where there is no such place."""
+    found = socket.getaddrinfo(
+        bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, _, _, _, address = found[0]
+    return family, str(address[0])
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an IP address can be reached from this machine alone."""
+    return ip_address(host.partition("%")[0]).is_loopback
 
 
 def advertise(bind: HostPort, listener: socket.socket) -> str:

@@ -1,14 +1,17 @@
-"""Listings, and what concerns all keys under a prefix: each one round trip, or one a page."""
+"""What moves no values: listings, sizes, deletions. A round trip each, or one a page."""
 
 from collections.abc import AsyncIterator, Sequence
 
 from ucxstore.base import Start, StoreBase
+from ucxstore.errors import AddressError
+from ucxstore.stats import ServerStats, parse_server_stats
 
 
 class Listing(StoreBase):
-    """The listings of `ucxstore.UcxStore`."""
+    """What `ucxstore.UcxStore` asks of its server, but for values."""
 
     supports_listing: bool = True
+    supports_deletes: bool = True
 
     async def list(self) -> AsyncIterator[str]:
         async for key in self.list_prefix(""):
@@ -32,11 +35,59 @@ class Listing(StoreBase):
         keys, _ = await self._measure(prefix, any=True)
         return keys == 0
 
-    async def getsize_prefix(self, prefix: str) -> int:
+    async def measure(self, prefix: str = "") -> tuple[int, int]:
+        """Return how many keys are under a prefix, and the bytes of their values."""
         if await self._keeps_copies():
-            return await self._sum_of_sizes(_as_folder(prefix))
-        _, size = await self._measure(prefix, any=False)
+            return await self._measure_each(_as_folder(prefix))
+        return await self._measure(prefix, any=False)
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        _, size = await self.measure(prefix)
         return size
+
+    async def exists(self, key: str) -> bool:
+        (size,) = await self.getsizes([key])
+        return size is not None
+
+    async def getsize(self, key: str) -> int:
+        (size,) = await self.getsizes([key])
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    async def getsizes(self, keys: Sequence[str]) -> Sequence[int | None]:
+        """Return the sizes of many values, in bytes, in one request; ``None`` for missing keys."""
+        full = [self._full_key(key) for key in keys]
+        if not full:
+            return []
+        sizes = await self._run(self._stat(full))
+        return [int(size) if size >= 0 else None for size in sizes]
+
+    def ping_sync(self) -> None:
+        """Ask the server for nothing, and wait for its answer: one round trip."""
+        self._run_sync(lambda to, done: to.ping(self.timeout, done))
+
+    async def server_stats(self) -> ServerStats:
+        """Return what the server has counted since it was started, whoever its clients were.
+
+        Raises
+        ------
+        AddressError
+            If the store has several servers: each has counters of its own.
+        ProtocolError
+            If it answers with what these counters are not.
+        """
+        if len(self._address.servers) > 1:
+            raise AddressError(f"{self}: several servers; ask each by its own address")
+        text = await self._run(lambda to, done: to.stats(self.timeout, done))
+        return parse_server_stats(text)
+
+    async def delete(self, key: str) -> None:
+        await self._run(self._delete(key))
+
+    def delete_sync(self, key: str) -> None:
+        """Do as `delete`, blocking."""
+        self._run_sync(self._delete(key))
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
@@ -57,18 +108,16 @@ class Listing(StoreBase):
         keys, size = await self._run(lambda to, done: to.measure(full, any, self.timeout, done))
         return keys, size
 
-    async def _sum_of_sizes(self, folder: str) -> int:
+    async def _measure_each(self, folder: str) -> tuple[int, int]:
         """Measure key by key, so that copies of one count once."""
-        total = 0
+        keys = total = 0
         if _starts_a_key(folder):
             async for page in self._pages(folder, delimited=False):
                 if page:
-                    sizes = await self._run(self._stat_all(page))
+                    sizes = await self._run(self._stat(page))
+                    keys += sum(size >= 0 for size in sizes)
                     total += sum(size for size in sizes if size > 0)
-        return total
-
-    def _stat_all(self, full: Sequence[str]) -> Start:
-        return lambda to, done: to.stat(full, self.timeout, done)
+        return keys, total
 
     async def _pages(self, prefix: str, *, delimited: bool) -> AsyncIterator[Sequence[str]]:
         """Yield the names under a prefix in order, as many at a time as a reply holds."""
@@ -82,6 +131,14 @@ class Listing(StoreBase):
 
     def _page(self, full: str, delimited: bool, cursor: str) -> Start:
         return lambda to, done: to.list_page(full, delimited, cursor, self.timeout, done)
+
+    def _stat(self, full: Sequence[str]) -> Start:
+        return lambda to, done: to.stat(full, self.timeout, done)
+
+    def _delete(self, key: str) -> Start:
+        self._check_writable()
+        full = [self._full_key(key)]
+        return lambda to, done: to.delete(full, self.timeout, done)
 
 
 def _as_folder(prefix: str) -> str:

@@ -17,6 +17,7 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.registry import register_pipeline
 from zarr.storage import StorePath
 
+from ucxstore.behind import store_behind
 from ucxstore.chain import Chain
 from ucxstore.decode import Decoding
 from ucxstore.decode_plan import plan_decode
@@ -71,7 +72,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         fallback = pipeline_without_ours(array_metadata, store)
-        if not isinstance(store, UcxStore):
+        if store_behind(store) is None:
             return cast(Self, fallback)
         return cls(_codecs(array_metadata), fallback)
 
@@ -98,8 +99,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> tuple[GetResult, ...]:
-        items = list(batch_info)
-        store = _store_of(items)
+        items, store = _ours(batch_info)
         if store is None:
             return await self.fallback.read(items, out, drop_axes)
         if is_sharded(self.codecs):
@@ -182,8 +182,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         value: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> None:
-        items = list(batch_info)
-        store = _store_of(items)
+        items, store = _ours(batch_info)
         if store is None:
             await self.fallback.write(items, value, drop_axes)
             return
@@ -268,11 +267,16 @@ def _codecs(metadata: ArrayMetadata) -> tuple[Codec, ...]:
     return (V2Codec(filters=metadata.filters, compressor=metadata.compressor),)
 
 
-def _store_of(items: Sequence[Item]) -> UcxStore | None:
-    """Return the store that a batch belongs to, if it is one of ours."""
+def _ours(batch: Iterable[Item]) -> tuple[list[Item], UcxStore | None]:
+    """Return a batch as one of the store that it belongs to, and that store, if it is ours."""
+    items = list(batch)
     path = items[0][0] if items else None
-    store = path.store if type(path) is StorePath else None
-    return store if isinstance(store, UcxStore) else None
+    given = path.store if type(path) is StorePath else None
+    store = None if given is None else store_behind(given)
+    if store is None or store is given:
+        return items, store
+    paths = [StorePath(store, path.path) if path.store is given else path for path, *_ in items]
+    return [(path, *rest) for path, (_, *rest) in zip(paths, items, strict=True)], store
 
 
 def _what_is_left(items: Sequence[Item], plan: Plan, store: UcxStore) -> list[Item]:

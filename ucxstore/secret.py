@@ -72,6 +72,20 @@ class Secret:
         return cls(secret)
 
     @classmethod
+    def find(cls) -> "Secret | None":
+        """Take the secret from where unpickled ones look for theirs; ``None`` if it is nowhere.
+
+        Raises
+        ------
+        OSError, ValueError
+            If a place is named that holds none.
+        """
+        if ENVIRONMENT_SECRET in os.environ:
+            return cls.from_env()
+        file = os.environ.get(ENVIRONMENT_FILE)
+        return None if file is None else cls.from_file(file)
+
+    @classmethod
     def _located(cls, variable: str | None, file: str | None) -> Self:
         """Make a secret that is known by its place only."""
         secret = cls.__new__(cls)

@@ -6,7 +6,7 @@ import resource
 import select
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 from ucxstore.config import UcxValue
@@ -25,6 +25,8 @@ class ServeOptions:
 
     Parameters
     ----------
+    metrics : str or None
+        ``host:port`` to tell Prometheus at; loopback only, unless `insecure`.
     ready_fd : int or None
         Where to write the address, as a line, and then close, once the server listens.
     parent_fd : int or None
@@ -40,6 +42,7 @@ class ServeOptions:
     progress: str
     ucx: Mapping[str, UcxValue]
     shared: bool
+    metrics: str | None = None
     ready_fd: int | None = None
     parent_fd: int | None = None
 
@@ -49,17 +52,20 @@ def serve(options: ServeOptions) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     _allow_many_descriptors()
     stop = _signals_as_pipe()
-    with Server(
-        options.root,
-        options.bind,
-        threads=options.threads,
-        secret=options.secret,
-        read_only=options.read_only,
-        insecure=options.insecure,
-        progress=options.progress,
-        ucx=options.ucx,
-        shared=options.shared,
-    ) as server:
+    with (
+        Server(
+            options.root,
+            options.bind,
+            threads=options.threads,
+            secret=options.secret,
+            read_only=options.read_only,
+            insecure=options.insecure,
+            progress=options.progress,
+            ucx=options.ucx,
+            shared=options.shared,
+        ) as server,
+        _metrics(options, server),
+    ):
         _announce(options, server.address)
         select.select([stop] if options.parent_fd is None else [stop, options.parent_fd], [], [])
         for number in _SIGNALS:  # the next one does not wait
@@ -68,6 +74,17 @@ def serve(options: ServeOptions) -> int:
             logging.warning("requests were still in flight after %g s", DRAIN_SECONDS)
         server.close(0.0)
     return 0
+
+
+def _metrics(options: ServeOptions, server: Server) -> AbstractContextManager[object]:
+    if options.metrics is None:
+        return nullcontext()
+    from ucxstore.metrics import Metrics  # which needs an extra
+
+    metrics = Metrics(server, options.metrics, anywhere=options.insecure)
+    with suppress(OSError):
+        print(f"metrics at {metrics.url}", flush=True)
+    return metrics
 
 
 def _allow_many_descriptors() -> None:

@@ -1,10 +1,13 @@
-"""What a store has counted: which way chunks went, and how many bytes."""
+"""What a store has counted, which way chunks went and how many bytes; and what a server has."""
 
+import json
 import threading
-from typing import TypedDict
+from typing import Any, TypedDict, cast
+
+from ucxstore.errors import ProtocolError
 
 
-class ServerStats(TypedDict):
+class MemberStats(TypedDict):
     """What one of a store's servers was asked.
 
     Attributes
@@ -40,7 +43,7 @@ class StoreStats(TypedDict):
     lanes : list of str
         What UCX chose for the connection, such as ``"sysv/memory"``; empty while there is none. Of
         several servers' connections, each once.
-    servers : dict of ServerStats
+    servers : dict of MemberStats
         Each of several servers, by its ``host:port``; empty for a store of one.
     """
 
@@ -53,7 +56,109 @@ class StoreStats(TypedDict):
     bytes_written: int
     staged_bytes: int
     lanes: list[str]
-    servers: dict[str, ServerStats]
+    servers: dict[str, MemberStats]
+
+
+class ClientStats(TypedDict):
+    """What a server has counted of a client that is connected.
+
+    Attributes
+    ----------
+    peer : str
+        Where it connected from: ``"127.0.0.1:41234"``.
+    lanes : list of str
+        What UCX chose for the way to it.
+    gets, sets, bytes_sent, bytes_received : int
+        As of `ServerStats`.
+    bytes_in_flight, gets_waiting : int
+        What is on its way to the client now, and what waits for that.
+    """
+
+    peer: str
+    lanes: list[str]
+    gets: int
+    sets: int
+    bytes_sent: int
+    bytes_received: int
+    bytes_in_flight: int
+    gets_waiting: int
+
+
+class ServerStats(TypedDict):
+    """What a server has counted since it was started.
+
+    Attributes
+    ----------
+    uptime_s : float
+        Seconds.
+    gets, gets_missing, sets : int
+        Values that were asked for, those of them that were not there, and values that were stored.
+    bytes_sent, bytes_received : int
+        Bytes of replies that were sent, and of values that were stored.
+    bytes_in_flight : int
+        Bytes that are on their way to clients now.
+    sessions, sessions_lost, messages_refused : int
+        Clients that have connected, those that were lost in the middle of something, and messages
+        that broke the protocol or belonged to no session.
+    connected : int
+        Clients that are connected now.
+    clients : list of ClientStats
+        Those, or the first 512.
+    """
+
+    uptime_s: float
+    gets: int
+    gets_missing: int
+    sets: int
+    bytes_sent: int
+    bytes_received: int
+    bytes_in_flight: int
+    sessions: int
+    sessions_lost: int
+    messages_refused: int
+    connected: int
+    clients: list[ClientStats]
+
+
+def parse_server_stats(text: bytes) -> ServerStats:
+    """Check and take a server's answer; what newer servers add is left out.
+
+    Raises
+    ------
+    ProtocolError
+        If something is missing or of another type.
+    """
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+        stats = {
+            name: _number(found[name]) for name in ServerStats.__annotations__ if name != _LIST
+        }
+        clients = [_client(one) for one in found[_LIST]]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the server tells of no counters: {error!r}") from error
+    return cast(ServerStats, {**stats, _LIST: clients})
+
+
+_LIST = "clients"
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no number")
+
+
+def _client(found: dict[str, Any]) -> dict[str, object]:
+    names = ClientStats.__annotations__.keys() - {"peer", "lanes"}
+    lanes = found["lanes"]
+    if not isinstance(lanes, list):
+        raise TypeError(f"lanes are no list: {lanes!r}")
+    client: dict[str, object] = {name: _number(found[name]) for name in names}
+    return {"peer": str(found["peer"]), "lanes": [str(lane) for lane in lanes], **client}
+
+
+def _number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number")
+    return value
 
 
 class Counters:
@@ -63,7 +168,7 @@ class Counters:
         self._lock = threading.Lock()
         self._direct = self._decode = self._in_place = self._encode = self._fallback = 0
         self._read = self._written = self._staged = 0
-        self._servers: dict[str, ServerStats] = {}
+        self._servers: dict[str, MemberStats] = {}
 
     def add(
         self,
@@ -91,7 +196,7 @@ class Counters:
     def add_server(self, place: str, *, requests: int = 0, failovers: int = 0) -> None:
         """Count what one of several servers is asked."""
         with self._lock:
-            server = self._servers.setdefault(place, ServerStats(requests=0, failovers=0))
+            server = self._servers.setdefault(place, MemberStats(requests=0, failovers=0))
             server["requests"] += requests
             server["failovers"] += failovers
 

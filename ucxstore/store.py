@@ -67,7 +67,6 @@ class UcxStore(Listing):
     """
 
     supports_writes: bool = True
-    supports_deletes: bool = True
 
     # ---- reading ----
 
@@ -200,20 +199,10 @@ class UcxStore(Listing):
         """Do as `get_many_into`, blocking."""
         return self._count_into(self._run_sync(self._get_into(requests)))
 
-    async def exists(self, key: str) -> bool:
-        (size,) = await self._run(self._stat(key))
-        return bool(size >= 0)
-
-    async def getsize(self, key: str) -> int:
-        (size,) = await self._run(self._stat(key))
-        if size < 0:
-            raise FileNotFoundError(key)
-        return int(size)
-
     # ---- writing ----
 
     async def set(self, key: str, value: Buffer) -> None:
-        await self._set_many([(key, value)])
+        await self.set_many([(key, value)])
 
     def set_sync(self, key: str, value: Buffer) -> None:
         """Do as `set`, blocking."""
@@ -221,21 +210,23 @@ class UcxStore(Listing):
         self.counters.add(written=len(value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        await self.add(key, value)
+
+    async def add(self, key: str, value: Buffer) -> bool:
+        """Do as `set_if_not_exists`, and tell whether the value was written."""
         (written,) = await self._run(self._set([(key, value)], if_absent=True))
         self.counters.add(written=len(value) if written else 0)
+        return bool(written)
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
+        await self.set_many(values)
+
+    async def set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
+        """Write many values in one request."""
         pairs = list(values)
         if pairs:
             await self._run(self._set(pairs))
             self.counters.add(written=sum(len(value) for _, value in pairs))
-
-    async def delete(self, key: str) -> None:
-        await self._run(self._delete(key))
-
-    def delete_sync(self, key: str) -> None:
-        """Do as `delete`, blocking."""
-        self._run_sync(self._delete(key))
 
     # ---- requests: checked, but not yet started ----
 
@@ -251,10 +242,6 @@ class UcxStore(Listing):
         outs, owners = [m.layout for m in memory], [m.owner for m in memory]
         return lambda to, done: to.get_into(full, ranges, outs, owners, self.timeout, done)
 
-    def _stat(self, key: str) -> Start:
-        full = [self._full_key(key)]
-        return lambda to, done: to.stat(full, self.timeout, done)
-
     def _set(self, pairs: Sequence[tuple[str, Buffer]], *, if_absent: bool = False) -> Start:
         self._check_writable()
         full = [self._full_key(key) for key, _ in pairs]
@@ -267,11 +254,6 @@ class UcxStore(Listing):
         memory = [readable_view(value.as_numpy_array()) for _, value in pairs]
         values, owners = [m.layout for m in memory], [m.owner for m in memory]
         return lambda to, done: to.set(full, values, owners, if_absent, self.timeout, done)
-
-    def _delete(self, key: str) -> Start:
-        self._check_writable()
-        full = [self._full_key(key)]
-        return lambda to, done: to.delete(full, self.timeout, done)
 
     # ---- results ----
 

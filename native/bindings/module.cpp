@@ -159,6 +159,7 @@ class PyServer {
     std::map<std::string, std::uint64_t> stats() const {
         const Counters& counters = server_.counters();
         return {{"gets", counters.gets},
+                {"gets_missing", counters.gets_missing},
                 {"sets", counters.sets},
                 {"bytes_sent", counters.bytes_sent},
                 {"bytes_received", counters.bytes_received},
@@ -236,6 +237,7 @@ NB_MODULE(_core, module) {
         .def("measure", &PyConnection::measure, "prefix"_a, "any"_a, "timeout"_a, completions)
         .def("list_page", &PyConnection::list_page, "prefix"_a, "delimited"_a, "cursor"_a,
              "timeout"_a, completions)
+        .def("stats", &PyConnection::stats, "timeout"_a, completions)
         .def("ping", &PyConnection::ping, "timeout"_a, completions);
 
     nb::class_<ClientPort>(module, "ClientPort")

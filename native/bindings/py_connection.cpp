@@ -277,6 +277,14 @@ PyOperation::Object PyConnection::list_page(const std::string& prefix, bool deli
                  });
 }
 
+PyOperation::Object PyConnection::stats(double timeout, PyCompletions* completions) {
+    return start(make_call(wire::Op::stats, "", "", timeout, queue_of(completions)), nb::none(),
+                 [](Operation& done) -> nb::object {
+                     const Item& item = done.items[0];
+                     return nb::bytes(item.owned->data(), item.owned->size());
+                 });
+}
+
 PyOperation::Object PyConnection::ping(double timeout, PyCompletions* completions) {
     return start(make_call(wire::Op::ping, "", "", timeout, queue_of(completions)), nb::none(),
                  nothing);

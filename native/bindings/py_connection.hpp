@@ -61,6 +61,7 @@ class PyConnection {
     PyOperation::Object list_page(const std::string& prefix, bool delimited,
                                   const std::string& cursor, double timeout,
                                   PyCompletions* completions);
+    PyOperation::Object stats(double timeout, PyCompletions* completions);
     PyOperation::Object ping(double timeout, PyCompletions* completions);
 
   private:

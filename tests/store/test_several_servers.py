@@ -16,7 +16,7 @@ from zarr.testing.store import StoreTests
 
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
-from ucxstore import ConnectError, UcxStore
+from ucxstore import AddressError, ConnectError, UcxStore
 from ucxstore.placement import Placement
 from ucxstore.server import Server
 
@@ -256,3 +256,21 @@ def test_servers_that_disagree_are_refused(
 def test_memory_of_its_own_cannot_be_shared() -> None:
     with pytest.raises(ValueError, match="shared: "):
         Server("memory://", shared=True)
+
+
+def test_what_is_kept_in_copies_is_measured_once(address: str) -> None:
+    with UcxStore(address) as store:
+        values = {"zarr.json": b"{}", "c/0": b"123", "c/1": b"4567", "sub/zarr.json": b"{ }"}
+        for key, value in values.items():
+            store.set_sync(key, buffer(value))
+        assert sync(store.measure()) == (4, 12)
+        assert sync(store.measure("sub")) == (1, 3)
+        assert sync(store.measure("absent")) == (0, 0)
+
+
+def test_servers_answer_together_and_count_apart(address: str) -> None:
+    with UcxStore(address) as store:
+        store.ping_sync()
+        assert set(store.stats()["servers"]) == set(address.split("/")[2].split(","))
+        with pytest.raises(AddressError, match="ask each by its own address"):
+            sync(store.server_stats())

@@ -1,0 +1,49 @@
+"""The examples run as they are."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from ucxstore import UcxStore
+from ucxstore.server import Server
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_train_reader() -> None:
+    done = run("train_reader.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(
+        r"4 processes read 3\.4 GB in .* s, .* GB/s together; every sample was right\n",
+        done.stdout,
+    )
+
+
+def test_train_reader_at_a_server(memory_server: Server, prefix: str) -> None:
+    address = f"{memory_server.address}/{prefix}"
+    done = run("train_reader.py", address, "--samples", 20, "--readers", 7, "--batches", 3)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("7 processes read 0.4 GB")
+    samples = zarr.open_array(UcxStore(address), path="samples", mode="r")
+    assert samples.shape == (20, 512, 512)
+    np.testing.assert_array_equal(samples[:, 0, 0], np.arange(20))
+
+
+@pytest.mark.parametrize("arguments", [["--samples", 3], ["ucx://127.0.0.1:1"]])
+def test_train_reader_that_cannot(arguments: list[object]) -> None:
+    assert run("train_reader.py", *arguments).returncode != 0

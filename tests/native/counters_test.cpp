@@ -1,0 +1,78 @@
+#include "counters.hpp"
+
+#include <gtest/gtest.h>
+
+#include "loopback.hpp"
+
+namespace ucxstore {
+namespace {
+
+using namespace test;
+
+bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+TEST(CountersTest, AClientIsToldForAsLongAsItIsHeld) {
+    Counters counters;
+    const auto one = counters.add("10.0.0.1:5");
+    auto other = counters.add("10.0.0.2:6");
+    counters.set_lanes(*one, {"sysv/memory", "tcp/lo"});
+    counters.count_get(*one);
+    counters.count_set(*other, 7);
+    counters.count_sent(*one, 9);
+    one->bytes_in_flight = 11;
+    EXPECT_TRUE(has(counters.to_json(),
+                    R"({"peer": "10.0.0.1:5", "lanes": ["sysv/memory", "tcp/lo"], "gets": 1, )"
+                    R"("sets": 0, "bytes_sent": 9, "bytes_received": 0, "bytes_in_flight": 11, )"
+                    R"("gets_waiting": 0}, {"peer": "10.0.0.2:6", "lanes": [], "gets": 0, )"
+                    R"("sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
+        << counters.to_json();
+    EXPECT_TRUE(has(counters.to_json(), R"("connected": 2)"));
+    other.reset();
+    EXPECT_FALSE(has(counters.to_json(), "10.0.0.2:6"));
+    EXPECT_TRUE(has(counters.to_json(), R"("connected": 1)"));
+    EXPECT_TRUE(has(counters.to_json(), R"("sets": 1, "bytes_sent": 9)"));
+}
+
+TEST(CountersTest, NamesCannotBreakOutAndStayShort) {
+    Counters counters;
+    const auto client = counters.add("a\"b\\c\n\xff" + std::string(1000, 'x'));
+    counters.set_lanes(*client, std::vector<std::string>(100, std::string(1000, '"')));
+    const std::string json = counters.to_json();
+    EXPECT_TRUE(has(json, R"("a?b?c??x)")) << json;
+    EXPECT_LT(json.size(), 3000u);
+}
+
+TEST(CountersTest, ClientsBeyondTheLimitAreOnlyCounted) {
+    Counters counters;
+    std::vector<std::shared_ptr<ClientCounters>> clients;
+    for (std::size_t i = 0; i < Counters::kMaxClients + 5; ++i) {
+        clients.push_back(counters.add(std::string(1000, 'x')));
+        counters.set_lanes(*clients.back(), std::vector<std::string>(100, std::string(1000, 'y')));
+    }
+    const std::string json = counters.to_json();
+    EXPECT_TRUE(has(json, R"("connected": 517)"));
+    std::size_t told = 0;
+    for (auto at = json.find("peer"); at != std::string::npos; at = json.find("peer", at + 1)) {
+        ++told;
+    }
+    EXPECT_EQ(told, Counters::kMaxClients);
+    EXPECT_LT(json.size(), 1u << 20);  // as docs/wire.md says
+}
+
+TEST(CountersTest, AServerAnswersWithThem) {
+    Loopback both;
+    both.set("k", pattern(5000));
+    EXPECT_TRUE(both.get("k").has_value());
+    const auto asked = call_operation(wire::Op::stats, "");
+    both.run(asked);
+    const Bytes answer = reply_of(*asked);
+    const std::string json(reinterpret_cast<const char*>(answer.data()), answer.size());
+    EXPECT_TRUE(has(json, R"("gets": 1, "gets_missing": 0, "sets": 1, "bytes_sent": 5000)"))
+        << json;
+    EXPECT_TRUE(has(json, R"("connected": 1)"));
+}
+
+}  // namespace
+}  // namespace ucxstore

@@ -1,0 +1,39 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.trees import Named
+from ucxstore.copies.s3 import S3Server, s3_server
+
+
+@pytest.fixture
+def backing() -> str:
+    return "memory"  # what backings have in common, tests/store proves
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    monkeypatch.setenv("AWS_REGION", s3.region)
+
+
+@pytest.fixture
+def named(request: pytest.FixtureRequest, tmp_path: Path, address: str, prefix: str) -> Named:
+    def name(kind: str, which: str) -> str:
+        if kind == "s3":
+            s3 = request.getfixturevalue("s3")
+            request.getfixturevalue("s3_environment")
+            return f"s3://{s3.bucket}/{prefix}/{which}"
+        return str(tmp_path / which) if kind == "directory" else f"{address}/{which}"
+
+    return name

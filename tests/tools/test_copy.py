@@ -1,0 +1,90 @@
+"""Copies in this process: what is in memory, and what fails in the middle."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from zarr.core.buffer import Buffer, cpu
+
+from ucxstore import UcxStore
+from ucxstore.tools import cp, places
+from ucxstore.tools.copy_plan import Entry, plan_copy
+from ucxstore.tools.options import ToolError
+from ucxstore.tools.places import DirectoryPlace, ServerPlace, open_objects
+
+
+class Watched:
+    """A place in memory that counts what is between reading and writing."""
+
+    max_keys = 4
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+        self.written: list[str] = []
+
+    async def list(self) -> AsyncIterator[Entry]:
+        for number in range(60):
+            yield Entry(f"c/{number}", 1000 * number)
+        yield Entry("zarr.json", 10)
+
+    def check(self, key: str) -> None: ...
+
+    async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
+        self.now += sum(entry.size for entry in entries)
+        self.peak = max(self.peak, self.now)
+        await asyncio.sleep(0)
+        return [cpu.Buffer.from_bytes(bytes(entry.size)) for entry in entries]
+
+    async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
+        await asyncio.sleep(0)
+        self.now -= sum(map(len, values))
+        self.written += [entry.key for entry in entries]
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("budget", [1, 100_000, 500_000])
+async def test_memory_is_bounded(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cp, "DEFAULT_BUFFER_BUDGET", budget)
+    place = Watched()
+    plan = plan_copy([entry async for entry in place.list()], {})
+    moved: list[int] = []
+    await cp.copy(plan, place, place, 16, moved.append)
+    largest_group = 1000 * (56 + 57 + 58 + 59)
+    assert place.peak <= max(budget, largest_group)
+    assert place.peak >= min(budget, largest_group)
+    assert sorted(place.written) == sorted([f"c/{number}" for number in range(60)] + ["zarr.json"])
+    assert place.written[-1] == "zarr.json"
+    assert sum(moved) == plan.nbytes
+
+
+async def test_a_value_that_went_away(address: str, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    plan = plan_copy([Entry("c/0", 3)], {})
+    for place in (
+        ServerPlace(UcxStore(address)),
+        open_objects(str(tmp_path / "there"), 1, make=False),
+    ):
+        with pytest.raises(ToolError, match="c/0: "):
+            await cp.copy(plan, place, place, 2, lambda _: None)
+
+
+async def test_an_object_that_changes_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_PART_BYTES", 1000)
+    place = open_objects(str(tmp_path), 2, make=False)
+    assert isinstance(place, DirectoryPlace)
+    (tmp_path / "a").write_bytes(bytes(2500))
+    [entry] = [entry async for entry in place.list()]
+    [value] = await place.read([entry])
+    assert value.to_bytes() == bytes(2500)
+    os.utime(tmp_path / "a", (1, 1))
+    with pytest.raises(ToolError, match="a: "):
+        await place.read([entry])
+    (tmp_path / "a").write_bytes(bytes(2200))
+    untagged = Entry("a", 2500)
+    with pytest.raises(ToolError, match="a: it is no longer of the size"):
+        await place.read([untagged])

@@ -1,0 +1,79 @@
+import json
+from pathlib import Path
+
+from tests.tools.command import run
+from ucxstore import UcxStore
+from ucxstore._ucx import load
+from ucxstore.server import Server
+
+
+def test_with_a_server_of_its_own() -> None:
+    done = run("doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+    library = load()
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"UCX          {library.version} ({library.origin}: {library.path})"
+    assert [line.split()[0] for line in lines if line[:1].isalpha() and ":" not in line[:8]] == [
+        "UCX",
+        "transports",
+        "limits",
+        *["container"] * any(line.startswith("container") for line in lines),
+        *["environment"] * sum(line.startswith("environment") for line in lines),
+        "server",
+        "lanes",
+        "round",
+        "bandwidth",
+    ]
+    assert any(line.startswith("ok: shared memory is used: ") for line in lines)
+
+
+def test_of_a_server(ucx_store: UcxStore, address: str) -> None:
+    done = run("doctor", address, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["address"] == address
+    assert {"tcp", "sysv"} <= found["machine"]["transports"].keys()
+    way = found["way"]
+    ucx_store.get_sync("x")
+    assert way["lanes"] == ucx_store.stats()["lanes"]
+    assert way["same_host"] is True
+    assert 0 < way["round_trip"] < 10
+    assert min(way["read"], way["write"], way["copy"]) > 0
+    assert (1 << 20) <= way["nbytes"] <= (64 << 20)
+    assert run("ls", address).returncode == 1  # it has left nothing
+
+
+def test_without_shared_memory(address: str) -> None:
+    done = run("doctor", address, "--ucx", "TLS=tcp")
+    assert done.returncode == 1
+    assert "problem: the server is on this machine, but TLS=tcp leaves shared memory" in done.stdout
+    done = run("doctor", address, env={"UCX_TLS": "tcp"})
+    assert done.returncode == 1
+    assert "environment  UCX_TLS=tcp\n" in done.stdout
+    with Server("memory://", ucx={"TLS": "tcp"}) as server:
+        done = run("doctor", server.address)
+    assert done.returncode == 1
+    assert "does not share memory with this process" in done.stdout
+
+
+def test_of_a_server_that_takes_no_writes(tmp_path: Path) -> None:
+    with Server(tmp_path, read_only=True) as server:
+        done = run("doctor", server.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bandwidth    not measured: the server takes no writes\n" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_there() -> None:
+    done = run("doctor", "ucx://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("ucxstore doctor: ")
+    assert "refused" in done.stderr
+
+
+def test_no_ucx() -> None:
+    done = run("doctor", env={"UCXSTORE_UCX": "elsewhere"})
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("ucxstore doctor: ")
+    assert "elsewhere" in line

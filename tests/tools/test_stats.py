@@ -1,0 +1,199 @@
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from zarr.core.buffer import cpu
+from zarr.core.sync import sync
+
+from tests.eventually import eventually
+from tests.tools.command import COMMAND, run
+from ucxstore import ProtocolError, UcxStore
+from ucxstore.metrics import Metrics
+from ucxstore.server import Server
+from ucxstore.stats import ServerStats, parse_server_stats
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """One that nobody else has counted at."""
+    with Server("memory://", threads=2) as server:
+        yield server
+
+
+@pytest.fixture
+def busy(server: Server) -> Iterator[UcxStore]:
+    with UcxStore(server.address) as store:
+        store.set_sync("a", cpu.Buffer.from_bytes(bytes(1000)))
+        for key in ("a", "a", "b"):
+            store.get_sync(key)
+        yield store
+
+
+def stats_of(store: UcxStore) -> ServerStats:
+    return sync(store.server_stats())
+
+
+def test_what_a_server_counts(server: Server, busy: UcxStore) -> None:
+    other = UcxStore(server.address, ucx={"TLS": "tcp"})  # on the other thread
+    other.get_sync("a")
+    found = stats_of(busy)
+    assert (found["gets"], found["gets_missing"], found["sets"]) == (4, 1, 1)
+    assert found["bytes_received"] == 1000
+    assert found["bytes_sent"] >= 3000
+    assert (found["sessions"], found["connected"], found["sessions_lost"]) == (2, 2, 0)
+    assert found["uptime_s"] > 0
+    first, second = found["clients"]
+    assert (first["gets"], first["sets"], first["bytes_received"]) == (3, 1, 1000)
+    assert first["lanes"] == busy.stats()["lanes"]
+    assert (second["gets"], second["sets"], second["bytes_sent"]) == (1, 0, 1000)
+    assert second["lanes"] == other.stats()["lanes"]
+    assert all(lane.startswith("tcp/") for lane in second["lanes"])
+    assert second["peer"].startswith("127.0.0.1:")
+    other.close()
+    del other
+    eventually(lambda: [one["peer"] for one in stats_of(busy)["clients"]] == [first["peer"]])
+    found = stats_of(busy)
+    assert (found["connected"], found["sessions"], found["gets"]) == (1, 2, 4)
+    assert found["bytes_in_flight"] == 0
+
+
+def test_more_clients_than_are_told(server: Server, busy: UcxStore) -> None:
+    one = stats_of(busy)["clients"][0]
+    text = json.dumps({**stats_of(busy), "clients": [one] * 3, "new": "later"}).encode()
+    assert parse_server_stats(text)["clients"] == [one] * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gets": "many"},
+        {"gets": None},
+        {"gets": True},
+        {"gets": float("nan")},
+        {"clients": 3},
+        {"clients": [3]},
+        {"clients": [{}]},
+        {"clients": [{"lanes": "x"}]},
+    ],
+)
+def test_a_server_that_tells_something_else(busy: UcxStore, change: dict[str, object]) -> None:
+    for text in (json.dumps({**stats_of(busy), **change}).encode(), b"", b"[]", b"\xff{}", b"{}"):
+        with pytest.raises(ProtocolError, match="counters"):
+            parse_server_stats(text)
+
+
+def test_the_command(server: Server, busy: UcxStore) -> None:
+    done = run("stats", server.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    title, gets, sets, head, client, itself, end = done.stdout.split("\n")
+    assert title.startswith(f"{server.address}, up ")
+    assert title.endswith("2 clients (2 so far, 0 lost, 0 messages refused)")
+    assert gets.startswith("gets  3 (1 missing), ")
+    assert sets == "sets  1, 1.0 kB received"
+    assert head.split()[:3] == ["client", "lanes", "gets"]
+    assert client.split()[0] == stats_of(busy)["clients"][0]["peer"]
+    assert itself.startswith("127.0.0.1:")
+    assert end == ""
+
+
+def test_the_command_in_json(server: Server, busy: UcxStore) -> None:
+    found = json.loads(run("stats", "--json", server.address).stdout)
+    assert (found["gets"], found["gets_missing"], len(found["clients"])) == (3, 1, 2)
+
+
+def test_watching(server: Server, busy: UcxStore) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "stats", server.address, "--watch", "0.01", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        for _ in range(500):
+            busy.get_sync("a")
+        while json.loads(process.stdout.readline())["gets"] < first["gets"] + 500:
+            pass
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "ucxstore stats: interrupted\n")
+
+
+def test_watching_tells_what_came_since(server: Server) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "stats", server.address, "--watch", "0.01"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = (line for line in process.stdout if line.startswith("now "))
+        assert "0 gets/s" in next(lines)
+        process.terminate()
+
+
+def test_no_pause() -> None:
+    done = run("stats", "ucx://127.0.0.1:1", "--watch", "0")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--watch: 0 is not between" in done.stderr
+
+
+# ---- Prometheus ----
+
+
+def read(url: str) -> dict[str, float]:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        name: float(value) for name, value in (line.split() for line in lines if line[0] != "#")
+    }
+
+
+def test_metrics(server: Server, busy: UcxStore) -> None:
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        found = read(metrics.url)
+        assert found["ucxstore_gets_total"] == 3
+        assert found["ucxstore_gets_missing_total"] == 1
+        assert found["ucxstore_received_bytes_total"] == 1000
+        assert found["ucxstore_connected"] == 1
+        assert found["process_resident_memory_bytes"] > 1e6
+        busy.get_sync("a")
+        assert read(metrics.url)["ucxstore_gets_total"] == 4
+    with pytest.raises(OSError, match="refused"):
+        read(metrics.url)
+
+
+def test_all_that_a_server_counts_is_told(server: Server) -> None:
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        told = sum(name.startswith("ucxstore_") for name in read(metrics.url))
+    assert told == len(server.stats()) + 1
+
+
+@pytest.mark.parametrize(
+    ("bind", "message"),
+    [
+        ("0.0.0.0:0", "metrics: 0.0.0.0:0 can be reached from other machines"),
+        ("127.0.0.1", "metrics: '127.0.0.1' names no port"),
+    ],
+)
+def test_where_metrics_may_not_be(bind: str, message: str) -> None:
+    done = run("serve", "memory://", "--metrics", bind)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"ucxstore serve: {message}")
+
+
+def test_metrics_of_a_served_directory() -> None:
+    with Server("memory://") as taken:
+        port = taken.address.rpartition(":")[2]
+        done = run("serve", "memory://", "--metrics", f"127.0.0.1:{port}")
+    assert done.returncode == 1
+    assert "in use" in done.stderr
+    command = [*COMMAND, "serve", "memory://", "--metrics", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("metrics at http://127.0.0.1:")
+        assert process.stdout.readline().startswith("serving memory:// at ")
+        assert read(line.split()[-1])["ucxstore_gets_total"] == 0
+        process.terminate()
+        assert process.wait(60) == 0

@@ -1,0 +1,105 @@
+"""What ``ucxstore doctor`` finds on this machine: UCX, what it can use, and what limits it."""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ucxstore._ucx import UcxLibrary
+
+# ucx_info opens every device; on a machine whose driver hangs it would, too.
+_INFO_SECONDS = 20.0
+
+_TRANSPORT = re.compile(r"#\s+Transport: (\S+)\s+#\s+Device: (\S+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What was found.
+
+    Attributes
+    ----------
+    transports : dict of str to list of str, or None
+        UCX's transports and the devices of each; ``None`` where ``ucx_info`` is not there to ask.
+    locked_memory, open_files : int
+        The soft limits, in bytes and descriptors; -1 for none.
+    shm_total, shm_free : int
+        Bytes of ``/dev/shm``; 0 where there is none.
+    container : bool
+        Whether this seems to be one.
+    environment : dict of str to str
+        The variables that UCX reads.
+    """
+
+    transports: Mapping[str, list[str]] | None
+    locked_memory: int
+    open_files: int
+    shm_total: int
+    shm_free: int
+    container: bool
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def look_around(library: UcxLibrary) -> Machine:
+    """Gather what there is."""
+    total, free = _space(Path("/dev/shm"))
+    return Machine(
+        transports=_transports(library),
+        locked_memory=_limit(resource.RLIMIT_MEMLOCK),
+        open_files=_limit(resource.RLIMIT_NOFILE),
+        shm_total=total,
+        shm_free=free,
+        container=any(Path(sign).exists() for sign in ("/.dockerenv", "/run/.containerenv")),
+        environment={
+            name: value for name, value in sorted(os.environ.items()) if name.startswith("UCX_")
+        },
+    )
+
+
+def parse_transports(text: str) -> dict[str, list[str]]:
+    """Read the transports and their devices from what ``ucx_info -d`` prints."""
+    found: dict[str, list[str]] = {}
+    for transport, device in _TRANSPORT.findall(text):
+        devices = found.setdefault(transport, [])
+        if device not in devices:
+            devices.append(device)
+    return found
+
+
+def _transports(library: UcxLibrary) -> dict[str, list[str]] | None:
+    folder = library.path.parent
+    beside = shutil.which("ucx_info", path=str(folder.parent / "bin"))
+    program = beside or shutil.which("ucx_info")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "-d"],
+            env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_INFO_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_transports(done.stdout)
+
+
+def _limit(kind: int) -> int:
+    soft, _ = resource.getrlimit(kind)
+    return -1 if soft == resource.RLIM_INFINITY else soft
+
+
+def _space(folder: Path) -> tuple[int, int]:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0, 0
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
