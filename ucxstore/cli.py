@@ -74,12 +74,16 @@ def _make_parser() -> argparse.ArgumentParser:
 def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
     serve = commands.add_parser(
         "serve",
-        help="serve a directory, or memory",
+        help="serve a directory, memory, or an object store",
         description="Serve values until SIGTERM or Ctrl-C; requests in flight are finished.",
         allow_abbrev=False,
     )
     add = serve.add_argument
-    add("root", metavar="ROOT", help="a directory, file:///path or memory://")
+    add(
+        "root",
+        metavar="ROOT",
+        help="a directory, file:///path, memory://, or s3://, gs://, az://, https://",
+    )
     add(
         "--bind",
         default="127.0.0.1:0",
@@ -107,6 +111,13 @@ def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
         metavar="NAME=VALUE",
         help="a UCX option, such as TLS=tcp; can be repeated",
     )
+    add("--cache", metavar="SIZE", help="memory for an object store's values, such as 4GiB")
+    add(
+        "--backing-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a request to an object store may take",
+    )
     add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
     add("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -131,6 +142,8 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 insecure=arguments.insecure,
                 progress=arguments.progress,
                 ucx=ucx,
+                cache=arguments.cache,
+                backing_timeout=arguments.backing_timeout,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )

@@ -39,6 +39,8 @@ class ServeOptions:
     insecure: bool
     progress: str
     ucx: Mapping[str, UcxValue]
+    cache: str | None = None
+    backing_timeout: float | None = None
     ready_fd: int | None = None
     parent_fd: int | None = None
 
@@ -57,6 +59,8 @@ def serve(options: ServeOptions) -> int:
         insecure=options.insecure,
         progress=options.progress,
         ucx=options.ucx,
+        cache=options.cache,
+        backing_timeout=options.backing_timeout,
     ) as server:
         _announce(options, server.address)
         select.select([stop] if options.parent_fd is None else [stop, options.parent_fd], [], [])

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import IO, Self
 
+from ucxstore.backings.options import BackingOptions
 from ucxstore.config import UcxConfig, check_timeout
 from ucxstore.secret import Secret
 
@@ -46,6 +47,7 @@ class ServerProcess:
         read_only: bool,
         insecure: bool,
         ucx: UcxConfig,
+        backing: BackingOptions | None,
         die_with_parent: bool,
         start_timeout: float,
     ) -> None:
@@ -53,6 +55,7 @@ class ServerProcess:
         arguments = ["--bind", bind, "--threads", str(threads), "--progress", ucx.progress]
         arguments += [f"--ucx={name}={value}" for name, value in ucx.options]
         arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
+        arguments += [] if backing is None else backing.arguments()
         with ExitStack() as until_started:
             ready, ready_end = map(until_started.enter_context, _pipe())
             options = ["--ready-fd", str(ready_end.fileno())]

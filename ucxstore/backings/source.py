@@ -1,0 +1,77 @@
+"""`Source`: where the values behind a server's cache are. What each kind of source implements."""
+
+from collections.abc import Buffer, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ucxstore.keys import find_problem
+
+type Memory = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value; `etag` is "" where the source has no entity tags."""
+
+    buffer: Buffer
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing; `cursor` is where the next one begins, "" where this was the last."""
+
+    names: list[str]
+    cursor: str
+
+
+class Source(Protocol):
+    """The requests of a server. Whatever fails raises, and `explain` says what it was."""
+
+    async def get(self, key: str) -> Found | None:
+        """Fetch the value; ``None`` where the key has none."""
+
+    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+        """Put the value, and return its entity tag; ``None`` where it was to be new and was not."""
+
+    async def size(self, key: str) -> int | None:
+        """Find the value's size; ``None`` where the key has none."""
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Remove keys, any of which may be missing."""
+
+    async def remove_prefix(self, prefix: str) -> int:
+        """Remove all keys that begin with `prefix`, and count them."""
+
+    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+        """Count the keys that begin with `prefix`, and their bytes; `any_key`: one will do."""
+
+    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+        """List keys that begin with `prefix`; `delimited`: the names right under it.
+
+        From `cursor` on, as an earlier page gave it, and `room` bytes of names, but one at least.
+        """
+
+    def explain(self, error: BaseException) -> str:
+        """Say what went wrong, and where."""
+
+
+def parent_of(prefix: str) -> str:
+    """Return the directory that all keys with this prefix lie in, without a slash behind it."""
+    return prefix.rpartition("/")[0]
+
+
+def paged(names: Iterable[str], cursor: str, room: int) -> Page:
+    """Cut a page out of `names`, which are sorted, from the first that is not before `cursor`."""
+    page: list[str] = []
+    for name in names:
+        if name < cursor or find_problem(name) is not None:
+            continue
+        room -= len(name.encode()) + 2
+        if page and room < 0:
+            return Page(page, name)
+        page.append(name)
+    return Page(page, "")
