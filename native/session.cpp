@@ -212,8 +212,8 @@ bool Session::open(Waiting& waiting) {
         reply(waiting.request, waiting.item, Status::invalid_key, std::move(*fault));
         return false;
     }
-    auto region =
-        holdings_.remote ? holdings_.remote->find(get.key) : holdings_.local->find(get.key);
+    auto region = holdings_.remote ? holdings_.remote->find(get.key, get.selection)
+                                   : holdings_.local->find(get.key);
     if (region == nullptr && holdings_.remote) {
         fetch(waiting);
         return false;
@@ -290,11 +290,15 @@ void Session::send_segment(Waiting& waiting) {
     header.length = std::min(step, waiting.size - waiting.sent);
     if (!waiting.ranges.empty()) {
         segment->pieces = std::move(waiting.ranges);
-    } else if (waiting.layout.run_count() > 1 && waiting.size <= Request::kEagerBytes) {
+    } else if (waiting.layout.run_count() > 1 && waiting.size <= Request::kEagerBytes &&
+               !waiting.region->pieced()) {
         segment->pack(waiting.layout);
     } else {
         waiting.layout.pieces(waiting.region->data(), header.offset, header.length,
                               segment->pieces);
+    }
+    if (waiting.region->pieced()) {
+        waiting.region->locate(segment->pieces);
     }
     segment->bytes = header.length;
     waiting.sent += header.length;

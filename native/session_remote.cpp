@@ -41,10 +41,10 @@ Later<T> Session::later(Then then) {
 
 void Session::fetch(Waiting& waiting) {
     const std::uint64_t ticket = ++last_ticket_;
-    const std::string key = waiting.get.key;
-    fetching_.emplace(ticket, std::move(waiting));
+    const wire::GetItem& get = fetching_.emplace(ticket, std::move(waiting)).first->second.get;
     using Value = RemoteBacking::Value;
-    holdings_.remote->fetch(key, later<Value>([ticket](Session& self, Outcome<Value> outcome) {
+    holdings_.remote->fetch(get.key, get.selection,
+                            later<Value>([ticket](Session& self, Outcome<Value> outcome) {
                                 self.fetched(ticket, std::move(outcome));
                             }));
 }

@@ -112,6 +112,7 @@ def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
         help="a UCX option, such as TLS=tcp; can be repeated",
     )
     add("--cache", metavar="SIZE", help="memory for an object store's values, such as 4GiB")
+    add("--block-size", metavar="SIZE", help="large objects are fetched in blocks of this size")
     add(
         "--backing-timeout",
         type=float,
@@ -143,6 +144,7 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 progress=arguments.progress,
                 ucx=ucx,
                 cache=arguments.cache,
+                block_size=arguments.block_size,
                 backing_timeout=arguments.backing_timeout,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,

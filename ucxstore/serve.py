@@ -40,6 +40,7 @@ class ServeOptions:
     progress: str
     ucx: Mapping[str, UcxValue]
     cache: str | None = None
+    block_size: str | None = None
     backing_timeout: float | None = None
     ready_fd: int | None = None
     parent_fd: int | None = None
@@ -60,6 +61,7 @@ def serve(options: ServeOptions) -> int:
         progress=options.progress,
         ucx=options.ucx,
         cache=options.cache,
+        block_size=options.block_size,
         backing_timeout=options.backing_timeout,
     ) as server:
         _announce(options, server.address)

@@ -56,6 +56,9 @@ class Server:
         UCX options by name, such as ``{"TLS": "tcp"}``.
     cache : int, str or None
         Bytes of an object store's values to keep in memory, such as ``"4GiB"``; 1 GiB if ``None``.
+    block_size : int, str or None
+        Bytes of a block: objects larger than two are fetched and kept in blocks; 4 MiB if
+        ``None``.
     backing_timeout : float
         Seconds that a request to an object store may take.
 
@@ -78,13 +81,16 @@ class Server:
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         cache: int | str | None = None,
+        block_size: int | str | None = None,
         backing_timeout: float | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
         shared = Secret.of(secret)
         key = b"" if shared is None else shared.reveal()
         _check_threads(threads)
-        options = BackingOptions.of(cache=cache, backing_timeout=backing_timeout)
+        options = BackingOptions.of(
+            cache=cache, block_size=block_size, backing_timeout=backing_timeout
+        )
         place = parse_bind(bind)
         with ExitStack() as on_failure:
             listener = listen(place, anywhere=insecure or bool(key))
@@ -111,6 +117,7 @@ class Server:
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         cache: int | str | None = None,
+        block_size: int | str | None = None,
         backing_timeout: float | None = None,
         *,
         die_with_parent: bool = True,
@@ -120,7 +127,8 @@ class Server:
 
         Parameters
         ----------
-        root, bind, threads, secret, read_only, insecure, progress, ucx, cache, backing_timeout
+        root, bind, threads, secret, read_only, insecure, progress, ucx, cache, block_size, \
+        backing_timeout
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -142,7 +150,9 @@ class Server:
             read_only=read_only,
             insecure=insecure,
             ucx=UcxConfig.of(progress, ucx),
-            backing=BackingOptions.of(cache=cache, backing_timeout=backing_timeout),
+            backing=BackingOptions.of(
+                cache=cache, block_size=block_size, backing_timeout=backing_timeout
+            ),
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,
         )

@@ -32,6 +32,16 @@ Cache::Value Cache::find(const std::string& key) {
     return slot.value;
 }
 
+std::pair<std::string, Cache::Value> Cache::find_last(const std::string& key) {
+    auto found = slots_.upper_bound(key);
+    if (found == slots_.begin()) {
+        return {};
+    }
+    --found;
+    found->second.uses = std::min(found->second.uses + 1, kMostUses);
+    return {found->first, found->second.value};
+}
+
 void Cache::put(const std::string& key, Value value) {
     remove(key);
     const std::uint64_t charge = value->size() + key.size() + kSlotBytes;

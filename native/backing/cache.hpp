@@ -29,6 +29,8 @@ class Cache {
 
     // nullptr where there is none. It counts as a use.
     Value find(const std::string& key);
+    // The same of the last key that is not behind this one, with its name; {} where there is none.
+    std::pair<std::string, Value> find_last(const std::string& key);
     // Takes the place of what the key has. What is too large for the cache is not kept.
     void put(const std::string& key, Value value);
     void remove(const std::string& key);

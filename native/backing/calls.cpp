@@ -7,6 +7,15 @@
 
 namespace ucxstore {
 
+const std::string& failure_of(const Told& told) {
+    static const std::string kNone;
+    static const std::string kWrong = "the backing's answer is not one to what was asked";
+    if (const auto* failure = std::get_if<Failure>(&told)) {
+        return failure->text;
+    }
+    return std::holds_alternative<Missing>(told) ? kNone : kWrong;
+}
+
 Calls::Calls() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (!wake_) {
         throw_errno("creating a descriptor");

@@ -20,6 +20,13 @@ namespace ucxstore {
 // What is asked. The last five are what clients ask of any backing, too.
 struct GetCall {
     std::string key;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;      // 0: all of it
+    std::string if_match = {};  // the entity tag that it must have; "" for any
+};
+// For what is known of an object without its bytes.
+struct HeadCall {
+    std::string key;
 };
 struct PutCall {
     std::string key;
@@ -46,8 +53,8 @@ struct ListCall {
     std::size_t max_bytes = 0;
 };
 using Ask = std::variant<StatCall, RemoveCall, RemovePrefixCall, MeasureCall, ListCall>;
-using Call =
-    std::variant<GetCall, PutCall, StatCall, RemoveCall, RemovePrefixCall, MeasureCall, ListCall>;
+using Call = std::variant<GetCall, HeadCall, PutCall, StatCall, RemoveCall, RemovePrefixCall,
+                          MeasureCall, ListCall>;
 
 // What is told.
 struct Failure {
@@ -55,9 +62,11 @@ struct Failure {
 };
 struct Missing {};
 struct Object {
-    std::shared_ptr<Region> value;
-    std::string etag;  // "" where the far side has none
+    std::shared_ptr<Region> value;  // or the part that was asked for; nullptr for a HeadCall
+    std::string etag = {};          // "" where the far side has none
+    std::uint64_t size = 0;         // of all of it, for a HeadCall
 };
+struct Changed {};  // it is not the one that was asked for
 struct Stored {
     bool written = true;  // false: the key was there
     std::string etag;
@@ -66,7 +75,10 @@ struct Removed {
     std::uint64_t keys = 0;
 };
 using Sizes = std::vector<std::uint64_t>;  // wire::kAnySize for a missing key
-using Told = std::variant<Failure, Missing, Object, Stored, Removed, Sizes, Measure, Page>;
+using Told = std::variant<Failure, Missing, Changed, Object, Stored, Removed, Sizes, Measure, Page>;
+
+// Why what was told is no value; "" where it is that there is none.
+const std::string& failure_of(const Told& told);
 
 class Calls {
   public:

@@ -4,29 +4,34 @@
 #include <utility>
 
 #include "generation.hpp"
+#include "remote_names.hpp"
 
 namespace ucxstore {
 namespace {
 
-const std::string& failure_of(const Told& told) {
-    static const std::string kNone;
-    static const std::string kWrong = "the backing's answer is not one to what was asked";
-    if (const auto* failure = std::get_if<Failure>(&told)) {
-        return failure->text;
+// Above any byte of UTF-8, and so behind every key.
+constexpr const char* kLastKey = "\xFF";
+
+// Nobody joins these flights from now on, and what they bring is not kept.
+template <typename Flights>
+void ground_all(Flights& flights, const std::string& first, const std::string& last) {
+    auto at = flights.lower_bound(first);
+    while (at != flights.end() && at->first <= last) {
+        at->second->stale = true;
+        at = flights.erase(at);
     }
-    return std::holds_alternative<Missing>(told) ? kNone : kWrong;
 }
 
 }  // namespace
 
-RemoteBacking::Value RemoteBacking::find(const std::string& key) {
+RemoteBacking::Value RemoteBacking::find(const std::string& key, const wire::Selection& wanted) {
     const std::lock_guard lock(mutex_);
-    Value value = cache_.find(key);
+    Value value = whole_or_parts(key, wanted);
     ++(value == nullptr ? counters_.misses : counters_.hits);
     return value;
 }
 
-void RemoteBacking::fetch(const std::string& key, Later<Value> then) {
+void RemoteBacking::fetch_whole(const std::string& key, Later<Value> then) {
     std::shared_ptr<Flight> flight;
     Value value;
     {
@@ -55,7 +60,7 @@ void RemoteBacking::fetch(const std::string& key, Later<Value> then) {
 void RemoteBacking::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
                            Told told) {
     Outcome<Value> outcome;
-    if (const auto* object = std::get_if<Object>(&told)) {
+    if (const auto* object = std::get_if<Object>(&told); object && object->value) {
         object->value->set_generation(generation_of(object->etag, object->value->size()));
         outcome.value = object->value;
     } else {
@@ -70,6 +75,9 @@ void RemoteBacking::landed(const std::string& key, const std::shared_ptr<Flight>
         }
         if (outcome.value != nullptr && !flight->stale) {
             cache_.put(key, outcome.value);
+            if (cache_.find(key) != nullptr) {
+                cache_.remove_prefix(runs_of(key));  // it is not kept twice
+            }
         }
         waiting.swap(flight->waiting);
     }
@@ -84,13 +92,11 @@ bool RemoteBacking::changing(const std::string& key) const {
            });
 }
 
-// Nobody joins the key's request from now on, and what it brings is not kept.
+// For all that is being asked about the key.
 void RemoteBacking::ground(const std::string& key) {
-    const auto found = flights_.find(key);
-    if (found != flights_.end()) {
-        found->second->stale = true;
-        flights_.erase(found);
-    }
+    ground_all(flights_, key, key);
+    ground_all(heads_, key, key);
+    ground_all(runs_, runs_of(key), runs_of(key) + kLastKey);
 }
 
 void RemoteBacking::begin_change(const std::string& key) {
@@ -122,11 +128,10 @@ void RemoteBacking::begin_prefix(const std::string& prefix) {
 
 void RemoteBacking::end_prefix(const std::string& prefix) {
     prefixes_.erase(std::ranges::find(prefixes_, prefix));
-    auto at = flights_.lower_bound(prefix);
-    while (at != flights_.end() && at->first.starts_with(prefix)) {
-        at->second->stale = true;
-        at = flights_.erase(at);
-    }
+    const std::string last = prefix + kLastKey;
+    ground_all(flights_, prefix, last);
+    ground_all(heads_, prefix, last);
+    ground_all(runs_, prefix, last);
     cache_.remove_prefix(prefix);
 }
 
@@ -153,10 +158,11 @@ void RemoteBacking::stored(const std::string& key, std::shared_ptr<Region> value
     {
         const std::lock_guard lock(mutex_);
         const bool alone = end_change(key);
+        if (written || stored == nullptr) {
+            forget(key);  // after a failure, nobody knows which value is there
+        }
         if (written && alone) {
             cache_.put(key, std::move(value));
-        } else if (written || stored == nullptr) {
-            cache_.remove(key);  // after a failure, nobody knows which value is there
         }
     }
     then({written, stored == nullptr ? failure_of(told) : std::string()});
@@ -188,7 +194,7 @@ void RemoteBacking::removed(const Ask& ask) {
     if (const auto* remove = std::get_if<RemoveCall>(&ask)) {
         for (const std::string& key : remove->keys) {
             end_change(key);
-            cache_.remove(key);
+            forget(key);
         }
     } else if (const auto* prefix = std::get_if<RemovePrefixCall>(&ask)) {
         end_prefix(prefix->prefix);

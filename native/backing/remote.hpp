@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "blocks.hpp"
 #include "cache.hpp"
 #include "calls.hpp"
 
@@ -36,12 +37,15 @@ class RemoteBacking {
         std::atomic<std::uint64_t> joined = 0;  // misses that waited for another one's request
     };
 
-    explicit RemoteBacking(std::uint64_t cache_bytes) : cache_(cache_bytes) {}
+    // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted.
+    RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes)
+        : block_(block_bytes), cache_(cache_bytes) {}
 
-    // The value if it is in the cache; then nothing else has to be done.
-    Value find(const std::string& key);
-    // The value, or nullptr where the key has none. One request, however many ask meanwhile.
-    void fetch(const std::string& key, Later<Value> then);
+    // The value if what is wanted of it is in the cache; then nothing else has to be done.
+    Value find(const std::string& key, const wire::Selection& wanted = {});
+    // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
+    // request for an object or a block, however many ask meanwhile.
+    void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
     // Puts the value under its key; false where it was to be a new key and was not. Once it is
     // there, the cache holds it.
     void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
@@ -67,6 +71,34 @@ class RemoteBacking {
         bool several = false;  // at once, so that nobody knows which of them is the last
     };
 
+    // What is known of large objects, and who waits for that, or for blocks of one: see
+    // remote_blocks.cpp.
+    struct Gather;
+    struct HeadFlight {
+        std::vector<std::shared_ptr<Gather>> waiting;
+        bool stale = false;
+    };
+    struct RunFlight {
+        Run run;
+        std::uint64_t generation = 0;
+        std::vector<std::shared_ptr<Gather>> waiting;
+        bool stale = false;
+    };
+
+    void fetch_whole(const std::string& key, Later<Value> then);
+    void look(const std::shared_ptr<Gather>& gather);
+    void looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight, Told told);
+    void plan(const std::shared_ptr<Gather>& gather);
+    bool take_cached(Gather& gather, std::vector<std::uint64_t>& missing);
+    std::vector<std::shared_ptr<RunFlight>> depart(const std::shared_ptr<Gather>& gather,
+                                                   const std::vector<std::uint64_t>& missing);
+    void run_landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+                    const About& about, Told told);
+    void finish(const std::shared_ptr<Gather>& gather);
+    Value whole_or_parts(const std::string& key, const wire::Selection& wanted);
+    std::shared_ptr<const About> about(const std::string& key);
+    void forget(const std::string& key);
+
     void landed(const std::string& key, const std::shared_ptr<Flight>& flight, Told told);
     bool changing(const std::string& key) const;
     void begin_change(const std::string& key);
@@ -78,11 +110,14 @@ class RemoteBacking {
                 const Later<bool>& then);
     void removed(const Ask& ask);
 
+    const std::uint64_t block_;
     Calls calls_;
     Counters counters_;
     std::mutex mutex_;
     Cache cache_;
     std::map<std::string, std::shared_ptr<Flight>, std::less<>> flights_;
+    std::map<std::string, std::shared_ptr<HeadFlight>, std::less<>> heads_;
+    std::map<std::string, std::shared_ptr<RunFlight>, std::less<>> runs_;  // by the run's name
     std::map<std::string, Changes, std::less<>> changes_;
     std::vector<std::string> prefixes_;  // that are being removed
 };

@@ -72,7 +72,10 @@ struct AsTuple {
     Calls::Ticket ticket;
 
     nb::tuple operator()(const GetCall& call) const {
-        return nb::make_tuple(ticket, "get", call.key);
+        return nb::make_tuple(ticket, "get", call.key, call.begin, call.end, call.if_match);
+    }
+    nb::tuple operator()(const HeadCall& call) const {
+        return nb::make_tuple(ticket, "head", call.key);
     }
     nb::tuple operator()(const PutCall& call) const {
         return nb::make_tuple(ticket, "put", call.key, to_numpy(call.value), call.if_absent);
@@ -97,8 +100,8 @@ struct AsTuple {
 
 }  // namespace
 
-PyRemoteBacking::PyRemoteBacking(std::uint64_t cache_bytes)
-    : backing(std::make_shared<RemoteBacking>(cache_bytes)),
+PyRemoteBacking::PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes)
+    : backing(std::make_shared<RemoteBacking>(cache_bytes, block_bytes)),
       released_(std::make_shared<ReleaseQueue>(backing)) {}
 
 PyRemoteBacking::~PyRemoteBacking() { released_->drain(); }
@@ -113,7 +116,7 @@ PyRemoteBacking::Taken PyRemoteBacking::take() {
 }
 
 void PyRemoteBacking::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag) {
-    tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag});
+    tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, 0});
 }
 
 void PyRemoteBacking::tell(std::uint64_t ticket, Told told) {
@@ -138,13 +141,22 @@ std::map<std::string, std::uint64_t> PyRemoteBacking::stats() const {
 void bind_remote(nb::module_& module) {
     using Self = PyRemoteBacking;
     nb::class_<Self>(module, "RemoteBacking")
-        .def(nb::init<std::uint64_t>(), "cache_bytes"_a)
+        .def(nb::init<std::uint64_t, std::uint64_t>(), "cache_bytes"_a, "block_bytes"_a)
         .def("fileno", &Self::fileno)
         .def("wake", &Self::wake)
         .def("take", &Self::take)
         .def("found", &Self::found, "ticket"_a, "buffer"_a, "etag"_a)
         .def(
             "missing", [](Self& self, Calls::Ticket ticket) { self.tell(ticket, Missing{}); },
+            "ticket"_a)
+        .def(
+            "headed",
+            [](Self& self, Calls::Ticket ticket, std::uint64_t size, std::string etag) {
+                self.tell(ticket, Object{nullptr, std::move(etag), size});
+            },
+            "ticket"_a, "size"_a, "etag"_a)
+        .def(
+            "changed", [](Self& self, Calls::Ticket ticket) { self.tell(ticket, Changed{}); },
             "ticket"_a)
         .def(
             "stored",

@@ -17,7 +17,7 @@ class ReleaseQueue;
 
 class PyRemoteBacking {
   public:
-    explicit PyRemoteBacking(std::uint64_t cache_bytes);
+    PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes);
     ~PyRemoteBacking();
     PyRemoteBacking(const PyRemoteBacking&) = delete;
     PyRemoteBacking& operator=(const PyRemoteBacking&) = delete;

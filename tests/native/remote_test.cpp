@@ -1,13 +1,6 @@
 // A backing whose calls take their time: single flight, changes meanwhile, and clients that do not
-// wait. The tests carry the calls out themselves, when they will.
-#include "backing/remote.hpp"
-
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <optional>
-
-#include "loopback.hpp"
+// wait.
+#include "remote_fixture.hpp"
 
 namespace ucxstore {
 namespace {
@@ -16,61 +9,10 @@ using test::Bytes;
 using test::eventually;
 using test::Loopback;
 using test::pattern;
+using test::region;
+using test::RemoteTest;
+using test::text_of;
 using test::to_bytes;
-
-std::shared_ptr<Region> region(const Bytes& bytes) {
-    auto made = allocate_region(bytes.size());
-    std::memcpy(made->data(), bytes.data(), bytes.size());
-    return made;
-}
-std::shared_ptr<Region> region(const std::string& text) { return region(to_bytes(text)); }
-
-std::string text_of(const RemoteBacking::Value& value) {
-    return value == nullptr
-               ? "none"
-               : std::string(reinterpret_cast<const char*>(value->data()), value->size());
-}
-
-// What came of a fetch.
-struct Fetched {
-    std::optional<Outcome<RemoteBacking::Value>> outcome;
-    std::string text() const {
-        if (!outcome) {
-            return "not yet";
-        }
-        return outcome->failure.empty() ? text_of(outcome->value) : "failed: " + outcome->failure;
-    }
-};
-
-class RemoteTest : public testing::Test {
-  protected:
-    std::shared_ptr<Fetched> fetch(const std::string& key) {
-        auto fetched = std::make_shared<Fetched>();
-        remote_->fetch(key, [fetched](auto outcome) { fetched->outcome = std::move(outcome); });
-        return fetched;
-    }
-    // Whether it was written; nullopt before that is known.
-    std::shared_ptr<std::optional<bool>> write(const std::string& key, const std::string& text) {
-        auto written = std::make_shared<std::optional<bool>>();
-        remote_->write(key, region(text), false,
-                       [written](auto outcome) { *written = outcome.value; });
-        return written;
-    }
-    // The only call since; its ticket.
-    template <typename Kind>
-    Calls::Ticket taken() {
-        const auto calls = remote_->calls().take();
-        EXPECT_EQ(calls.size(), 1u);
-        EXPECT_TRUE(std::holds_alternative<Kind>(calls.at(0).second));
-        return calls.at(0).first;
-    }
-    bool nothing_asked() { return remote_->calls().take().empty(); }
-    void answer(Calls::Ticket ticket, Told told) {
-        EXPECT_TRUE(remote_->calls().answer(ticket, std::move(told)));
-    }
-
-    const std::shared_ptr<RemoteBacking> remote_ = std::make_shared<RemoteBacking>(1 << 20);
-};
 
 TEST_F(RemoteTest, ManyAskForOneValueOnce) {
     const auto first = fetch("k");

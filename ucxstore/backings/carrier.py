@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable
 import numpy as np
 
 from ucxstore._native import core
-from ucxstore.backings.source import Source
+from ucxstore.backings.source import ChangedError, Part, Source
 
 # Requests to the source at once; with 20 ms of latency that is 3,200 a second.
 CONCURRENCY = 64
@@ -94,17 +94,20 @@ class Carrier:
     async def _carry_out(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
         source, backing = self._source, self._backing
         match operation, arguments:
-            case "get", (str(key),):
-                found = await source.get(key)
-                if found is None:
+            case "get", (str(key), int(begin), int(end), str(if_match)):
+                await self._get(ticket, key, Part(begin, end, if_match) if end else None)
+            case "head", (str(key),):
+                head = await source.head(key)
+                if head is None:
                     backing.missing(ticket)
                 else:
-                    backing.found(ticket, found.buffer, found.etag)
+                    backing.headed(ticket, head.size, head.etag)
             case "put", (str(key), np.ndarray() as value, bool(if_absent)):
                 etag = await source.put(key, value, if_absent=if_absent)
                 backing.stored(ticket, etag is not None, etag or "")
             case "stat", (list(keys),):
-                backing.sized(ticket, await _all(map(source.size, keys)))
+                heads = await _all(map(source.head, keys))
+                backing.sized(ticket, [None if head is None else head.size for head in heads])
             case "remove", (list(keys),):
                 await source.remove(keys)
                 backing.missing(ticket)
@@ -117,6 +120,17 @@ class Carrier:
                 backing.listed(ticket, page.names, page.cursor)
             case _:
                 raise NotImplementedError(f"{operation} is not known")
+
+    async def _get(self, ticket: int, key: str, part: Part | None) -> None:
+        try:
+            found = await self._source.get(key, part)
+        except ChangedError:
+            self._backing.changed(ticket)
+            return
+        if found is None:
+            self._backing.missing(ticket)
+        else:
+            self._backing.found(ticket, found.buffer, found.etag)
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:

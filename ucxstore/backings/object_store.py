@@ -6,13 +6,23 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
 
 from ucxstore.backings import object_errors
-from ucxstore.backings.source import Found, Memory, Page, paged, parent_of
+from ucxstore.backings.source import (
+    ChangedError,
+    Found,
+    Head,
+    Memory,
+    Page,
+    Part,
+    paged,
+    parent_of,
+)
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import ClientConfig, RetryConfig
 
 # Names in one step of a listing: what S3 gives at once.
@@ -85,9 +95,14 @@ class ObjectSource:
         self._ordered = isinstance(store, _ORDERED)
         self._may_be_missing = isinstance(store, _CONTAINERS)
 
-    async def get(self, key: str) -> Found | None:
+    async def get(self, key: str, part: Part | None) -> Found | None:
+        options: GetOptions | None = None
+        if part is not None:
+            options = {"range": (part.begin, part.end), "if_match": part.if_match}
         try:
-            result = await obstore.get_async(self._store, key)
+            result = await obstore.get_async(self._store, key, options=options)
+        except PreconditionError as error:
+            raise ChangedError from error
         except FileNotFoundError as error:
             await self._check_container(error)
             return None
@@ -109,12 +124,14 @@ class ObjectSource:
             return None
         return result["e_tag"] or ""
 
-    async def size(self, key: str) -> int | None:
+    async def head(self, key: str) -> Head | None:
         try:
-            return (await obstore.head_async(self._store, key))["size"]
+            about = await obstore.head_async(self._store, key)
         except FileNotFoundError as error:
             await self._check_container(error)
             return None
+        self._may_be_missing = False
+        return Head(about["size"], about["e_tag"] or "")
 
     async def remove(self, keys: Sequence[str]) -> None:
         try:

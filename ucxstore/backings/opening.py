@@ -64,7 +64,7 @@ def open_root(
         return local, None
     chosen = BackingOptions() if options is None else options
     source = _open_source(root, chosen.timeout)
-    remote = core.RemoteBacking(chosen.cache)
+    remote = core.RemoteBacking(chosen.cache, chosen.block_size)
     return remote, Carrier(remote, source, chosen.timeout)
 
 

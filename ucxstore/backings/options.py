@@ -12,6 +12,13 @@ DEFAULT_CACHE = 1 << 30
 # Seconds. Less than a client's default timeout, so that it is told what has failed, and where.
 DEFAULT_BACKING_TIMEOUT = 20.0
 
+# Bytes. Some 40 ms at the speed of one connection to an object store: more than its latency, so
+# that blocks cost little more than the whole; and a few inner chunks of usual sizes.
+DEFAULT_BLOCK_SIZE = 4 << 20
+
+# Below this, blocks cost more in bookkeeping and requests than in bytes.
+_LEAST_BLOCK = 64 << 10
+
 _UNITS = {
     "": 1,
     "B": 1,
@@ -33,16 +40,23 @@ class BackingOptions:
     ----------
     cache : int
         Bytes of values that are kept in memory.
+    block_size : int
+        Bytes of a block; larger objects than two are fetched and kept in blocks.
     timeout : float
         Seconds that a request to the store behind the server may take.
     """
 
     cache: int = DEFAULT_CACHE
+    block_size: int = DEFAULT_BLOCK_SIZE
     timeout: float = DEFAULT_BACKING_TIMEOUT
 
     @classmethod
     def of(
-        cls, *, cache: int | str | None = None, backing_timeout: float | None = None
+        cls,
+        *,
+        cache: int | str | None = None,
+        block_size: int | str | None = None,
+        backing_timeout: float | None = None,
     ) -> Self | None:
         """Check and normalise what a user gave; ``None`` where that is nothing.
 
@@ -54,13 +68,21 @@ class BackingOptions:
         given: dict[str, Any] = {}
         if cache is not None:
             given["cache"] = parse_size("cache", cache)
+        if block_size is not None:
+            given["block_size"] = size = parse_size("block_size", block_size)
+            if size < _LEAST_BLOCK:
+                raise ValueError(f"block_size: {block_size!r} is less than {_LEAST_BLOCK} bytes")
         if backing_timeout is not None:
             given["timeout"] = check_timeout("backing_timeout", backing_timeout)
         return cls(**given) if given else None
 
     def arguments(self) -> list[str]:
         """Return the options as ``ucxstore serve`` takes them."""
-        return ["--cache", str(self.cache), "--backing-timeout", repr(self.timeout)]
+        return [
+            *("--cache", str(self.cache)),
+            *("--block-size", str(self.block_size)),
+            *("--backing-timeout", repr(self.timeout)),
+        ]
 
 
 def parse_size(name: str, value: int | str) -> int:

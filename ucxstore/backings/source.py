@@ -28,17 +28,44 @@ class Page:
     cursor: str
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a value without its bytes."""
+
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes from `begin` to `end` of a value, which must have the entity tag `if_match`."""
+
+    begin: int
+    end: int
+    if_match: str
+
+
+class ChangedError(Exception):
+    """The value is not the one that a `Part` was asked of."""
+
+
 class Source(Protocol):
     """The requests of a server. Whatever fails raises, and `explain` says what it was."""
 
-    async def get(self, key: str) -> Found | None:
-        """Fetch the value; ``None`` where the key has none."""
+    async def get(self, key: str, part: Part | None) -> Found | None:
+        """Fetch the value, or a part of it; ``None`` where the key has none.
+
+        Raises
+        ------
+        ChangedError
+            If the value is not the one that the part is asked of.
+        """
+
+    async def head(self, key: str) -> Head | None:
+        """Find out about the value; ``None`` where the key has none."""
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
         """Put the value, and return its entity tag; ``None`` where it was to be new and was not."""
-
-    async def size(self, key: str) -> int | None:
-        """Find the value's size; ``None`` where the key has none."""
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove keys, any of which may be missing."""
