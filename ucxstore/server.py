@@ -35,11 +35,11 @@ class Server:
 
     Parameters
     ----------
-    root : str, os.PathLike, MemoryBacking, DirectoryBacking or obstore store
+    root : str, os.PathLike, MemoryBacking, DirectoryBacking, obstore or zarr store
         What holds the values: ``"memory://"``, a directory (as a path or ``file://`` URL, made if
         it does not exist), a backing of the native core; or an object store behind a cache, by its
         URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as an object of
-        obstore's.
+        obstore's; or any zarr store behind a cache, which is then used by the server alone.
     bind : str
         ``host:port`` to listen at; port 0 takes any free one.
     threads : int

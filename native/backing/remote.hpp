@@ -37,7 +37,8 @@ class RemoteBacking {
         std::atomic<std::uint64_t> joined = 0;  // misses that waited for another one's request
     };
 
-    // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted.
+    // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted;
+    // none are where a block has no bytes.
     RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes)
         : block_(block_bytes), cache_(cache_bytes) {}
 

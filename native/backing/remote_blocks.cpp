@@ -102,7 +102,7 @@ bool RemoteBacking::take_cached(Gather& gather, std::vector<std::uint64_t>& miss
 
 void RemoteBacking::fetch(const std::string& key, const wire::Selection& wanted,
                           Later<Value> then) {
-    if (wants_all(wanted)) {
+    if (block_ == 0 || wants_all(wanted)) {
         fetch_whole(key, std::move(then));
         return;
     }

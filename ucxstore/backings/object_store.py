@@ -89,6 +89,8 @@ class ObjectSource:
         What it is called in messages.
     """
 
+    has_parts = True
+
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
         self._name = name

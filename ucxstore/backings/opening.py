@@ -13,9 +13,10 @@ from ucxstore.backings.source import Source
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+    from zarr.abc.store import Store
 
 type Local = core.MemoryBacking | core.DirectoryBacking
-type Root = str | os.PathLike[str] | Local | ObjectStore
+type Root = str | os.PathLike[str] | Local | ObjectStore | Store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -26,7 +27,7 @@ _OBJECT_STORES = frozenset(
 
 _CHOICE = (
     "'memory://', a directory's path, 'file:///path', a URL of an object store such as "
-    "'s3://bucket/prefix', or an object store of obstore's"
+    "'s3://bucket/prefix', an object store of obstore's, or a store of zarr's"
 )
 
 
@@ -64,7 +65,7 @@ def open_root(
         return local, None
     chosen = BackingOptions() if options is None else options
     source = _open_source(root, chosen.timeout)
-    remote = core.RemoteBacking(chosen.cache, chosen.block_size)
+    remote = core.RemoteBacking(chosen.cache, chosen.block_size if source.has_parts else 0)
     return remote, Carrier(remote, source, chosen.timeout)
 
 
@@ -100,7 +101,14 @@ def _open_source(root: Any, timeout: float) -> Source:
                 f"root: {url.partition('://')[0]}:// needs obstore: pip install 'ucxstore[objects]'"
             ) from error
         return ObjectSource(open_url(url, timeout), hide_password(url))
-    # Whoever has an object of obstore's has imported it; nobody else needs to.
+    # Whoever has an object of a library has imported that; nobody else needs to.
+    if "zarr.abc.store" in sys.modules:
+        from zarr.abc.store import Store
+
+        if isinstance(root, Store):
+            from ucxstore.backings.zarr_store import ZarrSource
+
+            return ZarrSource(root)
     if "obstore.store" in sys.modules:
         from obstore.store import ObjectStore
 

@@ -50,7 +50,15 @@ class ChangedError(Exception):
 
 
 class Source(Protocol):
-    """The requests of a server. Whatever fails raises, and `explain` says what it was."""
+    """The requests of a server. Whatever fails raises, and `explain` says what it was.
+
+    Attributes
+    ----------
+    has_parts : bool
+        Whether a part of a value can be asked for; else `get` and `head` are not asked about any.
+    """
+
+    has_parts: bool
 
     async def get(self, key: str, part: Part | None) -> Found | None:
         """Fetch the value, or a part of it; ``None`` where the key has none.
