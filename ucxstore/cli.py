@@ -114,6 +114,11 @@ def _add_serve(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add("--cache", metavar="SIZE", help="memory for an object store's values, such as 4GiB")
     add("--block-size", metavar="SIZE", help="large objects are fetched in blocks of this size")
     add(
+        "--freshness",
+        metavar="SECONDS",
+        help="how long the cache is believed; or 'always', 'forever' (default: forever)",
+    )
+    add(
         "--backing-timeout",
         type=float,
         metavar="SECONDS",
@@ -145,6 +150,7 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 ucx=ucx,
                 cache=arguments.cache,
                 block_size=arguments.block_size,
+                freshness=arguments.freshness,
                 backing_timeout=arguments.backing_timeout,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,

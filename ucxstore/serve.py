@@ -41,6 +41,7 @@ class ServeOptions:
     ucx: Mapping[str, UcxValue]
     cache: str | None = None
     block_size: str | None = None
+    freshness: str | None = None
     backing_timeout: float | None = None
     ready_fd: int | None = None
     parent_fd: int | None = None
@@ -62,6 +63,7 @@ def serve(options: ServeOptions) -> int:
         ucx=options.ucx,
         cache=options.cache,
         block_size=options.block_size,
+        freshness=options.freshness,
         backing_timeout=options.backing_timeout,
     ) as server:
         _announce(options, server.address)

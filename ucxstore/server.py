@@ -59,6 +59,9 @@ class Server:
     block_size : int, str or None
         Bytes of a block: objects larger than two are fetched and kept in blocks; 4 MiB if
         ``None``.
+    freshness : float, str or None
+        Seconds for which a value in the cache is believed, before the object store is asked whether
+        it has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
     backing_timeout : float
         Seconds that a request to an object store may take.
 
@@ -82,6 +85,7 @@ class Server:
         ucx: Mapping[str, UcxValue] | None = None,
         cache: int | str | None = None,
         block_size: int | str | None = None,
+        freshness: float | str | None = None,
         backing_timeout: float | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
@@ -89,7 +93,7 @@ class Server:
         key = b"" if shared is None else shared.reveal()
         _check_threads(threads)
         options = BackingOptions.of(
-            cache=cache, block_size=block_size, backing_timeout=backing_timeout
+            cache=cache, block_size=block_size, freshness=freshness, backing_timeout=backing_timeout
         )
         place = parse_bind(bind)
         with ExitStack() as on_failure:
@@ -118,6 +122,7 @@ class Server:
         ucx: Mapping[str, UcxValue] | None = None,
         cache: int | str | None = None,
         block_size: int | str | None = None,
+        freshness: float | str | None = None,
         backing_timeout: float | None = None,
         *,
         die_with_parent: bool = True,
@@ -128,7 +133,7 @@ class Server:
         Parameters
         ----------
         root, bind, threads, secret, read_only, insecure, progress, ucx, cache, block_size, \
-        backing_timeout
+        freshness, backing_timeout
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -151,7 +156,10 @@ class Server:
             insecure=insecure,
             ucx=UcxConfig.of(progress, ucx),
             backing=BackingOptions.of(
-                cache=cache, block_size=block_size, backing_timeout=backing_timeout
+                cache=cache,
+                block_size=block_size,
+                freshness=freshness,
+                backing_timeout=backing_timeout,
             ),
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,

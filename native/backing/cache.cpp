@@ -55,6 +55,18 @@ void Cache::put(const std::string& key, Value value) {
     enter(slot, again);
 }
 
+std::optional<Cache::Clock::time_point> Cache::confirmed(const std::string& key) const {
+    const auto found = slots_.find(key);
+    return found == slots_.end() ? std::nullopt : std::optional(found->second.confirmed);
+}
+
+void Cache::confirm(const std::string& key) {
+    const auto found = slots_.find(key);
+    if (found != slots_.end()) {
+        found->second.confirmed = Clock::now();
+    }
+}
+
 void Cache::remove(const std::string& key) {
     const auto found = slots_.find(key);
     if (found != slots_.end()) {

@@ -6,10 +6,12 @@
 // Not thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +24,7 @@ namespace ucxstore {
 class Cache {
   public:
     using Value = std::shared_ptr<const Region>;
+    using Clock = std::chrono::steady_clock;
 
     // Bytes of values and of what it takes to keep them, those that have left but are still being
     // sent included. Only these last may exceed it.
@@ -33,6 +36,9 @@ class Cache {
     std::pair<std::string, Value> find_last(const std::string& key);
     // Takes the place of what the key has. What is too large for the cache is not kept.
     void put(const std::string& key, Value value);
+    // When it was put, or last confirmed to be what it should; nullopt where there is none.
+    std::optional<Clock::time_point> confirmed(const std::string& key) const;
+    void confirm(const std::string& key);
     void remove(const std::string& key);
     void remove_prefix(const std::string& prefix);
     void clear();
@@ -48,6 +54,7 @@ class Cache {
     struct Slot {
         Value value;
         std::uint64_t charge = 0;
+        Clock::time_point confirmed = Clock::now();
         unsigned uses = 0;
         bool in_main = false;
         Queue::iterator at;

@@ -26,7 +26,7 @@ void ground_all(Flights& flights, const std::string& first, const std::string& l
 
 RemoteBacking::Value RemoteBacking::find(const std::string& key, const wire::Selection& wanted) {
     const std::lock_guard lock(mutex_);
-    Value value = whole_or_parts(key, wanted);
+    Value value = fresh(key) ? whole_or_parts(key, wanted) : nullptr;
     ++(value == nullptr ? counters_.misses : counters_.hits);
     return value;
 }
@@ -39,7 +39,7 @@ void RemoteBacking::fetch_whole(const std::string& key, Later<Value> then) {
         value = cache_.find(key);  // which may have come meanwhile
         if (value == nullptr) {
             const auto [at, added] = flights_.try_emplace(key);
-            if (!added) {
+            if (!added && freshness_.count() > 0) {  // else it may have begun before this get
                 ++counters_.joined;
                 at->second->waiting.push_back(std::move(then));
                 return;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -31,6 +32,8 @@ class RemoteBacking {
   public:
     using Value = std::shared_ptr<const Region>;
 
+    static constexpr auto kForEver = std::chrono::milliseconds::max();
+
     struct Counters {
         std::atomic<std::uint64_t> hits = 0;
         std::atomic<std::uint64_t> misses = 0;
@@ -39,8 +42,10 @@ class RemoteBacking {
 
     // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted;
     // none are where a block has no bytes.
-    RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes)
-        : block_(block_bytes), cache_(cache_bytes) {}
+    // What is in the cache is believed for as long as `freshness`, and then asked about.
+    RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                  std::chrono::milliseconds freshness = kForEver)
+        : block_(block_bytes), freshness_(freshness), cache_(cache_bytes) {}
 
     // The value if what is wanted of it is in the cache; then nothing else has to be done.
     Value find(const std::string& key, const wire::Selection& wanted = {});
@@ -99,6 +104,9 @@ class RemoteBacking {
     Value whole_or_parts(const std::string& key, const wire::Selection& wanted);
     std::shared_ptr<const About> about(const std::string& key);
     void forget(const std::string& key);
+    bool fresh(const std::string& key) const;
+    bool stale(const std::string& key);
+    void judge(const std::string& key, const About& about);
 
     void landed(const std::string& key, const std::shared_ptr<Flight>& flight, Told told);
     bool changing(const std::string& key) const;
@@ -112,6 +120,7 @@ class RemoteBacking {
     void removed(const Ask& ask);
 
     const std::uint64_t block_;
+    const std::chrono::milliseconds freshness_;
     Calls calls_;
     Counters counters_;
     std::mutex mutex_;

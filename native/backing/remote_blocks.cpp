@@ -63,6 +63,46 @@ void RemoteBacking::forget(const std::string& key) {
     cache_.remove_prefix(runs_of(key));
 }
 
+// Whether what the cache has of it may be sent without asking.
+bool RemoteBacking::fresh(const std::string& key) const {
+    if (freshness_ == kForEver) {
+        return true;
+    }
+    auto confirmed = cache_.confirmed(key);
+    if (!confirmed) {
+        confirmed = cache_.confirmed(runs_of(key));
+    }
+    return confirmed && Cache::Clock::now() - *confirmed < freshness_;
+}
+
+// Whether there is something that must be asked about; without parts, it is fetched again instead.
+bool RemoteBacking::stale(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    if (fresh(key) || (!cache_.confirmed(key) && !cache_.confirmed(runs_of(key)))) {
+        return false;
+    }
+    if (block_ == 0) {
+        forget(key);
+    }
+    return block_ != 0;
+}
+
+// Keeps what the cache has of an object if that is what it is now.
+void RemoteBacking::judge(const std::string& key, const About& now) {
+    const Value whole = cache_.find(key);
+    const auto known = about(key);
+    if (whole != nullptr && whole->generation() == now.generation) {
+        cache_.confirm(key);
+    } else {
+        cache_.remove(key);
+    }
+    if (known != nullptr && known->generation == now.generation) {
+        cache_.confirm(runs_of(key));
+    } else if (known != nullptr) {
+        cache_.remove_prefix(runs_of(key));
+    }
+}
+
 RemoteBacking::Value RemoteBacking::whole_or_parts(const std::string& key,
                                                    const wire::Selection& wanted) {
     if (Value whole = cache_.find(key)) {
@@ -102,7 +142,7 @@ bool RemoteBacking::take_cached(Gather& gather, std::vector<std::uint64_t>& miss
 
 void RemoteBacking::fetch(const std::string& key, const wire::Selection& wanted,
                           Later<Value> then) {
-    if (block_ == 0 || wants_all(wanted)) {
+    if (!stale(key) && (block_ == 0 || wants_all(wanted))) {
         fetch_whole(key, std::move(then));
         return;
     }
@@ -115,11 +155,12 @@ void RemoteBacking::look(const std::shared_ptr<Gather>& gather) {
     std::shared_ptr<HeadFlight> flight;
     {
         const std::lock_guard lock(mutex_);
-        whole = cache_.find(gather->key);
-        gather->about = about(gather->key);
+        const bool believed = fresh(gather->key);
+        whole = believed ? cache_.find(gather->key) : nullptr;
+        gather->about = believed ? about(gather->key) : nullptr;
         if (whole == nullptr && gather->about == nullptr) {
             const auto [at, added] = heads_.try_emplace(gather->key);
-            if (!added) {
+            if (!added && freshness_.count() > 0) {  // else it may have begun before this get
                 ++counters_.joined;
                 at->second->waiting.push_back(gather);
                 return;
@@ -157,8 +198,13 @@ void RemoteBacking::looked(const std::string& key, const std::shared_ptr<HeadFli
         if (found != heads_.end() && found->second == flight) {
             heads_.erase(found);
         }
+        if (!flight->stale && about != nullptr) {
+            judge(key, *about);
+        } else if (!flight->stale && outcome.failure.empty()) {
+            forget(key);
+        }
         if (about != nullptr && !flight->stale && about->size > 2 * block_ &&
-            is_strong(about->etag)) {
+            is_strong(about->etag) && !this->about(key) && !cache_.find(key)) {
             cache_.put(runs_of(key), std::make_shared<AboutRegion>(*about));
         }
         waiting.swap(flight->waiting);
@@ -178,6 +224,15 @@ void RemoteBacking::looked(const std::string& key, const std::shared_ptr<HeadFli
 void RemoteBacking::plan(const std::shared_ptr<Gather>& gather) {
     const About& about = *gather->about;
     std::vector<std::shared_ptr<RunFlight>> departing;
+    Value cached;
+    {
+        const std::lock_guard lock(mutex_);
+        cached = cache_.find(gather->key);
+    }
+    if (cached != nullptr && cached->generation() == about.generation) {
+        gather->then({std::move(cached), {}});
+        return;
+    }
     bool whole = about.size <= 2 * block_ || !is_strong(about.etag);
     if (!whole) {
         const std::lock_guard lock(mutex_);

@@ -100,8 +100,11 @@ struct AsTuple {
 
 }  // namespace
 
-PyRemoteBacking::PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes)
-    : backing(std::make_shared<RemoteBacking>(cache_bytes, block_bytes)),
+PyRemoteBacking::PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                                 std::optional<double> freshness)
+    : backing(std::make_shared<RemoteBacking>(
+          cache_bytes, block_bytes,
+          freshness ? milliseconds(*freshness) : RemoteBacking::kForEver)),
       released_(std::make_shared<ReleaseQueue>(backing)) {}
 
 PyRemoteBacking::~PyRemoteBacking() { released_->drain(); }
@@ -141,7 +144,8 @@ std::map<std::string, std::uint64_t> PyRemoteBacking::stats() const {
 void bind_remote(nb::module_& module) {
     using Self = PyRemoteBacking;
     nb::class_<Self>(module, "RemoteBacking")
-        .def(nb::init<std::uint64_t, std::uint64_t>(), "cache_bytes"_a, "block_bytes"_a)
+        .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>>(), "cache_bytes"_a,
+             "block_bytes"_a, "freshness"_a.none())
         .def("fileno", &Self::fileno)
         .def("wake", &Self::wake)
         .def("take", &Self::take)

@@ -17,7 +17,9 @@ class ReleaseQueue;
 
 class PyRemoteBacking {
   public:
-    PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes);
+    // `freshness` in seconds; nullopt: for ever.
+    PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                    std::optional<double> freshness);
     ~PyRemoteBacking();
     PyRemoteBacking(const PyRemoteBacking&) = delete;
     PyRemoteBacking& operator=(const PyRemoteBacking&) = delete;

@@ -65,7 +65,8 @@ def open_root(
         return local, None
     chosen = BackingOptions() if options is None else options
     source = _open_source(root, chosen.timeout)
-    remote = core.RemoteBacking(chosen.cache, chosen.block_size if source.has_parts else 0)
+    block_size = chosen.block_size if source.has_parts else 0
+    remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness)
     return remote, Carrier(remote, source, chosen.timeout)
 
 

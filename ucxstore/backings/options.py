@@ -42,12 +42,15 @@ class BackingOptions:
         Bytes of values that are kept in memory.
     block_size : int
         Bytes of a block; larger objects than two are fetched and kept in blocks.
+    freshness : float or None
+        Seconds for which a value in the cache is believed; ``None``: for ever.
     timeout : float
         Seconds that a request to the store behind the server may take.
     """
 
     cache: int = DEFAULT_CACHE
     block_size: int = DEFAULT_BLOCK_SIZE
+    freshness: float | None = None
     timeout: float = DEFAULT_BACKING_TIMEOUT
 
     @classmethod
@@ -56,6 +59,7 @@ class BackingOptions:
         *,
         cache: int | str | None = None,
         block_size: int | str | None = None,
+        freshness: float | str | None = None,
         backing_timeout: float | None = None,
     ) -> Self | None:
         """Check and normalise what a user gave; ``None`` where that is nothing.
@@ -72,6 +76,8 @@ class BackingOptions:
             given["block_size"] = size = parse_size("block_size", block_size)
             if size < _LEAST_BLOCK:
                 raise ValueError(f"block_size: {block_size!r} is less than {_LEAST_BLOCK} bytes")
+        if freshness is not None:
+            given["freshness"] = parse_freshness(freshness)
         if backing_timeout is not None:
             given["timeout"] = check_timeout("backing_timeout", backing_timeout)
         return cls(**given) if given else None
@@ -81,8 +87,36 @@ class BackingOptions:
         return [
             *("--cache", str(self.cache)),
             *("--block-size", str(self.block_size)),
+            *("--freshness", "forever" if self.freshness is None else repr(self.freshness)),
             *("--backing-timeout", repr(self.timeout)),
         ]
+
+
+def parse_freshness(value: float | str) -> float | None:
+    """Return for how many seconds a cached value is believed; ``None``: for ever.
+
+    Parameters
+    ----------
+    value : float or str
+        Seconds, ``"forever"``, or ``"always"``: every get asks whether there is another value.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is none of these.
+    """
+    if value == "forever":
+        return None
+    if value == "always":
+        return 0.0
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(
+                f"freshness: {value!r} is neither 'forever', 'always', nor a number of seconds"
+            ) from None
+    return 0.0 if value == 0 and value is not False else check_timeout("freshness", value)
 
 
 def parse_size(name: str, value: int | str) -> int:
