@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "keys.hpp"
 #include "status.hpp"
@@ -26,69 +27,122 @@ std::string checked_prefix(std::string prefix, bool whole) {
     return prefix;
 }
 
-std::string carry_out(Backing& backing, const Counters& counters, const wire::RequestHeader& header,
-                      std::span<const std::byte> body) {
+std::vector<std::string> checked_keys(wire::Reader& reader, std::uint32_t count) {
+    std::vector<std::string> keys;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        keys.push_back(checked_key(reader.string()));
+    }
+    return keys;
+}
+
+Ask read(const wire::RequestHeader& header, std::span<const std::byte> body) {
     wire::Reader reader(body);
-    std::string payload;
     switch (header.op) {
-        case Op::ping:
-            break;
         case Op::stat:
-            for (std::uint32_t i = 0; i < header.count; ++i) {
-                const std::string key = checked_key(reader.string());
-                wire::put_u64(payload, backing.size(key).value_or(wire::kAnySize));
-            }
-            break;
+            return StatCall{checked_keys(reader, header.count)};
         case Op::remove:
-            for (std::uint32_t i = 0; i < header.count; ++i) {
-                backing.remove(checked_key(reader.string()));
-            }
-            break;
+            return RemoveCall{checked_keys(reader, header.count)};
         case Op::remove_prefix:
-            wire::put_u64(payload, backing.remove_prefix(checked_prefix(reader.string(), true)));
-            break;
+            return RemovePrefixCall{checked_prefix(reader.string(), true)};
         case Op::measure: {
-            const std::string prefix = checked_prefix(reader.string(), true);
-            const Measure measure = backing.measure(prefix, reader.u8() != 0);
-            wire::put_u64(payload, measure.keys);
-            wire::put_u64(payload, measure.bytes);
-            break;
+            std::string prefix = checked_prefix(reader.string(), true);
+            return MeasureCall{std::move(prefix), reader.u8() != 0};
         }
         case Op::list: {
-            const wire::ListQuery query = reader.list_query();
-            const Page page = backing.list(checked_prefix(query.prefix, query.delimited),
-                                           query.delimited, query.cursor, wire::kPageBytes);
-            wire::put_string(payload, page.cursor);
-            for (const std::string& name : page.names) {
-                wire::put_string(payload, name);
-            }
-            break;
+            wire::ListQuery query = reader.list_query();
+            return ListCall{checked_prefix(std::move(query.prefix), query.delimited),
+                            query.delimited, std::move(query.cursor), wire::kPageBytes};
         }
-        case Op::stats:
-            payload = counters.to_json();
-            break;
         default:
             throw Error(ErrorKind::protocol, "an unknown operation");
     }
-    return payload;
 }
+
+// What a backing that is asked tells at once.
+struct CarryOut {
+    Backing& backing;
+
+    Told operator()(const StatCall& ask) const {
+        Sizes sizes;
+        for (const std::string& key : ask.keys) {
+            sizes.push_back(backing.size(key).value_or(wire::kAnySize));
+        }
+        return sizes;
+    }
+    Told operator()(const RemoveCall& ask) const {
+        for (const std::string& key : ask.keys) {
+            backing.remove(key);
+        }
+        return Missing{};
+    }
+    Told operator()(const RemovePrefixCall& ask) const {
+        return Removed{backing.remove_prefix(ask.prefix)};
+    }
+    Told operator()(const MeasureCall& ask) const { return backing.measure(ask.prefix, ask.any); }
+    Told operator()(const ListCall& ask) const {
+        return backing.list(ask.prefix, ask.delimited, ask.cursor, ask.max_bytes);
+    }
+};
+
+// The payload that tells it to the client.
+struct Payload {
+    std::string& out;
+
+    void operator()(const Sizes& sizes) const {
+        for (const std::uint64_t size : sizes) {
+            wire::put_u64(out, size);
+        }
+    }
+    void operator()(const Removed& removed) const { wire::put_u64(out, removed.keys); }
+    void operator()(const Measure& measure) const {
+        wire::put_u64(out, measure.keys);
+        wire::put_u64(out, measure.bytes);
+    }
+    void operator()(const Page& page) const {
+        wire::put_string(out, page.cursor);
+        for (const std::string& name : page.names) {
+            wire::put_string(out, name);
+        }
+    }
+    template <typename Other>
+    void operator()(const Other&) const {}  // nothing is told but that it is done
+};
 
 }  // namespace
 
-Answer answer_of(Backing& backing, const Counters& counters, bool read_only,
-                 const wire::RequestHeader& header, std::span<const std::byte> body) {
+std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
+                                   std::span<const std::byte> body) {
+    if (header.op == Op::ping) {
+        return Answer{};
+    }
     if (read_only && (header.op == Op::remove || header.op == Op::remove_prefix)) {
-        return {Status::read_only, {}};
+        return Answer{Status::read_only, {}};
     }
     try {
-        return {Status::ok, carry_out(backing, counters, header, body)};
+        return read(header, body);
     } catch (const Error& error) {
         if (error.kind() == ErrorKind::protocol) {
             throw;
         }
-        const bool is_key = error.kind() == ErrorKind::invalid_key;
-        return {is_key ? Status::invalid_key : Status::backing, error.what()};
+        return Answer{Status::invalid_key, error.what()};
     }
+}
+
+Answer answer_of(Backing& backing, const Ask& ask) {
+    try {
+        return answer_of(std::visit(CarryOut{backing}, ask));
+    } catch (const Error& error) {
+        return {Status::backing, error.what()};
+    }
+}
+
+Answer answer_of(const Told& told) {
+    if (const auto* failure = std::get_if<Failure>(&told)) {
+        return {Status::backing, failure->text};
+    }
+    Answer answer;
+    std::visit(Payload{answer.payload}, told);
+    return answer;
 }
 
 }  // namespace ucxstore

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <variant>
 
-#include "backing/backing.hpp"
-#include "counters.hpp"
+#include "backing/calls.hpp"
 #include "wire.hpp"
 
 namespace ucxstore {
@@ -16,9 +16,15 @@ struct Answer {
     std::string payload;  // or what went wrong
 };
 
-// Carries the request out. Throws Error(protocol) where the client breaks it; whatever else fails
-// is the answer.
-Answer answer_of(Backing& backing, const Counters& counters, bool read_only,
-                 const wire::RequestHeader& header, std::span<const std::byte> body);
+// What a request asks of the backing; or the answer, where the backing is not needed for that.
+// Throws Error(protocol) where the client breaks it.
+std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
+                                   std::span<const std::byte> body);
+
+// Carries it out; whatever fails is the answer.
+Answer answer_of(Backing& backing, const Ask& ask);
+
+// The answer from what was told elsewhere.
+Answer answer_of(const Told& told);
 
 }  // namespace ucxstore

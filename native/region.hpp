@@ -2,9 +2,12 @@
 // in place, a new one for the same key is a new region, and the old one dies with its last reader.
 #pragma once
 
+#include <ucp/api/ucp.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace ucxstore {
 
@@ -13,6 +16,11 @@ class Region {
     virtual ~Region() = default;
     virtual std::byte* data() const = 0;
     virtual std::uint64_t size() const = 0;
+
+    // Whether it lies in several parts. Then data() is only where offsets count from, and pieces
+    // from there must be located before they are sent.
+    virtual bool pieced() const { return false; }
+    virtual void locate(std::vector<ucp_dt_iov_t>&) const {}
 
     // Tells the value from any other that its key has had; never 0 once a backing has set it, which
     // it does before anybody finds the value.

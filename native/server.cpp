@@ -22,14 +22,14 @@ constexpr const char* kClosed = "the server is closed";
 
 }  // namespace
 
-ServerThread::ServerThread(std::shared_ptr<Backing> backing, std::shared_ptr<Counters> counters,
+ServerThread::ServerThread(Holdings holdings, std::shared_ptr<Counters> counters,
                            const Options& options, bool polling, bool read_only, int index)
-    : backing_(std::move(backing)),
+    : holdings_(std::move(holdings)),
       counters_(std::move(counters)),
       read_only_(read_only),
       context_(std::make_shared<const Context>(options)),
       progress_(
-          std::make_unique<Progress>(*this, polling, "ucxstore-srv" + std::to_string(index))) {
+          std::make_shared<Progress>(*this, polling, "ucxstore-srv" + std::to_string(index))) {
     progress_->post([this] {
         auto& recycler = Recycler::instance();
         progress_->watch(recycler.timer(), [&recycler] { recycler.trim(); });
@@ -55,8 +55,9 @@ void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Tok
                 worker.reset();  // on this thread: workers of one context are not thread-safe
                 throw Error(ErrorKind::connect, kClosed);
             }
-            const auto session = std::make_shared<Session>(std::move(worker), *backing_, *counters_,
-                                                           read_only_, token, address, peer);
+            const auto session =
+                std::make_shared<Session>(std::move(worker), holdings_, progress_, *counters_,
+                                          read_only_, token, address, peer);
             begin(session, std::move(fd));
             return true;
         },
@@ -80,7 +81,8 @@ void ServerThread::tick(TimePoint now) {
         session->meet();
     }
     std::erase_if(sessions_, [&](const std::shared_ptr<Session>& session) {
-        const bool stalled = session->busy() && now - session->last_moved() > kStallTimeout;
+        const bool stalled =
+            session->awaits_client() && now - session->last_moved() > kStallTimeout;
         if (!session->doomed() && !stalled) {
             return false;
         }
@@ -99,7 +101,7 @@ void ServerThread::tick(TimePoint now) {
 TimePoint ServerThread::deadline() const {
     TimePoint earliest = ended_.empty() ? TimePoint::max() : Clock::now() + 1ms;
     for (const auto& session : sessions_) {
-        if (session->busy()) {
+        if (session->awaits_client()) {
             earliest = std::min(earliest, session->last_moved() + kStallTimeout);
         }
     }
@@ -146,15 +148,14 @@ void ServerThread::close(std::chrono::milliseconds timeout) {
     progress_->stop();
 }
 
-Server::Server(std::shared_ptr<Backing> backing, int threads, const Options& options, bool polling,
-               bool read_only)
-    : pid_(getpid()), backing_(std::move(backing)) {
+Server::Server(Holdings holdings, int threads, const Options& options, bool polling, bool read_only)
+    : pid_(getpid()), holdings_(std::move(holdings)) {
     if (threads < 1 || threads > 256) {
         throw Error(ErrorKind::argument, "threads must be 1 to 256");
     }
     for (int i = 0; i < threads; ++i) {
         threads_.push_back(
-            std::make_shared<ServerThread>(backing_, counters_, options, polling, read_only, i));
+            std::make_shared<ServerThread>(holdings_, counters_, options, polling, read_only, i));
     }
 }
 

@@ -12,8 +12,8 @@ namespace ucxstore {
 
 class ServerThread : public Progress::Driver {
   public:
-    ServerThread(std::shared_ptr<Backing> backing, std::shared_ptr<Counters> counters,
-                 const Options& options, bool polling, bool read_only, int index);
+    ServerThread(Holdings holdings, std::shared_ptr<Counters> counters, const Options& options,
+                 bool polling, bool read_only, int index);
     ServerThread(const ServerThread&) = delete;
     ServerThread& operator=(const ServerThread&) = delete;
     ~ServerThread() override;
@@ -36,7 +36,7 @@ class ServerThread : public Progress::Driver {
     void begin(const std::shared_ptr<Session>& session, Fd fd);
 
     // Shared: a thread lives on while somebody holds it, though the Server has gone.
-    const std::shared_ptr<Backing> backing_;
+    const Holdings holdings_;
     const std::shared_ptr<Counters> counters_;
     const bool read_only_;
     const std::shared_ptr<const Context> context_;
@@ -45,13 +45,12 @@ class ServerThread : public Progress::Driver {
     bool closed_ = false;                          // on the progress thread
     bool destroyed_ = false;                       // under closing_
     std::mutex closing_;
-    std::unique_ptr<Progress> progress_;
+    std::shared_ptr<Progress> progress_;  // also held, weakly, by what sessions wait for
 };
 
 class Server {
   public:
-    Server(std::shared_ptr<Backing> backing, int threads, const Options& options, bool polling,
-           bool read_only);
+    Server(Holdings holdings, int threads, const Options& options, bool polling, bool read_only);
     ~Server();
 
     const std::shared_ptr<ServerThread>& thread(int index) const {
@@ -67,7 +66,7 @@ class Server {
 
   private:
     const int pid_;
-    const std::shared_ptr<Backing> backing_;
+    const Holdings holdings_;
     const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
     std::vector<std::shared_ptr<ServerThread>> threads_;
 };

@@ -18,13 +18,11 @@ using wire::Status;
 constexpr std::uint64_t kMaxSends = 128;
 constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 
-// What one client may have waiting, or be sending at once, before it is refused.
-constexpr std::size_t kMaxWaiting = 1'000'000;
-constexpr std::size_t kMaxArriving = 1024;
-constexpr std::size_t kMaxRefused = 2 * kMaxArriving;
+// What a remote backing fetches for one client at once: as many as can then be sent.
+constexpr std::size_t kMaxFetches = kMaxSends;
 
-// Values from here on are written past the caches; whoever reads them is another process.
-constexpr std::uint64_t kPastCaches = 256 << 10;
+// What one client may have waiting before it is refused.
+constexpr std::size_t kMaxWaiting = 1'000'000;
 
 // Requests that were abandoned, which are remembered as their messages may still be on the way.
 constexpr std::size_t kRemembered = 256;
@@ -61,24 +59,12 @@ class Session::Send : public Request {
     }
 };
 
-class Session::Receive : public Request {
-  public:
-    std::shared_ptr<Session> session;
-    std::shared_ptr<Arriving> value;
-    wire::ValueHeader header;
-
-    void completed(ucs_status_t status) override {
-        --session->active_receives_;
-        session->last_moved_ = Clock::now();
-        session->segment_arrived(header, value, status);
-    }
-};
-
-Session::Session(std::unique_ptr<Worker> worker, Backing& backing, Counters& counters,
-                 bool read_only, const wire::Token& token, const std::string& address,
-                 const std::string& peer)
+Session::Session(std::unique_ptr<Worker> worker, Holdings holdings,
+                 std::weak_ptr<Progress> progress, Counters& counters, bool read_only,
+                 const wire::Token& token, const std::string& address, const std::string& peer)
     : worker_(std::move(worker)),
-      backing_(backing),
+      holdings_(std::move(holdings)),
+      progress_(std::move(progress)),
       counters_(counters),
       client_(counters.add(peer)),
       read_only_(read_only),
@@ -107,6 +93,8 @@ void Session::close() {
         closed_at_ = Clock::now();
         control_.reset();
         waiting_.clear();
+        fetching_.clear();
+        fetched_.clear();
         arriving_.clear();
         if (endpoint_ != nullptr) {
             endpoint_->close();
@@ -197,9 +185,12 @@ void Session::pump() {
     if (std::exchange(pumping_, true)) {
         return;  // a send that completed at once; the loop below goes on
     }
-    while (!closed_ && !waiting_.empty() && active_sends_ < kMaxSends &&
-           active_bytes_ < kMaxSendBytes) {
-        Waiting& next = waiting_.front();
+    while (!closed_ && active_sends_ < kMaxSends && active_bytes_ < kMaxSendBytes) {
+        std::deque<Waiting>& queue = fetched_.empty() ? waiting_ : fetched_;
+        if (queue.empty() || (fetched_.empty() && fetching_.size() >= kMaxFetches)) {
+            break;
+        }
+        Waiting& next = queue.front();
         bool more = false;
         try {
             if (next.region != nullptr || open(next)) {
@@ -210,7 +201,7 @@ void Session::pump() {
             reply(next.request, next.item, Status::backing, error.what());
         }
         if (!more) {
-            waiting_.pop_front();
+            queue.pop_front();
         }
     }
     pumping_ = false;
@@ -229,7 +220,17 @@ bool Session::open(Waiting& waiting) {
         reply(waiting.request, waiting.item, Status::invalid_key, std::move(*fault));
         return false;
     }
-    auto region = backing_.find(get.key);
+    auto region = holdings_.remote ? holdings_.remote->find(get.key, get.selection)
+                                   : holdings_.local->find(get.key);
+    if (region == nullptr && holdings_.remote) {
+        fetch(waiting);
+        return false;
+    }
+    return begin(waiting, std::move(region));
+}
+
+bool Session::begin(Waiting& waiting, std::shared_ptr<const Region> region) {
+    const wire::GetItem& get = waiting.get;
     if (region == nullptr) {
         ++counters_.gets_missing;
         reply(waiting.request, waiting.item, Status::missing);
@@ -298,11 +299,15 @@ void Session::send_segment(Waiting& waiting) {
     header.length = std::min(step, waiting.size - waiting.sent);
     if (!waiting.ranges.empty()) {
         segment->pieces = std::move(waiting.ranges);
-    } else if (waiting.layout.run_count() > 1 && waiting.size <= Request::kEagerBytes) {
+    } else if (waiting.layout.run_count() > 1 && waiting.size <= Request::kEagerBytes &&
+               !waiting.region->pieced()) {
         segment->pack(waiting.layout);
     } else {
         waiting.layout.pieces(waiting.region->data(), header.offset, header.length,
                               segment->pieces);
+    }
+    if (waiting.region->pieced()) {
+        waiting.region->locate(segment->pieces);
     }
     segment->bytes = header.length;
     waiting.sent += header.length;
@@ -320,7 +325,10 @@ wire::ReplyHeader Session::reply_header(std::uint64_t request, std::uint32_t ite
 }
 
 void Session::abandon(std::uint64_t request) {
-    std::erase_if(waiting_, [request](const Waiting& one) { return one.request == request; });
+    const auto is_of_it = [request](const Waiting& one) { return one.request == request; };
+    std::erase_if(waiting_, is_of_it);
+    std::erase_if(fetched_, is_of_it);
+    std::erase_if(fetching_, [&](const auto& entry) { return is_of_it(entry.second); });
     std::erase_if(arriving_, [request](const auto& entry) { return entry.first.first == request; });
     abandoned_.push_back(request);
     if (abandoned_.size() > kRemembered) {
@@ -361,112 +369,20 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
 }
 
 void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    Answer found = answer_of(backing_, counters_, read_only_, header, body);
-    reply(header.request, header.first, found.status, std::move(found.payload));
-}
-
-std::unique_ptr<Incoming> Session::accept(const wire::ValueHeader& header, const std::string& key) {
-    const auto refuse = [&](Status status, std::string text = {}) {
-        reply(header.request, header.item, status, std::move(text));
-        return nullptr;
-    };
-    if (read_only_) {
-        return refuse(Status::read_only);
+    if (header.op == wire::Op::stats) {
+        reply(header.request, header.first, Status::ok, counters_.to_json());
+        return;
     }
-    if (auto fault = wire::key_fault(key)) {
-        return refuse(Status::invalid_key, std::move(*fault));
-    }
-    if (arriving_.size() > kMaxArriving) {
-        return refuse(Status::busy);
-    }
-    try {
-        return backing_.receive(key, header.total);
-    } catch (const std::exception& error) {
-        return refuse(Status::backing, error.what());
-    }
-}
-
-std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& header,
-                                                     const std::string& key) {
-    if (std::ranges::find(abandoned_, header.request) != abandoned_.end()) {
-        return nullptr;
-    }
-    const auto [at, added] = arriving_.try_emplace({header.request, header.item});
-    if (added) {
-        if (arriving_.size() > kMaxRefused) {  // a client that heeds kMaxSends never gets there
-            throw Error(ErrorKind::protocol, "more values at once than a server takes");
+    std::variant<Ask, Answer> asked = read_ask(read_only_, header, body);
+    if (auto* wanted = std::get_if<Ask>(&asked)) {
+        if (holdings_.remote) {
+            ask(header, std::move(*wanted));
+            return;
         }
-        at->second = std::make_shared<Arriving>();
-        at->second->key = key;
-        at->second->if_absent = header.if_absent != 0;
+        asked = answer_of(*holdings_.local, *wanted);
     }
-    return at->second;
-}
-
-void Session::on_value(const wire::ValueHeader& header, std::string key,
-                       std::span<const std::byte> data, void* descriptor) {
-    last_moved_ = Clock::now();
-    if (endpoint_ == nullptr) {
-        throw Error(ErrorKind::protocol, "a value before the first ping");
-    }
-    const auto value = arriving(header, key);
-    if (value == nullptr) {
-        return;  // of a request that was abandoned, which may come before its values do
-    }
-    if (value->key != key ||
-        !value->segments.add(header.total, header.segment, header.offset, header.length)) {
-        arriving_.erase({header.request, header.item});
-        throw Error(ErrorKind::protocol, "a segment that does not fit its value");
-    }
-    if (!std::exchange(value->accepted, true)) {
-        value->incoming = accept(header, key);
-    }
-    if (value->incoming == nullptr) {
-        segment_arrived(header, value, UCS_OK);  // refused: UCX drops what we do not receive
-        return;
-    }
-    value->incoming->prepare(header.offset, header.length);
-    std::byte* target = value->incoming->data() + header.offset;
-    if (descriptor == nullptr) {
-        std::copy(data.begin(), data.end(), target);
-        segment_arrived(header, value, UCS_OK);
-        return;
-    }
-    auto receive = std::make_unique<Receive>();
-    receive->session = shared_from_this();
-    receive->value = value;
-    receive->header = header;
-    receive->write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
-    receive->pieces.push_back({target, header.length});
-    ++active_receives_;
-    Request::receive(std::move(receive), *worker_, descriptor);
-}
-
-void Session::segment_arrived(const wire::ValueHeader& header,
-                              const std::shared_ptr<Arriving>& value, ucs_status_t status) {
-    if (closed_) {
-        return;
-    }
-    const ArrivingId id{header.request, header.item};
-    if (status != UCS_OK) {
-        arriving_.erase(id);
-        return;
-    }
-    value->received += header.length;
-    if (value->received < value->segments.total() || arriving_.erase(id) == 0) {
-        return;  // more is to come, or the client has given it up
-    }
-    if (value->incoming == nullptr) {
-        return;
-    }
-    try {
-        const bool written = value->incoming->commit(value->if_absent);
-        value->incoming.reset();
-        counters_.count_set(*client_, value->segments.total());
-        reply(header.request, header.item, written ? Status::ok : Status::kept);
-    } catch (const std::exception& error) {
-        reply(header.request, header.item, Status::backing, error.what());
-    }
+    auto& answer = std::get<Answer>(asked);
+    reply(header.request, header.first, answer.status, std::move(answer.payload));
 }
 
 }  // namespace ucxstore

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backing/backing.hpp"
+#include "backing/remote.hpp"
 #include "control.hpp"
 #include "counters.hpp"
 #include "endpoint.hpp"
@@ -20,8 +20,9 @@ namespace ucxstore {
 class Session : public std::enable_shared_from_this<Session> {
   public:
     // Takes the worker that it alone uses. Throws Error(connect).
-    Session(std::unique_ptr<Worker> worker, Backing& backing, Counters& counters, bool read_only,
-            const wire::Token& token, const std::string& address, const std::string& peer);
+    Session(std::unique_ptr<Worker> worker, Holdings holdings, std::weak_ptr<Progress> progress,
+            Counters& counters, bool read_only, const wire::Token& token,
+            const std::string& address, const std::string& peer);
 
     Worker& worker() { return *worker_; }
 
@@ -40,10 +41,10 @@ class Session : public std::enable_shared_from_this<Session> {
     // Frees the memory in bounded time: everything in flight completes as cancelled.
     void close();
     bool closed() const { return closed_; }
-    // Whether anything of it is under way; and since when nothing of that has moved.
-    bool busy() const {
-        return active_sends_ + active_receives_ + waiting_.size() + arriving_.size() > 0;
-    }
+    // Whether anything of it is under way; whether any of that is the client's to move, and since
+    // when nothing has moved.
+    bool busy() const { return awaits_client() || awaits_backing() || !waiting_.empty(); }
+    bool awaits_client() const { return active_sends_ + active_receives_ + arriving_.size() > 0; }
     TimePoint last_moved() const { return last_moved_; }
 
     // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
@@ -82,9 +83,13 @@ class Session : public std::enable_shared_from_this<Session> {
         std::string key;
         bool if_absent = false;
         bool accepted = false;
-        std::unique_ptr<Incoming> incoming;  // once accepted; nullptr: refused, and only counted
+        // One of the two once accepted; neither: refused, and only counted.
+        std::unique_ptr<Incoming> incoming;
+        std::shared_ptr<Region> remote;  // for a remote backing
         wire::Segments segments;
         std::uint64_t received = 0;
+
+        std::byte* prepare(std::uint64_t offset, std::uint64_t length);
     };
     using ArrivingId = std::pair<std::uint64_t, std::uint32_t>;
     struct HashId {
@@ -98,6 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void pump();
     // Pins the value and finds what is wanted of it; false where there is nothing to send.
     bool open(Waiting& waiting);
+    bool begin(Waiting& waiting, std::shared_ptr<const Region> region);
     bool choose(Waiting& waiting);
     void send_segment(Waiting& waiting);
     void abandon(std::uint64_t request);
@@ -111,13 +117,23 @@ class Session : public std::enable_shared_from_this<Session> {
     // Tells others what is under way.
     void note();
 
-    std::unique_ptr<Incoming> accept(const wire::ValueHeader& header, const std::string& key);
+    // What waits for the remote backing, which holds up nothing else: session_remote.cpp.
+    bool awaits_backing() const { return !fetching_.empty() || !fetched_.empty() || calls_ > 0; }
+    template <typename T, typename Then>
+    Later<T> later(Then then);
+    void fetch(Waiting& waiting);
+    void fetched(std::uint64_t ticket, Outcome<std::shared_ptr<const Region>> outcome);
+    void ask(const wire::RequestHeader& header, Ask ask);
+    void put(const wire::ValueHeader& header, Arriving& value);
+
+    void accept(const wire::ValueHeader& header, Arriving& value);
     std::shared_ptr<Arriving> arriving(const wire::ValueHeader& header, const std::string& key);
     void segment_arrived(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
                          ucs_status_t status);
 
     std::unique_ptr<Worker> worker_;
-    Backing& backing_;
+    const Holdings holdings_;
+    const std::weak_ptr<Progress> progress_;
     Counters& counters_;
     const std::shared_ptr<ClientCounters> client_;
     const bool read_only_;
@@ -127,6 +143,10 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<wire::RequestHeader> first_ping_;
     std::unique_ptr<Control> control_;
     std::deque<Waiting> waiting_;
+    std::unordered_map<std::uint64_t, Waiting> fetching_;  // gets that the remote backing sees to
+    std::deque<Waiting> fetched_;                          // and those that it has seen to
+    std::uint64_t last_ticket_ = 0;
+    std::uint64_t calls_ = 0;  // other requests that it sees to
     std::unordered_map<ArrivingId, std::shared_ptr<Arriving>, HashId> arriving_;
     std::deque<std::uint64_t> abandoned_;
     std::uint64_t active_sends_ = 0;

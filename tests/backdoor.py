@@ -6,6 +6,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
+import obstore
+from obstore.store import ObjectStore
 
 from ucxstore._native import core
 from ucxstore.address import Address
@@ -37,6 +39,22 @@ class DirectoryBackdoor:
     def get(self, key: str) -> bytes | None:
         path = self.root / key
         return path.read_bytes() if path.is_file() else None
+
+
+class ObjectBackdoor:
+    """The objects behind a server's cache."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def set(self, key: str, value: bytes) -> None:
+        obstore.put(self.store, key, value)
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self.store, key).bytes())
+        except FileNotFoundError:
+            return None
 
 
 class MemoryBackdoor:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import zarr
 from hypothesis import HealthCheck, settings
+from obstore.store import MemoryStore
 
-from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor
+from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor, ObjectBackdoor
 from ucxstore import UcxStore, selection
 from ucxstore.server import Server
 
@@ -72,7 +73,18 @@ def any_address(request: pytest.FixtureRequest) -> str:
     return address_of(request.getfixturevalue("three_servers"), uuid.uuid4().hex)
 
 
-@pytest.fixture(params=["memory", "directory"])
+@pytest.fixture(scope="session")
+def object_store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture(scope="session")
+def object_server(object_store: MemoryStore) -> Iterator[Server]:
+    with Server(object_store) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "directory", "object"])
 def backing(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -87,6 +99,8 @@ def backdoor(backing: str, request: pytest.FixtureRequest) -> Backdoor:
     """A way to the values that goes past the store."""
     if backing == "memory":
         return request.getfixturevalue("memory_backdoor")
+    if backing == "object":
+        return ObjectBackdoor(request.getfixturevalue("object_store"))
     return DirectoryBackdoor(request.getfixturevalue("directory_root"))
 
 

@@ -75,12 +75,16 @@ def _make_parser() -> argparse.ArgumentParser:
 def _add_serve(commands: Commands) -> None:
     serve = commands.add_parser(
         "serve",
-        help="serve a directory, or memory",
+        help="serve a directory, memory, or an object store",
         description="Serve values until SIGTERM or Ctrl-C; requests in flight are finished.",
         allow_abbrev=False,
     )
     add = serve.add_argument
-    add("root", metavar="ROOT", help="a directory, file:///path or memory://")
+    add(
+        "root",
+        metavar="ROOT",
+        help="a directory, file:///path, memory://, or s3://, gs://, az://, https://",
+    )
     add(
         "--bind",
         default="127.0.0.1:0",
@@ -112,6 +116,19 @@ def _add_serve(commands: Commands) -> None:
         action="store_true",
         help="other servers serve the same ROOT, such as a network directory",
     )
+    add("--cache", metavar="SIZE", help="memory for an object store's values, such as 4GiB")
+    add("--block-size", metavar="SIZE", help="large objects are fetched in blocks of this size")
+    add(
+        "--freshness",
+        metavar="SECONDS",
+        help="how long the cache is believed; or 'always', 'forever' (default: forever)",
+    )
+    add(
+        "--backing-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a request to an object store may take",
+    )
     add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
     add("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -138,6 +155,10 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 ucx=ucx,
                 shared=arguments.shared,
                 metrics=arguments.metrics,
+                cache=arguments.cache,
+                block_size=arguments.block_size,
+                freshness=arguments.freshness,
+                backing_timeout=arguments.backing_timeout,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )

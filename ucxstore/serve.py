@@ -43,6 +43,10 @@ class ServeOptions:
     ucx: Mapping[str, UcxValue]
     shared: bool
     metrics: str | None = None
+    cache: str | None = None
+    block_size: str | None = None
+    freshness: str | None = None
+    backing_timeout: float | None = None
     ready_fd: int | None = None
     parent_fd: int | None = None
 
@@ -63,6 +67,10 @@ def serve(options: ServeOptions) -> int:
             progress=options.progress,
             ucx=options.ucx,
             shared=options.shared,
+            cache=options.cache,
+            block_size=options.block_size,
+            freshness=options.freshness,
+            backing_timeout=options.backing_timeout,
         ) as server,
         _metrics(options, server),
     ):

@@ -1,23 +1,23 @@
 """`Server`: holds values, and serves them to every client that knows the secret."""
 
 import os
-import re
 import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
-from urllib.parse import unquote, urlsplit
 
 from ucxstore._native import core
 from ucxstore.acceptor import Acceptor
+from ucxstore.backings.carrier import Carrier
+from ucxstore.backings.opening import Root, open_root
+from ucxstore.backings.options import BackingOptions
 from ucxstore.config import UcxConfig, UcxValue
 from ucxstore.listen import advertise, listen, parse_bind
 from ucxstore.secret import Secret
 from ucxstore.spawn import START_SECONDS, ServerProcess
-
-type Backing = core.MemoryBacking | core.DirectoryBacking
 
 MAX_THREADS = 256
 
@@ -27,8 +27,6 @@ _FORGOTTEN_SECONDS = 1.0
 # What UCX has at the least to let go of what is in flight, once the time to finish it is over.
 _RELEASE_SECONDS = 0.5
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-
 
 class Server:
     """A server in threads of this process. A context manager; leaving it closes the server.
@@ -37,9 +35,11 @@ class Server:
 
     Parameters
     ----------
-    root : str, os.PathLike, MemoryBacking or DirectoryBacking
+    root : str, os.PathLike, MemoryBacking, DirectoryBacking, obstore or zarr store
         What holds the values: ``"memory://"``, a directory (as a path or ``file://`` URL, made if
-        it does not exist), or a backing of the native core.
+        it does not exist), a backing of the native core; or an object store behind a cache, by its
+        URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as an object of
+        obstore's; or any zarr store behind a cache, which is then used by the server alone.
     bind : str
         ``host:port`` to listen at; port 0 takes any free one.
     threads : int
@@ -57,6 +57,16 @@ class Server:
     shared : bool
         Whether other servers serve the very same values, as of a network directory: stores of
         several servers then turn to another one where this one is lost.
+    cache : int, str or None
+        Bytes of an object store's values to keep in memory, such as ``"4GiB"``; 1 GiB if ``None``.
+    block_size : int, str or None
+        Bytes of a block: objects larger than two are fetched and kept in blocks; 4 MiB if
+        ``None``.
+    freshness : float, str or None
+        Seconds for which a value in the cache is believed, before the object store is asked whether
+        it has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
+    backing_timeout : float
+        Seconds that a request to an object store may take.
 
     Raises
     ------
@@ -68,7 +78,7 @@ class Server:
 
     def __init__(
         self,
-        root: str | os.PathLike[str] | Backing,
+        root: Root,
         bind: str = "127.0.0.1:0",
         threads: int = 1,
         secret: str | bytes | Secret | None = None,
@@ -77,6 +87,10 @@ class Server:
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         shared: bool = False,
+        cache: int | str | None = None,
+        block_size: int | str | None = None,
+        freshness: float | str | None = None,
+        backing_timeout: float | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
         known = Secret.of(secret)
@@ -84,11 +98,17 @@ class Server:
         _check_threads(threads)
         if shared and root == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
+        options = BackingOptions.of(
+            cache=cache, block_size=block_size, freshness=freshness, backing_timeout=backing_timeout
+        )
         place = parse_bind(bind)
-        listener = listen(place, anywhere=insecure or bool(key))
-        try:
+        with ExitStack() as on_failure:
+            listener = listen(place, anywhere=insecure or bool(key))
+            on_failure.callback(listener.close)
             self._address = advertise(place, listener)
-            backing = _open(root)
+            backing, carrier = open_root(root, options)
+            if carrier is not None:
+                on_failure.callback(carrier.close, CLOSE_SECONDS)
             native = core.Server(backing, threads, dict(config.options), config.polling, read_only)
             acceptor = Acceptor(
                 listener,
@@ -99,11 +119,9 @@ class Server:
                 shared=shared,
                 volatile=isinstance(backing, core.MemoryBacking) and not shared,
             )
-        except BaseException:
-            listener.close()
-            raise
+            on_failure.pop_all()
         self._root = root
-        self._parts = _Parts(native, acceptor)
+        self._parts = _Parts(native, acceptor, carrier)
         self._finalizer = weakref.finalize(self, self._parts.close, _FORGOTTEN_SECONDS)
 
     @staticmethod
@@ -117,6 +135,10 @@ class Server:
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         shared: bool = False,
+        cache: int | str | None = None,
+        block_size: int | str | None = None,
+        freshness: float | str | None = None,
+        backing_timeout: float | None = None,
         *,
         die_with_parent: bool = True,
         start_timeout: float = START_SECONDS,
@@ -125,7 +147,8 @@ class Server:
 
         Parameters
         ----------
-        root, bind, threads, secret, read_only, insecure, progress, ucx, shared
+        root, bind, threads, secret, read_only, insecure, progress, ucx, shared, cache, \
+        block_size, freshness, backing_timeout
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -148,6 +171,12 @@ class Server:
             insecure=insecure,
             ucx=UcxConfig.of(progress, ucx),
             shared=shared,
+            backing=BackingOptions.of(
+                cache=cache,
+                block_size=block_size,
+                freshness=freshness,
+                backing_timeout=backing_timeout,
+            ),
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,
         )
@@ -193,9 +222,10 @@ class Server:
 class _Parts:
     """What a server consists of, apart from `Server` so that a forgotten one is collected."""
 
-    def __init__(self, native: core.Server, acceptor: Acceptor) -> None:
+    def __init__(self, native: core.Server, acceptor: Acceptor, carrier: Carrier | None) -> None:
         self._native = native
         self._acceptor = acceptor
+        self._carrier = carrier
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._last_stats: dict[str, int] | None = None  # once closed
@@ -207,7 +237,8 @@ class _Parts:
     def stats(self) -> dict[str, int]:
         if self._last_stats is not None:
             return dict(self._last_stats)
-        return {**self._native.stats(), "turned_away": self._acceptor.turned_away}
+        counted = {**self._native.stats(), "turned_away": self._acceptor.turned_away}
+        return counted if self._carrier is None else {**counted, **self._carrier.stats()}
 
     def drain(self, timeout: float) -> bool:
         if os.getpid() != self._pid:
@@ -219,7 +250,9 @@ class _Parts:
     def close(self, timeout: float) -> None:
         if os.getpid() != self._pid:
             return  # a forked child has none of the threads, and must not touch UCX
-        if self._acceptor.is_current_thread:
+        if self._acceptor.is_current_thread or (
+            self._carrier is not None and self._carrier.is_current_thread
+        ):
             # The collector ran there, and the thread cannot wait for its own end.
             threading.Thread(target=self.close, args=(timeout,), daemon=True).start()
             return
@@ -229,6 +262,8 @@ class _Parts:
                 self.drain(timeout)
                 self._last_stats = self.stats()
                 self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
+                if self._carrier is not None:
+                    self._carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))
 
 
 def _check_threads(threads: int) -> None:
@@ -236,25 +271,3 @@ def _check_threads(threads: int) -> None:
         raise TypeError(f"threads: a number is needed, not {threads!r}")
     if not 1 <= threads <= MAX_THREADS:
         raise ValueError(f"threads: {threads} is not between 1 and {MAX_THREADS}")
-
-
-def _open(root: str | os.PathLike[str] | Backing) -> Backing:
-    """Make the backing that `root` asks for."""
-    if isinstance(root, core.MemoryBacking | core.DirectoryBacking):
-        return root
-    text = os.fsdecode(root)
-    scheme = _SCHEME.match(text)
-    if scheme is None:
-        if not text:
-            raise ValueError("root: it is empty")
-        return core.DirectoryBacking(text)
-    if text == "memory://":
-        return core.MemoryBacking()
-    if scheme[1] == "file":
-        url = urlsplit(text)
-        if url.netloc in {"", "localhost"} and url.path and not url.query and not url.fragment:
-            return core.DirectoryBacking(unquote(url.path))
-    raise ValueError(
-        f"root: {text!r} is none of what can be served: 'memory://', a directory's path, "
-        "or 'file:///path'"
-    )

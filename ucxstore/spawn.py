@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import IO, Self
 
+from ucxstore.backings.options import BackingOptions
 from ucxstore.config import UcxConfig, check_timeout
 from ucxstore.secret import Secret
 
@@ -47,6 +48,7 @@ class ServerProcess:
         insecure: bool,
         ucx: UcxConfig,
         shared: bool,
+        backing: BackingOptions | None,
         die_with_parent: bool,
         start_timeout: float,
     ) -> None:
@@ -55,6 +57,7 @@ class ServerProcess:
         arguments += [f"--ucx={name}={value}" for name, value in ucx.options]
         arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
         arguments += ["--shared"] * shared
+        arguments += [] if backing is None else backing.arguments()
         with ExitStack() as until_started:
             ready, ready_end = map(until_started.enter_context, _pipe())
             options = ["--ready-fd", str(ready_end.fileno())]

@@ -1,9 +1,9 @@
 #include "memory.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
-#include <random>
+
+#include "generation.hpp"
 
 namespace ucxstore {
 namespace {
@@ -22,19 +22,6 @@ class MemoryIncoming : public Incoming {
     std::string key_;
     std::shared_ptr<Region> region_;
 };
-
-// It starts anywhere, so that a server that took another one's place is not taken for it.
-std::uint64_t next_generation() {
-    static std::atomic<std::uint64_t> last = [] {
-        std::random_device random;
-        return std::uint64_t{random()} << 32 | random();
-    }();
-    std::uint64_t next = ++last;
-    while (next == 0) {
-        next = ++last;
-    }
-    return next;
-}
 
 bool starts_with(const std::string& key, const std::string& prefix) {
     return key.compare(0, prefix.size(), prefix) == 0;

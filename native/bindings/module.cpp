@@ -8,6 +8,7 @@
 #include "backing/memory.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
+#include "bindings/py_remote.hpp"
 #include "control.hpp"
 #include "copier.hpp"
 #include "fork.hpp"
@@ -142,9 +143,16 @@ class PyClient {
 
 class PyServer {
   public:
-    PyServer(std::shared_ptr<Backing> backing, int threads, const Options& options, bool polling,
-             bool read_only)
-        : server_(std::move(backing), threads, options, polling, read_only) {}
+    PyServer(Holdings holdings, int threads, const Options& options, bool polling, bool read_only)
+        : server_(std::move(holdings), threads, options, polling, read_only) {}
+    static void make(PyServer* self, const std::shared_ptr<Backing>& backing, int threads,
+                     const Options& options, bool polling, bool read_only) {
+        new (self) PyServer(backing, threads, options, polling, read_only);
+    }
+    static void make_remote(PyServer* self, const PyRemoteBacking& remote, int threads,
+                            const Options& options, bool polling, bool read_only) {
+        new (self) PyServer(remote.backing, threads, options, polling, read_only);
+    }
 
     nb::typed<nb::object, ServerPort> open(int thread) {
         const auto owner = server_.thread(thread);
@@ -258,9 +266,13 @@ NB_MODULE(_core, module) {
     nb::class_<DirectoryBacking, Backing>(module, "DirectoryBacking")
         .def(nb::init<const std::string&>(), "root"_a);
 
+    bind_remote(module);
+
     nb::class_<PyServer>(module, "Server")
-        .def(nb::init<std::shared_ptr<Backing>, int, const Options&, bool, bool>(), "backing"_a,
-             "threads"_a, "options"_a, "polling"_a, "read_only"_a)
+        .def("__init__", &PyServer::make, "backing"_a, "threads"_a, "options"_a, "polling"_a,
+             "read_only"_a)
+        .def("__init__", &PyServer::make_remote, "backing"_a, "threads"_a, "options"_a, "polling"_a,
+             "read_only"_a)
         .def("open", &PyServer::open, "thread"_a)
         .def("stats", &PyServer::stats)
         .def_prop_ro("sessions", &PyServer::sessions)

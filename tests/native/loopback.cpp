@@ -52,6 +52,13 @@ Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backi
     connection = connect();
 }
 
+Loopback::Loopback(std::shared_ptr<RemoteBacking> remote)
+    : server(std::make_unique<ServerThread>(std::move(remote), shared_counters, Options{}, false,
+                                            false, 0)),
+      client(std::make_unique<Client>(Options{}, false)) {
+    connection = connect();
+}
+
 Loopback::~Loopback() {
     connection.reset();
     client.reset();

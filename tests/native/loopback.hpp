@@ -25,6 +25,7 @@ class Loopback {
   public:
     explicit Loopback(const Options& options = {}, bool read_only = false,
                       std::shared_ptr<Backing> backing = nullptr);
+    explicit Loopback(std::shared_ptr<RemoteBacking> remote);
     ~Loopback();
 
     std::shared_ptr<Connection> connect() { return connect(*client); }
@@ -40,7 +41,7 @@ class Loopback {
     std::optional<Bytes> get(const std::string& key, wire::Selection selection = {});
     std::uint64_t stat(const std::string& key);
 
-    std::shared_ptr<Backing> backing;
+    std::shared_ptr<Backing> backing;  // nullptr where it is a remote one
     const std::shared_ptr<Counters> shared_counters = std::make_shared<Counters>();
     Counters& counters = *shared_counters;
     std::unique_ptr<ServerThread> server;

@@ -1,6 +1,7 @@
 // What the tests share: waiting without fixed sleeps, and a directory that goes away again.
 #pragma once
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -15,6 +16,9 @@
 #include <vector>
 
 #include "status.hpp"
+
+// Declared here, as GCC installs no header for it.
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace ucxstore::test {
 
@@ -65,6 +69,15 @@ inline std::uint64_t peak_bytes() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+// What is allocated now.
+inline std::uint64_t heap_bytes() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return __sanitizer_get_current_allocated_bytes();
+#else
+    return mallinfo2().uordblks;
+#endif
 }
 
 class TemporaryDirectory {

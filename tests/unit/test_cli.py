@@ -57,7 +57,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "memory://", "--ucx", "=tcp"], "no name of a UCX option"),
         (["serve", "memory://", "--secret-file", "/no/such/file"], "/no/such/file"),
         (["serve", "memory://", "--secret-file", "/dev/null"], "'/dev/null' is empty"),
-        (["serve", "s3://bucket"], "s3://bucket"),
+        (["serve", "ftp://host"], "ftp://host"),
         (["serve", "memory://", "--shared"], "shared: "),
     ],
 )

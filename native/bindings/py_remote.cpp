@@ -1,0 +1,211 @@
+#include "bindings/py_remote.hpp"
+
+#include <mutex>
+#include <utility>
+#include <variant>
+
+#include "bindings/gil.hpp"
+
+using namespace nb::literals;
+
+namespace ucxstore::py {
+
+class ReleaseQueue {
+  public:
+    explicit ReleaseQueue(std::shared_ptr<RemoteBacking> backing) : backing_(std::move(backing)) {}
+
+    // On any thread.
+    void add(const Py_buffer& buffer) {
+        bool first = false;
+        {
+            const std::lock_guard lock(mutex_);
+            first = buffers_.empty();
+            buffers_.push_back(buffer);
+        }
+        if (const auto backing = backing_.lock(); first && backing != nullptr) {
+            backing->calls().wake();
+        }
+    }
+    // Under the GIL.
+    void drain() {
+        std::vector<Py_buffer> buffers;
+        {
+            const std::lock_guard lock(mutex_);
+            buffers.swap(buffers_);
+        }
+        for (Py_buffer& buffer : buffers) {
+            PyBuffer_Release(&buffer);
+        }
+    }
+
+  private:
+    const std::weak_ptr<RemoteBacking> backing_;
+    std::mutex mutex_;
+    std::vector<Py_buffer> buffers_;
+};
+
+namespace {
+
+// The memory of a buffer of Python's, which stays as it is for as long as this lives.
+class BufferRegion : public Region {
+  public:
+    BufferRegion(nb::handle object, std::shared_ptr<ReleaseQueue> released)
+        : released_(std::move(released)) {
+        if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) {
+            throw nb::python_error();
+        }
+    }
+    BufferRegion(const BufferRegion&) = delete;
+    BufferRegion& operator=(const BufferRegion&) = delete;
+    ~BufferRegion() override { released_->add(buffer_); }
+
+    std::byte* data() const override { return static_cast<std::byte*>(buffer_.buf); }
+    std::uint64_t size() const override { return static_cast<std::uint64_t>(buffer_.len); }
+
+  private:
+    const std::shared_ptr<ReleaseQueue> released_;
+    Py_buffer buffer_{};
+};
+
+// A call as a tuple: its operation, and what that is about.
+struct AsTuple {
+    Calls::Ticket ticket;
+
+    nb::tuple operator()(const GetCall& call) const {
+        return nb::make_tuple(ticket, "get", call.key, call.begin, call.end, call.if_match);
+    }
+    nb::tuple operator()(const HeadCall& call) const {
+        return nb::make_tuple(ticket, "head", call.key);
+    }
+    nb::tuple operator()(const PutCall& call) const {
+        return nb::make_tuple(ticket, "put", call.key, to_numpy(call.value), call.if_absent);
+    }
+    nb::tuple operator()(const StatCall& call) const {
+        return nb::make_tuple(ticket, "stat", call.keys);
+    }
+    nb::tuple operator()(const RemoveCall& call) const {
+        return nb::make_tuple(ticket, "remove", call.keys);
+    }
+    nb::tuple operator()(const RemovePrefixCall& call) const {
+        return nb::make_tuple(ticket, "remove_prefix", call.prefix);
+    }
+    nb::tuple operator()(const MeasureCall& call) const {
+        return nb::make_tuple(ticket, "measure", call.prefix, call.any);
+    }
+    nb::tuple operator()(const ListCall& call) const {
+        return nb::make_tuple(ticket, "list", call.prefix, call.delimited, call.cursor,
+                              call.max_bytes);
+    }
+};
+
+}  // namespace
+
+PyRemoteBacking::PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                                 std::optional<double> freshness)
+    : backing(std::make_shared<RemoteBacking>(
+          cache_bytes, block_bytes,
+          freshness ? milliseconds(*freshness) : RemoteBacking::kForEver)),
+      released_(std::make_shared<ReleaseQueue>(backing)) {}
+
+PyRemoteBacking::~PyRemoteBacking() { released_->drain(); }
+
+PyRemoteBacking::Taken PyRemoteBacking::take() {
+    Taken taken;
+    for (const auto& [ticket, call] : backing->calls().take()) {
+        taken.append(std::visit(AsTuple{ticket}, call));
+    }
+    released_->drain();
+    return taken;
+}
+
+void PyRemoteBacking::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag) {
+    tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, 0});
+}
+
+void PyRemoteBacking::tell(std::uint64_t ticket, Told told) {
+    backing->calls().answer(ticket, std::move(told));
+    released_->drain();
+}
+
+void PyRemoteBacking::close(const std::string& why) {
+    backing->close(why);
+    released_->drain();
+}
+
+std::map<std::string, std::uint64_t> PyRemoteBacking::stats() const {
+    const RemoteBacking::Counters& counters = backing->counters();
+    return {{"cache_hits", counters.hits},
+            {"cache_misses", counters.misses},
+            {"requests_saved", counters.joined},
+            {"cached_bytes", backing->cached_bytes()},
+            {"evicted", backing->evicted()}};
+}
+
+void bind_remote(nb::module_& module) {
+    using Self = PyRemoteBacking;
+    nb::class_<Self>(module, "RemoteBacking")
+        .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>>(), "cache_bytes"_a,
+             "block_bytes"_a, "freshness"_a.none())
+        .def("fileno", &Self::fileno)
+        .def("wake", &Self::wake)
+        .def("take", &Self::take)
+        .def("found", &Self::found, "ticket"_a, "buffer"_a, "etag"_a)
+        .def(
+            "missing", [](Self& self, Calls::Ticket ticket) { self.tell(ticket, Missing{}); },
+            "ticket"_a)
+        .def(
+            "headed",
+            [](Self& self, Calls::Ticket ticket, std::uint64_t size, std::string etag) {
+                self.tell(ticket, Object{nullptr, std::move(etag), size});
+            },
+            "ticket"_a, "size"_a, "etag"_a)
+        .def(
+            "changed", [](Self& self, Calls::Ticket ticket) { self.tell(ticket, Changed{}); },
+            "ticket"_a)
+        .def(
+            "stored",
+            [](Self& self, Calls::Ticket ticket, bool written, std::string etag) {
+                self.tell(ticket, Stored{written, std::move(etag)});
+            },
+            "ticket"_a, "written"_a, "etag"_a)
+        .def(
+            "sized",
+            [](Self& self, Calls::Ticket ticket,
+               const std::vector<std::optional<std::uint64_t>>& sizes) {
+                Sizes told;
+                for (const auto& size : sizes) {
+                    told.push_back(size.value_or(wire::kAnySize));
+                }
+                self.tell(ticket, std::move(told));
+            },
+            "ticket"_a, "sizes"_a)
+        .def(
+            "removed",
+            [](Self& self, Calls::Ticket ticket, std::uint64_t keys) {
+                self.tell(ticket, Removed{keys});
+            },
+            "ticket"_a, "keys"_a)
+        .def(
+            "measured",
+            [](Self& self, Calls::Ticket ticket, std::uint64_t keys, std::uint64_t bytes) {
+                self.tell(ticket, Measure{keys, bytes});
+            },
+            "ticket"_a, "keys"_a, "bytes"_a)
+        .def(
+            "listed",
+            [](Self& self, Calls::Ticket ticket, std::vector<std::string> names,
+               std::string cursor) {
+                self.tell(ticket, Page{std::move(names), std::move(cursor)});
+            },
+            "ticket"_a, "names"_a, "cursor"_a)
+        .def(
+            "failed",
+            [](Self& self, Calls::Ticket ticket, std::string why) {
+                self.tell(ticket, Failure{std::move(why)});
+            },
+            "ticket"_a, "why"_a)
+        .def("close", &Self::close, "why"_a)
+        .def("stats", &Self::stats);
+}
+
+}  // namespace ucxstore::py

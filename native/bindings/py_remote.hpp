@@ -1,0 +1,46 @@
+// A remote backing as Python sees it, which carries out its calls: buffers of Python's become
+// values, and are released by Python again.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backing/remote.hpp"
+#include "bindings/convert.hpp"
+
+namespace ucxstore::py {
+
+// Buffers whose values have gone. A value may go on any thread, but a buffer is released under the
+// GIL only, by whoever carries the calls out.
+class ReleaseQueue;
+
+class PyRemoteBacking {
+  public:
+    // `freshness` in seconds; nullopt: for ever.
+    PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                    std::optional<double> freshness);
+    ~PyRemoteBacking();
+    PyRemoteBacking(const PyRemoteBacking&) = delete;
+    PyRemoteBacking& operator=(const PyRemoteBacking&) = delete;
+
+    using Taken = nb::typed<nb::list, nb::typed<nb::tuple, nb::any, nb::ellipsis>>;
+
+    int fileno() const { return backing->calls().fd(); }
+    void wake() { backing->calls().wake(); }
+    // (ticket, operation, arguments...) of each call since.
+    Taken take();
+    void found(std::uint64_t ticket, nb::handle buffer, const std::string& etag);
+    void tell(std::uint64_t ticket, Told told);
+    void close(const std::string& why);
+    std::map<std::string, std::uint64_t> stats() const;
+
+    const std::shared_ptr<RemoteBacking> backing;
+
+  private:
+    const std::shared_ptr<ReleaseQueue> released_;
+};
+
+void bind_remote(nb::module_& module);
+
+}  // namespace ucxstore::py

@@ -1,0 +1,99 @@
+// What of a session waits for a remote backing: gets, other requests, and values that are put. It
+// is finished by a task for the progress thread, unless the session has gone, or the client has
+// given it up.
+#include <utility>
+
+#include "answer.hpp"
+#include "session.hpp"
+
+namespace ucxstore {
+namespace {
+
+using wire::Status;
+
+// Requests other than gets that one client may have waiting, before it is told to come again.
+constexpr std::uint64_t kMaxCalls = 64 * 1024;
+
+}  // namespace
+
+// `then` runs with what comes, on the progress thread; neither the thread nor the session is kept
+// alive for that.
+template <typename T, typename Then>
+Later<T> Session::later(Then then) {
+    return [progress = progress_, weak = weak_from_this(), then](Outcome<T> outcome) {
+        const auto thread = progress.lock();
+        if (thread == nullptr) {
+            return;
+        }
+        thread->post([weak, then, outcome = std::move(outcome)]() mutable {
+            const auto session = weak.lock();
+            if (session == nullptr || session->closed_) {
+                return;
+            }
+            try {
+                then(*session, std::move(outcome));
+            } catch (const std::exception&) {  // for want of memory
+                session->doom();
+            }
+        });
+    };
+}
+
+void Session::fetch(Waiting& waiting) {
+    const std::uint64_t ticket = ++last_ticket_;
+    const wire::GetItem& get = fetching_.emplace(ticket, std::move(waiting)).first->second.get;
+    using Value = RemoteBacking::Value;
+    holdings_.remote->fetch(get.key, get.selection,
+                            later<Value>([ticket](Session& self, Outcome<Value> outcome) {
+                                self.fetched(ticket, std::move(outcome));
+                            }));
+}
+
+void Session::fetched(std::uint64_t ticket, Outcome<std::shared_ptr<const Region>> outcome) {
+    auto node = fetching_.extract(ticket);
+    if (node.empty()) {
+        return;  // the client has given it up
+    }
+    last_moved_ = Clock::now();
+    Waiting& waiting = node.mapped();
+    if (!outcome.failure.empty()) {
+        reply(waiting.request, waiting.item, Status::backing, std::move(outcome.failure));
+    } else if (begin(waiting, std::move(outcome.value))) {
+        fetched_.push_back(std::move(waiting));
+    }
+    pump();
+}
+
+void Session::ask(const wire::RequestHeader& header, Ask ask) {
+    if (calls_ >= kMaxCalls) {
+        reply(header.request, header.first, Status::busy);
+        return;
+    }
+    ++calls_;
+    holdings_.remote->ask(
+        std::move(ask), later<Told>([header](Session& self, Outcome<Told> outcome) {
+            --self.calls_;
+            self.last_moved_ = Clock::now();
+            Answer answer = answer_of(outcome.value);
+            self.reply(header.request, header.first, answer.status, std::move(answer.payload));
+        }));
+}
+
+void Session::put(const wire::ValueHeader& header, Arriving& value) {
+    ++calls_;
+    holdings_.remote->write(value.key, std::exchange(value.remote, nullptr), value.if_absent,
+                            later<bool>([header](Session& self, Outcome<bool> outcome) {
+                                --self.calls_;
+                                self.last_moved_ = Clock::now();
+                                if (!outcome.failure.empty()) {
+                                    self.reply(header.request, header.item, Status::backing,
+                                               std::move(outcome.failure));
+                                    return;
+                                }
+                                self.counters_.count_set(*self.client_, header.total);
+                                self.reply(header.request, header.item,
+                                           outcome.value ? Status::ok : Status::kept);
+                            }));
+}
+
+}  // namespace ucxstore

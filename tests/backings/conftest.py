@@ -1,0 +1,11 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.backings.http_objects import HttpObjects, http_objects
+
+
+@pytest.fixture
+def objects() -> Iterator[HttpObjects]:
+    with http_objects() as state:
+        yield state

@@ -1,0 +1,102 @@
+"""What goes wrong at an object store reaches the client as what it is, with the key."""
+
+import asyncio
+import socket
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import zarr
+from obstore.store import HTTPStore
+from zarr.core.buffer import default_buffer_prototype
+
+from tests.backings.http_objects import HttpObjects
+from tests.backings.test_cache import fill, get, put
+from ucxstore import UcxStore
+from ucxstore.errors import BackingError
+from ucxstore.server import Server
+
+PROTOTYPE = default_buffer_prototype()
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (401, "the credentials are not accepted"),
+        (403, "permission denied"),
+        (429, "throttled"),
+        (500, "status 500"),
+        (503, "throttled"),
+    ],
+)
+def test_a_status_is_told(objects: HttpObjects, status: int, text: str) -> None:
+    objects.objects["a/k"] = b"v"
+    objects.status["a/k"] = status
+    with Server(objects.store()) as server, UcxStore(server.address) as store:
+        for call in (
+            lambda: get(store, "a/k"),
+            lambda: put(store, "a/k", b"w"),
+            lambda: asyncio.run(store.getsize("a/k")),
+        ):
+            with pytest.raises(BackingError, match=rf"'a/k' failed at the server: .*: {text}"):
+                call()
+        del objects.status["a/k"]
+        assert get(store, "a/k") == b"v"
+
+
+def test_no_answer_in_time(objects: HttpObjects) -> None:
+    objects.objects["k"] = b"v"
+    objects.gate.clear()
+    with (
+        Server(objects.store(), backing_timeout=0.3) as server,
+        UcxStore(server.address) as store,
+    ):
+        with pytest.raises(BackingError, match=r"'k' .*no answer within 0.3 s"):
+            get(store, "k")
+        objects.gate.set()
+        assert get(store, "k") == b"v"
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    store = HTTPStore.from_url(
+        f"http://127.0.0.1:{port}/",
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=1)},
+    )
+    with (
+        Server(store) as server,
+        UcxStore(server.address) as ours,
+        pytest.raises(BackingError, match=r"'k' .*connection refused"),
+    ):
+        get(ours, "k")
+
+
+def test_no_failure_becomes_fill_values(objects: HttpObjects) -> None:
+    values = fill(objects)
+    objects.status["c/3/4"] = 503
+    with Server(objects.store()) as server, UcxStore(server.address) as store:
+        array = zarr.open_array(store, mode="r")
+        with pytest.raises(BackingError, match=r"'c/3/4' .*throttled"):
+            array[:]
+        objects.status.clear()
+        np.testing.assert_array_equal(array[:], values)
+
+
+@pytest.mark.parametrize(
+    ("root", "options", "message"),
+    [
+        ("memory://", {"cache": "1MB"}, "cache: only a store behind the server"),
+        ("ftp://host/", {}, "root: 'ftp://host/' is none"),
+        ("s3:///", {}, "root: 's3:///' cannot be opened"),
+    ],
+)
+def test_a_bad_option_is_named(root: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        Server(root, **options)  # type: ignore[arg-type]
+
+
+def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^root: "):
+        Server(object())  # type: ignore[arg-type]

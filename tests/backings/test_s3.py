@@ -1,0 +1,125 @@
+"""A server in front of a real S3 server; `make s3` builds one."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
+import obstore
+import pytest
+import zarr
+from obstore.store import S3Store
+from zarr.core.buffer import default_buffer_prototype
+
+from tests.backings.test_cache import get, put
+from ucxstore import UcxStore
+from ucxstore.copies.s3 import S3Server, S3ServerError, s3_server
+from ucxstore.errors import BackingError
+from ucxstore.server import Server
+
+PROTOTYPE = default_buffer_prototype()
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    try:
+        with s3_server(tmp_path_factory.mktemp("s3")) as server:
+            yield server
+    except S3ServerError as error:
+        pytest.skip(str(error))
+
+
+def bucket(s3: S3Server, **changes: str) -> S3Store:
+    return S3Store(
+        **{
+            "bucket": s3.bucket,
+            "endpoint": s3.endpoint,
+            "region": s3.region,
+            "access_key_id": s3.access_key,
+            "secret_access_key": s3.secret_key,
+            **changes,
+        },
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=1)},
+    )
+
+
+@pytest.fixture
+def environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3.endpoint,
+        "AWS_REGION": s3.region,
+        "AWS_ACCESS_KEY_ID": s3.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3.secret_key,
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_an_array_by_url_and_in_a_process(s3: S3Server, environment: None) -> None:
+    values = np.random.default_rng(0).random((300, 300))
+    root = f"s3://{s3.bucket}/arrays/one"
+    with Server(root, cache="64MiB") as server, UcxStore(server.address) as store:
+        array = zarr.create_array(store, shape=(300, 300), chunks=(100, 100), dtype="f8")
+        array[:] = values
+        np.testing.assert_array_equal(array[:], values)
+    keys = {entry["path"] for entry in obstore.list(bucket(s3), "arrays/one").collect()}
+    assert "arrays/one/zarr.json" in keys
+    assert len(keys) == 10
+    with Server.spawn(root, cache="64MiB") as process, UcxStore(process.address) as store:
+        np.testing.assert_array_equal(zarr.open_array(store, mode="r")[:], values)
+
+
+def test_a_key_is_made_once(s3: S3Server) -> None:
+    with Server(bucket(s3)) as server, UcxStore(f"{server.address}/once") as store:
+        for value in (b"first", b"second"):
+            asyncio.run(store.set_if_not_exists("k", PROTOTYPE.buffer.from_bytes(value)))
+        assert get(store, "k") == b"first"
+
+
+def test_keys_are_listed_in_pages_and_removed(s3: S3Server) -> None:
+    objects = bucket(s3, prefix="many")
+    # More than one page of a listing, and of S3's.
+    names = [f"group/{'long-name/' * 20}{number:04}/.z" for number in range(1300)]
+    for name in names:
+        obstore.put(objects, name, b"12")
+
+    async def listed(store: UcxStore) -> None:
+        assert [key async for key in store.list()] == names
+        assert [key async for key in store.list_prefix(names[7][:-3])] == [names[7]]
+        assert [name async for name in store.list_dir("group")] == ["long-name"]
+        assert await store.getsize_prefix("group") == 2 * len(names)
+        assert not await store.is_empty("group")
+        await store.delete_dir("group")
+        assert await store.is_empty("group")
+
+    with Server(objects) as server, UcxStore(server.address) as store:
+        asyncio.run(listed(store))
+    assert not obstore.list(objects).collect()
+
+
+def test_a_missing_bucket_is_no_missing_key(s3: S3Server) -> None:
+    with (
+        Server(bucket(s3, bucket="no-such-bucket")) as server,
+        UcxStore(server.address) as store,
+    ):
+        for call in (
+            lambda: get(store, "k"),
+            lambda: put(store, "k", b"v"),
+            lambda: asyncio.run(store.exists("k")),
+            lambda: asyncio.run(store.delete("k")),
+        ):
+            with pytest.raises(BackingError, match=r"'k' .*there is no such bucket"):
+                call()
+
+
+def test_a_wrong_secret_is_told_and_not_shown(s3: S3Server) -> None:
+    with (
+        Server(bucket(s3, secret_access_key="not-the-secret")) as server,
+        UcxStore(server.address) as store,
+        pytest.raises(BackingError, match=r"'k' .*permission denied") as caught,
+    ):
+        get(store, "k")
+    assert "not-the-secret" not in str(caught.value)
+    assert s3.secret_key not in str(caught.value)

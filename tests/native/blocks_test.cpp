@@ -1,0 +1,254 @@
+// Parts of large objects in a remote backing: found out about, and fetched by blocks.
+#include <utility>
+
+#include "remote_fixture.hpp"
+
+namespace ucxstore {
+namespace {
+
+using test::Bytes;
+using test::Fetched;
+using test::kBlock;
+using test::pattern;
+using test::region;
+using test::RemoteTest;
+
+class BlocksTest : public RemoteTest {
+  protected:
+    using Part = std::pair<std::uint64_t, std::uint64_t>;
+
+    static wire::Selection part(std::uint64_t begin, std::uint64_t end) {
+        return std::vector<wire::Range>{{wire::Range::Kind::range, begin, end}};
+    }
+    std::shared_ptr<Fetched> fetch_part(std::uint64_t begin, std::uint64_t end) {
+        auto fetched = std::make_shared<Fetched>();
+        remote_->fetch("k", part(begin, end),
+                       [fetched](auto outcome) { fetched->outcome = std::move(outcome); });
+        return fetched;
+    }
+    // Answers as an object store that holds this value; what it was asked for.
+    std::vector<Part> serve(const Bytes& value, const std::string& etag) {
+        std::vector<Part> asked;
+        for (const auto& [ticket, call] : remote_->calls().take()) {
+            if (std::holds_alternative<HeadCall>(call)) {
+                asked.push_back({0, 0});
+                answer(ticket, Object{nullptr, etag, value.size()});
+                continue;
+            }
+            const auto& get = std::get<GetCall>(call);
+            const std::uint64_t end = get.end == 0 ? value.size() : get.end;
+            asked.push_back({get.begin, end});
+            if (!get.if_match.empty() && get.if_match != etag) {
+                answer(ticket, Changed{});
+            } else {
+                const auto begin = value.begin() + static_cast<std::ptrdiff_t>(get.begin);
+                answer(
+                    ticket,
+                    Object{region(Bytes(begin, value.begin() + static_cast<std::ptrdiff_t>(end))),
+                           etag});
+            }
+        }
+        return asked;
+    }
+    static Bytes bytes_of(const Fetched& fetched, std::uint64_t begin, std::uint64_t length) {
+        const auto& value = *fetched.outcome->value;
+        std::vector<ucp_dt_iov_t> pieces = {{value.data() + begin, length}};
+        value.locate(pieces);
+        Bytes bytes;
+        for (const ucp_dt_iov_t& piece : pieces) {
+            const auto* data = static_cast<const std::byte*>(piece.buffer);
+            bytes.insert(bytes.end(), data, data + piece.length);
+        }
+        return bytes;
+    }
+    static Bytes cut(const Bytes& value, std::uint64_t begin, std::uint64_t length) {
+        const auto from = value.begin() + static_cast<std::ptrdiff_t>(begin);
+        return {from, from + static_cast<std::ptrdiff_t>(length)};
+    }
+
+    const Bytes value_ = pattern(10 * kBlock + 100);
+    const std::vector<Part> kHead = {{0, 0}};
+};
+
+TEST_F(BlocksTest, OnlyTheBlocksThatAreWantedAreFetched) {
+    const std::uint64_t begin = 2 * kBlock - 10;
+    const auto fetched = fetch_part(begin, begin + 20);
+    EXPECT_EQ(serve(value_, "e"), kHead);
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{kBlock, 3 * kBlock}})) << "in one request";
+    EXPECT_EQ(fetched->outcome->value->size(), value_.size());
+    EXPECT_EQ(bytes_of(*fetched, begin, 20), cut(value_, begin, 20));
+    EXPECT_NE(remote_->find("k", part(kBlock, 3 * kBlock)), nullptr);
+    EXPECT_EQ(remote_->find("k", part(kBlock, 3 * kBlock + 1)), nullptr);
+
+    // What is there is not fetched again, and blocks of several requests make one value.
+    const auto more = fetch_part(0, 4 * kBlock);
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, kBlock}, {3 * kBlock, 4 * kBlock}}));
+    EXPECT_EQ(bytes_of(*more, 0, 4 * kBlock), cut(value_, 0, 4 * kBlock));
+    EXPECT_EQ(more->outcome->value->generation(), fetched->outcome->value->generation());
+}
+
+TEST_F(BlocksTest, TheLastBlockIsShort) {
+    const auto fetched = std::make_shared<Fetched>();
+    remote_->fetch("k", std::vector<wire::Range>{{wire::Range::Kind::suffix, 8, 0}},
+                   [fetched](auto outcome) { fetched->outcome = std::move(outcome); });
+    serve(value_, "e");
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{10 * kBlock, value_.size()}}));
+    EXPECT_EQ(bytes_of(*fetched, value_.size() - 8, 8), cut(value_, value_.size() - 8, 8));
+}
+
+TEST_F(BlocksTest, ManyAskForOneBlockOnce) {
+    const auto first = fetch_part(0, 10);
+    const auto second = fetch_part(5, 15);
+    EXPECT_EQ(serve(value_, "e"), kHead);
+    const auto third = fetch_part(kBlock - 1, kBlock + 1);
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, kBlock}, {kBlock, 2 * kBlock}}));
+    EXPECT_EQ(bytes_of(*first, 0, 10), cut(value_, 0, 10));
+    EXPECT_EQ(bytes_of(*second, 5, 10), cut(value_, 5, 10));
+    EXPECT_EQ(bytes_of(*third, kBlock - 1, 2), cut(value_, kBlock - 1, 2));
+}
+
+TEST_F(BlocksTest, WhatIsWantedMostlyIsFetchedWhole) {
+    const auto fetched = fetch_part(0, 6 * kBlock);
+    serve(value_, "e");
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, value_.size()}}));
+    EXPECT_FALSE(fetched->outcome->value->pieced());
+}
+
+TEST_F(BlocksTest, SmallObjectsAndThoseWithoutATagAreFetchedWhole) {
+    const Bytes small = pattern(2 * kBlock);
+    auto fetched = fetch_part(0, 1);
+    serve(small, "e");
+    EXPECT_EQ(serve(small, "e"), (std::vector<Part>{{0, small.size()}}));
+    for (const char* etag : {"", "W/\"weak\""}) {
+        remote_->ask(RemoveCall{{"k"}}, [](auto) {});
+        answer(taken<RemoveCall>(), Missing{});
+        fetched = fetch_part(0, 1);
+        serve(value_, etag);
+        EXPECT_EQ(serve(value_, etag), (std::vector<Part>{{0, value_.size()}}));
+        EXPECT_EQ(bytes_of(*fetched, 0, 1), cut(value_, 0, 1));
+    }
+}
+
+TEST_F(BlocksTest, ABoxWantsTheBlocksThatItTouches) {
+    const std::vector<Dim> dims = {{2, static_cast<std::int64_t>(8 * kBlock)}};
+    const auto fetched = std::make_shared<Fetched>();
+    remote_->fetch("k", Layout::strided(5, 10, dims),
+                   [fetched](auto outcome) { fetched->outcome = std::move(outcome); });
+    serve(value_, "e");
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, kBlock}, {8 * kBlock, 9 * kBlock}}));
+    EXPECT_EQ(bytes_of(*fetched, 8 * kBlock + 5, 10), cut(value_, 8 * kBlock + 5, 10));
+}
+
+TEST_F(BlocksTest, WhatIsNotInTheValueNeedsNoBlock) {
+    const auto fetched = fetch_part(value_.size() + 5, value_.size() + 10);
+    serve(value_, "e");
+    EXPECT_TRUE(nothing_asked());
+    EXPECT_EQ(fetched->outcome->value->size(), value_.size());
+    EXPECT_EQ(test::error_of([&] { bytes_of(*fetched, 0, 1); }), ErrorKind::backing)
+        << "and a block that is not there is no memory to read";
+}
+
+// Blocks of two values are never sent as one.
+TEST_F(BlocksTest, AnObjectThatChangesBetweenBlocksIsReadAnew) {
+    const auto first = fetch_part(0, 10);
+    serve(value_, "old");
+    serve(value_, "old");
+    const Bytes changed = pattern(12 * kBlock, 7);
+    const auto both = fetch_part(kBlock - 5, kBlock + 5);
+    EXPECT_EQ(serve(changed, "new"), (std::vector<Part>{{kBlock, 2 * kBlock}}));
+    EXPECT_EQ(serve(changed, "new"), kHead);
+    EXPECT_EQ(serve(changed, "new"), (std::vector<Part>{{0, 2 * kBlock}}));
+    EXPECT_EQ(bytes_of(*both, kBlock - 5, 10), cut(changed, kBlock - 5, 10));
+    EXPECT_NE(both->outcome->value->generation(), first->outcome->value->generation());
+}
+
+TEST_F(BlocksTest, OneThatKeepsChangingIsAFailure) {
+    const auto fetched = fetch_part(0, 10);
+    for (int i = 0; i < 20 && !fetched->outcome; ++i) {
+        serve(value_, std::to_string(i));
+    }
+    EXPECT_EQ(fetched->text(), "failed: the object is being replaced again and again");
+    EXPECT_TRUE(nothing_asked());
+}
+
+TEST_F(BlocksTest, OneThatGoesMeanwhileIsMissing) {
+    const auto fetched = fetch_part(0, 10);
+    serve(value_, "e");
+    answer(taken<GetCall>(), Missing{});
+    answer(taken<HeadCall>(), Missing{});
+    EXPECT_EQ(fetched->text(), "none");
+}
+
+TEST_F(BlocksTest, FailuresAreTold) {
+    const auto unknown = fetch_part(0, 10);
+    answer(taken<HeadCall>(), Failure{"denied"});
+    EXPECT_EQ(unknown->text(), "failed: denied");
+    const auto known = fetch_part(0, 10);
+    serve(value_, "e");
+    answer(taken<GetCall>(), Failure{"throttled"});
+    EXPECT_EQ(known->text(), "failed: throttled");
+    const auto again = fetch_part(0, 10);
+    serve(value_, "e");
+    EXPECT_EQ(bytes_of(*again, 0, 10), cut(value_, 0, 10));
+}
+
+TEST_F(BlocksTest, APartThatIsShortOrOfAnotherTagIsNotTaken) {
+    const auto fetched = fetch_part(0, 10);
+    serve(value_, "e");
+    answer(taken<GetCall>(), Object{region(Bytes(5)), "e"});
+    serve(value_, "e");
+    answer(taken<GetCall>(), Object{region(Bytes(kBlock)), "other"});
+    serve(value_, "e");
+    serve(value_, "e");
+    EXPECT_EQ(bytes_of(*fetched, 0, 10), cut(value_, 0, 10));
+}
+
+TEST_F(BlocksTest, AWriteLeavesNoBlockOfTheOldValue) {
+    const auto before = fetch_part(0, 10);
+    serve(value_, "old");
+    const auto slow = remote_->calls().take();
+    const auto written = write("k", std::string(3 << 20, 'x'));  // more than the cache holds
+    answer(taken<PutCall>(), Stored{true, "new"});
+    const auto after = fetch_part(0, 10);
+    answer(slow.at(0).first, Object{region(cut(value_, 0, kBlock)), "old"});
+    EXPECT_EQ(bytes_of(*before, 0, 10), cut(value_, 0, 10));
+    const Bytes now(3 << 20, std::byte{'x'});
+    EXPECT_EQ(serve(now, "new"), kHead);
+    EXPECT_EQ(serve(now, "new"), (std::vector<Part>{{0, kBlock}}));
+    EXPECT_EQ(bytes_of(*after, 0, 10), cut(now, 0, 10));
+}
+
+// And with a server in front: what is sent comes from several blocks.
+TEST_F(BlocksTest, AServerSendsFromSeveralBlocks) {
+    test::Loopback both{remote_};
+    const auto get = [&](wire::Selection selection) {
+        const auto operation = test::get_operation({{"k", std::move(selection)}});
+        both.submit(operation);
+        EXPECT_TRUE(test::eventually([&] {
+            serve(value_, "e");
+            return operation->done();
+        }));
+        test::finish(operation);
+        return test::reply_of(*operation);
+    };
+    EXPECT_EQ(get(part(kBlock - 100, 4 * kBlock + 1)), cut(value_, kBlock - 100, 3 * kBlock + 101));
+    // So small that it is packed; and two ranges, and a box across blocks.
+    EXPECT_EQ(get(part(2 * kBlock - 5, 2 * kBlock + 5)), cut(value_, 2 * kBlock - 5, 10));
+    Bytes expected = cut(value_, 7 * kBlock - 1, 2);
+    const Bytes second = cut(value_, 0, kBlock);
+    expected.insert(expected.end(), second.begin(), second.end());
+    EXPECT_EQ(
+        get(std::vector<wire::Range>{{wire::Range::Kind::range, 7 * kBlock - 1, 7 * kBlock + 1},
+                                     {wire::Range::Kind::range, 0, kBlock}}),
+        expected);
+    const std::vector<Dim> dims = {{3, static_cast<std::int64_t>(kBlock)}};
+    Bytes box;
+    for (int i = 0; i < 3; ++i) {
+        const Bytes run = cut(value_, kBlock - 8 + static_cast<std::uint64_t>(i) * kBlock, 16);
+        box.insert(box.end(), run.begin(), run.end());
+    }
+    EXPECT_EQ(get(Layout::strided(kBlock - 8, 16, dims)), box);
+}
+
+}  // namespace
+}  // namespace ucxstore

@@ -1,0 +1,70 @@
+// A remote backing whose calls are carried out by the test, when it will.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+
+#include "backing/remote.hpp"
+#include "loopback.hpp"
+
+namespace ucxstore::test {
+
+inline std::shared_ptr<Region> region(const Bytes& bytes) {
+    auto made = allocate_region(bytes.size());
+    std::memcpy(made->data(), bytes.data(), bytes.size());
+    return made;
+}
+inline std::shared_ptr<Region> region(const std::string& text) { return region(to_bytes(text)); }
+
+inline std::string text_of(const RemoteBacking::Value& value) {
+    return value == nullptr
+               ? "none"
+               : std::string(reinterpret_cast<const char*>(value->data()), value->size());
+}
+
+constexpr std::uint64_t kBlock = 64 << 10;
+
+// What came of a fetch.
+struct Fetched {
+    std::optional<Outcome<RemoteBacking::Value>> outcome;
+    std::string text() const {
+        if (!outcome) {
+            return "not yet";
+        }
+        return outcome->failure.empty() ? text_of(outcome->value) : "failed: " + outcome->failure;
+    }
+};
+
+class RemoteTest : public testing::Test {
+  protected:
+    std::shared_ptr<Fetched> fetch(const std::string& key) {
+        auto fetched = std::make_shared<Fetched>();
+        remote_->fetch(key, {}, [fetched](auto outcome) { fetched->outcome = std::move(outcome); });
+        return fetched;
+    }
+    // Whether it was written; nullopt before that is known.
+    std::shared_ptr<std::optional<bool>> write(const std::string& key, const std::string& text) {
+        auto written = std::make_shared<std::optional<bool>>();
+        remote_->write(key, region(text), false,
+                       [written](auto outcome) { *written = outcome.value; });
+        return written;
+    }
+    // The only call since; its ticket.
+    template <typename Kind>
+    Calls::Ticket taken() {
+        const auto calls = remote_->calls().take();
+        EXPECT_EQ(calls.size(), 1u);
+        EXPECT_TRUE(std::holds_alternative<Kind>(calls.at(0).second));
+        return calls.at(0).first;
+    }
+    bool nothing_asked() { return remote_->calls().take().empty(); }
+    void answer(Calls::Ticket ticket, Told told) {
+        EXPECT_TRUE(remote_->calls().answer(ticket, std::move(told)));
+    }
+
+    const std::shared_ptr<RemoteBacking> remote_ = std::make_shared<RemoteBacking>(1 << 20, kBlock);
+};
+
+}  // namespace ucxstore::test

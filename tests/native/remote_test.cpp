@@ -1,0 +1,371 @@
+// A backing whose calls take their time: single flight, changes meanwhile, and clients that do not
+// wait.
+#include "remote_fixture.hpp"
+
+namespace ucxstore {
+namespace {
+
+using test::Bytes;
+using test::eventually;
+using test::Loopback;
+using test::pattern;
+using test::region;
+using test::RemoteTest;
+using test::text_of;
+using test::to_bytes;
+
+TEST_F(RemoteTest, ManyAskForOneValueOnce) {
+    const auto first = fetch("k");
+    const auto second = fetch("k");
+    const auto ticket = taken<GetCall>();
+    const auto third = fetch("k");
+    EXPECT_TRUE(nothing_asked());
+    EXPECT_EQ(first->text(), "not yet");
+    answer(ticket, Object{region("v"), "etag"});
+    EXPECT_EQ(first->text(), "v");
+    EXPECT_EQ(second->outcome->value, first->outcome->value) << "the same memory";
+    EXPECT_EQ(third->outcome->value, first->outcome->value);
+    EXPECT_EQ(remote_->find("k"), first->outcome->value);
+    EXPECT_EQ(remote_->counters().joined, 2u);
+    EXPECT_FALSE(remote_->calls().answer(ticket, Missing{})) << "it is answered once";
+}
+
+TEST_F(RemoteTest, WhatIsMissingIsAskedForAgain) {
+    const auto first = fetch("k");
+    answer(taken<GetCall>(), Missing{});
+    EXPECT_EQ(first->text(), "none");
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    const auto second = fetch("k");
+    answer(taken<GetCall>(), Object{region("v"), ""});
+    EXPECT_EQ(second->text(), "v");
+}
+
+TEST_F(RemoteTest, AFailureReachesAllAndIsNotKept) {
+    const auto first = fetch("k");
+    const auto second = fetch("k");
+    answer(taken<GetCall>(), Failure{"denied"});
+    EXPECT_EQ(first->text(), "failed: denied");
+    EXPECT_EQ(second->text(), "failed: denied");
+    const auto third = fetch("k");
+    answer(taken<GetCall>(), Object{region("v"), ""});
+    EXPECT_EQ(third->text(), "v");
+}
+
+TEST_F(RemoteTest, AnAnswerToAnotherQuestionIsAFailure) {
+    const auto fetched = fetch("k");
+    answer(taken<GetCall>(), Stored{});
+    EXPECT_NE(fetched->outcome->failure, "");
+}
+
+TEST_F(RemoteTest, TheSameTagIsTheSameGeneration) {
+    const auto generation = [&](const std::string& key, const std::string& etag) {
+        const auto fetched = fetch(key);
+        answer(taken<GetCall>(), Object{region("v"), etag});
+        return fetched->outcome->value->generation();
+    };
+    const std::uint64_t one = generation("k", "one");
+    EXPECT_NE(one, 0u);
+    EXPECT_EQ(generation("l", "one"), one);
+    EXPECT_NE(generation("m", "two"), one);
+    const std::uint64_t without = generation("n", "");
+    EXPECT_NE(without, 0u);
+    EXPECT_NE(generation("o", ""), without);
+}
+
+TEST_F(RemoteTest, WhatIsWrittenIsThereOnceItIsStored) {
+    const auto written = write("k", "new");
+    const auto ticket = taken<PutCall>();
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    EXPECT_EQ(*written, std::nullopt);
+    answer(ticket, Stored{true, "etag"});
+    EXPECT_EQ(*written, true);
+    EXPECT_EQ(text_of(remote_->find("k")), "new");
+    EXPECT_NE(remote_->find("k")->generation(), 0u);
+}
+
+// A get that was on its way before a write is acknowledged may bring the old value: not to those
+// who ask later, and not to the cache.
+TEST_F(RemoteTest, AnOldValueDoesNotComeBackAfterAWrite) {
+    const auto before = fetch("k");
+    const auto get_before = taken<GetCall>();
+    const auto written = write("k", "new");
+    const auto put = taken<PutCall>();
+    const auto during = fetch("k");
+    const auto get_during = taken<GetCall>();
+    answer(put, Stored{true, "n"});
+    EXPECT_EQ(text_of(remote_->find("k")), "new");
+    answer(get_before, Object{region("old"), "o"});
+    answer(get_during, Object{region("old"), "o"});
+    EXPECT_EQ(before->text(), "old");
+    EXPECT_EQ(during->text(), "old");
+    EXPECT_EQ(text_of(remote_->find("k")), "new");
+}
+
+TEST_F(RemoteTest, NobodyJoinsAGetFromBeforeAWrite) {
+    const auto written = write("k", std::string(2 << 20, 'x'));  // more than the cache holds
+    const auto put = taken<PutCall>();
+    const auto during = fetch("k");
+    const auto get_during = taken<GetCall>();
+    answer(put, Stored{true, "n"});
+    ASSERT_EQ(remote_->find("k"), nullptr);
+    const auto after = fetch("k");
+    const auto get_after = taken<GetCall>();
+    answer(get_during, Object{region("old"), "o"});
+    EXPECT_EQ(during->text(), "old");
+    EXPECT_EQ(after->text(), "not yet");
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    answer(get_after, Object{region("new"), "n"});
+    EXPECT_EQ(after->text(), "new");
+    EXPECT_EQ(text_of(remote_->find("k")), "new");
+}
+
+TEST_F(RemoteTest, OfTwoWritesAtOnceNeitherIsTakenForTheLast) {
+    const auto first = write("k", "first");
+    const auto put_first = taken<PutCall>();
+    const auto second = write("k", "second");
+    const auto put_second = taken<PutCall>();
+    answer(put_second, Stored{true, "2"});
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    answer(put_first, Stored{true, "1"});
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    const auto third = write("k", "third");
+    answer(taken<PutCall>(), Stored{true, "3"});
+    EXPECT_EQ(text_of(remote_->find("k")), "third");
+}
+
+TEST_F(RemoteTest, AfterAWriteThatFailedTheValueIsAskedFor) {
+    fetch("k");
+    answer(taken<GetCall>(), Object{region("old"), "o"});
+    const auto written = write("k", "new");
+    const auto put = taken<PutCall>();
+    EXPECT_EQ(text_of(remote_->find("k")), "old");
+    answer(put, Failure{"timed out"});
+    EXPECT_EQ(*written, false);
+    EXPECT_EQ(remote_->find("k"), nullptr);
+}
+
+TEST_F(RemoteTest, AWriteThatWasNotToReplaceChangesNothing) {
+    fetch("k");
+    answer(taken<GetCall>(), Object{region("old"), "o"});
+    const auto written = write("k", "new");
+    answer(taken<PutCall>(), Stored{false, ""});
+    EXPECT_EQ(*written, false);
+    EXPECT_EQ(text_of(remote_->find("k")), "old");
+}
+
+TEST_F(RemoteTest, WhatIsRemovedIsGone) {
+    for (const char* key : {"a/1", "a/2", "b"}) {
+        fetch(key);
+        answer(taken<GetCall>(), Object{region("v"), "e"});
+    }
+    bool done = false;
+    remote_->ask(RemoveCall{{"b"}}, [&](auto) { done = true; });
+    const auto removal = taken<RemoveCall>();
+    const auto during = fetch("b");
+    EXPECT_TRUE(during->outcome) << "until then it is there";
+    answer(removal, Missing{});
+    EXPECT_TRUE(done);
+    EXPECT_EQ(remote_->find("b"), nullptr);
+
+    remote_->ask(RemovePrefixCall{"a/"}, [](auto) {});
+    const auto removals = taken<RemovePrefixCall>();
+    const auto late = fetch("a/3");
+    const auto get = taken<GetCall>();
+    answer(removals, Removed{2});
+    EXPECT_EQ(remote_->find("a/1"), nullptr);
+    answer(get, Object{region("old"), "o"});
+    EXPECT_EQ(late->text(), "old");
+    EXPECT_EQ(remote_->find("a/3"), nullptr);
+}
+
+TEST_F(RemoteTest, ClosingFailsWhatIsWaitingAndWhatIsAskedLater) {
+    const auto first = fetch("k");
+    remote_->close("the server is closed");
+    EXPECT_EQ(first->text(), "failed: the server is closed");
+    const auto second = fetch("k");
+    EXPECT_EQ(second->text(), "failed: the server is closed");
+    EXPECT_TRUE(nothing_asked());
+}
+
+// The same with a server in front.
+class RemoteServer : public RemoteTest {
+  protected:
+    std::vector<std::pair<Calls::Ticket, Call>> wait_for_calls(std::size_t count) {
+        std::vector<std::pair<Calls::Ticket, Call>> calls;
+        EXPECT_TRUE(eventually([&] {
+            for (auto& call : remote_->calls().take()) {
+                calls.push_back(std::move(call));
+            }
+            return calls.size() >= count;
+        }));
+        EXPECT_EQ(calls.size(), count);
+        return calls;
+    }
+    Calls::Ticket wait_for_call() { return wait_for_calls(1).at(0).first; }
+    void cache(const std::string& key, const Bytes& value) {
+        fetch(key);
+        answer(taken<GetCall>(), Object{region(value), "e"});
+    }
+
+    Loopback both_{remote_};
+};
+
+TEST_F(RemoteServer, SendsWhatComesLater) {
+    const auto operation = test::get_operation({{"k"}, {"l"}});
+    both_.submit(operation);
+    const auto calls = wait_for_calls(2);
+    const Bytes value = pattern(3 << 20);
+    answer(calls[0].first, Object{region(value), "e"});
+    answer(calls[1].first, Missing{});
+    test::finish(operation);
+    EXPECT_TRUE(test::reply_of(*operation) == value);
+    EXPECT_EQ(operation->items[1].status, wire::Status::missing);
+}
+
+TEST_F(RemoteServer, WhatWaitsHoldsUpNothingElse) {
+    cache("there", to_bytes("v"));
+    const auto waiting = test::get_operation({{"k"}});
+    both_.submit(waiting);
+    const auto ticket = wait_for_call();
+    EXPECT_EQ(both_.get("there"), to_bytes("v"));
+    EXPECT_FALSE(waiting->done());
+    EXPECT_TRUE(both_.server->busy());
+    answer(ticket, Object{region("late"), "e"});
+    test::finish(waiting);
+    EXPECT_EQ(test::reply_of(*waiting), to_bytes("late"));
+    EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
+}
+
+// More than one session may wait for, however many of them there are.
+TEST_F(RemoteServer, AThousandGetsAreServedInTurn) {
+    std::vector<test::Get> gets;
+    for (int i = 0; i < 1000; ++i) {
+        gets.push_back({std::to_string(i)});
+    }
+    const auto operation = test::get_operation(gets);
+    both_.submit(operation);
+    std::size_t most = 0;
+    ASSERT_TRUE(eventually([&] {
+        const auto calls = remote_->calls().take();
+        most = std::max(most, calls.size());
+        for (const auto& [ticket, call] : calls) {
+            answer(ticket, Object{region(std::get<GetCall>(call).key), ""});
+        }
+        return operation->done();
+    }));
+    test::finish(operation);
+    for (std::size_t i = 0; i < gets.size(); ++i) {
+        ASSERT_EQ(test::reply_of(*operation, i), to_bytes(std::to_string(i)));
+    }
+    EXPECT_LE(most, 128u);
+}
+
+TEST_F(RemoteServer, AFailureIsToldWithItsText) {
+    const auto operation = test::get_operation({{"k"}});
+    both_.submit(operation);
+    answer(wait_for_call(), Failure{"permission denied"});
+    ASSERT_TRUE(operation->wait_for(test::kPatience));
+    try {
+        operation->check();
+        FAIL() << "it has not failed";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::backing);
+        EXPECT_NE(std::string(error.what()).find("'k'"), std::string::npos);
+        EXPECT_NE(std::string(error.what()).find("permission denied"), std::string::npos);
+    }
+}
+
+TEST_F(RemoteServer, AnotherGenerationIsNotSent) {
+    const auto operation = test::get_operation({{.key = "k", .generation = 5}});
+    both_.submit(operation);
+    answer(wait_for_call(), Object{region("v"), "e"});
+    test::finish(operation);
+    EXPECT_EQ(operation->items[0].status, wire::Status::changed);
+}
+
+TEST_F(RemoteServer, WhatIsGivenUpIsForgotten) {
+    const auto operation = test::get_operation({{"k"}});
+    both_.submit(operation);
+    const auto ticket = wait_for_call();
+    both_.client->cancel(both_.connection, operation);
+    ASSERT_TRUE(operation->wait_for(test::kPatience));
+    EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
+    answer(ticket, Object{region("v"), "e"});
+    EXPECT_EQ(both_.get("k"), to_bytes("v")) << "but kept for others";
+}
+
+TEST_F(RemoteServer, AClientThatHasGoneIsForgotten) {
+    const auto operation = test::get_operation({{"k"}});
+    both_.submit(operation);
+    Bytes bytes = to_bytes("w");
+    const auto set = test::set_operation({{"w", test::memory_of(bytes)}});
+    both_.submit(set);
+    const auto calls = wait_for_calls(2);
+    both_.client->close(both_.connection);
+    EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 0; }));
+    for (const auto& [ticket, call] : calls) {
+        answer(ticket, std::holds_alternative<GetCall>(call) ? Told(Object{region("v"), "e"})
+                                                             : Told(Stored{true, "e"}));
+    }
+    both_.connection = both_.connect();
+    EXPECT_EQ(both_.get("k"), to_bytes("v"));
+    EXPECT_EQ(both_.get("w"), to_bytes("w"));
+}
+
+TEST_F(RemoteServer, AnswersMayComeAfterTheServerHasGone) {
+    const auto operation = test::get_operation({{"k"}});
+    both_.submit(operation);
+    const auto ticket = wait_for_call();
+    both_.server.reset();
+    answer(ticket, Object{region("v"), "e"});
+    ASSERT_TRUE(operation->wait_for(test::kPatience));
+    EXPECT_EQ(test::error_of([&] { operation->check(); }), ErrorKind::server_lost);
+}
+
+TEST_F(RemoteServer, ASetIsAcknowledgedOnceItIsStored) {
+    Bytes bytes = pattern(1 << 20);
+    const auto operation = test::set_operation({{"k", test::memory_of(bytes)}});
+    both_.submit(operation);
+    const auto calls = wait_for_calls(1);
+    const auto& put = std::get<PutCall>(calls[0].second);
+    EXPECT_EQ(put.key, "k");
+    EXPECT_EQ(put.value->size(), bytes.size());
+    EXPECT_EQ(std::memcmp(put.value->data(), bytes.data(), bytes.size()), 0);
+    EXPECT_FALSE(operation->done());
+    answer(calls[0].first, Stored{true, "e"});
+    test::finish(operation);
+    EXPECT_EQ(both_.counters.sets, 1u);
+}
+
+TEST_F(RemoteServer, OtherRequestsAreAnswered) {
+    const auto stat = test::call_operation(wire::Op::stat, test::strings({"a", "b"}), 2);
+    both_.submit(stat);
+    answer(wait_for_call(), Sizes{7, wire::kAnySize});
+    test::finish(stat);
+    const Bytes sizes = test::reply_of(*stat);
+    wire::Reader reader(sizes);
+    EXPECT_EQ(reader.u64(), 7u);
+    EXPECT_EQ(reader.u64(), wire::kAnySize);
+
+    const auto list = test::call_operation(
+        wire::Op::list, test::strings({"a/"}) + std::string(1, '\1') + test::strings({""}));
+    both_.submit(list);
+    const auto calls = wait_for_calls(1);
+    EXPECT_EQ(std::get<ListCall>(calls[0].second).prefix, "a/");
+    answer(calls[0].first, Page{{"x", "y"}, "z"});
+    test::finish(list);
+    const Bytes page = test::reply_of(*list);
+    wire::Reader names(page);
+    EXPECT_EQ(names.string(), "z");
+    EXPECT_EQ(names.string(), "x");
+    EXPECT_EQ(names.string(), "y");
+
+    const auto remove = test::call_operation(wire::Op::remove, test::strings({"a"}));
+    both_.submit(remove);
+    answer(wait_for_call(), Failure{"denied"});
+    ASSERT_TRUE(remove->wait_for(test::kPatience));
+    EXPECT_EQ(test::error_of([&] { remove->check(); }), ErrorKind::backing);
+}
+
+}  // namespace
+}  // namespace ucxstore

@@ -1,0 +1,46 @@
+import pytest
+
+from ucxstore.backings.options import BackingOptions, parse_size
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        (0, 0),
+        (4096, 4096),
+        ("4096", 4096),
+        ("4GiB", 4 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("512MB", 512_000_000),
+        ("512 MiB", 512 << 20),
+        ("2kB", 2000),
+        ("2KB", 2000),
+        (" 2KiB ", 2048),
+        ("1TB", 10**12),
+    ],
+)
+def test_sizes(given: int | str, size: int) -> None:
+    assert parse_size("cache", given) == size
+
+
+@pytest.mark.parametrize("given", ["", "GiB", "4 gigs", "-1", "1e3", "0x10", "4GiBs", -1, 1 << 60])
+def test_what_is_no_size(given: int | str) -> None:
+    with pytest.raises(ValueError, match=r"^cache: "):
+        parse_size("cache", given)
+
+
+@pytest.mark.parametrize("given", [1.5, True, None, b"4GiB"])
+def test_what_cannot_be_a_size(given: object) -> None:
+    with pytest.raises(TypeError, match=r"^cache: "):
+        parse_size("cache", given)  # type: ignore[arg-type]
+
+
+def test_options_that_nobody_gave_are_none() -> None:
+    assert BackingOptions.of() is None
+    assert BackingOptions.of(cache="1MB") == BackingOptions(cache=1_000_000)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_timeout_is_a_time(seconds: float) -> None:
+    with pytest.raises(ValueError, match=r"^backing_timeout: "):
+        BackingOptions.of(backing_timeout=seconds)

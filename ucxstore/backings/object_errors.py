@@ -1,0 +1,79 @@
+"""What an object store's error is, in a line: obstore's own texts run over many."""
+
+import re
+
+from obstore import exceptions
+
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (exceptions.PermissionDeniedError, "permission denied"),
+    (exceptions.UnauthenticatedError, "the credentials are not accepted"),
+    (exceptions.PreconditionError, "it was changed meanwhile"),
+    (exceptions.NotSupportedError, "not supported"),
+    (FileNotFoundError, "not found"),
+)
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([^<]+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_SYSTEM = re.compile(r"\bkind: (ConnectionRefused|ConnectionReset|ConnectionAborted|BrokenPipe)\b")
+_SYSTEM_TEXTS = {
+    "ConnectionRefused": "connection refused",
+    "ConnectionReset": "connection reset",
+    "ConnectionAborted": "connection aborted",
+    "BrokenPipe": "connection lost",
+}
+
+_THROTTLED = {"429", "503"}
+
+# A missing container answers requests for objects as missing objects do, but for its name.
+_NO_CONTAINER = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+
+_MOST_CHARACTERS = 400
+
+
+def no_container(error: BaseException) -> bool:
+    """Whether it is the bucket or container that is missing."""
+    return _NO_CONTAINER.search(str(error)) is not None
+
+
+def explain(error: BaseException) -> str:
+    """Say in a line what an error of obstore's is.
+
+    Parameters
+    ----------
+    error : BaseException
+        As it was raised.
+
+    Returns
+    -------
+    str
+        What kind of error it is, and what the object store says.
+    """
+    text, _, debug = str(error).partition("\n\nDebug source:")
+    return f"{_kind(error, text, debug)}: {_short(text)}"
+
+
+def _kind(error: BaseException, text: str, debug: str) -> str:
+    if no_container(error):
+        return "there is no such bucket"
+    for kind, name in _KINDS:
+        if isinstance(error, kind):
+            return name
+    if (system := _SYSTEM.search(debug)) is not None:
+        return _SYSTEM_TEXTS[system[1]]
+    if "kind: Timeout" in debug or "TimedOut" in debug:
+        return "timed out"
+    if "kind: Connect" in debug:
+        return "cannot connect"
+    if (status := _STATUS.search(text)) is not None:
+        return "throttled" if status[1] in _THROTTLED else f"status {status[1]}"
+    return "failed"
+
+
+def _short(text: str) -> str:
+    """Keep the code and the message of an answer in XML, or else the text, in one line."""
+    if (code := _CODE.search(text)) is not None:
+        message = _MESSAGE.search(text)
+        text = code[1] if message is None else f"{code[1]}: {message[1]}"
+    text = " ".join(text.split())
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

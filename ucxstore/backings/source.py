@@ -1,0 +1,112 @@
+"""`Source`: where the values behind a server's cache are. What each kind of source implements."""
+
+from collections.abc import Buffer, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ucxstore.keys import find_problem
+
+type Memory = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value; `etag` is "" where the source has no entity tags."""
+
+    buffer: Buffer
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing; `cursor` is where the next one begins, "" where this was the last."""
+
+    names: list[str]
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a value without its bytes."""
+
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes from `begin` to `end` of a value, which must have the entity tag `if_match`."""
+
+    begin: int
+    end: int
+    if_match: str
+
+
+class ChangedError(Exception):
+    """The value is not the one that a `Part` was asked of."""
+
+
+class Source(Protocol):
+    """The requests of a server. Whatever fails raises, and `explain` says what it was.
+
+    Attributes
+    ----------
+    has_parts : bool
+        Whether a part of a value can be asked for; else `get` and `head` are not asked about any.
+    """
+
+    has_parts: bool
+
+    async def get(self, key: str, part: Part | None) -> Found | None:
+        """Fetch the value, or a part of it; ``None`` where the key has none.
+
+        Raises
+        ------
+        ChangedError
+            If the value is not the one that the part is asked of.
+        """
+
+    async def head(self, key: str) -> Head | None:
+        """Find out about the value; ``None`` where the key has none."""
+
+    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+        """Put the value, and return its entity tag; ``None`` where it was to be new and was not."""
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Remove keys, any of which may be missing."""
+
+    async def remove_prefix(self, prefix: str) -> int:
+        """Remove all keys that begin with `prefix`, and count them."""
+
+    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+        """Count the keys that begin with `prefix`, and their bytes; `any_key`: one will do."""
+
+    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+        """List keys that begin with `prefix`; `delimited`: the names right under it.
+
+        From `cursor` on, as an earlier page gave it, and `room` bytes of names, but one at least.
+        """
+
+    def explain(self, error: BaseException) -> str:
+        """Say what went wrong, and where."""
+
+
+def parent_of(prefix: str) -> str:
+    """Return the directory that all keys with this prefix lie in, without a slash behind it."""
+    return prefix.rpartition("/")[0]
+
+
+def paged(names: Iterable[str], cursor: str, room: int) -> Page:
+    """Cut a page out of `names`, which are sorted, from the first that is not before `cursor`."""
+    page: list[str] = []
+    for name in names:
+        if name < cursor or find_problem(name) is not None:
+            continue
+        room -= len(name.encode()) + 2
+        if page and room < 0:
+            return Page(page, name)
+        page.append(name)
+    return Page(page, "")
