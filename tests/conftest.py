@@ -84,7 +84,7 @@ def object_server(object_store: MemoryStore) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=["memory", "directory", "object"])
+@pytest.fixture(params=["memory", "directory"])
 def backing(request: pytest.FixtureRequest) -> str:
     return request.param
 
