@@ -17,14 +17,16 @@ from ucxstore.memory import is_plain
 from ucxstore.merge import spec_nbytes
 from ucxstore.plan import MANY_ROWS, NOT_OURS, NOT_PLAIN, SHORT_ROW_BYTES, Item, Plan
 from ucxstore.raw import RawChunks
+from ucxstore.workers import codec_threads
 
 # Bytes of values, at the most, that one thread encodes and one request sends then: large enough for
-# some 250 us a group not to matter. A larger chunk is sent by itself. Less than what is fetched at
-# once (`decode_plan.GROUP_BYTES`): encoding takes longer, and what is encoded waits meanwhile.
-GROUP_BYTES = 2 << 20
+# some 250 us a group not to matter. A larger chunk is sent by itself.
+GROUP_BYTES = 4 << 20
 
-# Small writes go in smaller groups, for all threads to be busy soon and until the end.
-_GROUPS = 32
+# What is left is shared out to each thread so many times over: large groups first, which cost least
+# for what is in them, and then ever smaller ones, for all threads to be busy until the end. See
+# Polychronopoulos and Kuck, "Guided self-scheduling" (IEEE Transactions on Computers, 1987).
+_SHARES = 4
 _LEAST_BYTES = 64 << 10
 
 
@@ -110,9 +112,11 @@ def plan_encode(
     groups: list[Group] = []
     unfinished: dict[bool, Group] = {}
     last: ArraySpec | None = None
-    size = limit = most = 0
+    size = limit = 0
+    most: dict[bool, int] = {}
+    shares = _SHARES * codec_threads()[1]
     wanted: list[NativeRange] = []
-    for position in left:
+    for index, position in enumerate(left):
         path, spec, chunk_selection, out_selection, is_complete = items[position]
         if type(path) is not StorePath or path.store is not store:
             plan.leave(position, NOT_OURS)
@@ -121,9 +125,10 @@ def plan_encode(
             last, size = spec, spec_nbytes(spec)
             limit = size if chain is None else limit_of(chain, spec, size)
             wanted = [(1, 0, limit)]
-        most = most or min(GROUP_BYTES, max(_LEAST_BYTES, len(left) * size // _GROUPS))
         group = unfinished.get(not is_complete)
-        if group is None or group.nbytes + size > most:
+        if group is None or group.nbytes + size > most[not is_complete]:
+            rest = (len(left) - index) * size
+            most[not is_complete] = min(GROUP_BYTES, max(_LEAST_BYTES, rest // shares))
             group = unfinished[not is_complete] = Group(not is_complete)
             groups.append(group)
         group.positions.append(position)

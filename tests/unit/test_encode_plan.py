@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from zarr.codecs._v2 import V2Codec
@@ -59,7 +60,6 @@ def test_large_chunks_go_alone_and_small_ones_together() -> None:
     for length, count, groups in (
         (GROUP_BYTES // 4 + 1, 3, 3),
         (GROUP_BYTES // 4, 3, 3),
-        (1 << 14, 1000, 33),
         (16, 1000, 1),
         (16, 1, 1),
     ):
@@ -75,6 +75,20 @@ def test_large_chunks_go_alone_and_small_ones_together() -> None:
             ]
             assert all(group.nbytes == sum(group.sizes) <= group.limit for group in found)
             assert not any(group.is_part for group in found)
+
+
+def test_groups_get_smaller_so_that_all_threads_end_at_the_same_time() -> None:
+    spec = spec_of(1 << 14)
+    items = [item(i, spec, box((0, 1 << 14)), True) for i in range(1000)]
+    with zarr.config.set({"threading.max_workers": 2}):
+        _, found = planned(items, ZSTD)
+    sizes = [group.nbytes for group in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1]) == (GROUP_BYTES, 1 << 16)
+    left = sum(sizes)
+    for size in sizes[:-1]:
+        assert size <= max(left // 8, 1 << 16)
+        left -= size
 
 
 def test_parts_are_read_together_and_apart_from_the_rest() -> None:
