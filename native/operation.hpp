@@ -98,6 +98,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     // Any thread.
     bool done() const;
+    // Whether a thread waits for it, and not an event loop.
+    bool for_a_thread() const { return queue_ == nullptr; }
     bool wait_for(std::chrono::milliseconds time);
     // Once done. Throws the failure.
     void check() const;

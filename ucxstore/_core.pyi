@@ -31,6 +31,9 @@ class Operation:
 
     def cancel(self) -> None: ...
 
+    @staticmethod
+    def end_unwaited() -> None: ...
+
 class Completions:
     def __init__(self) -> None: ...
 

@@ -190,7 +190,14 @@ class StoreBase(Store):
     def _run_sync(self, start: Start) -> Any:
         """Do as `_run`, blocking."""
         connection = self._own_link().connect_sync(self._options.connect_timeout)
-        return start(cast("Connection", connection), None).wait()
+        try:
+            return start(cast("Connection", connection), None).wait()
+        except BaseException:
+            # An interrupt may have come between the start and the wait: see it complete, too.
+            from ucxstore._native import core
+
+            core.Operation.end_unwaited()
+            raise
 
     async def _keeps_copies(self) -> bool:
         """Tell whether several servers each keep what says what arrays and groups are."""

@@ -212,7 +212,8 @@ NB_MODULE(_core, module) {
         .def_prop_ro("done", &PyOperation::done)
         .def("wait", &PyOperation::wait)
         .def("result", &PyOperation::result)
-        .def("cancel", &PyOperation::cancel);
+        .def("cancel", &PyOperation::cancel)
+        .def_static("end_unwaited", &PyOperation::end_unwaited);
 
     nb::class_<PyCompletions>(module, "Completions")
         .def(nb::init<>())

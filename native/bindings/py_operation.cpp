@@ -19,6 +19,12 @@ std::unordered_map<std::uint64_t, nb::object>& registry() {
     return *operations;  // never destroyed: Python may be gone by then
 }
 
+// What a thread has started to wait for, and has not begun to.
+std::vector<std::uint64_t>& unwaited() {
+    static thread_local std::vector<std::uint64_t> ids;
+    return ids;
+}
+
 }  // namespace
 
 // Operations whose event loop was closed before it saw them complete are never drained. Looked for
@@ -57,11 +63,15 @@ PyOperation::Object PyOperation::start(std::shared_ptr<Client> client,
         nb::rv_policy::take_ownership);
     sweep();
     registry().emplace(operation->id, object);
+    if (operation->for_a_thread()) {
+        unwaited().push_back(operation->id);
+    }
     client->submit(connection, operation);
     return object;
 }
 
 PyOperation::Result PyOperation::wait() {
+    std::erase(unwaited(), operation_->id);
     while (true) {
         bool done = false;
         {
@@ -73,14 +83,28 @@ PyOperation::Result PyOperation::wait() {
         }
         if (PyErr_CheckSignals() != 0) {
             nb::python_error interrupted;
-            cancel();
-            {
-                const WithoutGil released;
-                while (!operation_->wait_for(1s)) {
-                }
-            }
-            retire();
+            end();
             throw interrupted;
+        }
+    }
+}
+
+void PyOperation::end() {
+    cancel();
+    {
+        const WithoutGil released;
+        while (!operation_->wait_for(1s)) {
+        }
+    }
+    retire();
+}
+
+void PyOperation::end_unwaited() {
+    for (const std::uint64_t id : std::exchange(unwaited(), {})) {
+        const auto found = registry().find(id);
+        if (found != registry().end()) {
+            const nb::object operation = found->second;
+            nb::cast<PyOperation&>(operation).end();
         }
     }
 }

@@ -29,6 +29,9 @@ class PyOperation {
     Result wait();
     Result result();
     void cancel();
+    // Ends those that this thread has started without completions and not waited for: an interrupt
+    // may come in between, and its memory is the caller's as soon as that is raised.
+    static void end_unwaited();
     // UCX is done with the memory: the owners may go.
     void retire();
 
@@ -36,6 +39,8 @@ class PyOperation {
     PyOperation(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection,
                 std::shared_ptr<Operation> operation, nb::object owners, Convert convert);
     static void sweep();
+    // Cancels it and sees it complete.
+    void end();
 
     std::shared_ptr<Client> client_;
     std::shared_ptr<Connection> connection_;

@@ -6,6 +6,7 @@ import random
 import time
 import weakref
 from collections.abc import Awaitable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,6 +237,24 @@ def test_ctrl_c(server: RemoteServer, store: UcxStore, ucx: Ucx, call: str) -> N
         assert time.monotonic() - start < RELEASE
         script.end()
     assert store.get_sync("key") is not None
+
+
+def test_an_interrupt_between_the_start_of_a_read_and_the_wait_for_it(store: UcxStore) -> None:
+    """Python looks for signals there, too."""
+    out = filled(BLANK)
+
+    def start(to: Any, done: None) -> Any:
+        store._get_into([("key", out, None)])(to, done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store._run_sync(start)
+    out[:] = BLANK
+    try:
+        assert store.get_into_sync("key", filled(BLANK)) == LARGE
+    except ServerLostError:  # the connection was reset to get the memory back
+        assert store.get_into_sync("key", filled(BLANK)) == LARGE
+    assert (out == BLANK).all()
 
 
 def test_ctrl_c_while_the_server_stands_still(

@@ -115,6 +115,8 @@ def test_a_missing_bucket_is_no_missing_key(s3: S3Server) -> None:
 
 
 def test_a_wrong_secret_is_told_and_not_shown(s3: S3Server) -> None:
+    if s3.description.startswith("moto"):
+        pytest.skip("moto's server takes any secret")
     with (
         Server(bucket(s3, secret_access_key="not-the-secret")) as server,
         UcxStore(server.address) as store,
