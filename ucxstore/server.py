@@ -158,6 +158,11 @@ class Server:
         return self._address
 
     @property
+    def incarnation(self) -> bytes:
+        """What tells this start of the server from any other at the same address."""
+        return self._parts.incarnation
+
+    @property
     def sessions(self) -> int:
         """How many clients are connected."""
         return self._parts.sessions
@@ -196,6 +201,7 @@ class _Parts:
     def __init__(self, native: core.Server, acceptor: Acceptor) -> None:
         self._native = native
         self._acceptor = acceptor
+        self.incarnation = acceptor.incarnation
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._last_stats: dict[str, int] | None = None  # once closed
