@@ -89,7 +89,7 @@ def test_a_directory_loses_nothing(frail: Client, tmp_path: Path) -> None:
     assert not list((tmp_path / "shared").glob(".ucxstore*"))
 
 
-def test_a_worker_joins(frail: Client) -> None:
+def test_a_worker_joins_and_one_leaves(frail: Client) -> None:
     values = some_values()
     with deploy(frail) as deployed:
         store = deployed.store()
@@ -104,7 +104,15 @@ def test_a_worker_joins(frail: Client) -> None:
         (joined,) = set(deployed.addresses.values()) - {f"ucx://{s}" for s in store.servers}
         write(anew, values)
         assert anew.stats()["servers"][joined.removeprefix("ucx://")]["requests"] > 0
-        np.testing.assert_array_equal(da.from_zarr(zarr.open_array(anew, path="a")), values)
+        wide = zarr.open_array(anew, path="a", mode="r")
+        np.testing.assert_array_equal(da.from_zarr(wide).compute(), values)
+        before = set(deployed.addresses.values())
+        frail.cluster.scale(2)
+        holds(lambda: len(deployed.addresses) == 2)
+        (left,) = before - set(deployed.addresses.values())
+        with pytest.raises(ConnectionError, match=left.removeprefix("ucx://")):
+            wide[...]
+        assert len(deployed.store().servers) == 2
 
 
 def test_the_cluster_is_gone_before_the_deployment(frail: Client) -> None:
