@@ -100,7 +100,7 @@ class Acceptor:
         self._read_only = read_only
         self._shared = shared
         self._volatile = volatile
-        self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
+        self.incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._connections: set[socket.socket] = set()  # in the handshake
         self._stopping = False
         self._loop = asyncio.SelectorEventLoop()
@@ -192,7 +192,7 @@ class Acceptor:
             token = secrets.token_bytes(TOKEN_BYTES)
             return Welcome(
                 token,
-                self._incarnation,
+                self.incarnation,
                 self._read_only,
                 port.address,
                 self._shared,

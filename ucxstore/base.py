@@ -93,6 +93,11 @@ class StoreBase(Store):
         return str(self._address)
 
     @property
+    def servers(self) -> tuple[HostPort, ...]:
+        """The servers that the address names."""
+        return self._address.servers
+
+    @property
     def strict(self) -> bool:
         """Whether chunks that would leave the short path raise instead."""
         return self._strict
@@ -139,6 +144,16 @@ class StoreBase(Store):
         """
         connection = self._link.current() if self._link is not None else None
         return self.counters.snapshot([] if connection is None else connection.lanes)
+
+    def rely_on(self, known: Mapping[HostPort, bytes]) -> None:
+        """Take the incarnations of servers as known, before any of them was met.
+
+        Whoever started the servers knows them. Then also a process that first connects after one of
+        them has restarted refuses it, as does a store of a single server. Call it before the store
+        is used.
+        """
+        for server, incarnation in known.items():
+            self._incarnations.accept(server, incarnation)
 
     def accept_restarted(self) -> None:
         """Go on with servers that have restarted without the values that they held in memory.
@@ -208,7 +223,9 @@ class StoreBase(Store):
         self._is_open = True
         if self._link is None:
             servers = self._address.servers
-            self._link = self._link_to(servers[0]) if len(servers) == 1 else self._fleet(servers)
+            # Of one server, too, a fleet sees to it that it is the one that is relied on.
+            one = len(servers) == 1 and not self._incarnations.known
+            self._link = self._link_to(servers[0]) if one else self._fleet(servers)
         return self._link
 
     def _link_to(self, server: HostPort) -> Link:

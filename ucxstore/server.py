@@ -187,6 +187,11 @@ class Server:
         return self._address
 
     @property
+    def incarnation(self) -> bytes:
+        """What tells this start of the server from any other at the same address."""
+        return self._parts.incarnation
+
+    @property
     def sessions(self) -> int:
         """How many clients are connected."""
         return self._parts.sessions
@@ -226,6 +231,7 @@ class _Parts:
         self._native = native
         self._acceptor = acceptor
         self._carrier = carrier
+        self.incarnation = acceptor.incarnation
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._last_stats: dict[str, int] | None = None  # once closed

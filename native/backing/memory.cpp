@@ -3,15 +3,45 @@
 #include <algorithm>
 #include <mutex>
 
+#include "../status.hpp"
 #include "generation.hpp"
 
 namespace ucxstore {
 namespace {
 
+// A share of a quota, for as long as it lives.
+class Share {
+  public:
+    Share(std::shared_ptr<Quota> quota, std::uint64_t size)
+        : quota_(std::move(quota)), size_(size) {
+        quota_->take(size_);
+    }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+    ~Share() { quota_->give(size_); }
+
+  private:
+    const std::shared_ptr<Quota> quota_;
+    const std::uint64_t size_;
+};
+
+struct CountedRegion {
+    Share share;  // first, so that nothing is allocated beyond the quota, and last to go
+    std::shared_ptr<Region> region;
+};
+
+std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint64_t size) {
+    auto counted =
+        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size}, nullptr});
+    counted->region = allocate_region(size);
+    Region* region = counted->region.get();
+    return {std::move(counted), region};
+}
+
 class MemoryIncoming : public Incoming {
   public:
-    MemoryIncoming(MemoryBacking& backing, std::string key, std::uint64_t size)
-        : backing_(backing), key_(std::move(key)), region_(allocate_region(size)) {}
+    MemoryIncoming(MemoryBacking& backing, std::string key, std::shared_ptr<Region> region)
+        : backing_(backing), key_(std::move(key)), region_(std::move(region)) {}
     std::byte* data() override { return region_->data(); }
     bool commit(bool if_absent) override {
         return backing_.put(key_, std::move(region_), if_absent);
@@ -29,6 +59,18 @@ bool starts_with(const std::string& key, const std::string& prefix) {
 
 }  // namespace
 
+void Quota::take(std::uint64_t size) {
+    std::uint64_t taken = taken_;
+    do {
+        if (size > limit_ - taken) {
+            throw Error(ErrorKind::backing, "no room for " + std::to_string(size) +
+                                                " bytes: values take " + std::to_string(taken) +
+                                                " of " + std::to_string(limit_) +
+                                                " bytes of memory");
+        }
+    } while (!taken_.compare_exchange_weak(taken, taken + size));
+}
+
 std::shared_ptr<const Region> MemoryBacking::find(const std::string& key) {
     const std::shared_lock lock(mutex_);
     const auto found = catalog_.find(key);
@@ -41,7 +83,7 @@ std::optional<std::uint64_t> MemoryBacking::size(const std::string& key) {
 }
 
 std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::uint64_t size) {
-    return std::make_unique<MemoryIncoming>(*this, key, size);
+    return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, size));
 }
 
 bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {

@@ -263,7 +263,9 @@ NB_MODULE(_core, module) {
         .def("abandon", &PyClient::abandon);
 
     nb::class_<Backing>(module, "Backing");
-    nb::class_<MemoryBacking, Backing>(module, "MemoryBacking").def(nb::init<>());
+    nb::class_<MemoryBacking, Backing>(module, "MemoryBacking")
+        .def(nb::init<std::uint64_t>(), "limit"_a = std::numeric_limits<std::uint64_t>::max())
+        .def_prop_ro("held", &MemoryBacking::held);
     nb::class_<DirectoryBacking, Backing>(module, "DirectoryBacking")
         .def(nb::init<const std::string&>(), "root"_a);
 

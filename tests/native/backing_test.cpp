@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
@@ -106,6 +107,73 @@ TEST_P(BackingTest, IfAbsentKeepsWhatIsThere) {
     EXPECT_EQ(get("d/k"), to_bytes("first"));
     EXPECT_TRUE(put("d/k", to_bytes("third"), false));
     EXPECT_EQ(get("d/k"), to_bytes("third"));
+}
+
+TEST(MemoryBackingTest, HoldsNoMoreThanItsLimit) {
+    MemoryBacking backing(1000);
+    const auto put = [&](const std::string& key, std::uint64_t size) {
+        return backing.receive(key, size)->commit(false);
+    };
+    put("a", 600);
+    EXPECT_EQ(backing.held(), 600U);
+    try {
+        put("b", 401);
+        FAIL() << "a value beyond the limit";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::backing);
+        EXPECT_NE(std::string(error.what()).find("600 of 1000 bytes"), std::string::npos);
+    }
+    EXPECT_EQ(backing.find("b"), nullptr);
+    put("b", 400);
+    EXPECT_THROW(put("c", 1), Error);
+    EXPECT_THROW(put("c", std::numeric_limits<std::uint64_t>::max()), Error);
+    put("empty", 0);
+    backing.remove("b");
+    EXPECT_EQ(backing.held(), 600U);
+    put("a", 300);  // both lie in memory until the new one is there
+    EXPECT_EQ(backing.held(), 300U);
+}
+
+TEST(MemoryBackingTest, WhatArrivesOrIsPinnedCounts) {
+    auto backing = std::make_unique<MemoryBacking>(1000);
+    auto arriving = backing->receive("a", 600);
+    EXPECT_THROW(backing->receive("b", 600), Error);
+    arriving.reset();
+    EXPECT_EQ(backing->held(), 0U);
+    backing->receive("a", 600)->commit(false);
+    EXPECT_FALSE(backing->receive("a", 400)->commit(true));
+    auto reader = backing->find("a");
+    backing->remove_prefix("");
+    EXPECT_EQ(backing->held(), 600U);
+    EXPECT_THROW(backing->receive("b", 600), Error);
+    reader.reset();
+    EXPECT_EQ(backing->held(), 0U);
+    backing->receive("a", 600)->commit(false);
+    reader = backing->find("a");
+    backing.reset();
+    EXPECT_EQ(reader->size(), 600U);
+}
+
+TEST(MemoryBackingTest, ManyWritersStayWithinTheLimit) {
+    MemoryBacking backing(5000);
+    std::atomic<int> written = 0;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (int i = 0; i < 25; ++i) {
+                try {
+                    backing.receive(std::to_string(thread * 25 + i), 100)->commit(false);
+                    ++written;
+                } catch (const Error&) {
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(written, 50);
+    EXPECT_EQ(backing.held(), 5000U);
 }
 
 TEST_P(BackingTest, OneOfManyIfAbsentIsWritten) {

@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from zarr.testing.store import StoreTests
 
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
-from ucxstore import AddressError, ConnectError, UcxStore
+from ucxstore import AddressError, ConnectError, ServerRestartedError, UcxStore, incarnations
 from ucxstore.placement import Placement
 from ucxstore.server import Server
 
@@ -215,6 +216,31 @@ def shared_servers(tmp_path: Path) -> Iterator[list[Server]]:
     yield servers
     for server in servers:
         server.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_starts_that_were_never_met_are_relied_on(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Server("memory://")) for _ in range(count)]
+        store = UcxStore(address_of(servers))
+        starts = [server.incarnation for server in servers]
+        store.rely_on(dict(zip(store.servers, starts, strict=True)))
+        pickled = pickle.dumps(store)
+        placement = Placement([str(server) for server in store.servers])
+        key = next(key for key in map("c/{}".format, range(1000)) if placement.places([key]) == [0])
+        store.set_sync(key, cpu.Buffer.from_bytes(b"value"))
+        assert store.get_sync(key) is not None
+        store.close()
+        servers[0].close()
+        stack.enter_context(Server("memory://", bind=str(store.servers[0])))
+        monkeypatch.setattr(incarnations, "_first_met", {})  # as in another process
+        with pickle.loads(pickled) as unpickled:
+            with pytest.raises(ServerRestartedError, match=str(store.servers[0])):
+                unpickled.get_sync(key)
+            unpickled.accept_restarted()
+            assert unpickled.get_sync(key) is None
 
 
 def test_shared_servers_divide_the_work(shared_servers: list[Server], tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Small clusters, in processes, which are closed whatever happens."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+SECONDS = 60  # for a cluster to start, and for what is asked of it
+
+
+@contextmanager
+def cluster_of(workers: int) -> Iterator[Client]:
+    config = {
+        # A task stays where it was put, so that a test can tell where that was.
+        "distributed.scheduler.work-stealing": False,
+        "distributed.worker.memory.terminate": False,
+        "distributed.comm.timeouts.connect": "20s",
+        # For what comes later: a client that was closed by hand leaves itself here.
+        "scheduler": None,
+    }
+    with (
+        dask.config.set(config),
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster, timeout=SECONDS) as client,
+    ):
+        client.wait_for_workers(workers, timeout=SECONDS)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Of a cluster that nothing happens to."""
+    with cluster_of(2) as client:
+        yield client
+
+
+@pytest.fixture
+def frail() -> Iterator[Client]:
+    """Of a cluster whose workers may be killed, and come back."""
+    with cluster_of(2) as client:
+        yield client

@@ -1,0 +1,294 @@
+"""Servers in the workers of a cluster that nothing happens to."""
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import cloudpickle
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster, Worker, futures_of, wait
+
+from tests.dask.conftest import SECONDS
+from tests.eventually import eventually
+from ucxstore import AuthenticationError, BackingError, ConnectError, UcxStore
+from ucxstore.dask import Deployment, deploy, locality
+from ucxstore.dask.plugin import METRIC, check_mark, make_mark, remove_mark
+from ucxstore.dask.secret import DeploymentSecret
+
+SHAPE = (400, 300)
+CHUNKS = (50, 60)
+
+
+def some_values(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.random.default_rng(5).random(shape, dtype="f4")
+
+
+def make_array(store: UcxStore, name: str = "a", **options: object) -> zarr.Array:
+    settings = {"compressors": None, **options}
+    return zarr.create_array(
+        store, name=name, shape=SHAPE, chunks=CHUNKS, dtype="f4", fill_value=-1, **settings
+    )
+
+
+def each_server(deployed: Deployment, store: UcxStore) -> dict[str, UcxStore]:
+    """Stores of one server each, by workers, with the prefix of `store`."""
+    prefix = store.key_prefix.rstrip("/")
+    return {
+        worker: UcxStore(f"{address}/{prefix}", secret=deployed._secret)
+        for worker, address in deployed.addresses.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory"])
+def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) -> None:
+    backing = "memory://" if kind == "memory" else tmp_path / "shared"
+    values = some_values()
+    with deploy(client, backing, memory="64MiB") as deployed:
+        store = deployed.store("scratch/run", strict=True)
+        assert sorted(store.servers) == list(store.servers)
+        assert {f"ucx://{server}" for server in store.servers} == set(deployed.addresses.values())
+        z = make_array(store)
+        da.from_array(values, chunks=(100, 120)).store(z, lock=False)
+        np.testing.assert_array_equal(z[...], values)
+        assert any("sysv" in lane or "posix" in lane for lane in store.stats()["lanes"])
+        found = da.from_zarr(zarr.open_array(deployed.store("scratch/run"), path="a", mode="r"))
+        np.testing.assert_array_equal(found.compute(), values)
+        for single in each_server(deployed, store).values():
+            assert single.get_sync("a/zarr.json") is not None
+    if kind == "directory":
+        left = zarr.open_array(tmp_path / "shared/scratch/run/a", mode="r")
+        np.testing.assert_array_equal(left[...], values)
+        assert [each.name for each in (tmp_path / "shared").iterdir()] == ["scratch"]
+
+
+def test_tasks_on_any_worker_use_the_store(client: Client) -> None:
+    def read(store: UcxStore) -> tuple[str, bytes, dict[str, str]]:
+        z = zarr.open_array(store, path="a", mode="r")
+        return repr(store), z[...].tobytes(), dict(os.environ)
+
+    with deploy(client) as deployed:
+        store = deployed.store()
+        values = some_values()
+        make_array(store)[...] = values
+        secret = deployed._secret.reveal()
+        shown = [repr(deployed), repr(store), repr(store._options), repr(deployed._secret)]
+        for worker in deployed.addresses:
+            task = client.submit(read, store, workers=[worker], pure=False)
+            name, data, environment = task.result(timeout=SECONDS)
+            assert data == values.tobytes()
+            shown += [name, repr(environment)]
+        assert secret not in pickle.dumps(store)
+        assert not [text for text in shown if secret.decode() in text]
+
+
+@pytest.mark.parametrize("layout", ["raw", "zstd", "shards"])
+def test_locality_puts_tasks_where_the_chunks_are(client: Client, layout: str) -> None:
+    options: dict[str, dict[str, object]] = {
+        "raw": {},
+        "zstd": {"compressors": "auto"},
+        "shards": {"shards": (100, 120)},
+    }
+    values = some_values()
+    with deploy(client) as deployed:
+        store = deployed.store("here")
+        z = make_array(store, **options[layout])
+        z[...] = values
+        chunks = z.shards or z.chunks
+        x = locality(da.from_zarr(z, chunks=chunks), client)
+        blocks = x.persist(optimize_graph=False)
+        wait(blocks, timeout=SECONDS)
+        places = client.who_has(futures_of(blocks))
+        servers = each_server(deployed, store)
+        ran = set()
+        for i, j in np.ndindex(*x.numblocks):
+            key = f"a/c/{i}/{j}"
+            holding = [w for w, single in servers.items() if single.get_sync(key) is not None]
+            assert places[x.name, i, j] == tuple(holding)
+            ran.update(holding)
+        assert ran == set(servers)
+        np.testing.assert_array_equal(x.compute(optimize_graph=False), values)
+        np.testing.assert_array_equal(x.compute(), values)
+        total = (x + 1).sum(dtype="f8").compute(optimize_graph=False)
+        assert total == pytest.approx((values + 1).sum(dtype="f8"))
+
+
+def test_locality_of_blocks_of_many_chunks(client: Client) -> None:
+    with deploy(client) as deployed:
+        store = deployed.store()
+        z = make_array(store)
+        x = locality(da.from_zarr(z, chunks=(150, 300)), client)
+        workers = x.dask.layers[x.name].annotations["workers"]
+        servers = each_server(deployed, store)
+        z[...] = some_values()
+        for block, rows in enumerate((range(3), range(3, 6), range(6, 8))):
+            keys = [f"a/c/{i}/{j}" for i in rows for j in range(5)]
+            held = {
+                worker: sum(single.get_sync(key) is not None for key in keys)
+                for worker, single in servers.items()
+            }
+            (chosen,) = workers((x.name, block, 0))
+            assert held[chosen] == max(held.values())
+
+
+def test_locality_is_refused(client: Client) -> None:
+    with deploy(client) as deployed:
+        x = da.from_zarr(make_array(deployed.store()))
+        with pytest.raises(ValueError, match="not read straight from a zarr array"):
+            locality(x + 1, client)
+        with pytest.raises(ValueError, match="not read straight from a zarr array"):
+            locality(da.from_array(some_values()), client)
+        with pytest.raises(ValueError, match="in no UcxStore"):
+            locality(da.from_zarr(make_array({})), client)  # type: ignore[arg-type]
+
+
+def test_memory_is_bounded_and_shown(client: Client) -> None:
+    with deploy(client, memory="1 MiB") as deployed:
+        store = deployed.store()
+        held = np.zeros(200_000, "u1")
+        for key in range(10):
+            try:
+                store.set_sync(f"c/{key}", as_buffer(held))
+            except BackingError as error:
+                assert "of 1048576 bytes of memory" in str(error)  # noqa: PT017
+                assert f"c/{key}" in str(error)  # noqa: PT017
+        with pytest.raises(BackingError, match="no room for 2000000 bytes"):
+            store.set_sync("large", as_buffer(np.zeros(2_000_000, "u1")))
+        sizes = [int(single_bytes(single)) for single in each_server(deployed, store).values()]
+        assert max(sizes) <= 1 << 20
+        assert sum(sizes) >= 5 * held.size
+
+        def shown() -> list[int]:
+            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+            return sorted(worker["metrics"].get(METRIC, -1) for worker in workers)
+
+        eventually(lambda: shown() == sorted(sizes))
+    eventually(lambda: shown() == [-1, -1])
+
+
+def single_bytes(store: UcxStore) -> int:
+    return zarr.core.sync.sync(store.getsize_prefix(""))
+
+
+def as_buffer(values: np.ndarray) -> zarr.core.buffer.cpu.Buffer:
+    return zarr.core.buffer.cpu.Buffer.from_array_like(values)
+
+
+def what_is_there(dask_worker: Worker) -> tuple[list[str], list[str], set[str]]:
+    """Return a worker's threads of ours, its listening sockets, and its plugins."""
+    threads = [t.name for t in threading.enumerate() if t.name.startswith("ucxstore")]
+    threads += [
+        name
+        for task in Path("/proc/self/task").iterdir()
+        if (name := (task / "comm").read_text().strip()).startswith("ucx")
+    ]
+    inodes = {str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
+    rows = [row.split() for row in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    listening = sorted(row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes)
+    return threads, listening, set(dask_worker.plugins)
+
+
+def test_close_leaves_nothing(client: Client) -> None:
+    before = client.run(what_is_there)
+    with deploy(client) as deployed:
+        addresses = deployed.addresses
+        store = deployed.store()
+        make_array(store)[...] = 1
+        assert client.run(what_is_there) != before
+        store.close()
+    deployed.close()
+    eventually(lambda: client.run(what_is_there) == before)
+    for address in addresses.values():
+        host, _, port = address.removeprefix("ucx://").partition(":")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), timeout=5)
+    with pytest.raises(ConnectError, match="is closed"):
+        deployed.store()
+    late = UcxStore(str(store), secret=deployed._secret, connect_timeout=5)
+    with pytest.raises(ConnectError):
+        late.get_sync("a/zarr.json")
+
+
+def test_two_deployments_are_apart(client: Client) -> None:
+    with deploy(client) as one, deploy(client) as other:
+        assert not set(one.addresses.values()) & set(other.addresses.values())
+        address = next(iter(one.addresses.values()))
+        with pytest.raises(AuthenticationError):
+            UcxStore(address, secret=other._secret).get_sync("a")
+        one.close()
+        make_array(other.store())[...] = 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_in_threads(workers: int) -> None:
+    with (
+        LocalCluster(n_workers=workers, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, timeout=SECONDS) as client,
+        deploy(client) as deployed,
+    ):
+        values = some_values()
+        z = make_array(deployed.store())
+        da.from_array(values, chunks=CHUNKS).store(z, lock=False)
+        np.testing.assert_array_equal(da.from_zarr(z).compute(), values)
+        assert len(deployed.addresses) == workers
+
+
+def test_a_cluster_without_workers_is_refused() -> None:
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, timeout=SECONDS) as client,
+        pytest.raises(ValueError, match="no worker yet"),
+    ):
+        deploy(client)
+
+
+def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> None:
+    plugins = client.run(what_is_there)
+    with pytest.raises(ValueError, match="backing: 's3://bucket'"):
+        deploy(client, "s3://bucket")
+    with pytest.raises(ValueError, match="memory"):
+        deploy(client, memory=0)
+    with pytest.raises(ValueError, match="threads"):
+        deploy(client, threads=0)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(NotADirectoryError):
+        deploy(client, file / "below")
+    assert client.run(what_is_there) == plugins
+
+
+def test_another_directory_of_that_name_is_refused(tmp_path: Path) -> None:
+    make_mark(str(tmp_path), "ucxstore-1")
+    check_mark(str(tmp_path), "ucxstore-1", "tcp://worker")
+    remove_mark(str(tmp_path), "ucxstore-1")
+    with pytest.raises(ValueError, match=r"backing: .*tcp://worker is not the directory"):
+        check_mark(str(tmp_path), "ucxstore-1", "tcp://worker")
+
+
+def test_the_secret_is_known_by_name() -> None:
+    secret = DeploymentSecret.hold("ucxstore-2", b"a secret text")
+    for dumps in (cloudpickle.dumps, pickle.dumps):
+        pickled = dumps(secret)
+        assert b"secret text" not in pickled
+        assert pickle.loads(pickled).reveal() == b"a secret text"
+    assert repr(secret) == "Secret(of ucxstore-2)"
+    del secret
+    late = pickle.loads(pickled)
+    with pytest.raises(AuthenticationError, match="no server of the deployment ucxstore-2"):
+        late.reveal()
+    again = DeploymentSecret.hold("ucxstore-2", b"a secret text")
+    assert late.reveal() == again.reveal()
+
+
+@pytest.mark.parametrize("missing", ["dask", "distributed"])
+def test_without_dask(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import ucxstore.dask"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "ImportError: ucxstore.dask needs Dask" in found.stderr
+    assert 'pip install "ucxstore[dask]"' in found.stderr

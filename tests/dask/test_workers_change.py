@@ -1,0 +1,121 @@
+"""Workers are killed, come back, and join."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+
+from tests.dask.conftest import SECONDS
+from tests.eventually import eventually
+from ucxstore import UcxStore
+from ucxstore.dask import Deployment, deploy, locality
+
+SHAPE = (200, 200)
+
+
+def write(store: UcxStore, values: np.ndarray) -> zarr.Array:
+    z = zarr.create_array(
+        store, name="a", shape=SHAPE, chunks=(20, 20), dtype="f4", fill_value=-1, compressors=None
+    )
+    z[...] = values
+    return z
+
+
+def some_values() -> np.ndarray:
+    return np.random.default_rng(7).random(SHAPE, dtype="f4")
+
+
+def holds(condition: Callable[[], bool]) -> None:
+    eventually(condition, SECONDS, 0.05)
+
+
+def kill_one(client: Client, deployed: Deployment) -> str:
+    """Kill a worker, and wait until its nanny has replaced it; return its server's place."""
+    before = deployed.addresses
+    lost = min(before)
+    os.kill(client.run(os.getpid, workers=[lost])[lost], signal.SIGKILL)
+    holds(lambda: len(after := deployed.addresses) == len(before) and lost not in after)
+    return before[lost].removeprefix("ucx://")
+
+
+def test_what_a_killed_worker_held_raises(frail: Client) -> None:
+    values = some_values()
+    with deploy(frail) as deployed:
+        store = deployed.store()
+        z = write(store, values)
+        place = kill_one(frail, deployed)
+        with pytest.raises(ConnectionError, match=place):
+            z[...]
+        with pytest.raises(ConnectionError, match=place):
+            da.from_zarr(z).compute()
+        with pytest.raises(ConnectionError, match=place):
+            locality(da.from_zarr(z), frail).compute(optimize_graph=False)
+        found = 0
+        for i in range(0, SHAPE[0], 20):
+            for j in range(0, SHAPE[1], 20):
+                chunk = slice(i, i + 20), slice(j, j + 20)
+                try:
+                    np.testing.assert_array_equal(z[chunk], values[chunk])
+                except ConnectionError:
+                    continue
+                found += 1
+        assert 0 < found < 100
+        # What is in the memory of those that remain is not taken for the whole.
+        anew = deployed.store()
+        assert place not in str(anew)
+        with pytest.raises(FileNotFoundError):
+            zarr.open_array(anew, path="a", mode="r")
+        np.testing.assert_array_equal(da.from_zarr(write(anew, values)).compute(), values)
+
+
+def test_a_directory_loses_nothing(frail: Client, tmp_path: Path) -> None:
+    values = some_values()
+    with deploy(frail, tmp_path / "shared") as deployed:
+        z = write(deployed.store("x"), values)
+        kill_one(frail, deployed)
+        np.testing.assert_array_equal(z[...], values)
+        np.testing.assert_array_equal(da.from_zarr(z).compute(), values)
+        near = locality(da.from_zarr(z), frail)
+        np.testing.assert_array_equal(near.compute(optimize_graph=False), values)
+        z[...] = values + 1
+        again = zarr.open_array(deployed.store("x"), path="a", mode="r")
+        np.testing.assert_array_equal(again[...], values + 1)
+    assert not list((tmp_path / "shared").glob(".ucxstore*"))
+
+
+def test_a_worker_joins_and_one_leaves(frail: Client) -> None:
+    values = some_values()
+    with deploy(frail) as deployed:
+        store = deployed.store()
+        z = write(store, values)
+        frail.cluster.scale(3)
+        holds(lambda: len(deployed.addresses) == 3)
+        anew = deployed.store()
+        assert len(anew.servers) == 3
+        assert set(store.servers) < set(anew.servers)
+        np.testing.assert_array_equal(z[...], values)
+        np.testing.assert_array_equal(da.from_zarr(z).compute(), values)
+        (joined,) = set(deployed.addresses.values()) - {f"ucx://{s}" for s in store.servers}
+        write(anew, values)
+        assert anew.stats()["servers"][joined.removeprefix("ucx://")]["requests"] > 0
+        wide = zarr.open_array(anew, path="a", mode="r")
+        np.testing.assert_array_equal(da.from_zarr(wide).compute(), values)
+        before = set(deployed.addresses.values())
+        frail.cluster.scale(2)
+        holds(lambda: len(deployed.addresses) == 2)
+        (left,) = before - set(deployed.addresses.values())
+        with pytest.raises(ConnectionError, match=left.removeprefix("ucx://")):
+            wide[...]
+        assert len(deployed.store().servers) == 2
+
+
+def test_the_cluster_is_gone_before_the_deployment(frail: Client) -> None:
+    deployed = deploy(frail)
+    frail.close()
+    deployed.close()

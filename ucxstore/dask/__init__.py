@@ -1,0 +1,13 @@
+"""A store whose servers are in the workers of a Dask cluster."""
+
+try:
+    from ucxstore.dask.deployment import Deployment, deploy
+    from ucxstore.dask.locality import locality
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in {"dask", "distributed"}:
+        raise
+    raise ImportError(
+        f'ucxstore.dask needs Dask ({error}): pip install "ucxstore[dask]"', name=error.name
+    ) from error
+
+__all__ = ["Deployment", "deploy", "locality"]

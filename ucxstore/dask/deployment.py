@@ -1,0 +1,273 @@
+"""`deploy`: a server in every worker of a Dask cluster, and stores over all of them."""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from dask.utils import parse_bytes
+from distributed import Client
+
+from ucxstore.address import Address, HostPort
+from ucxstore.config import UcxValue
+from ucxstore.dask.plugin import Running, ServerPlugin, make_mark, remove_mark, servers_in
+from ucxstore.dask.secret import DeploymentSecret
+from ucxstore.errors import ConnectError
+from ucxstore.secret import Secret
+from ucxstore.store import UcxStore
+
+# Seconds that all workers may take to start their servers, and to answer anything else.
+START_SECONDS = 60.0
+ANSWER_SECONDS = 30.0
+
+
+def deploy(
+    client: Client,
+    backing: str | os.PathLike[str] = "memory://",
+    memory: int | str = "2GiB",
+    *,
+    threads: int = 1,
+    ucx: Mapping[str, UcxValue] | None = None,
+) -> "Deployment":
+    """Start a server in every worker of a Dask cluster, and in those that join it.
+
+    The servers run in the workers' processes, in threads of their own, are reached at the addresses
+    that the workers have, and share a fresh secret.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Not an asynchronous one.
+    backing : str or os.PathLike
+        ``"memory://"``: each server holds its share of the chunks in its worker's memory, and takes
+        it along when the worker ends. A directory that all workers see: any server answers for
+        any chunk, so nothing is lost with a worker.
+    memory : int or str
+        How many bytes of values each server may hold in memory, such as ``"2GiB"``; a write beyond
+        that raises `BackingError`. Dask counts them as the worker's unmanaged memory: keep it well
+        below the worker's ``memory_limit``. A directory takes none.
+    threads : int
+        Threads of each server.
+    ucx : mapping or None
+        UCX options of the servers, and of the stores.
+
+    Returns
+    -------
+    Deployment
+        A context manager; leaving it ends the servers.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an option is not usable, if the cluster has no worker yet, if the client is asynchronous,
+        or if workers see different directories of that name.
+    TimeoutError
+        If the workers do not answer in time.
+    Exception
+        What kept a server from starting; those that had started are ended.
+
+    Examples
+    --------
+    >>> with ucxstore.dask.deploy(client, memory="4GiB") as deployed:  # doctest: +SKIP
+    ...     x.to_zarr(zarr.create_array(deployed.store("scratch"), ...))
+    """
+    root = _check_backing(backing)
+    limit = parse_bytes(memory)
+    if limit < 1:
+        raise ValueError(f"memory: {memory!r} is less than a byte")
+    if client.asynchronous:
+        raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
+    name = f"ucxstore-{secrets.token_hex(8)}"
+    text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
+    deployment = Deployment(client, name, DeploymentSecret.hold(name, text), root, ucx)
+    plugin = ServerPlugin(name, Secret(text, pickle_text=True), root, limit, threads, ucx)
+    try:
+        deployment._start(plugin)
+    except BaseException:
+        deployment.close()
+        raise
+    return deployment
+
+
+class Deployment:
+    """Servers in the workers of a Dask cluster. `deploy` makes it.
+
+    What is stored in the workers' memory is placed by the servers that a store names, so a store
+    has the servers that there were when it was made, for good.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        secret: DeploymentSecret,
+        root: str,
+        ucx: Mapping[str, UcxValue] | None,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._secret = secret
+        self._root = root
+        self._ucx = ucx
+        self._registered = False
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """What the plugin is called in the workers, and in Dask's logs."""
+        return self._name
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The addresses of the servers that run now, by those of their workers.
+
+        Raises
+        ------
+        TimeoutError
+            If the workers do not answer in time.
+        """
+        return {
+            worker: str(Address((running.place,))) for worker, running in self._running().items()
+        }
+
+    def store(self, prefix: str = "", **options: Any) -> UcxStore:
+        """Make a store over the servers that run now.
+
+        It can be used in this process and, pickled, in tasks on any worker, where it finds the
+        secret.
+
+        A store over workers' memory goes on as it is when workers join. When one has left, what it
+        held is gone, and reading that raises. A new store over other workers places chunks in other
+        ways, and so begins empty: what is stored in memory is found by stores that were made while
+        the cluster had the same servers.
+
+        Parameters
+        ----------
+        prefix : str
+            What stands before every key.
+        **options
+            As for `UcxStore`.
+
+        Raises
+        ------
+        ConnectError
+            If no worker has a server, or the deployment is closed.
+        TimeoutError
+            If the workers do not answer in time.
+        """
+        running = {each.place: each.incarnation for each in self._running().values()}
+        if not running:
+            raise ConnectError(f"{self._name}: no worker of the cluster has a server of it")
+        prefix = prefix.strip("/")
+        if self._root == "memory://":
+            prefix = f"{_name_of(running)}/{prefix}".rstrip("/")
+        address = Address(tuple(sorted(running)), prefix)
+        store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
+        store.rely_on(running)
+        return store
+
+    def close(self) -> None:
+        """End the servers, with all that they hold in memory. Does nothing twice.
+
+        Raises
+        ------
+        TimeoutError
+            If the workers do not answer in time.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._client.status != "running":
+            return  # nobody can be asked; the servers end with their workers
+        if self._root != "memory://":
+            self._run(remove_mark, self._root, self._name)
+        if self._registered:
+            with suppress(OSError):  # a worker that was lost has no server left to end
+                self._call(lambda: self._client.unregister_worker_plugin(self._name), START_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Deployment({self._name!r}, {self._root!r})"
+
+    def _start(self, plugin: ServerPlugin) -> None:
+        workers = list(self._call(self._client.nthreads, ANSWER_SECONDS))
+        if not workers:
+            raise ValueError("client: its cluster has no worker yet; see Client.wait_for_workers")
+        if self._root != "memory://":
+            self._run(make_mark, self._root, self._name, workers=workers[:1], on_error="raise")
+        self._registered = True
+        self._call(lambda: self._client.register_plugin(plugin), START_SECONDS)
+
+    def _running(self) -> dict[str, Running]:
+        if self._closed:
+            raise ConnectError(f"{self._name}: the deployment is closed")
+        found = servers_of(self._client)
+        return {
+            worker: servers[self._name]
+            for worker, servers in found.items()
+            if self._name in servers
+        }
+
+    def _run(self, function: Callable[..., Any], *args: object, **options: Any) -> Any:
+        return _run(self._client, function, *args, **options)
+
+    def _call(self, start: Callable[[], Awaitable[Any]], seconds: float) -> Any:
+        return self._client.sync(start, callback_timeout=seconds)
+
+
+def _name_of(servers: Mapping[HostPort, bytes]) -> str:
+    """Name a set of servers, as they were started.
+
+    Metadata is with all of them. Under one name, stores of other servers would find arrays, but not
+    the chunks where they look for them, and these would be read as fill values.
+    """
+    names = sorted(str(place).encode() + incarnation for place, incarnation in servers.items())
+    return hashlib.blake2b(b"".join(names), digest_size=8).hexdigest()
+
+
+def servers_of(client: Client) -> dict[str, dict[str, Running]]:
+    """Ask all workers of a cluster for their servers, by deployment; lost workers have none."""
+    found: dict[str, dict[str, Running]] = _run(client, servers_in)
+    return found
+
+
+def places_of(client: Client) -> dict[HostPort, str]:
+    """Return the worker of each server."""
+    return {
+        running.place: worker
+        for worker, servers in servers_of(client).items()
+        for running in servers.values()
+    }
+
+
+def _run(client: Client, function: Callable[..., Any], *args: object, **options: Any) -> Any:
+    """Do as ``Client.run``, within a deadline, and without those workers that are lost."""
+    options = {"on_error": "ignore", **options}
+    return client.sync(
+        lambda: client.run(function, *args, **options), callback_timeout=ANSWER_SECONDS
+    )
+
+
+def _check_backing(backing: str | os.PathLike[str]) -> str:
+    text = os.fsdecode(backing)
+    if text == "memory://":
+        return text
+    if not text or "://" in text:
+        raise ValueError(
+            f"backing: {text!r} is neither 'memory://' nor a directory that all workers see"
+        )
+    return str(Path(text).absolute())  # for workers, which run in other folders

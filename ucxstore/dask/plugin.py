@@ -1,0 +1,162 @@
+"""What runs in each Dask worker: a server, in threads of its own."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from distributed import Worker
+from distributed.comm.addressing import get_address_host
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from ucxstore.address import Address, HostPort
+from ucxstore.config import UcxValue
+from ucxstore.dask.secret import DeploymentSecret
+from ucxstore.secret import Secret
+
+if TYPE_CHECKING:
+    from ucxstore._core import MemoryBacking
+    from ucxstore.server import Server
+
+# The worker's metric with the bytes that servers hold in its memory: a column of the dashboard's
+# table of workers, since Dask itself can only call them unmanaged.
+METRIC = "ucxstore_bytes"
+
+_INPROC = "inproc://"  # Dask's workers in threads: nobody else needs to reach their servers
+
+
+class Running(NamedTuple):
+    """A server in a worker."""
+
+    place: HostPort
+    incarnation: bytes
+
+
+class ServerPlugin(WorkerPlugin):
+    """Runs a server in a worker, from when it is registered until the worker ends.
+
+    Parameters
+    ----------
+    name : str
+        The deployment's name.
+    secret : Secret
+        One that pickles its text: Dask brings the plugin to its workers as a pickle.
+    root : str
+        ``"memory://"``, or a directory that all workers see.
+    memory : int
+        Bytes of values that a server may hold in memory.
+    threads : int
+    ucx : mapping or None
+        As for `ucxstore.Server`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        secret: Secret,
+        root: str,
+        memory: int,
+        threads: int,
+        ucx: Mapping[str, UcxValue] | None,
+    ) -> None:
+        self.name = name
+        self._secret = secret
+        self._root = root
+        self._memory = memory
+        self._threads = threads
+        self._ucx = ucx
+        self._held: DeploymentSecret | None = None
+        self._backing: MemoryBacking | None = None
+        self._server: Server | None = None
+
+    @property
+    def running(self) -> Running | None:
+        """The server, if it has started."""
+        if self._server is None:
+            return None
+        (place,) = Address.parse(self._server.address).servers
+        return Running(place, self._server.incarnation)
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of values in the worker's memory."""
+        return 0 if self._backing is None else self._backing.held
+
+    async def setup(self, worker: Worker) -> None:
+        # In a thread: it loads UCX and starts others, and the worker's event loop must not stand.
+        await asyncio.to_thread(self._start, worker.address)
+        worker.metrics[METRIC] = bytes_held
+
+    async def teardown(self, worker: Worker) -> None:
+        if not any(isinstance(plugin, ServerPlugin) for plugin in worker.plugins.values()):
+            worker.metrics.pop(METRIC, None)
+        server, self._server, self._backing = self._server, None, None
+        if server is not None:
+            await asyncio.to_thread(server.close)
+        self._held = None
+
+    def _start(self, worker: str) -> None:
+        from ucxstore._native import core  # loads UCX, which a client may not need
+        from ucxstore.server import Server
+
+        if self._root == "memory://":
+            self._backing = core.MemoryBacking(self._memory)
+        else:
+            check_mark(self._root, self.name, worker)
+        host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
+        self._held = DeploymentSecret.hold(self.name, self._secret.reveal())
+        self._server = Server(
+            self._root if self._backing is None else self._backing,
+            str(HostPort(host, 0)),
+            threads=self._threads,
+            secret=self._held,
+            ucx=self._ucx,
+            shared=self._backing is None,
+        )
+
+
+# ---- what clients run in workers ----
+
+
+def servers_in(dask_worker: Worker) -> dict[str, Running]:
+    """Return the servers in a worker, by their deployments."""
+    return {
+        plugin.name: plugin.running
+        for plugin in dask_worker.plugins.values()
+        if isinstance(plugin, ServerPlugin) and plugin.running is not None
+    }
+
+
+def bytes_held(worker: Worker) -> int:
+    """Return how many bytes of values all servers in a worker hold in its memory."""
+    plugins = worker.plugins.values()
+    return sum(plugin.bytes_held for plugin in plugins if isinstance(plugin, ServerPlugin))
+
+
+# Servers of one directory stand in for each other. Of different ones under one name, say /tmp of
+# several machines, what one of them lacks would be read as fill values; so a file tells whether it
+# is the same, of a name that is no key.
+
+
+def make_mark(root: str, name: str) -> None:
+    """Mark the directory; it is made if it does not exist."""
+    Path(root).mkdir(parents=True, exist_ok=True)
+    _mark(root, name).touch()
+
+
+def remove_mark(root: str, name: str) -> None:
+    """Leave no mark."""
+    _mark(root, name).unlink(missing_ok=True)
+
+
+def check_mark(root: str, name: str, worker: str) -> None:
+    """Raise ``ValueError`` where the directory is another one than the one that was marked."""
+    if not _mark(root, name).exists():
+        raise ValueError(
+            f"backing: {root!r} at the worker {worker} is not the directory of that name that "
+            "another worker sees; all must see the same one"
+        )
+
+
+def _mark(root: str, name: str) -> Path:
+    return Path(root) / f".ucxstore-{name}.partial"

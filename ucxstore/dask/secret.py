@@ -1,0 +1,55 @@
+"""The secret of a deployment, which the processes of the cluster know by the deployment's name."""
+
+from typing import Self
+from weakref import WeakValueDictionary
+
+from ucxstore.secret import Secret
+
+_held: "WeakValueDictionary[str, DeploymentSecret]" = WeakValueDictionary()
+
+
+class DeploymentSecret(Secret):
+    """A secret of which a pickle has the deployment's name alone.
+
+    A process that unpickles it has the secret if somebody there holds it: the deployment itself,
+    or its plugin in a worker. It is not put into the environment, which child processes inherit
+    and crash reports show.
+    """
+
+    __slots__ = ("__weakref__", "_deployment")
+
+    _deployment: str
+
+    @classmethod
+    def hold(cls, deployment: str, text: bytes) -> Self:
+        """Make the secret known in this process for as long as what is returned lives."""
+        secret = cls.of_deployment(deployment)
+        secret._text = text
+        return secret
+
+    @classmethod
+    def of_deployment(cls, deployment: str) -> Self:
+        """Return what this process has, or one that looks for it when it is used."""
+        secret = _held.get(deployment)
+        if not isinstance(secret, cls):
+            secret = cls._located(None, None)
+            secret._deployment = deployment
+            _held[deployment] = secret
+        return secret
+
+    def _find(self) -> tuple[bytes | None, list[str]]:
+        text, problems = super()._find()
+        if text is None:
+            problems.insert(0, f"no server of the deployment {self._deployment} runs in it")
+        return text, problems
+
+    def __repr__(self) -> str:
+        return f"Secret(of {self._deployment})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickle_name, (self._deployment,)
+
+
+# No method: cloudpickle, which Dask takes for what pickle cannot do, would take the class apart.
+def _unpickle_name(deployment: str) -> DeploymentSecret:
+    return DeploymentSecret.of_deployment(deployment)
