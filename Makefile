@@ -22,7 +22,7 @@ MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build venv demo test test-full test-nightly test-python test-adversity test-zarr \
+.PHONY: help build venv demo test test-full test-nightly test-python test-scales test-adversity test-zarr \
         test-zarr-all zarr-tests test-native test-address test-thread bench copies flamegraphs \
         s3 zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
@@ -51,7 +51,7 @@ demo: $(BUILT) ## Run the main job on real data: write, read back in another pro
 
 test: test-python test-zarr test-address ## Run the tests that every change must pass
 
-test-full: test test-zarr-all test-thread ## Run every test: also all of zarr's, and C++ under TSan
+test-full: test test-scales test-zarr-all test-thread ## Run every test: also large ones, all of zarr's, TSan
 
 test-nightly: export HYPOTHESIS_PROFILE := nightly
 test-nightly: $(BUILT) zarr-tests ## Run the tests that draw their examples, with many more of these
@@ -62,6 +62,10 @@ test-nightly: $(BUILT) zarr-tests ## Run the tests that draw their examples, wit
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-scales: $(BUILT) s3 ## Run those tests that have one in their full size, of gigabytes
+	$(BIN)/pytest -m scales --full --timeout 1200 --override-ini faulthandler_timeout=1260 \
+	    $(PYTEST_ARGS)
 
 test-adversity: $(BUILT) ## Run the tests with peers that are killed, stopped or hostile
 	$(BIN)/pytest tests/adversity $(PYTEST_ARGS)

@@ -29,6 +29,16 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "every-change")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="tests marked `scales` in their full size")
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether a test that is marked ``scales`` takes its full size."""
+    return bool(request.config.getoption("--full"))
+
+
 @pytest.fixture(scope="session")
 def memory_server() -> Iterator[Server]:
     with Server("memory://") as server:
