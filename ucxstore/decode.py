@@ -1,5 +1,6 @@
 """Chunks as they are stored: fetched as far as a budget lets them, decoded as others arrive."""
 
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,8 @@ type AnyItem = tuple[Any, ArraySpec, Any, Any, Any]
 
 type Found = tuple[Bytes, int, int] | None
 
-_WHOLE: list[NativeRange] = []
+type Brought = tuple[list[int], list[bool], list[Found]]
+"""Positions in zarr's batch, whether all of each chunk is wanted, and their values."""
 
 
 class Decoding:
@@ -67,6 +69,8 @@ class Decoding:
         self._straight = chain.straight and chain.dtype == out.dtype
         self._jobs = Jobs(store.budget)
         self._scratch: list[Bytes] = []  # those that no thread uses right now
+        self._again: list[Group] = []  # chunks whose values were longer than what was fetched
+        self._lock = threading.Lock()
         self._received = self._in_place = 0
 
     async def read(self, connection: "Connection", queue: LoopQueue, groups: list[Group]) -> None:
@@ -75,14 +79,17 @@ class Decoding:
         When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
         any more. `missing` then has the results of chunks that the store does not hold.
         """
-        read = partial(self._read, connection, queue)
+        bring = partial(self._bring, connection, queue)
         large = await self._split(connection, queue, groups)
         for chunk in large:
             await self._jobs.run(chunk.frames, chunk.read)
             self._received += chunk.received
         # Those that were written anew in the middle are read as one, which cannot be mixed.
         split = {id(chunk.group) for chunk in large if chunk.is_complete}
-        await self._jobs.run([group for group in groups if id(group) not in split], read)
+        left = [group for group in groups if id(group) not in split]
+        while left:
+            await self._jobs.feed(left, bring, self._decode_all)
+            left, self._again = self._again, []
         self._in_place += len(split)
         self._count(sum(len(group.keys) for group in groups))
 
@@ -115,26 +122,24 @@ class Decoding:
             wanted, self._store, connection, queue, chain.compressor, self._jobs
         )
 
-    async def _read(
+    async def _bring(
         self, connection: "Connection", queue: LoopQueue, group: Group, claim: Claim
-    ) -> None:
+    ) -> Brought:
+        """Fetch a group; what has to be fetched again by itself is left for later."""
         found = await self._fetch(connection, queue, group.keys, group.ranges)
         claim.resize(sum(value[0].size for value in found if value is not None))
         if self._chain.raw:
             self._check_sizes(group, found)
-        positions, whole = group.positions, group.whole
-        cut = [i for i, value in enumerate(found) if value is not None and value[0].size < value[1]]
-        sizes = [value[1] for i in cut if (value := found[i]) is not None]
-        if cut:
-            kept = [i for i in range(len(found)) if i not in set(cut)]
-            found = [found[i] for i in kept]
-            positions, whole = [positions[i] for i in kept], [whole[i] for i in kept]
-        await self._in_thread(positions, whole, found)
-        claim.release()  # before another one is waited for
-        for i, size in zip(cut, sizes, strict=True):
-            with await self._store.budget.claim(size):
-                again = await self._fetch(connection, queue, [group.keys[i]], [_WHOLE])
-                await self._in_thread([group.positions[i]], [group.whole[i]], again)
+        cut = {i for i, value in enumerate(found) if value is not None and value[0].size < value[1]}
+        if not cut:
+            return group.positions, group.whole, found
+        self._again += [group.single(i, value[1]) for i in cut if (value := found[i])]
+        kept = [i for i in range(len(found)) if i not in cut]
+        return (
+            [group.positions[i] for i in kept],
+            [group.whole[i] for i in kept],
+            [found[i] for i in kept],
+        )
 
     async def _fetch(
         self,
@@ -159,14 +164,11 @@ class Decoding:
                     f"of its chunk ({size} bytes)"
                 )
 
-    async def _in_thread(self, positions: list[int], whole: list[bool], found: list[Found]) -> None:
-        in_place = await self._jobs.in_thread(self._decode_all, positions, whole, found)
-        self._in_place += in_place
-
     # ---- in threads ----
 
-    def _decode_all(self, positions: list[int], whole: list[bool], found: list[Found]) -> int:
-        """Decode one after another; return how many went straight to their place."""
+    def _decode_all(self, brought: Brought) -> None:
+        """Decode one after another."""
+        positions, whole, found = brought
         in_place = 0
         for index, position in enumerate(positions):
             if self._jobs.stopping:
@@ -181,7 +183,8 @@ class Decoding:
                 path, *_ = self._items[position]
                 error.add_note(f"while reading {path}")
                 raise
-        return in_place
+        with self._lock:
+            self._in_place += in_place
 
     def _decode(self, data: Bytes, item: AnyItem, whole: bool) -> bool:
         _, spec, _, out_selection, _ = item

@@ -28,6 +28,8 @@ _LEAST_BYTES = 256 << 10
 _GROWTH = 64
 _HEADERS = 4096
 
+_WHOLE: list[NativeRange] = []
+
 
 @dataclass(slots=True)
 class Group:
@@ -53,6 +55,12 @@ class Group:
     whole: list[bool] = field(default_factory=list)
     ranges: list[list[NativeRange]] = field(default_factory=list)
     limit: int = 0
+
+    def single(self, index: int, nbytes: int) -> "Group":
+        """Return a group of one of its chunks, for all of a value of so many bytes."""
+        return Group(
+            [self.positions[index]], [self.keys[index]], [self.whole[index]], [_WHOLE], nbytes
+        )
 
 
 def plan_decode(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ucxstore.budget import Budget, Claim
 from ucxstore.ending import Ending
+from ucxstore.feed import Feed
 from ucxstore.workers import codec_threads
 
 # Groups for each thread that are on the way, wait for it or are with it: enough for a thread not to
@@ -53,21 +54,71 @@ class Jobs:
 
         When this returns or raises, cancelled too, no task and no thread works on any of them.
         """
+
+        async def step(group: G, _: asyncio.TaskGroup) -> None:
+            with await self._budget.claim(group.limit) as claim:
+                await work(group, claim)
+
+        await self._go_through(groups, step)
+
+    async def feed[G: Limited, T](
+        self,
+        groups: Sequence[G],
+        fetch: Callable[[G, Claim], Awaitable[T]],
+        work: Callable[[T], None],
+    ) -> None:
+        """Fetch all groups, and work in threads on what was fetched of each.
+
+        It has its group's claim until then. When this returns or raises, cancelled too, no task and
+        no thread works on any of them.
+        """
+
+        def do(fetched: tuple[Claim, T]) -> None:
+            claim, value = fetched
+            with claim:
+                if not self.stopping:
+                    work(value)
+
+        feed = Feed(do, threads=self.threads, most=_AHEAD * self.threads)
+
+        async def go_on() -> None:
+            while await self.in_thread(feed.work_on):
+                pass
+
+        async def step(group: G, tasks: asyncio.TaskGroup) -> None:
+            with contextlib.ExitStack() as stack:
+                claim = stack.enter_context(await self._budget.claim(group.limit))
+                value = await fetch(group, claim)
+                stack.pop_all()  # the thread's from now on
+            if feed.bring((claim, value)):
+                tasks.create_task(go_on())
+            del value
+            await feed.room()
+
+        try:
+            await self._go_through(groups, step)
+        finally:
+            for claim, _ in feed.rest():
+                claim.release()
+
+    async def _go_through[G](
+        self, groups: Sequence[G], step: Callable[[G, asyncio.TaskGroup], Awaitable[None]]
+    ) -> None:
+        """Make a step with each group, in some tasks, and wait for what it starts in others."""
         failure: BaseException | None = None
         left = iter(groups)
         ended = 0
 
-        async def work_on_some() -> None:
+        async def go_through_some(tasks: asyncio.TaskGroup) -> None:
             nonlocal ended
             for group in left:
-                with await self._budget.claim(group.limit) as claim:
-                    await work(group, claim)
+                await step(group, tasks)
                 ended += 1
 
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(min(len(groups), _AHEAD * self.threads)):
-                    tasks.create_task(work_on_some())
+                    tasks.create_task(go_through_some(tasks))
         except BaseExceptionGroup as failures:
             failure = failures.exceptions[0]
             failures.__traceback__ = None  # some versions refer to it from a frame of theirs
