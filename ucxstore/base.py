@@ -1,11 +1,13 @@
 """What a store is and how it gets to its server: address, options, identity, connection."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from zarr.abc.store import Store
 
 from ucxstore.address import Address, HostPort
+from ucxstore.alone import Alone
 from ucxstore.budget import Budget
 from ucxstore.config import (
     DEFAULT_BUFFER_BUDGET,
@@ -14,6 +16,7 @@ from ucxstore.config import (
     ClientOptions,
     UcxValue,
 )
+from ucxstore.errors import ServerRestartedError
 from ucxstore.fleet import Fleet
 from ucxstore.incarnations import Incarnations
 from ucxstore.keys import check_key
@@ -83,7 +86,7 @@ class StoreBase(Store):
         self.counters = counters
         self._incarnations = incarnations
         self.key_prefix = f"{address.prefix}/" if address.prefix else ""
-        self._link: Link | Fleet | None = None
+        self._link: Alone | Fleet | None = None
 
     # ---- identity ----
 
@@ -142,26 +145,24 @@ class StoreBase(Store):
         StoreStats
             A dictionary; the pipeline's chunks are counted by the way that each went.
         """
-        connection = self._link.current() if self._link is not None else None
-        return self.counters.snapshot([] if connection is None else connection.lanes)
+        return self.counters.snapshot([] if self._link is None else self._link.lanes)
 
     def rely_on(self, known: Mapping[HostPort, bytes]) -> None:
         """Take the incarnations of servers as known, before any of them was met.
 
         Whoever started the servers knows them. Then also a process that first connects after one of
-        them has restarted refuses it, as does a store of a single server. Call it before the store
-        is used.
+        them has restarted refuses it. Call it before the store is used.
         """
         for server, incarnation in known.items():
-            self._incarnations.accept(server, incarnation)
+            self._incarnations.rely_on(server, incarnation)
 
     def accept_restarted(self) -> None:
         """Go on with servers that have restarted without the values that they held in memory.
 
-        Of several servers, one that comes back so is refused with `ServerRestartedError`, since
-        what it has lost would be missing, and read as fill values. From now on it is. This
-        concerns this store, its copies by `with_read_only`, its later pickles, and stores of the
-        same servers that this process makes from now on. It blocks until they are connected.
+        One that comes back so is refused with `ServerRestartedError`, since what it has lost would
+        be missing, and read as fill values. From now on it is. This concerns this store, its copies
+        by `with_read_only`, its later pickles, and stores of the same several servers that this
+        process makes from now on. It blocks until they are connected.
 
         Raises
         ------
@@ -169,8 +170,9 @@ class StoreBase(Store):
             If none of the servers can be reached.
         """
         link = self._own_link()
-        if isinstance(link, Fleet):
-            link.connect_sync(self._options.connect_timeout).accept_restarted()
+        with suppress(ServerRestartedError):
+            link.connect_sync(self._options.connect_timeout)
+        link.accept_restarted()
 
     # ---- connection ----
 
@@ -219,13 +221,14 @@ class StoreBase(Store):
         await self.session()
         return isinstance(self._link, Fleet) and not self._link.shared
 
-    def _own_link(self) -> Link | Fleet:
+    def _own_link(self) -> Alone | Fleet:
         self._is_open = True
         if self._link is None:
-            servers = self._address.servers
-            # Of one server, too, a fleet sees to it that it is the one that is relied on.
-            one = len(servers) == 1 and not self._incarnations.known
-            self._link = self._link_to(servers[0]) if one else self._fleet(servers)
+            first, *others = self._address.servers
+            if others:
+                self._link = self._fleet(self._address.servers)
+            else:
+                self._link = Alone(first, self._link_to(first), self._incarnations)
         return self._link
 
     def _link_to(self, server: HostPort) -> Link:

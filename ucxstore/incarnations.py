@@ -1,14 +1,17 @@
 """Which starts of volatile servers a store relies on.
 
 A server that holds values in memory has lost them when it comes back under another incarnation.
-Its keys would then be missing, which zarr reads as fill values; so a store of several servers
-remembers whom it has met. New stores of the same servers in a process start with those whom others
-have met first, and a pickle takes along whom its store has.
+Its keys would then be missing, which zarr reads as fill values; so a store remembers whom it has
+met, and a pickle takes that along. New stores of several servers start with those whom others in
+the process have met first: the metadata that still lets their arrays open is with all of them. A
+new store of one server opens only what that has.
 """
 
 from collections.abc import Iterable, Mapping
 
 from ucxstore.address import HostPort
+from ucxstore.errors import ServerRestartedError
+from ucxstore.frames import Welcome
 
 # By stores of all of these servers, in this process; or accepted since.
 _first_met: dict[frozenset[HostPort], dict[HostPort, bytes]] = {}
@@ -31,15 +34,39 @@ class Incarnations:
         self.known = dict(known or {})
         self._servers = frozenset(servers)
 
-    def is_the_one(self, server: HostPort, incarnation: bytes) -> bool:
+    def meet(self, server: HostPort, welcome: Welcome) -> bool:
         """Tell whether a server is still the one that it was, or was met for the first time."""
+        if not welcome.volatile:
+            return True
         known = self.known.get(server)
         if known is None:
-            first_met = _first_met.setdefault(self._servers, {})
-            known = self.known.setdefault(server, first_met.setdefault(server, incarnation))
-        return known == incarnation
+            met = self._met_here().setdefault(server, welcome.incarnation)
+            known = self.known.setdefault(server, met)
+        return known == welcome.incarnation
 
-    def accept(self, server: HostPort, incarnation: bytes) -> None:
+    def check(self, server: HostPort, welcome: Welcome) -> None:
+        """Do as `meet`, but raise.
+
+        Raises
+        ------
+        ServerRestartedError
+            If it is another one.
+        """
+        if not self.meet(server, welcome):
+            raise ServerRestartedError(
+                f"{server}: the server has restarted, and has lost what it held in memory "
+                "(store.accept_restarted() goes on without it)"
+            )
+
+    def accept(self, server: HostPort, welcome: Welcome) -> None:
+        """Rely on the server as it is now."""
+        if welcome.volatile:
+            self.rely_on(server, welcome.incarnation)
+
+    def rely_on(self, server: HostPort, incarnation: bytes) -> None:
         """Rely on this one from now on."""
         self.known[server] = incarnation
-        _first_met.setdefault(self._servers, {})[server] = incarnation
+        self._met_here()[server] = incarnation
+
+    def _met_here(self) -> dict[HostPort, bytes]:
+        return _first_met.setdefault(self._servers, {}) if len(self._servers) > 1 else {}

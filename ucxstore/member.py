@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ucxstore.address import HostPort
-from ucxstore.errors import ServerLostError, ServerRestartedError, UcxStoreError
-from ucxstore.frames import Welcome
+from ucxstore.errors import ServerLostError, UcxStoreError
 from ucxstore.incarnations import Incarnations
 from ucxstore.runtime import Link
 from ucxstore.stats import Counters
@@ -70,14 +69,14 @@ class Member:
         if session is None:
             return None
         self._was_met = True
-        self._is_the_one(session.welcome)
+        self._incarnations.meet(self.place, session.welcome)
         return session.welcome.shared
 
     @property
     def lanes(self) -> list[str]:
         """What UCX chose for the connection, if there is one."""
-        connection = self._link.current()
-        return [] if connection is None else connection.lanes
+        session = self._link.session()
+        return [] if session is None else session.connection.lanes
 
     def connection(self) -> "Connection":
         """Return the connection; never blocks.
@@ -95,18 +94,14 @@ class Member:
                 raise copy.copy(self._problem)
             raise ServerLostError(f"{self.place}: the server is gone")
         connection, welcome = session
-        if not self._is_the_one(welcome):
-            raise ServerRestartedError(
-                f"{self.place}: the server has restarted, and has lost what it held in memory "
-                "(store.accept_restarted() goes on without it)"
-            )
+        self._incarnations.check(self.place, welcome)
         return connection
 
     def accept_restarted(self) -> None:
         """Rely on the server as it is now."""
         session = self._link.session()
-        if session is not None and session.welcome.volatile:
-            self._incarnations.accept(self.place, session.welcome.incarnation)
+        if session is not None:
+            self._incarnations.accept(self.place, session.welcome)
 
     def connect(self, timeout: float) -> None:
         """Try to connect, blocking; what fails is told by `connection`."""
@@ -125,11 +120,6 @@ class Member:
                 target=self.connect, args=(timeout,), name=f"ucxstore-{self.place}", daemon=True
             )
             self._retrying.start()
-
-    def _is_the_one(self, welcome: Welcome) -> bool:
-        if not welcome.volatile:
-            return True
-        return self._incarnations.is_the_one(self.place, welcome.incarnation)
 
     def count_request(self) -> None:
         """Take note of a request to it."""

@@ -5,7 +5,6 @@ are made when they are first needed; a connection that was lost is made again. A
 starts with none of its parent's.
 """
 
-import asyncio
 import atexit
 import copy
 import os
@@ -66,7 +65,7 @@ class Link:
         self._key = key
         self._slot = _Slot()
         self._lock = threading.Lock()
-        self._attempt: Future[Connection] | None = None
+        self._attempt: Future[Session] | None = None
         weakref.finalize(self, self._slot.close).atexit = False
 
     def session(self) -> Session | None:
@@ -74,17 +73,8 @@ class Link:
         session = self._slot.session
         return session if session is not None and session.connection.alive else None
 
-    def current(self) -> "Connection | None":
-        """Return the connection if there is one and it is alive; never blocks."""
-        session = self.session()
-        return None if session is None else session.connection
-
-    async def connect(self, timeout: float) -> "Connection":
-        """Return the connection; one that has yet to be made is made in a thread."""
-        return await asyncio.to_thread(self.connect_sync, timeout)
-
-    def connect_sync(self, timeout: float) -> "Connection":
-        """Return the connection, making it if there is none.
+    def connect_sync(self, timeout: float) -> Session:
+        """Return the connection and its server's welcome, making it if there is none.
 
         Threads that ask at the same time share one attempt.
 
@@ -101,9 +91,9 @@ class Link:
         deadline = time.monotonic() + timeout
         while True:
             with self._lock:  # never held while anything blocks
-                connection = self.current()
-                if connection is not None:
-                    return connection
+                session = self.session()
+                if session is not None:
+                    return session
                 attempt = self._attempt
                 if attempt is None:
                     mine = self._attempt = Future()
@@ -123,7 +113,7 @@ class Link:
         self._lock = threading.Lock()
         self._attempt = None
 
-    def _try(self, attempt: "Future[Connection]", deadline: float) -> "Connection":
+    def _try(self, attempt: Future[Session], deadline: float) -> Session:
         try:
             session = self._open(deadline)
         except BaseException as error:
@@ -132,10 +122,10 @@ class Link:
             attempt.set_exception(copy.copy(error))
             raise
         self._end(session)
-        attempt.set_result(session.connection)
-        return session.connection
+        attempt.set_result(session)
+        return session
 
-    def _await(self, attempt: "Future[Connection]", deadline: float) -> "Connection | None":
+    def _await(self, attempt: Future[Session], deadline: float) -> Session | None:
         """Wait for another thread's attempt; ``None`` where it was abandoned, not failed."""
         try:
             error = attempt.exception(deadline - time.monotonic())

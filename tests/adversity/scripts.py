@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -30,12 +30,23 @@ _UCX = " UCX  "
 
 
 class Script:
-    """A script that is given a `store`. A context manager, which sees that it ends well."""
+    """A script that is given a `store`. A context manager, which sees that it ends well.
 
-    def __init__(self, address: str, ucx: Mapping[str, UcxValue], code: str) -> None:
+    Parameters
+    ----------
+    address : str
+    ucx : mapping
+    code : str
+    inside : sequence of str
+        What comes before the command, such as what takes it to another host.
+    """
+
+    def __init__(
+        self, address: str, ucx: Mapping[str, UcxValue], code: str, inside: Sequence[str] = ()
+    ) -> None:
         prologue = _PROLOGUE.format(address=address, ucx=dict(ucx))
         self._process = subprocess.Popen(
-            [sys.executable, *DEVELOPMENT_MODE, *FORKS, "-c", prologue + code],
+            [*inside, sys.executable, *DEVELOPMENT_MODE, *FORKS, "-c", prologue + code],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -27,7 +27,7 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.eventually import eventually
-from ucxstore import ConnectError, ServerLostError, UcxStore
+from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
 
 MEDIUM = 20_000_000
 PROTOTYPE = default_buffer_prototype()
@@ -256,6 +256,9 @@ def test_another_server_at_the_same_place(
     server.process.kill()
     eventually(lambda: not store.stats()["lanes"])
     start_server(bind=server.place)
+    with pytest.raises(ServerRestartedError, match=re.escape(server.place)):
+        store.get_sync("key")
+    store.accept_restarted()
     assert store.get_sync("key") is None
     store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
     out = filled(BLANK, MEDIUM)
@@ -276,3 +279,4 @@ def test_again_and_again(
         assert reading.failure()[0] in {ServerLostError, ConnectError}
         work(other)
         server = start_server(bind=server.place)
+        store.accept_restarted()

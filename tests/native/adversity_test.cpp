@@ -197,6 +197,7 @@ TEST_P(StalledServer, TheConnectionIsClosedAmidReadsAndWrites) {
 
 // As where an adapter may still write.
 TEST_P(StalledServer, WhatUcxMayStillWriteToIsLeaked) {
+    connection_->worker().moves_only_in_progress = false;  // before its thread looks at it
     Bytes out(kLarge);
     Bytes value = pattern(kLarge);
     Bytes small = pattern(100);
@@ -204,7 +205,6 @@ TEST_P(StalledServer, WhatUcxMayStillWriteToIsLeaked) {
         half_received(out), set_operation({{"large", memory_of(value)}})};
     client_.submit(connection_, operations[1]);
     client_.submit(connection_, too_many_to_queue(small));
-    connection_->worker().moves_only_in_progress = false;
     client_.cancel(connection_, operations[0]);
     EXPECT_FALSE(operations[0]->wait_for(200ms));  // so that both are not overdue at once
     client_.close(connection_);

@@ -1,0 +1,159 @@
+"""Hosts of our own making: namespaces of the kernel, joined by a bridge.
+
+A host has a network, processes, System V and POSIX shared memory of its own, and the files of the
+machine. It lives for as long as a process that reads a pipe of ours: when we are gone, however that
+came about, so is the host with all that runs there. Nothing has a name that could be left over.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).parents[2]
+
+_OWN = ["--net", "--ipc", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+_LIVE = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo ready && exec cat"
+_PORT = 7400
+
+
+def why_not() -> str | None:
+    """Say what is missing to make hosts, if anything is."""
+    if os.geteuid() != 0:
+        return "only root makes network namespaces"
+    missing = [name for name in ("ip", "tc", "unshare", "nsenter") if not shutil.which(name)]
+    if missing:
+        return f"no {', '.join(missing)} here (iproute2, util-linux)"
+    made = subprocess.run(["unshare", *_OWN, "true"], capture_output=True, text=True, timeout=20)
+    return None if made.returncode == 0 else f"no namespaces here: {made.stderr.strip()}"
+
+
+class Namespaces:
+    """What a host is made of. A context manager; all that runs inside ends with it."""
+
+    def __init__(self) -> None:
+        self._holder = subprocess.Popen(
+            ["unshare", *_OWN, "sh", "-c", _LIVE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        ready = self._holder.stdout.readline()
+        assert ready == "ready\n", ready
+        self.pid = _child_of(self._holder.pid)
+        target = ["nsenter", "--target", str(self.pid)]
+        self.inside = [*target, "--all", f"--wd={ROOT}", "--"]
+        self._on_network = [*target, "--net", "--"]
+
+    def run(self, command: str) -> None:
+        """Run a command on its network; its words are what spaces divide."""
+        subprocess.run([*self._on_network, *command.split()], check=True, timeout=20)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._holder.stdin is not None
+        with self._holder:
+            self._holder.stdin.close()
+            self._holder.wait(20)
+
+
+class Host(Namespaces):
+    """A host, with its link to the others.
+
+    Parameters
+    ----------
+    number : int
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.ip = f"10.99.0.{number}"
+        self.place = f"{self.ip}:{_PORT}"
+        self.address = f"ucx://{self.place}"
+        self._port = f"port{number}"
+
+    def link_to(self, switch: Namespaces) -> None:
+        """Make the link, whose other end is a port of the switch."""
+        self._switch = switch
+        switch.run(f"ip link add {self._port} type veth peer name eth0 netns {self.pid}")
+        self.add_address(self.ip)
+        self.run("ip link set eth0 up")
+        self.plug()
+
+    def add_address(self, ip: str) -> None:
+        """Have one more address."""
+        self.run(f"ip addr add {ip}/24 dev eth0")
+
+    def plug(self) -> None:
+        """Join the link to the switch."""
+        self._switch.run(f"ip link set {self._port} master bridge up")
+
+    def unplug(self) -> None:
+        """Let the link go dead: what is sent is lost, and nobody says so."""
+        self._switch.run(f"ip link set {self._port} down")
+
+    def end(self, entered: int) -> None:
+        """End what was started inside, by the process that went there for it."""
+        os.kill(_child_of(entered), signal.SIGTERM)
+
+    @contextmanager
+    def limited(self, rate: str) -> Iterator[None]:
+        """Let what the host sends through at such a rate only."""
+        limit = f"rate {rate} burst 64kb latency 100ms"
+        self.run(f"tc qdisc add dev eth0 root tbf {limit}")
+        try:
+            yield
+        finally:
+            self.run("tc qdisc del dev eth0 root")
+
+    @contextmanager
+    def serving(self, root: str | Path, *options: str, bind: str = "") -> Iterator[Self]:
+        """Run ``ucxstore serve``, which must end well."""
+        command = [sys.executable, "-m", "ucxstore", "serve", str(root), "--insecure", *options]
+        server = subprocess.Popen(
+            [*self.inside, *command, "--bind", bind or self.place],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with server:
+            try:
+                assert server.stdout is not None
+                line = server.stdout.readline()
+                assert "serving" in line, server.communicate()[1]
+                yield self
+            finally:
+                self.end(server.pid)
+            _, errors = server.communicate(timeout=30)
+            assert (server.returncode, errors) == (0, "")
+
+
+@contextmanager
+def hosts_on_a_switch(count: int) -> Iterator[Sequence[Host]]:
+    """Make hosts, each with a link to one switch."""
+    with ExitStack() as stack:
+        switch = stack.enter_context(Namespaces())
+        switch.run("ip link add bridge type bridge")
+        switch.run("ip link set bridge up")
+        hosts = [stack.enter_context(Host(number)) for number in range(1, count + 1)]
+        for host in hosts:
+            host.link_to(switch)
+        yield hosts
+
+
+def _child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())

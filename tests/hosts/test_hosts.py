@@ -1,0 +1,92 @@
+"""Two hosts and more: over the network, and only over it."""
+
+from collections.abc import Sequence
+
+from tests.hosts.conftest import RunOn
+from tests.hosts.network import Host
+
+VALUES = """
+values = np.random.default_rng(5).integers(0, 1000, (1200, 1000), "i4")
+layouts = {
+    "raw": {"chunks": (150, 125), "compressors": None},
+    "zstd": {"chunks": (150, 125)},
+    "shards": {"chunks": (30, 25), "shards": (150, 125)},
+}
+"""
+
+WRITE = (
+    VALUES
+    + """
+for name, layout in layouts.items():
+    zarr.create_array(store, name=name, data=values, fill_value=-1, **layout)
+"""
+)
+
+READ = (
+    VALUES
+    + """
+for name in layouts:
+    array = zarr.open_array(store, path=name, mode="r")
+    np.testing.assert_array_equal(array[...], values)
+    np.testing.assert_array_equal(array[5:900:3, 7:800], values[5:900:3, 7:800])
+print(*array.store.stats()["lanes"])
+"""
+)
+
+
+def words(lanes: str) -> set[str]:
+    return set(lanes.replace("/", " ").split())
+
+
+def test_what_one_host_writes_another_reads(hosts: Sequence[Host], run_on: RunOn) -> None:
+    serving, writing, reading, _ = hosts
+    with serving.serving("memory://"):
+        assert run_on(writing, serving.address, WRITE).end() == ""
+        assert words(run_on(reading, serving.address, READ).end()) == {"tcp", "eth0"}
+        assert words(run_on(serving, serving.address, READ).end()) & {"sysv", "posix"}
+
+
+def test_one_address_of_several(hosts: Sequence[Host], run_on: RunOn) -> None:
+    serving, reading, *_ = hosts
+    other = serving.ip.replace("10.99.0.", "10.99.0.10")
+    serving.add_address(other)
+    code = f"""
+store.set_sync("key", as_buffer(b"value"))
+elsewhere = UcxStore("ucx://{serving.place}", connect_timeout=5)
+try:
+    elsewhere.get_sync("key")
+except ConnectError as error:
+    print(error)
+print(store.get_sync("key").to_bytes())
+"""
+    with serving.serving("memory://", bind=f"{other}:7400"):
+        refused, value = run_on(reading, f"ucx://{other}:7400", code).end().splitlines()
+    assert serving.place in refused
+    assert "refused" in refused
+    assert value == "b'value'"
+
+
+def test_a_slow_link_times_nothing_out(hosts: Sequence[Host], run_on: RunOn) -> None:
+    """A value that takes longer than the timeout, and than it takes to notice a lost machine.
+
+    Each of its segments takes 2 s.
+    """
+    serving, reading, *_ = hosts
+    code = """
+slow = UcxStore(store.address, timeout=3, connect_timeout=5)
+value = np.random.default_rng(5).integers(0, 255, 32_000_000, "u1")
+store.set_sync("key", as_buffer(value))
+print("set", flush=True)
+sys.stdin.readline()
+out = filled(BLANK, value.size)
+started = time.monotonic()
+assert slow.get_into_sync("key", out) == value.size
+assert (out == value).all()
+print(time.monotonic() - started)
+"""
+    with serving.serving("memory://"):
+        script = run_on(reading, serving.address, code)
+        assert script.line() == "set"
+        with serving.limited("64mbit"):
+            script.say("go on\n")
+            assert float(script.end()) > 3
