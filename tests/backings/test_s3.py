@@ -47,13 +47,7 @@ def bucket(s3: S3Server, **changes: str) -> S3Store:
 
 @pytest.fixture
 def environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3.endpoint,
-        "AWS_REGION": s3.region,
-        "AWS_ACCESS_KEY_ID": s3.access_key,
-        "AWS_SECRET_ACCESS_KEY": s3.secret_key,
-        "AWS_ALLOW_HTTP": "true",
-    }.items():
+    for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
 
 

@@ -16,6 +16,7 @@ from tests.eventually import eventually
 from ucxstore.copies import loopback
 from ucxstore.copies import s3 as s3_module
 from ucxstore.copies.s3 import S3Server, S3ServerError, s3_server
+from ucxstore.copies.s3_log import S3Request, read_log
 
 BUILT = Path("build/s3")
 
@@ -114,6 +115,14 @@ def test_bucket_is_empty_and_takes_objects(tmp_path: Path, build: Path) -> None:
         assert files.cat_file(f"{server.bucket}/a/b", start=7, end=77) == value[7:77]
         files.pipe_file(f"{server.bucket}/c", value)
         assert bytes(store.get("c").bytes()) == value
+        store.head("c")
+        with pytest.raises(FileNotFoundError):
+            store.get("c d/none")
+        asked = [S3Request("PutObject", "a/b"), S3Request("GetObject", "a/b")]
+        asked += [S3Request(f"{what}Object", "c") for what in ("Put", "Get", "Head")]
+        found = read_log(server)
+        assert [each for each in found if each in asked] == asked
+        assert found[-1] == S3Request("GetObject", "c d/none")
     assert not is_open(server.endpoint)
 
 

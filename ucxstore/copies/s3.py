@@ -55,6 +55,8 @@ class S3Server:
         What it is, for reports: ``"versitygw v1.8.0"``.
     pid : int or None
         Its process, where it is ours.
+    log : Path or None
+        Its log of requests, where it is ours and has one; see `read_log`.
     """
 
     endpoint: str
@@ -64,6 +66,17 @@ class S3Server:
     bucket: str
     description: str
     pid: int | None = None
+    log: Path | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which obstore, botocore and s3fs find the server."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": self.region,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_ALLOW_HTTP": "true",
+        }
 
 
 @contextmanager
@@ -119,7 +132,7 @@ def _started(folder: Path, build: Path) -> Iterator[S3Server]:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "s3.log"
     port = free_port()
-    program = _choose(folder, build, port)
+    program = _choose(folder, build, port, log)
     access_key, secret_key = secrets.token_hex(10), secrets.token_hex(20)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN_VARIABLES)
@@ -139,6 +152,7 @@ def _started(folder: Path, build: Path) -> Iterator[S3Server]:
             bucket=_new_bucket_name(),
             description=program.description,
             pid=pid,
+            log=program.log,
         )
         with closing(_client(server)) as client:
             try:
@@ -154,9 +168,10 @@ class _Program:
     description: str
     command: Sequence[str]
     key_variables: tuple[str, str]
+    log: Path | None = None
 
 
-def _choose(folder: Path, build: Path, port: int) -> _Program:
+def _choose(folder: Path, build: Path, port: int, output: Path) -> _Program:
     address = f"{HOST}:{port}"
     objects = folder / "objects"
     built = (build / "versitygw").absolute()
@@ -166,10 +181,11 @@ def _choose(folder: Path, build: Path, port: int) -> _Program:
         metadata = folder / "metadata"
         for needed in (objects, metadata):
             needed.mkdir(exist_ok=True)
-        command = [versitygw, "--port", address, "--region", _REGION, "--quiet"]
-        command += ["posix", "--sidecar", str(metadata), str(objects)]
+        log = folder / "access.log"
+        command = [versitygw, "--port", address, "--region", _REGION, "--quiet", "--keep-alive"]
+        command += ["--access-log", str(log), "posix", "--sidecar", str(metadata), str(objects)]
         description = f"versitygw {_version(versitygw)}"
-        return _Program(description, command, ("ROOT_ACCESS_KEY", "ROOT_SECRET_KEY"))
+        return _Program(description, command, ("ROOT_ACCESS_KEY", "ROOT_SECRET_KEY"), log)
     if (minio := shutil.which("minio")) is not None:
         command = [minio, "server", "--address", address, "--console-address", f"{HOST}:0"]
         description = f"minio {_version(minio)}"
@@ -180,7 +196,7 @@ def _choose(folder: Path, build: Path, port: int) -> _Program:
         command = [sys.executable, "-m", "moto.server", "--host", HOST, "--port", str(port)]
         # It takes every key; these only keep it from looking for others.
         return _Program(
-            f"moto's server {importlib.metadata.version('moto')}", command, _KEY_VARIABLES
+            f"moto's server {importlib.metadata.version('moto')}", command, _KEY_VARIABLES, output
         )
     raise S3ServerError(
         "there is no S3 server: `make s3` builds one, a versitygw or minio on PATH will do, so will"
