@@ -14,9 +14,10 @@ from ucxstore.config import (
     ClientOptions,
     UcxValue,
 )
+from ucxstore.errors import InvalidKeyError
 from ucxstore.fleet import Fleet
 from ucxstore.incarnations import Incarnations
-from ucxstore.keys import check_key
+from ucxstore.keys import SCRATCH_FOLDER, check_key
 from ucxstore.loops import LoopQueue, current_queue
 from ucxstore.member import Member
 from ucxstore.members import Members
@@ -79,10 +80,12 @@ class StoreBase(Store):
         self._address = address
         self._options = options
         self.timeout = options.timeout
+        self.connect_timeout = options.connect_timeout
         self._strict = strict
         self.counters = counters
         self._incarnations = incarnations
         self.key_prefix = f"{address.prefix}/" if address.prefix else ""
+        self._scratch = self.key_prefix.startswith(SCRATCH_FOLDER)
         self._link: Link | Fleet | None = None
 
     # ---- identity ----
@@ -172,6 +175,23 @@ class StoreBase(Store):
         if isinstance(link, Fleet):
             link.connect_sync(self._options.connect_timeout).accept_restarted()
 
+    def links(self) -> dict[HostPort, Link]:
+        """Return the ways to its servers, shared by whoever uses them."""
+        return {server: self._link_to(server) for server in self.servers}
+
+    def at(self, prefix: str, known: Mapping[HostPort, bytes]) -> Self:
+        """Return a store of the same servers and options, that may write, over another prefix.
+
+        Parameters
+        ----------
+        prefix : str
+        known : mapping
+            The incarnations of servers that it relies on.
+        """
+        address = Address(self._address.servers, prefix)
+        state = address, self._options, False, self._strict, self._select_pipeline, known
+        return cast(Self, _unpickle(type(self), *state))
+
     # ---- connection ----
 
     async def _open(self) -> None:
@@ -225,16 +245,16 @@ class StoreBase(Store):
             servers = self._address.servers
             # Of one server, too, a fleet sees to it that it is the one that is relied on.
             one = len(servers) == 1 and not self._incarnations.known
-            self._link = self._link_to(servers[0]) if one else self._fleet(servers)
+            self._link = self._link_to(servers[0]) if one else self._fleet()
         return self._link
 
     def _link_to(self, server: HostPort) -> Link:
         return link_to(server, self._options.ucx, self._options.secret)
 
-    def _fleet(self, servers: tuple[HostPort, ...]) -> Fleet:
+    def _fleet(self) -> Fleet:
         members = [
-            Member(server, self._link_to(server), self._incarnations, self.counters)
-            for server in servers
+            Member(server, link, self._incarnations, self.counters, scratch=self._scratch)
+            for server, link in self.links().items()
         ]
         return Fleet(Members(members, self._options.connect_timeout))
 
@@ -248,6 +268,9 @@ class StoreBase(Store):
         """Return the key as the server knows it, checked."""
         full = self.key_prefix + key
         check_key(full)
+        if not self._scratch and full.startswith(SCRATCH_FOLDER):
+            # Its keys are each one server's own, also where this store's are not.
+            raise InvalidKeyError(f"{full!r}: a scratch space is used by a store over its prefix")
         return full
 
 

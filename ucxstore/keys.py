@@ -10,6 +10,9 @@ from ucxstore.errors import InvalidKeyError
 # eagerly. The native core's MAX_KEY_BYTES is the same.
 MAX_KEY_BYTES = 1024
 
+# Before the name of a scratch space, in all keys that are in one, at any server.
+SCRATCH_FOLDER = "__ucxscratch__/"
+
 
 def check_key(key: str) -> None:
     """Refuse a key that no server takes.

@@ -32,15 +32,25 @@ class Member:
         Which of its starts the store relies on.
     counters : Counters
         Where its requests are counted.
+    scratch : bool
+        Whether the store is over a scratch space: whatever else the server serves, that is its own,
+        and ends with its process.
     """
 
     def __init__(
-        self, place: HostPort, link: Link, incarnations: Incarnations, counters: Counters
+        self,
+        place: HostPort,
+        link: Link,
+        incarnations: Incarnations,
+        counters: Counters,
+        *,
+        scratch: bool = False,
     ) -> None:
         self.place = place
         self._link = link
         self._incarnations = incarnations
         self._counters = counters
+        self._scratch = scratch
         self._problem: UcxStoreError | None = None  # of the last attempt, if it failed
         self._was_met = False
         self._retry_at = 0.0
@@ -71,7 +81,7 @@ class Member:
             return None
         self._was_met = True
         self._is_the_one(session.welcome)
-        return session.welcome.shared
+        return session.welcome.shared and not self._scratch
 
     @property
     def lanes(self) -> list[str]:
@@ -105,7 +115,7 @@ class Member:
     def accept_restarted(self) -> None:
         """Rely on the server as it is now."""
         session = self._link.session()
-        if session is not None and session.welcome.volatile:
+        if session is not None and self._is_volatile(session.welcome):
             self._incarnations.accept(self.place, session.welcome.incarnation)
 
     def connect(self, timeout: float) -> None:
@@ -127,9 +137,12 @@ class Member:
             self._retrying.start()
 
     def _is_the_one(self, welcome: Welcome) -> bool:
-        if not welcome.volatile:
+        if not self._is_volatile(welcome):
             return True
         return self._incarnations.is_the_one(self.place, welcome.incarnation)
+
+    def _is_volatile(self, welcome: Welcome) -> bool:
+        return welcome.volatile or self._scratch
 
     def count_request(self) -> None:
         """Take note of a request to it."""

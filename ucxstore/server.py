@@ -12,8 +12,8 @@ from typing import Self
 from ucxstore._native import core
 from ucxstore.acceptor import Acceptor
 from ucxstore.backings.carrier import Carrier
-from ucxstore.backings.opening import Root, open_root
-from ucxstore.backings.options import BackingOptions
+from ucxstore.backings.opening import Root, open_root, open_scratch
+from ucxstore.backings.options import BackingOptions, ScratchOptions
 from ucxstore.config import UcxConfig, UcxValue
 from ucxstore.listen import advertise, listen, parse_bind
 from ucxstore.secret import Secret
@@ -67,6 +67,11 @@ class Server:
         it has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
     backing_timeout : float
         Seconds that a request to an object store may take.
+    scratch : {"memory://"} or None
+        Offer scratch space in memory of its own, beside what is served. A server of memory offers
+        it within that anyway, unless it is read-only; others do not, if it is ``None``.
+    scratch_limit : int, str or None
+        Bytes that all scratch spaces may take, such as ``"8GiB"``; any, if ``None``.
 
     Raises
     ------
@@ -91,6 +96,8 @@ class Server:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        scratch: str | None = None,
+        scratch_limit: int | str | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
         known = Secret.of(secret)
@@ -101,6 +108,7 @@ class Server:
         options = BackingOptions.of(
             cache=cache, block_size=block_size, freshness=freshness, backing_timeout=backing_timeout
         )
+        spaces = ScratchOptions.of(scratch, scratch_limit)
         place = parse_bind(bind)
         with ExitStack() as on_failure:
             listener = listen(place, anywhere=insecure or bool(key))
@@ -109,7 +117,14 @@ class Server:
             backing, carrier = open_root(root, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, CLOSE_SECONDS)
-            native = core.Server(backing, threads, dict(config.options), config.polling, read_only)
+            native = core.Server(
+                backing,
+                threads,
+                dict(config.options),
+                config.polling,
+                read_only,
+                open_scratch(backing, spaces, read_only=read_only),
+            )
             acceptor = Acceptor(
                 listener,
                 native,
@@ -139,6 +154,8 @@ class Server:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        scratch: str | None = None,
+        scratch_limit: int | str | None = None,
         *,
         die_with_parent: bool = True,
         start_timeout: float = START_SECONDS,
@@ -148,7 +165,7 @@ class Server:
         Parameters
         ----------
         root, bind, threads, secret, read_only, insecure, progress, ucx, shared, cache, \
-        block_size, freshness, backing_timeout
+        block_size, freshness, backing_timeout, scratch, scratch_limit
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -177,6 +194,7 @@ class Server:
                 freshness=freshness,
                 backing_timeout=backing_timeout,
             ),
+            scratch=ScratchOptions.of(scratch, scratch_limit),
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,
         )
