@@ -175,7 +175,8 @@ class PyServer {
                 {"bytes_received", counters.bytes_received},
                 {"sessions", counters.sessions},
                 {"sessions_lost", counters.sessions_lost},
-                {"messages_refused", counters.messages_refused}};
+                {"messages_refused", counters.messages_refused},
+                {"scratch_bytes", server_.scratch_bytes()}};
     }
 
     std::uint64_t sessions() { return server_.sessions(); }

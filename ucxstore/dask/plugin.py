@@ -80,7 +80,9 @@ class ServerPlugin(WorkerPlugin):
     @property
     def bytes_held(self) -> int:
         """Bytes of values in the worker's memory."""
-        return 0 if self._backing is None else self._backing.held
+        if self._backing is not None:
+            return self._backing.held
+        return 0 if self._server is None else self._server.stats()["scratch_bytes"]
 
     async def setup(self, worker: Worker) -> None:
         # In a thread: it loads UCX and starts others, and the worker's event loop must not stand.
@@ -112,6 +114,7 @@ class ServerPlugin(WorkerPlugin):
             secret=self._held,
             ucx=self._ucx,
             shared=self._backing is None,
+            scratch_limit=self._memory if self._backing is None else None,
         )
 
 
