@@ -31,6 +31,9 @@ std::vector<std::string> checked_keys(wire::Reader& reader, std::uint32_t count)
     std::vector<std::string> keys;
     for (std::uint32_t i = 0; i < count; ++i) {
         keys.push_back(checked_key(reader.string()));
+        if (wire::space_of(keys.back()) != wire::space_of(keys.front())) {
+            throw Error(ErrorKind::invalid_key, "is not where the others of its request are");
+        }
     }
     return keys;
 }
@@ -108,18 +111,45 @@ struct Payload {
     void operator()(const Other&) const {}  // nothing is told but that it is done
 };
 
+struct PlaceOf {
+    const std::string& none;
+
+    const std::string& first(const std::vector<std::string>& keys) const {
+        return keys.empty() ? none : keys.front();
+    }
+    const std::string& operator()(const StatCall& ask) const { return first(ask.keys); }
+    const std::string& operator()(const RemoveCall& ask) const { return first(ask.keys); }
+    template <typename Other>
+    const std::string& operator()(const Other& ask) const {
+        return ask.prefix;
+    }
+};
+
 }  // namespace
+
+Status status_of(const std::exception& failure) {
+    const auto* error = dynamic_cast<const Error*>(&failure);
+    const bool ended = error != nullptr && error->kind() == ErrorKind::scratch_ended;
+    return ended ? Status::ended : Status::backing;
+}
+
+const std::string& place_of(const Ask& ask) {
+    static const std::string none;
+    return std::visit(PlaceOf{none}, ask);
+}
 
 std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
                                    std::span<const std::byte> body) {
     if (header.op == Op::ping) {
         return Answer{};
     }
-    if (read_only && (header.op == Op::remove || header.op == Op::remove_prefix)) {
-        return Answer{Status::read_only, {}};
-    }
     try {
-        return read(header, body);
+        Ask ask = read(header, body);
+        const bool changes = header.op == Op::remove || header.op == Op::remove_prefix;
+        if (read_only && changes && !wire::space_of(place_of(ask))) {
+            return Answer{Status::read_only, {}};
+        }
+        return ask;
     } catch (const Error& error) {
         if (error.kind() == ErrorKind::protocol) {
             throw;
@@ -132,7 +162,7 @@ Answer answer_of(Backing& backing, const Ask& ask) {
     try {
         return answer_of(std::visit(CarryOut{backing}, ask));
     } catch (const Error& error) {
-        return {Status::backing, error.what()};
+        return {status_of(error), error.what()};
     }
 }
 

@@ -60,6 +60,15 @@ std::string client_json(const ClientCounters& client, const std::vector<std::str
         .take();
 }
 
+std::string space_json(const SpaceCounts& space) {
+    return Object()
+        .add("name", quoted(space.name))
+        .add("bytes", space.bytes)
+        .add("quota", space.quota)
+        .add("age_s", std::to_string(space.age_s))
+        .take();
+}
+
 }  // namespace
 
 std::shared_ptr<ClientCounters> Counters::add(const std::string& peer) {
@@ -75,7 +84,7 @@ void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes)
     client.lanes_ = std::move(lanes);
 }
 
-std::string Counters::to_json() const {
+std::string Counters::to_json(const std::vector<SpaceCounts>& spaces) const {
     std::vector<std::string> clients;
     std::uint64_t connected = 0;
     std::uint64_t in_flight = 0;
@@ -92,6 +101,10 @@ std::string Counters::to_json() const {
             }
         }
     }
+    std::vector<std::string> shown;
+    for (std::size_t i = 0; i < std::min(spaces.size(), kMaxSpaces); ++i) {
+        shown.push_back(space_json(spaces[i]));
+    }
     const auto uptime = std::chrono::steady_clock::now() - start_;
     return Object()
         .add("uptime_s", std::to_string(std::chrono::duration<double>(uptime).count()))
@@ -106,6 +119,8 @@ std::string Counters::to_json() const {
         .add("messages_refused", messages_refused)
         .add("connected", connected)
         .add("clients", array(clients))
+        .add("scratch_spaces", spaces.size())
+        .add("spaces", array(shown))
         .take();
 }
 

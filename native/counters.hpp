@@ -30,6 +30,14 @@ struct ClientCounters {
     std::vector<std::string> lanes_;  // under the server's mutex
 };
 
+// A scratch space, as far as it is told to whoever asks: not by its whole name.
+struct SpaceCounts {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::uint64_t quota = 0;
+    double age_s = 0;
+};
+
 class Counters {
   public:
     Count gets = 0;
@@ -54,9 +62,10 @@ class Counters {
     std::shared_ptr<ClientCounters> add(const std::string& peer);
     void set_lanes(ClientCounters& client, std::vector<std::string> lanes);
 
-    // As JSON: docs/wire.md. Clients beyond kMaxClients are left out, and counted.
+    // As JSON: docs/wire.md. Clients beyond kMaxClients are left out, and counted; so are spaces.
     static constexpr std::size_t kMaxClients = 512;
-    std::string to_json() const;
+    static constexpr std::size_t kMaxSpaces = 512;
+    std::string to_json(const std::vector<SpaceCounts>& spaces = {}) const;
 
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -1,5 +1,6 @@
 #include "keys.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace ucxstore::wire {
@@ -42,6 +43,20 @@ bool segment_is_fine(std::string_view segment) {
 }
 
 }  // namespace
+
+std::optional<std::string_view> space_of(std::string_view key) {
+    if (!key.starts_with(kScratchFolder)) {
+        return std::nullopt;
+    }
+    key.remove_prefix(kScratchFolder.size());
+    return key.substr(0, key.find('/'));
+}
+
+bool is_space_name(std::string_view name) {
+    return name.size() == kSpaceNameBytes && std::ranges::all_of(name, [](char one) {
+               return (one >= '0' && one <= '9') || (one >= 'a' && one <= 'f');
+           });
+}
 
 std::optional<std::string> key_fault(std::string_view key) {
     if (key.empty()) {

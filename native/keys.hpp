@@ -11,6 +11,15 @@ namespace ucxstore::wire {
 // Keys are object-store keys: S3 takes 1,024 bytes.
 constexpr std::size_t kMaxKeyBytes = 1024;
 
+// Scratch spaces are the folders of this one, at every server, whatever else it serves. Their names
+// have as many hexadecimal digits: nobody guesses one.
+constexpr std::string_view kScratchFolder = "__ucxscratch__/";
+constexpr std::size_t kSpaceNameBytes = 32;
+
+// The name of the scratch space that a key is in, or all keys that begin so; nullopt for none.
+std::optional<std::string_view> space_of(std::string_view key);
+bool is_space_name(std::string_view name);
+
 // Why no server takes this key; nullopt if it is fine.
 std::optional<std::string> key_fault(std::string_view key);
 

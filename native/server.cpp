@@ -195,6 +195,9 @@ void Server::close(std::chrono::milliseconds timeout) {
     for (auto& thread : threads_) {
         thread->close(timeout);
     }
+    if (holdings_.spaces != nullptr) {
+        holdings_.spaces->end_all();
+    }
 }
 
 }  // namespace ucxstore

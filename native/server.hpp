@@ -57,6 +57,9 @@ class Server {
         return threads_.at(static_cast<std::size_t>(index));
     }
     const Counters& counters() const { return *counters_; }
+    std::uint64_t scratch_bytes() const {
+        return holdings_.spaces == nullptr ? 0 : holdings_.spaces->held();
+    }
     std::size_t sessions();
     // Waits until nothing is under way; false where the time was not enough.
     bool drain(std::chrono::milliseconds timeout);

@@ -198,7 +198,7 @@ void Session::pump() {
                 more = next.sent < next.size;
             }
         } catch (const std::exception& error) {
-            reply(next.request, next.item, Status::backing, error.what());
+            reply(next.request, next.item, status_of(error), error.what());
         }
         if (!more) {
             queue.pop_front();
@@ -220,9 +220,9 @@ bool Session::open(Waiting& waiting) {
         reply(waiting.request, waiting.item, Status::invalid_key, std::move(*fault));
         return false;
     }
-    auto region = holdings_.remote ? holdings_.remote->find(get.key, get.selection)
-                                   : holdings_.local->find(get.key);
-    if (region == nullptr && holdings_.remote) {
+    const auto home = home_of(get.key);
+    auto region = home ? home->find(get.key) : holdings_.remote->find(get.key, get.selection);
+    if (region == nullptr && home == nullptr) {
         fetch(waiting);
         return false;
     }
@@ -370,16 +370,30 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
 
 void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {
     if (header.op == wire::Op::stats) {
-        reply(header.request, header.first, Status::ok, counters_.to_json());
+        const auto spaces =
+            holdings_.spaces ? holdings_.spaces->counts() : std::vector<SpaceCounts>();
+        reply(header.request, header.first, Status::ok, counters_.to_json(spaces));
+        return;
+    }
+    if (header.op == wire::Op::begin_space || header.op == wire::Op::renew_space ||
+        header.op == wire::Op::end_space) {
+        scratch(header, body);
         return;
     }
     std::variant<Ask, Answer> asked = read_ask(read_only_, header, body);
     if (auto* wanted = std::get_if<Ask>(&asked)) {
-        if (holdings_.remote) {
+        std::shared_ptr<Backing> home;
+        try {
+            home = home_of(place_of(*wanted));
+        } catch (const Error& error) {
+            reply(header.request, header.first, status_of(error), error.what());
+            return;
+        }
+        if (home == nullptr) {
             ask(header, std::move(*wanted));
             return;
         }
-        asked = answer_of(*holdings_.local, *wanted);
+        asked = answer_of(*home, *wanted);
     }
     auto& answer = std::get<Answer>(asked);
     reply(header.request, header.first, answer.status, std::move(answer.payload));

@@ -84,6 +84,7 @@ class Session : public std::enable_shared_from_this<Session> {
         bool if_absent = false;
         bool accepted = false;
         // One of the two once accepted; neither: refused, and only counted.
+        std::shared_ptr<Backing> home;  // before what is on its way into it
         std::unique_ptr<Incoming> incoming;
         std::shared_ptr<Region> remote;  // for a remote backing
         wire::Segments segments;
@@ -119,12 +120,20 @@ class Session : public std::enable_shared_from_this<Session> {
 
     // What waits for the remote backing, which holds up nothing else: session_remote.cpp.
     bool awaits_backing() const { return !fetching_.empty() || !fetched_.empty() || calls_ > 0; }
+    // `then` runs with what comes, on the progress thread; neither the thread nor the session is
+    // kept alive for that.
     template <typename T, typename Then>
     Later<T> later(Then then);
     void fetch(Waiting& waiting);
     void fetched(std::uint64_t ticket, Outcome<std::shared_ptr<const Region>> outcome);
     void ask(const wire::RequestHeader& header, Ask ask);
     void put(const wire::ValueHeader& header, Arriving& value);
+
+    // Which backing a key is in; nullptr for the remote one. Throws Error(scratch_ended), and
+    // Error(backing) where scratch spaces are not offered.
+    std::shared_ptr<Backing> home_of(const std::string& key) const;
+    // What an owner says of its scratch space: session_scratch.cpp.
+    void scratch(const wire::RequestHeader& header, std::span<const std::byte> body);
 
     void accept(const wire::ValueHeader& header, Arriving& value);
     std::shared_ptr<Arriving> arriving(const wire::ValueHeader& header, const std::string& key);
@@ -158,5 +167,26 @@ class Session : public std::enable_shared_from_this<Session> {
     bool closed_ = false;
     TimePoint closed_at_{};
 };
+
+template <typename T, typename Then>
+Later<T> Session::later(Then then) {
+    return [progress = progress_, weak = weak_from_this(), then](Outcome<T> outcome) {
+        const auto thread = progress.lock();
+        if (thread == nullptr) {
+            return;
+        }
+        thread->post([weak, then, outcome = std::move(outcome)]() mutable {
+            const auto session = weak.lock();
+            if (session == nullptr || session->closed_) {
+                return;
+            }
+            try {
+                then(*session, std::move(outcome));
+            } catch (const std::exception&) {  // for want of memory
+                session->doom();
+            }
+        });
+    };
+}
 
 }  // namespace ucxstore

@@ -16,29 +16,6 @@ constexpr std::uint64_t kMaxCalls = 64 * 1024;
 
 }  // namespace
 
-// `then` runs with what comes, on the progress thread; neither the thread nor the session is kept
-// alive for that.
-template <typename T, typename Then>
-Later<T> Session::later(Then then) {
-    return [progress = progress_, weak = weak_from_this(), then](Outcome<T> outcome) {
-        const auto thread = progress.lock();
-        if (thread == nullptr) {
-            return;
-        }
-        thread->post([weak, then, outcome = std::move(outcome)]() mutable {
-            const auto session = weak.lock();
-            if (session == nullptr || session->closed_) {
-                return;
-            }
-            try {
-                then(*session, std::move(outcome));
-            } catch (const std::exception&) {  // for want of memory
-                session->doom();
-            }
-        });
-    };
-}
-
 void Session::fetch(Waiting& waiting) {
     const std::uint64_t ticket = ++last_ticket_;
     const wire::GetItem& get = fetching_.emplace(ticket, std::move(waiting)).first->second.get;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "answer.hpp"
 #include "keys.hpp"
 #include "session.hpp"
 #include "status.hpp"
@@ -37,7 +38,7 @@ void Session::accept(const wire::ValueHeader& header, Arriving& value) {
     const auto refuse = [&](Status status, std::string text = {}) {
         reply(header.request, header.item, status, std::move(text));
     };
-    if (read_only_) {
+    if (read_only_ && !wire::space_of(value.key)) {
         return refuse(Status::read_only);
     }
     if (auto fault = wire::key_fault(value.key)) {
@@ -47,13 +48,14 @@ void Session::accept(const wire::ValueHeader& header, Arriving& value) {
         return refuse(Status::busy);
     }
     try {
-        if (holdings_.remote) {
+        value.home = home_of(value.key);
+        if (value.home == nullptr) {
             value.remote = allocate_region(header.total);
         } else {
-            value.incoming = holdings_.local->receive(value.key, header.total);
+            value.incoming = value.home->receive(value.key, header.total);
         }
     } catch (const std::exception& error) {
-        refuse(Status::backing, error.what());
+        refuse(status_of(error), error.what());
     }
 }
 
@@ -151,7 +153,7 @@ void Session::segment_arrived(const wire::ValueHeader& header,
         counters_.count_set(*client_, value->segments.total());
         reply(header.request, header.item, written ? Status::ok : Status::kept);
     } catch (const std::exception& error) {
-        reply(header.request, header.item, Status::backing, error.what());
+        reply(header.request, header.item, status_of(error), error.what());
     }
 }
 

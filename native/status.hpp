@@ -21,6 +21,7 @@ enum class ErrorKind {
     value_too_large,
     chunk_size,
     backing,
+    scratch_ended,
     protocol,
 };
 

@@ -81,6 +81,9 @@ enum class Op : std::uint32_t {
     list,
     abandon,  // the client has given the request of this number up; there is no reply
     stats,
+    begin_space,  // a scratch space, by its owner
+    renew_space,
+    end_space,
 };
 
 enum class Status : std::uint32_t {
@@ -95,6 +98,7 @@ enum class Status : std::uint32_t {
     backing,     // the backing failed; text says how
     busy,        // more at once than the server takes
     changed,     // the value is not the one that the request means
+    ended,       // the scratch space that the key was in
 };
 
 using Token = std::array<std::uint8_t, 16>;

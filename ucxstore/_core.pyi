@@ -11,6 +11,8 @@ PROTOCOL_VERSION: int = 1
 
 MAX_KEY_BYTES: int = 1024
 
+SCRATCH_FOLDER: str = '__ucxscratch__/'
+
 def allocate(size: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """Memory of `size` bytes, not initialised, that is recycled after use."""
 
@@ -79,6 +81,12 @@ class Connection:
 
     def stats(self, timeout: float, completions: Completions | None = None) -> Operation: ...
 
+    def begin_space(self, name: str, quota: int, timeout_ms: int, timeout: float, completions: Completions | None = None) -> Operation: ...
+
+    def renew_space(self, name: str, timeout: float, completions: Completions | None = None) -> Operation: ...
+
+    def end_space(self, name: str, timeout: float, completions: Completions | None = None) -> Operation: ...
+
     def ping(self, timeout: float, completions: Completions | None = None) -> Operation: ...
 
 class ClientPort:
@@ -113,6 +121,13 @@ class MemoryBacking(Backing):
 
 class DirectoryBacking(Backing):
     def __init__(self, root: str) -> None: ...
+
+class Spaces:
+    def __init__(self, memory: MemoryBacking) -> None:
+        """Scratch spaces that take of the limit of this memory."""
+
+    @property
+    def held(self) -> int: ...
 
 class RemoteBacking:
     def __init__(self, cache_bytes: int, block_bytes: int, freshness: float | None) -> None: ...
@@ -149,10 +164,10 @@ class RemoteBacking:
 
 class Server:
     @overload
-    def __init__(self, backing: Backing, threads: int, options: Mapping[str, str], polling: bool, read_only: bool) -> None: ...
+    def __init__(self, backing: Backing, threads: int, options: Mapping[str, str], polling: bool, read_only: bool, scratch: Spaces | None = None) -> None: ...
 
     @overload
-    def __init__(self, backing: RemoteBacking, threads: int, options: Mapping[str, str], polling: bool, read_only: bool) -> None: ...
+    def __init__(self, backing: RemoteBacking, threads: int, options: Mapping[str, str], polling: bool, read_only: bool, scratch: Spaces | None = None) -> None: ...
 
     def open(self, thread: int) -> ServerPort: ...
 

@@ -16,10 +16,10 @@ from ucxstore.config import (
     ClientOptions,
     UcxValue,
 )
-from ucxstore.errors import ServerRestartedError
+from ucxstore.errors import InvalidKeyError, ServerRestartedError
 from ucxstore.fleet import Fleet
 from ucxstore.incarnations import Incarnations
-from ucxstore.keys import check_key
+from ucxstore.keys import SCRATCH_FOLDER, check_key, is_scratch
 from ucxstore.loops import LoopQueue, current_queue
 from ucxstore.member import Member
 from ucxstore.members import Members
@@ -62,7 +62,7 @@ class StoreBase(Store):
             buffer_budget=buffer_budget,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
-        incarnations = Incarnations(parsed.servers)
+        incarnations = Incarnations(parsed.servers, scratch=is_scratch(parsed.prefix))
         self._set_up(parsed, options, read_only, strict, Counters(), incarnations)
         self.budget = Budget(options.buffer_budget)
         self.shard_indexes = ShardCache()
@@ -82,10 +82,12 @@ class StoreBase(Store):
         self._address = address
         self._options = options
         self.timeout = options.timeout
+        self.connect_timeout = options.connect_timeout
         self._strict = strict
         self.counters = counters
         self._incarnations = incarnations
         self.key_prefix = f"{address.prefix}/" if address.prefix else ""
+        self._scratch = is_scratch(address.prefix)
         self._link: Alone | Fleet | None = None
 
     # ---- identity ----
@@ -174,6 +176,23 @@ class StoreBase(Store):
             link.connect_sync(self._options.connect_timeout)
         link.accept_restarted()
 
+    def links(self) -> dict[HostPort, Link]:
+        """Return the ways to its servers, shared by whoever uses them."""
+        return {server: self._link_to(server) for server in self.servers}
+
+    def at(self, prefix: str, known: Mapping[HostPort, bytes]) -> Self:
+        """Return a store of the same servers and options, that may write, over another prefix.
+
+        Parameters
+        ----------
+        prefix : str
+        known : mapping
+            The incarnations of servers that it relies on.
+        """
+        address = Address(self._address.servers, prefix)
+        state = address, self._options, False, self._strict, self._select_pipeline, known
+        return cast(Self, _unpickle(type(self), *state))
+
     # ---- connection ----
 
     async def _open(self) -> None:
@@ -226,7 +245,7 @@ class StoreBase(Store):
         if self._link is None:
             first, *others = self._address.servers
             if others:
-                self._link = self._fleet(self._address.servers)
+                self._link = self._fleet()
             else:
                 self._link = Alone(first, self._link_to(first), self._incarnations)
         return self._link
@@ -237,10 +256,10 @@ class StoreBase(Store):
             self._options.secret.keep(link)
         return link
 
-    def _fleet(self, servers: tuple[HostPort, ...]) -> Fleet:
+    def _fleet(self) -> Fleet:
         members = [
-            Member(server, self._link_to(server), self._incarnations, self.counters)
-            for server in servers
+            Member(server, link, self._incarnations, self.counters, scratch=self._scratch)
+            for server, link in self.links().items()
         ]
         return Fleet(Members(members, self._options.connect_timeout))
 
@@ -254,6 +273,9 @@ class StoreBase(Store):
         """Return the key as the server knows it, checked."""
         full = self.key_prefix + key
         check_key(full)
+        if not self._scratch and full.startswith(SCRATCH_FOLDER):
+            # Its keys are each one server's own, also where this store's are not.
+            raise InvalidKeyError(f"{full!r}: a scratch space is used by a store over its prefix")
         return full
 
 
@@ -267,7 +289,7 @@ def _unpickle(
     known: Mapping[HostPort, bytes],
 ) -> StoreBase:
     store = cls.__new__(cls)
-    incarnations = Incarnations(address.servers, known)
+    incarnations = Incarnations(address.servers, known, scratch=is_scratch(address.prefix))
     store._set_up(address, options, read_only, strict, Counters(), incarnations)
     store.budget = Budget(options.buffer_budget)
     store.shard_indexes = ShardCache()

@@ -129,6 +129,12 @@ def _add_serve(commands: Commands) -> None:
         metavar="SECONDS",
         help="how long a request to an object store may take",
     )
+    add(
+        "--scratch",
+        metavar="WHERE",
+        help="offer scratch space beside ROOT: memory://; where ROOT is that, it is offered anyway",
+    )
+    add("--scratch-limit", metavar="SIZE", help="memory for scratch space, such as 8GiB")
     add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
     add("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -159,6 +165,8 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 block_size=arguments.block_size,
                 freshness=arguments.freshness,
                 backing_timeout=arguments.backing_timeout,
+                scratch=arguments.scratch,
+                scratch_limit=arguments.scratch_limit,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )

@@ -24,6 +24,19 @@ MAX_TIMEOUT = 366 * 24 * 3600.0
 _UCX_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
+_UNITS = {
+    "": 1,
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
+    "KB": 1000,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+# Above any memory, and far from where 64-bit sums overflow.
+_MOST_BYTES = 1 << 50
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UcxConfig:
     """How UCX is set up. Equal ones can share a context and its progress thread.
@@ -123,6 +136,36 @@ def check_buffer_budget(value: int) -> int:
     if value < 1:
         raise ValueError(f"buffer_budget: {value!r} is less than a byte")
     return value
+
+
+def parse_size(name: str, value: int | str) -> int:
+    """Return a number of bytes, given as one or as text.
+
+    Parameters
+    ----------
+    name : str
+        The option's, for messages.
+    value : int or str
+        Such as ``4294967296``, ``"4GiB"``, ``"512 MB"``; k, M, G and T are powers of 1000, and of
+        1024 with an i behind them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError(f"{name}: a number of bytes is needed, not {value!r}")
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is None or match[2] not in _UNITS:
+            raise ValueError(f"{name}: {value!r} is no size such as '4GiB', '512MB' or '1000'")
+        size = int(float(match[1]) * _UNITS[match[2]])
+    else:
+        size = value
+    if not 0 <= size <= _MOST_BYTES:
+        raise ValueError(f"{name}: {value!r} is not between 0 and {_MOST_BYTES} bytes")
+    return size
 
 
 def check_progress(value: str) -> Progress:

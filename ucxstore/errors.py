@@ -16,6 +16,7 @@ UcxStoreError
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
 ├── ShardError (ValueError)              a shard that its index does not fit, or that keeps changing
 ├── BackingError (OSError)               the server could not read or keep a value
+│   └── ScratchEndedError                    its scratch space has ended
 ├── ProtocolError                        a peer broke the protocol
 ├── FallbackError (RuntimeError)         strict mode: a chunk would leave the short path
 └── UcxUnavailableError (ImportError)    no usable UCX library
@@ -90,6 +91,10 @@ class ShardError(UcxStoreError, ValueError):
 
 class BackingError(UcxStoreError, OSError):
     """The server's backing failed: a full disk, a missing permission."""
+
+
+class ScratchEndedError(BackingError):
+    """The scratch space has ended: its owner has closed it, or was gone for its time-out."""
 
 
 class ProtocolError(UcxStoreError):

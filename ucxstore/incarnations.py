@@ -26,17 +26,24 @@ class Incarnations:
         All servers of the store.
     known : mapping, optional
         From another process.
+    scratch : bool
+        Whether the store is in scratch space, which a server loses whatever else it serves.
     """
 
     def __init__(
-        self, servers: Iterable[HostPort], known: Mapping[HostPort, bytes] | None = None
+        self,
+        servers: Iterable[HostPort],
+        known: Mapping[HostPort, bytes] | None = None,
+        *,
+        scratch: bool = False,
     ) -> None:
         self.known = dict(known or {})
+        self._scratch = scratch
         self._servers = frozenset(servers)
 
     def meet(self, server: HostPort, welcome: Welcome) -> bool:
         """Tell whether a server is still the one that it was, or was met for the first time."""
-        if not welcome.volatile:
+        if not self._is_volatile(welcome):
             return True
         known = self.known.get(server)
         if known is None:
@@ -60,13 +67,16 @@ class Incarnations:
 
     def accept(self, server: HostPort, welcome: Welcome) -> None:
         """Rely on the server as it is now."""
-        if welcome.volatile:
+        if self._is_volatile(welcome):
             self.rely_on(server, welcome.incarnation)
 
     def rely_on(self, server: HostPort, incarnation: bytes) -> None:
         """Rely on this one from now on."""
         self.known[server] = incarnation
         self._met_here()[server] = incarnation
+
+    def _is_volatile(self, welcome: Welcome) -> bool:
+        return welcome.volatile or self._scratch
 
     def _met_here(self) -> dict[HostPort, bytes]:
         return _first_met.setdefault(self._servers, {}) if len(self._servers) > 1 else {}

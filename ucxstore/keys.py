@@ -10,6 +10,14 @@ from ucxstore.errors import InvalidKeyError
 # eagerly. The native core's MAX_KEY_BYTES is the same.
 MAX_KEY_BYTES = 1024
 
+# Before the name of a scratch space, in all keys that are in one, at any server.
+SCRATCH_FOLDER = "__ucxscratch__/"
+
+
+def is_scratch(prefix: str) -> bool:
+    """Tell whether keys under a prefix are in scratch space."""
+    return f"{prefix}/".startswith(SCRATCH_FOLDER)
+
 
 def check_key(key: str) -> None:
     """Refuse a key that no server takes.

@@ -1,9 +1,12 @@
 """What moves no values: listings, sizes, deletions. A round trip each, or one a page."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Self
 
 from ucxstore.base import Start, StoreBase
+from ucxstore.config import check_timeout, parse_size
 from ucxstore.errors import AddressError
+from ucxstore.space import DEFAULT_TIMEOUT, Scratch
 from ucxstore.stats import ServerStats, parse_server_stats
 
 
@@ -81,6 +84,52 @@ class Listing(StoreBase):
             raise AddressError(f"{self}: several servers; ask each by its own address")
         text = await self._run(lambda to, done: to.stats(self.timeout, done))
         return parse_server_stats(text)
+
+    def scratch(self, quota: int | str, timeout: float = DEFAULT_TIMEOUT) -> Scratch[Self]:
+        """Make a scratch space at the store's servers, for values that nobody needs for long.
+
+        It lies beside what the servers serve, in the memory that they offer for that: servers of
+        memory do, within their limit, and others as `Server(scratch=...)` says. It is under a name
+        that cannot be guessed, whatever this store's prefix. It blocks until all have it.
+
+        Parameters
+        ----------
+        quota : int or str
+            Bytes that values in it may take, such as ``"8GiB"``; a write beyond that raises
+            `BackingError`. A value that is replaced counts until the new one is there, and one that
+            is read until it has been sent. One server keeps to it exactly. Of several, each takes
+            up to twice its share of it, since keys are placed by their hash and not by what is
+            free: so with very few, large values one may refuse before the quota is reached, and all
+            together can hold up to twice as much.
+        timeout : float
+            Seconds after which the servers end it if its owner has not been heard of: this process
+            was killed, stopped, or cut off. A thread tells them that it is there, four times as
+            often. Nothing that is read or written keeps a space alive.
+
+        Returns
+        -------
+        Scratch
+            A context manager, whose `store` returns stores; leaving it frees what is there. After
+            that, they raise `ScratchEndedError`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option is not usable.
+        ConnectError
+            If one of the servers cannot be reached.
+        BackingError
+            If one offers no scratch space.
+
+        Examples
+        --------
+        >>> with store.scratch("8GiB") as scratch:  # doctest: +SKIP
+        ...     zarr.create_array(scratch.store("rechunked"), ...)
+        """
+        size = parse_size("quota", quota)
+        if size < 1:
+            raise ValueError(f"quota: {quota!r} is less than a byte")
+        return Scratch(self, size, check_timeout("timeout", timeout))
 
     async def delete(self, key: str) -> None:
         await self._run(self._delete(key))

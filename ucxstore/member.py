@@ -31,15 +31,25 @@ class Member:
         Which of its starts the store relies on.
     counters : Counters
         Where its requests are counted.
+    scratch : bool
+        Whether the store is over a scratch space: whatever else the server serves, that is its own,
+        and ends with its process.
     """
 
     def __init__(
-        self, place: HostPort, link: Link, incarnations: Incarnations, counters: Counters
+        self,
+        place: HostPort,
+        link: Link,
+        incarnations: Incarnations,
+        counters: Counters,
+        *,
+        scratch: bool = False,
     ) -> None:
         self.place = place
         self._link = link
         self._incarnations = incarnations
         self._counters = counters
+        self._scratch = scratch
         self._problem: UcxStoreError | None = None  # of the last attempt, if it failed
         self._was_met = False
         self._retry_at = 0.0
@@ -70,7 +80,7 @@ class Member:
             return None
         self._was_met = True
         self._incarnations.meet(self.place, session.welcome)
-        return session.welcome.shared
+        return session.welcome.shared and not self._scratch
 
     @property
     def lanes(self) -> list[str]:

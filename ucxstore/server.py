@@ -12,8 +12,8 @@ from typing import Self
 from ucxstore._native import core
 from ucxstore.acceptor import Acceptor
 from ucxstore.backings.carrier import Carrier
-from ucxstore.backings.opening import Root, open_root
-from ucxstore.backings.options import BackingOptions
+from ucxstore.backings.opening import Root, open_root, open_scratch
+from ucxstore.backings.options import BackingOptions, ScratchOptions
 from ucxstore.config import UcxConfig, UcxValue
 from ucxstore.listen import advertise, listen, parse_bind
 from ucxstore.secret import Secret
@@ -70,6 +70,11 @@ class Server:
     storage_options : mapping or None
         How an object store's URL is opened, by obstore's names, such as ``{"endpoint": ...}``; what
         is not there is looked for in the environment, such as ``AWS_ENDPOINT_URL``.
+    scratch : {"memory://"} or None
+        Offer scratch space in memory of its own, beside what is served. A server of memory offers
+        it within that anyway, unless it is read-only; others do not, if it is ``None``.
+    scratch_limit : int, str or None
+        Bytes that all scratch spaces may take, such as ``"8GiB"``; any, if ``None``.
 
     Raises
     ------
@@ -95,6 +100,8 @@ class Server:
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
         storage_options: Mapping[str, str] | None = None,
+        scratch: str | None = None,
+        scratch_limit: int | str | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
         known = Secret.of(secret)
@@ -109,6 +116,7 @@ class Server:
             backing_timeout=backing_timeout,
             storage_options=storage_options,
         )
+        spaces = ScratchOptions.of(scratch, scratch_limit)
         place = parse_bind(bind)
         with ExitStack() as on_failure:
             listener = listen(place, anywhere=insecure or bool(key))
@@ -117,7 +125,14 @@ class Server:
             backing, carrier = open_root(root, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, CLOSE_SECONDS)
-            native = core.Server(backing, threads, dict(config.options), config.polling, read_only)
+            native = core.Server(
+                backing,
+                threads,
+                dict(config.options),
+                config.polling,
+                read_only,
+                open_scratch(backing, spaces, read_only=read_only),
+            )
             acceptor = Acceptor(
                 listener,
                 native,
@@ -147,6 +162,8 @@ class Server:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        scratch: str | None = None,
+        scratch_limit: int | str | None = None,
         *,
         die_with_parent: bool = True,
         start_timeout: float = START_SECONDS,
@@ -156,7 +173,7 @@ class Server:
         Parameters
         ----------
         root, bind, threads, secret, read_only, insecure, progress, ucx, shared, cache, \
-        block_size, freshness, backing_timeout
+        block_size, freshness, backing_timeout, scratch, scratch_limit
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -185,6 +202,7 @@ class Server:
                 freshness=freshness,
                 backing_timeout=backing_timeout,
             ),
+            scratch=ScratchOptions.of(scratch, scratch_limit),
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,
         )

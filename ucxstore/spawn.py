@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import IO, Self
 
-from ucxstore.backings.options import BackingOptions
+from ucxstore.backings.options import BackingOptions, ScratchOptions
 from ucxstore.config import UcxConfig, check_timeout
 from ucxstore.secret import Secret
 
@@ -49,6 +49,7 @@ class ServerProcess:
         ucx: UcxConfig,
         shared: bool,
         backing: BackingOptions | None,
+        scratch: ScratchOptions | None,
         die_with_parent: bool,
         start_timeout: float,
     ) -> None:
@@ -58,6 +59,7 @@ class ServerProcess:
         arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
         arguments += ["--shared"] * shared
         arguments += [] if backing is None else backing.arguments()
+        arguments += [] if scratch is None else scratch.arguments()
         with ExitStack() as until_started:
             ready, ready_end = map(until_started.enter_context, _pipe())
             options = ["--ready-fd", str(ready_end.fileno())]

@@ -84,6 +84,25 @@ class ClientStats(TypedDict):
     gets_waiting: int
 
 
+class SpaceStats(TypedDict):
+    """What a server tells of a scratch space.
+
+    Attributes
+    ----------
+    name : str
+        The beginning of its name.
+    bytes, quota : int
+        Bytes that its values take at this server, and may take.
+    age_s : float
+        Seconds since it was made.
+    """
+
+    name: str
+    bytes: int
+    quota: int
+    age_s: float
+
+
 class ServerStats(TypedDict):
     """What a server has counted since it was started.
 
@@ -104,6 +123,10 @@ class ServerStats(TypedDict):
         Clients that are connected now.
     clients : list of ClientStats
         Those, or the first 512.
+    scratch_spaces : int
+        Scratch spaces that there are now.
+    spaces : list of SpaceStats
+        Those, or the first 512.
     """
 
     uptime_s: float
@@ -118,6 +141,8 @@ class ServerStats(TypedDict):
     messages_refused: int
     connected: int
     clients: list[ClientStats]
+    scratch_spaces: int
+    spaces: list[SpaceStats]
 
 
 def parse_server_stats(text: bytes) -> ServerStats:
@@ -131,15 +156,17 @@ def parse_server_stats(text: bytes) -> ServerStats:
     try:
         found = json.loads(text, parse_constant=_refuse)
         stats = {
-            name: _number(found[name]) for name in ServerStats.__annotations__ if name != _LIST
+            name: _number(found[name])
+            for name in ServerStats.__annotations__.keys() - {_CLIENTS, _SPACES}
         }
-        clients = [_client(one) for one in found[_LIST]]
+        clients = [_client(one) for one in found[_CLIENTS]]
+        spaces = [_space(one) for one in found[_SPACES]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the server tells of no counters: {error!r}") from error
-    return cast(ServerStats, {**stats, _LIST: clients})
+    return cast(ServerStats, {**stats, _CLIENTS: clients, _SPACES: spaces})
 
 
-_LIST = "clients"
+_CLIENTS, _SPACES = "clients", "spaces"
 
 
 def _refuse(constant: str) -> object:
@@ -153,6 +180,11 @@ def _client(found: dict[str, Any]) -> dict[str, object]:
         raise TypeError(f"lanes are no list: {lanes!r}")
     client: dict[str, object] = {name: _number(found[name]) for name in names}
     return {"peer": str(found["peer"]), "lanes": [str(lane) for lane in lanes], **client}
+
+
+def _space(found: dict[str, Any]) -> dict[str, object]:
+    names = SpaceStats.__annotations__.keys() - {"name"}
+    return {"name": str(found["name"]), **{name: _number(found[name]) for name in names}}
 
 
 def _number(value: object) -> int | float:

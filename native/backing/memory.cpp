@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "../status.hpp"
 #include "generation.hpp"
@@ -65,14 +66,42 @@ void Quota::take(std::uint64_t size) {
         if (size > limit_ - taken) {
             throw Error(ErrorKind::backing, "no room for " + std::to_string(size) +
                                                 " bytes: values take " + std::to_string(taken) +
-                                                " of " + std::to_string(limit_) +
-                                                " bytes of memory");
+                                                " of " + std::to_string(limit_) + " bytes of " +
+                                                of_);
         }
     } while (!taken_.compare_exchange_weak(taken, taken + size));
+    if (within_ != nullptr) {
+        try {
+            within_->take(size);
+        } catch (...) {
+            taken_ -= size;
+            throw;
+        }
+    }
+}
+
+void Quota::give(std::uint64_t size) {
+    taken_ -= size;
+    if (within_ != nullptr) {
+        within_->give(size);
+    }
+}
+
+MemoryBacking::Catalog MemoryBacking::close(std::string why) {
+    const std::lock_guard lock(mutex_);
+    closed_ = std::move(why);
+    return std::exchange(catalog_, {});
+}
+
+void MemoryBacking::check_open() const {
+    if (!closed_.empty()) {
+        throw Error(ErrorKind::scratch_ended, closed_);
+    }
 }
 
 std::shared_ptr<const Region> MemoryBacking::find(const std::string& key) {
     const std::shared_lock lock(mutex_);
+    check_open();
     const auto found = catalog_.find(key);
     return found == catalog_.end() ? nullptr : found->second;
 }
@@ -83,6 +112,10 @@ std::optional<std::uint64_t> MemoryBacking::size(const std::string& key) {
 }
 
 std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::uint64_t size) {
+    {
+        const std::shared_lock lock(mutex_);
+        check_open();
+    }
     return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, size));
 }
 
@@ -91,6 +124,7 @@ bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committe
     std::shared_ptr<const Region> region = std::move(committed);
     // The old region may be large, and freeing it slow: that happens after the lock is gone.
     const std::lock_guard lock(mutex_);
+    check_open();
     auto [at, added] = catalog_.try_emplace(key);
     if (!added && if_absent) {
         return false;
@@ -102,6 +136,7 @@ bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committe
 void MemoryBacking::remove(const std::string& key) {
     std::shared_ptr<const Region> old;
     const std::lock_guard lock(mutex_);
+    check_open();
     const auto found = catalog_.find(key);
     if (found != catalog_.end()) {
         old = std::move(found->second);
@@ -112,6 +147,7 @@ void MemoryBacking::remove(const std::string& key) {
 std::uint64_t MemoryBacking::remove_prefix(const std::string& prefix) {
     Catalog removed;
     const std::lock_guard lock(mutex_);
+    check_open();
     auto at = catalog_.lower_bound(prefix);
     while (at != catalog_.end() && starts_with(at->first, prefix)) {
         removed.insert(removed.end(), catalog_.extract(at++));
@@ -122,6 +158,7 @@ std::uint64_t MemoryBacking::remove_prefix(const std::string& prefix) {
 Measure MemoryBacking::measure(const std::string& prefix, bool any) {
     Measure sum;
     const std::shared_lock lock(mutex_);
+    check_open();
     for (auto at = catalog_.lower_bound(prefix);
          at != catalog_.end() && starts_with(at->first, prefix); ++at) {
         ++sum.keys;
@@ -138,6 +175,7 @@ Page MemoryBacking::list(const std::string& prefix, bool delimited, const std::s
     Page page;
     std::size_t bytes = 0;
     const std::shared_lock lock(mutex_);
+    check_open();
     auto at = catalog_.lower_bound(std::max(prefix, cursor));
     while (at != catalog_.end() && starts_with(at->first, prefix)) {
         std::string name = at->first;

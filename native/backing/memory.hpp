@@ -14,14 +14,20 @@ namespace ucxstore {
 // backing where a reader has it pinned.
 class Quota {
   public:
-    explicit Quota(std::uint64_t limit) : limit_(limit) {}
+    // `of` is what messages call it. What is taken is also taken of `within`, where there is that.
+    explicit Quota(std::uint64_t limit, std::string of = "memory",
+                   std::shared_ptr<Quota> within = nullptr)
+        : limit_(limit), of_(std::move(of)), within_(std::move(within)) {}
     // Throws Error(backing) where that is more than is left.
     void take(std::uint64_t size);
-    void give(std::uint64_t size) { taken_ -= size; }
+    void give(std::uint64_t size);
+    std::uint64_t limit() const { return limit_; }
     std::uint64_t taken() const { return taken_; }
 
   private:
     const std::uint64_t limit_;
+    const std::string of_;
+    const std::shared_ptr<Quota> within_;
     std::atomic<std::uint64_t> taken_ = 0;
 };
 
@@ -30,7 +36,8 @@ class MemoryBacking : public Backing {
     // What is arriving counts, and so does a value that was replaced or removed until its last
     // reader lets go of it: `limit` bounds the memory itself.
     explicit MemoryBacking(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
-        : quota_(std::make_shared<Quota>(limit)) {}
+        : MemoryBacking(std::make_shared<Quota>(limit)) {}
+    explicit MemoryBacking(std::shared_ptr<Quota> quota) : quota_(std::move(quota)) {}
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
@@ -42,16 +49,24 @@ class MemoryBacking : public Backing {
 
     // Bytes of values that lie in memory.
     std::uint64_t held() const { return quota_->taken(); }
+    const std::shared_ptr<Quota>& quota() const { return quota_; }
+
+    using Catalog = std::map<std::string, std::shared_ptr<const Region>, std::less<>>;
+
+    // Whatever is asked from now on throws Error(scratch_ended) with this text, which is not empty.
+    // What was held is the caller's to free, which may take long.
+    Catalog close(std::string why);
 
     // For Incoming: the swap of regions under the key.
     bool put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent);
 
   private:
-    using Catalog = std::map<std::string, std::shared_ptr<const Region>, std::less<>>;
+    void check_open() const;  // under the lock
 
     const std::shared_ptr<Quota> quota_;
     std::shared_mutex mutex_;
     Catalog catalog_;
+    std::string closed_;  // why; "" where it is not
 };
 
 }  // namespace ucxstore

@@ -16,6 +16,7 @@
 #include "blocks.hpp"
 #include "cache.hpp"
 #include "calls.hpp"
+#include "spaces.hpp"
 
 namespace ucxstore {
 
@@ -135,13 +136,16 @@ class RemoteBacking {
     std::vector<std::string> prefixes_;  // that are being removed
 };
 
-// Where the values of a server are: one of the two.
+// Where the values of a server are: one of the two, and scratch spaces beside it, if it has any.
 struct Holdings {
-    Holdings(std::shared_ptr<Backing> backing) : local(std::move(backing)) {}
-    Holdings(std::shared_ptr<RemoteBacking> backing) : remote(std::move(backing)) {}
+    Holdings(std::shared_ptr<Backing> backing, std::shared_ptr<Spaces> scratch = nullptr)
+        : local(std::move(backing)), spaces(std::move(scratch)) {}
+    Holdings(std::shared_ptr<RemoteBacking> backing, std::shared_ptr<Spaces> scratch = nullptr)
+        : remote(std::move(backing)), spaces(std::move(scratch)) {}
 
     std::shared_ptr<Backing> local;
     std::shared_ptr<RemoteBacking> remote;
+    std::shared_ptr<Spaces> spaces;
 };
 
 }  // namespace ucxstore

@@ -28,6 +28,8 @@ const char* exception_name(ErrorKind kind) {
             return "ChunkSizeError";
         case ErrorKind::backing:
             return "BackingError";
+        case ErrorKind::scratch_ended:
+            return "ScratchEndedError";
         case ErrorKind::protocol:
             return "ProtocolError";
     }

@@ -146,12 +146,14 @@ class PyServer {
     PyServer(Holdings holdings, int threads, const Options& options, bool polling, bool read_only)
         : server_(std::move(holdings), threads, options, polling, read_only) {}
     static void make(PyServer* self, const std::shared_ptr<Backing>& backing, int threads,
-                     const Options& options, bool polling, bool read_only) {
-        new (self) PyServer(backing, threads, options, polling, read_only);
+                     const Options& options, bool polling, bool read_only,
+                     const std::shared_ptr<Spaces>& scratch) {
+        new (self) PyServer({backing, scratch}, threads, options, polling, read_only);
     }
     static void make_remote(PyServer* self, const PyRemoteBacking& remote, int threads,
-                            const Options& options, bool polling, bool read_only) {
-        new (self) PyServer(remote.backing, threads, options, polling, read_only);
+                            const Options& options, bool polling, bool read_only,
+                            const std::shared_ptr<Spaces>& scratch) {
+        new (self) PyServer({remote.backing, scratch}, threads, options, polling, read_only);
     }
 
     nb::typed<nb::object, ServerPort> open(int thread) {
@@ -173,7 +175,8 @@ class PyServer {
                 {"bytes_received", counters.bytes_received},
                 {"sessions", counters.sessions},
                 {"sessions_lost", counters.sessions_lost},
-                {"messages_refused", counters.messages_refused}};
+                {"messages_refused", counters.messages_refused},
+                {"scratch_bytes", server_.scratch_bytes()}};
     }
 
     std::uint64_t sessions() { return server_.sessions(); }
@@ -201,6 +204,8 @@ NB_MODULE(_core, module) {
     nb::register_exception_translator(translate);
     module.attr("PROTOCOL_VERSION") = wire::kProtocolVersion;
     module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
+    module.attr("SCRATCH_FOLDER") =
+        nb::str(wire::kScratchFolder.data(), wire::kScratchFolder.size());
     module.def(
         "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
         "Memory of `size` bytes, not initialised, that is recycled after use.");
@@ -247,6 +252,10 @@ NB_MODULE(_core, module) {
         .def("list_page", &PyConnection::list_page, "prefix"_a, "delimited"_a, "cursor"_a,
              "timeout"_a, completions)
         .def("stats", &PyConnection::stats, "timeout"_a, completions)
+        .def("begin_space", &PyConnection::begin_space, "name"_a, "quota"_a, "timeout_ms"_a,
+             "timeout"_a, completions)
+        .def("renew_space", &PyConnection::renew_space, "name"_a, "timeout"_a, completions)
+        .def("end_space", &PyConnection::end_space, "name"_a, "timeout"_a, completions)
         .def("ping", &PyConnection::ping, "timeout"_a, completions);
 
     nb::class_<ClientPort>(module, "ClientPort")
@@ -269,13 +278,20 @@ NB_MODULE(_core, module) {
     nb::class_<DirectoryBacking, Backing>(module, "DirectoryBacking")
         .def(nb::init<const std::string&>(), "root"_a);
 
+    nb::class_<Spaces>(module, "Spaces")
+        .def(
+            "__init__",
+            [](Spaces* self, const MemoryBacking& memory) { new (self) Spaces(memory.quota()); },
+            "memory"_a, "Scratch spaces that take of the limit of this memory.")
+        .def_prop_ro("held", &Spaces::held);
+
     bind_remote(module);
 
     nb::class_<PyServer>(module, "Server")
         .def("__init__", &PyServer::make, "backing"_a, "threads"_a, "options"_a, "polling"_a,
-             "read_only"_a)
+             "read_only"_a, "scratch"_a.none() = nb::none())
         .def("__init__", &PyServer::make_remote, "backing"_a, "threads"_a, "options"_a, "polling"_a,
-             "read_only"_a)
+             "read_only"_a, "scratch"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a)
         .def("stats", &PyServer::stats)
         .def_prop_ro("sessions", &PyServer::sessions)

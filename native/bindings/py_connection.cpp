@@ -285,6 +285,36 @@ PyOperation::Object PyConnection::stats(double timeout, PyCompletions* completio
                  });
 }
 
+PyOperation::Object PyConnection::begin_space(const std::string& name, std::uint64_t quota,
+                                              std::uint64_t timeout_ms, double timeout,
+                                              PyCompletions* completions) {
+    std::string body;
+    wire::put_string(body, name);
+    wire::put_u64(body, quota);
+    wire::put_u64(body, timeout_ms);
+    return start(
+        make_call(wire::Op::begin_space, name, std::move(body), timeout, queue_of(completions)),
+        nb::none(), nothing);
+}
+
+PyOperation::Object PyConnection::renew_space(const std::string& name, double timeout,
+                                              PyCompletions* completions) {
+    std::string body;
+    wire::put_string(body, name);
+    return start(
+        make_call(wire::Op::renew_space, name, std::move(body), timeout, queue_of(completions)),
+        nb::none(), nothing);
+}
+
+PyOperation::Object PyConnection::end_space(const std::string& name, double timeout,
+                                            PyCompletions* completions) {
+    std::string body;
+    wire::put_string(body, name);
+    return start(
+        make_call(wire::Op::end_space, name, std::move(body), timeout, queue_of(completions)),
+        nb::none(), nothing);
+}
+
 PyOperation::Object PyConnection::ping(double timeout, PyCompletions* completions) {
     return start(make_call(wire::Op::ping, "", "", timeout, queue_of(completions)), nb::none(),
                  nothing);

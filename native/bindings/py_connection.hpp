@@ -62,6 +62,13 @@ class PyConnection {
                                   const std::string& cursor, double timeout,
                                   PyCompletions* completions);
     PyOperation::Object stats(double timeout, PyCompletions* completions);
+    PyOperation::Object begin_space(const std::string& name, std::uint64_t quota,
+                                    std::uint64_t timeout_ms, double timeout,
+                                    PyCompletions* completions);
+    PyOperation::Object renew_space(const std::string& name, double timeout,
+                                    PyCompletions* completions);
+    PyOperation::Object end_space(const std::string& name, double timeout,
+                                  PyCompletions* completions);
     PyOperation::Object ping(double timeout, PyCompletions* completions);
 
   private:

@@ -17,9 +17,22 @@ from distributed import Client, LocalCluster, Worker, futures_of, wait
 
 from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
-from ucxstore import AuthenticationError, BackingError, ConnectError, UcxStore
+from ucxstore import (
+    AuthenticationError,
+    BackingError,
+    ConnectError,
+    ScratchEndedError,
+    UcxStore,
+)
 from ucxstore.dask import Deployment, deploy, locality
-from ucxstore.dask.plugin import METRIC, ServerPlugin, check_mark, make_mark, remove_mark
+from ucxstore.dask.plugin import (
+    METRIC,
+    ServerPlugin,
+    bytes_held,
+    check_mark,
+    make_mark,
+    remove_mark,
+)
 from ucxstore.dask.secret import DeploymentSecret
 
 SHAPE = (400, 300)
@@ -66,6 +79,30 @@ def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) 
         left = zarr.open_array(tmp_path / "shared/scratch/run/a", mode="r")
         np.testing.assert_array_equal(left[...], values)
         assert [each.name for each in (tmp_path / "shared").iterdir()] == ["scratch"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory"])
+def test_scratch_space_is_in_the_memory_of_the_workers(
+    client: Client, kind: str, tmp_path: Path
+) -> None:
+    backing = "memory://" if kind == "memory" else tmp_path / "shared"
+    values = some_values()
+    with deploy(client, backing, memory="64MiB") as deployed:
+        with deployed.scratch("1MB", strict=True) as scratch:
+            z = make_array(scratch.store("step"))
+            da.from_array(values, chunks=(100, 120)).store(z, lock=False)
+            np.testing.assert_array_equal(da.from_zarr(z).compute(), values)
+            held = client.run(_bytes_held)
+            assert sum(held.values()) > values.nbytes
+            assert all(0 < each < values.nbytes for each in held.values())
+        assert not any(client.run(_bytes_held).values())
+        with pytest.raises(ScratchEndedError, match=scratch.name):
+            da.from_zarr(z).compute()
+        assert kind == "memory" or not [each for each in Path(backing).iterdir() if each.is_dir()]
+
+
+def _bytes_held(dask_worker: Worker) -> int:
+    return bytes_held(dask_worker)
 
 
 def test_tasks_on_any_worker_use_the_store(client: Client) -> None:

@@ -167,6 +167,8 @@ INSTANTIATE_TEST_SUITE_P(
                                strings({"good"}) + std::string(32, '\x40') + "\x02\xff\xff\x3f"},
                     BadRequest{"HalfAQuery", static_cast<std::uint32_t>(wire::Op::list), 1,
                                strings({"a"})},
+                    BadRequest{"HalfASpace", static_cast<std::uint32_t>(wire::Op::begin_space), 1,
+                               strings({std::string(32, '1')}) + std::string(15, '\1')},
                     BadRequest{"TooLarge", static_cast<std::uint32_t>(wire::Op::ping), 1,
                                std::string(wire::kMaxRequestBytes + 1, 'x')},
                     BadRequest{"ByRendezvous", static_cast<std::uint32_t>(wire::Op::ping), 1,

@@ -52,9 +52,9 @@ Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backi
     connection = connect();
 }
 
-Loopback::Loopback(std::shared_ptr<RemoteBacking> remote)
-    : server(std::make_unique<ServerThread>(std::move(remote), shared_counters, Options{}, false,
-                                            false, 0)),
+Loopback::Loopback(std::shared_ptr<RemoteBacking> remote, std::shared_ptr<Spaces> spaces)
+    : server(std::make_unique<ServerThread>(Holdings(std::move(remote), std::move(spaces)),
+                                            shared_counters, Options{}, false, false, 0)),
       client(std::make_unique<Client>(Options{}, false)) {
     connection = connect();
 }

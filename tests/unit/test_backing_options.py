@@ -1,6 +1,7 @@
 import pytest
 
-from ucxstore.backings.options import BackingOptions, parse_size
+from ucxstore.backings.options import BackingOptions
+from ucxstore.config import parse_size
 
 
 @pytest.mark.parametrize(

@@ -10,3 +10,7 @@ def test_the_protocol_version() -> None:
 
 def test_the_longest_key() -> None:
     assert core.MAX_KEY_BYTES == keys.MAX_KEY_BYTES
+
+
+def test_where_scratch_spaces_are() -> None:
+    assert core.SCRATCH_FOLDER == keys.SCRATCH_FOLDER

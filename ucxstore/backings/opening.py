@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucxstore._native import core
 from ucxstore.backings.carrier import Carrier
-from ucxstore.backings.options import BackingOptions
+from ucxstore.backings.options import BackingOptions, ScratchOptions
 from ucxstore.backings.roots import TEXTS, RootKind, hide_password, parse_root
 from ucxstore.backings.source import Source
 
@@ -57,6 +57,30 @@ def open_root(
     block_size = chosen.block_size if source.has_parts else 0
     remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness)
     return remote, Carrier(remote, source, chosen.timeout)
+
+
+def open_scratch(
+    backing: Local | core.RemoteBacking, options: ScratchOptions | None, *, read_only: bool
+) -> core.Spaces | None:
+    """Return the scratch spaces of a server; ``None`` where it offers none.
+
+    Parameters
+    ----------
+    backing
+        What is served. Memory has them within its own limit, if nothing else is asked for.
+    options : ScratchOptions or None
+        ``None`` where the user gave none.
+    read_only : bool
+        Whether what is served may be changed.
+    """
+    if options is not None:
+        memory = (
+            core.MemoryBacking() if options.limit is None else core.MemoryBacking(options.limit)
+        )
+        return core.Spaces(memory)
+    if isinstance(backing, core.MemoryBacking) and not read_only:
+        return core.Spaces(backing)
+    return None
 
 
 def _open_local(root: Root) -> Local | None:

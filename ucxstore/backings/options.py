@@ -1,11 +1,10 @@
 """The options of a server that reads through to another store: checked, normalised."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ucxstore.config import check_timeout
+from ucxstore.config import check_timeout, parse_size
 
 # Bytes. Small beside the memory of a machine that serves a cluster.
 DEFAULT_CACHE = 1 << 30
@@ -19,18 +18,6 @@ DEFAULT_BLOCK_SIZE = 4 << 20
 
 # Below this, blocks cost more in bookkeeping and requests than in bytes.
 _LEAST_BLOCK = 64 << 10
-
-_UNITS = {
-    "": 1,
-    "B": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
-    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
-    "KB": 1000,
-}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-
-# Above any memory, and far from where 64-bit sums overflow.
-_MOST_BYTES = 1 << 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +86,39 @@ class BackingOptions:
         ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScratchOptions:
+    """The scratch space that a server offers beside what it serves.
+
+    Parameters
+    ----------
+    limit : int or None
+        Bytes that all of it may take of memory; ``None``: any.
+    """
+
+    limit: int | None = None
+
+    @classmethod
+    def of(cls, scratch: str | None, scratch_limit: int | str | None) -> Self | None:
+        """Check and normalise what a user gave; ``None`` where that is nothing.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option is not usable; the message starts with its name.
+        """
+        if scratch not in {None, "memory://"}:
+            raise ValueError(f"scratch: {scratch!r} is not 'memory://', which is where it can be")
+        if scratch_limit is not None:
+            return cls(limit=parse_size("scratch_limit", scratch_limit))
+        return None if scratch is None else cls()
+
+    def arguments(self) -> list[str]:
+        """Return the options as ``ucxstore serve`` takes them."""
+        limit = [] if self.limit is None else ["--scratch-limit", str(self.limit)]
+        return ["--scratch", "memory://", *limit]
+
+
 def parse_freshness(value: float | str) -> float | None:
     """Return for how many seconds a cached value is believed; ``None``: for ever.
 
@@ -131,33 +151,3 @@ def _check_texts(name: str, values: Mapping[str, str]) -> dict[str, str]:
     if not all(isinstance(each, str) for pair in found.items() for each in pair):
         raise TypeError(f"{name}: names and values must be text")  # values are not shown
     return found
-
-
-def parse_size(name: str, value: int | str) -> int:
-    """Return a number of bytes, given as one or as text.
-
-    Parameters
-    ----------
-    name : str
-        The option's, for messages.
-    value : int or str
-        Such as ``4294967296``, ``"4GiB"``, ``"512 MB"``; k, M, G and T are powers of 1000, and of
-        1024 with an i behind them.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"{name}: a number of bytes is needed, not {value!r}")
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value.strip())
-        if match is None or match[2] not in _UNITS:
-            raise ValueError(f"{name}: {value!r} is no size such as '4GiB', '512MB' or '1000'")
-        size = int(float(match[1]) * _UNITS[match[2]])
-    else:
-        size = value
-    if not 0 <= size <= _MOST_BYTES:
-        raise ValueError(f"{name}: {value!r} is not between 0 and {_MOST_BYTES} bytes")
-    return size

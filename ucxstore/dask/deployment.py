@@ -20,6 +20,7 @@ from ucxstore.dask.plugin import Running, ServerPlugin, make_mark, remove_mark, 
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.errors import ConnectError
 from ucxstore.secret import Secret
+from ucxstore.space import DEFAULT_TIMEOUT, Scratch
 from ucxstore.store import UcxStore
 
 # Seconds that all workers may take to start their servers, and to answer anything else.
@@ -54,7 +55,8 @@ def deploy(
     memory : int or str
         How many bytes of values each server may hold in memory, such as ``"2GiB"``; a write beyond
         that raises `BackingError`, while a cache drops values. Dask counts them as the worker's
-        unmanaged memory: keep it well below the worker's ``memory_limit``. A directory takes none.
+        unmanaged memory: keep it well below the worker's ``memory_limit``. Over a directory, only
+        scratch spaces take any; before an object store, they may take as much again.
     threads : int
         Threads of each server.
     ucx : mapping or None
@@ -188,6 +190,27 @@ class Deployment:
         store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
         store.rely_on(running)
         return store
+
+    def scratch(
+        self, quota: int | str, timeout: float = DEFAULT_TIMEOUT, **options: Any
+    ) -> Scratch[UcxStore]:
+        """Make a scratch space in the memory of the workers that there are now.
+
+        Parameters
+        ----------
+        quota, timeout
+            As for `UcxStore.scratch`.
+        **options
+            As for `UcxStore`, of the stores in it.
+
+        Raises
+        ------
+        ConnectError
+            If no worker has a server, or one cannot be reached.
+        TimeoutError
+            If the workers do not answer in time.
+        """
+        return self.store(**options).scratch(quota, timeout)
 
     def close(self) -> None:
         """End the servers, with all that they hold in memory. Does nothing twice.

@@ -90,8 +90,10 @@ class ServerPlugin(WorkerPlugin):
         """Bytes of values in the worker's memory."""
         if self._backing is not None:
             return self._backing.held
-        server = self._server
-        return 0 if server is None else server.stats().get("cached_bytes", 0)
+        if self._server is None:
+            return 0
+        stats = self._server.stats()
+        return stats.get("cached_bytes", 0) + stats["scratch_bytes"]
 
     async def setup(self, worker: Worker) -> None:
         # In a thread: it loads UCX and starts others, and the worker's event loop must not stand.
@@ -126,6 +128,7 @@ class ServerPlugin(WorkerPlugin):
             ucx=self._ucx,
             shared=self._backing is None,
             **self._options,
+            scratch_limit=self._memory if self._backing is None else None,
         )
 
 

@@ -7,11 +7,13 @@ import time
 from collections.abc import Sequence
 
 from ucxstore.config import MAX_TIMEOUT
-from ucxstore.stats import ClientStats, ServerStats
+from ucxstore.stats import ClientStats, ServerStats, SpaceStats
 from ucxstore.tools.options import Commands, UsageError, add_client_options, open_store, run
 from ucxstore.tools.text import printable, size_text
 
 _COLUMNS = ("client", "lanes", "gets", "sets", "sent", "received", "in flight", "waiting")
+
+_SPACE_COLUMNS = ("scratch space", "bytes", "quota", "age")
 
 
 def add_command(commands: Commands) -> None:
@@ -75,6 +77,8 @@ def report(server: str, now: ServerStats, before: ServerStats | None = None) -> 
             f"{sets:,.0f} sets/s, {size_text(received)}/s received"
         )
     lines += _table([_COLUMNS, *map(_row, now["clients"])])
+    if now["scratch_spaces"]:
+        lines += _table([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
     return "\n".join(lines)
 
 
@@ -89,6 +93,11 @@ def _row(client: ClientStats) -> Sequence[str]:
         size_text(client["bytes_in_flight"]),
         f"{client['gets_waiting']:,}",
     )
+
+
+def _space_row(space: SpaceStats) -> Sequence[str]:
+    sizes = size_text(space["bytes"]), size_text(space["quota"])
+    return printable(space["name"]), *sizes, _time_text(space["age_s"])
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
