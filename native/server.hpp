@@ -57,6 +57,7 @@ class Server {
         return threads_.at(static_cast<std::size_t>(index));
     }
     const Counters& counters() const { return *counters_; }
+    // Of values in scratch spaces.
     std::uint64_t scratch_bytes() const {
         return holdings_.spaces == nullptr ? 0 : holdings_.spaces->held();
     }

@@ -126,9 +126,6 @@ class Spaces:
     def __init__(self, memory: MemoryBacking) -> None:
         """Scratch spaces that take of the limit of this memory."""
 
-    @property
-    def held(self) -> int: ...
-
 class RemoteBacking:
     def __init__(self, cache_bytes: int, block_bytes: int, freshness: float | None) -> None: ...
 

@@ -93,3 +93,8 @@ class _ServerCollector(Collector):
             yield CounterMetricFamily(f"ucxstore_{name}", help_text, value=counted[ours])
         connected = self._server.sessions
         yield GaugeMetricFamily("ucxstore_connected", "Clients that are connected.", connected)
+        yield GaugeMetricFamily(
+            "ucxstore_scratch_bytes",
+            "Bytes of values in scratch spaces.",
+            value=counted["scratch_bytes"],
+        )

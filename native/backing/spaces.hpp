@@ -49,7 +49,8 @@ class Spaces {
     // Where its values are. Throws Error(scratch_ended) where there is no such space.
     std::shared_ptr<Backing> find(std::string_view name) const;
 
-    std::uint64_t held() const { return room_->taken(); }
+    // Bytes of values in all of them.
+    std::uint64_t held() const;
     std::vector<SpaceCounts> counts(TimePoint now = Clock::now()) const;
 
   private:

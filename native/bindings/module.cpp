@@ -282,8 +282,7 @@ NB_MODULE(_core, module) {
         .def(
             "__init__",
             [](Spaces* self, const MemoryBacking& memory) { new (self) Spaces(memory.quota()); },
-            "memory"_a, "Scratch spaces that take of the limit of this memory.")
-        .def_prop_ro("held", &Spaces::held);
+            "memory"_a, "Scratch spaces that take of the limit of this memory.");
 
     bind_remote(module);
 

@@ -174,9 +174,11 @@ def test_it_is_within_the_limit_of_the_servers_memory(
 ) -> None:
     with UcxStore(own_server.address) as store, store.scratch("5MB") as scratch:
         store.set_sync("a", buffer(600_000))
+        assert own_server.stats()["scratch_bytes"] == 0
         with pytest.raises(BackingError, match="of 1000000 bytes of memory"):
             scratch.store().set_sync("a", buffer(500_000))
         scratch.store().set_sync("a", buffer(400_000))
+        assert own_server.stats()["scratch_bytes"] == 400_000
         assert memory.held == 1_000_000
     assert memory.held == 600_000
 
