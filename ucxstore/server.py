@@ -67,6 +67,9 @@ class Server:
         it has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
     backing_timeout : float
         Seconds that a request to an object store may take.
+    storage_options : mapping or None
+        How an object store's URL is opened, by obstore's names, such as ``{"endpoint": ...}``; what
+        is not there is looked for in the environment, such as ``AWS_ENDPOINT_URL``.
 
     Raises
     ------
@@ -91,6 +94,7 @@ class Server:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
         known = Secret.of(secret)
@@ -99,7 +103,11 @@ class Server:
         if shared and root == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
         options = BackingOptions.of(
-            cache=cache, block_size=block_size, freshness=freshness, backing_timeout=backing_timeout
+            cache=cache,
+            block_size=block_size,
+            freshness=freshness,
+            backing_timeout=backing_timeout,
+            storage_options=storage_options,
         )
         place = parse_bind(bind)
         with ExitStack() as on_failure:

@@ -21,7 +21,7 @@ namespace ucxstore {
 struct GetCall {
     std::string key;
     std::uint64_t begin = 0;
-    std::uint64_t end = 0;      // 0: all of it
+    std::uint64_t end = 0;      // 0: all of it; else it may be behind the end
     std::string if_match = {};  // the entity tag that it must have; "" for any
 };
 // For what is known of an object without its bytes.
@@ -64,7 +64,7 @@ struct Missing {};
 struct Object {
     std::shared_ptr<Region> value;  // or the part that was asked for; nullptr for a HeadCall
     std::string etag = {};          // "" where the far side has none
-    std::uint64_t size = 0;         // of all of it, for a HeadCall
+    std::uint64_t size = 0;         // of all of it, for a HeadCall and a part
 };
 struct Changed {};  // it is not the one that was asked for
 struct Stored {

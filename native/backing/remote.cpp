@@ -74,15 +74,19 @@ void RemoteBacking::landed(const std::string& key, const std::shared_ptr<Flight>
             flights_.erase(found);
         }
         if (outcome.value != nullptr && !flight->stale) {
-            cache_.put(key, outcome.value);
-            if (cache_.find(key) != nullptr) {
-                cache_.remove_prefix(runs_of(key));  // it is not kept twice
-            }
+            keep_whole(key, outcome.value);
         }
         waiting.swap(flight->waiting);
     }
     for (const auto& then : waiting) {
         then(outcome);
+    }
+}
+
+void RemoteBacking::keep_whole(const std::string& key, const Value& value) {
+    cache_.put(key, value);
+    if (cache_.find(key) != nullptr) {
+        cache_.remove_prefix(runs_of(key));  // it is not kept twice
     }
 }
 

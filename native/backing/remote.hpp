@@ -83,6 +83,7 @@ class RemoteBacking {
     struct HeadFlight {
         std::vector<std::shared_ptr<Gather>> waiting;
         bool stale = false;
+        bool brings = false;  // the first blocks
     };
     struct RunFlight {
         Run run;
@@ -93,6 +94,7 @@ class RemoteBacking {
 
     void fetch_whole(const std::string& key, Later<Value> then);
     void look(const std::shared_ptr<Gather>& gather);
+    bool being_brought(const std::string& key);
     void looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight, Told told);
     void plan(const std::shared_ptr<Gather>& gather);
     bool take_cached(Gather& gather, std::vector<std::uint64_t>& missing);
@@ -109,6 +111,7 @@ class RemoteBacking {
     void judge(const std::string& key, const About& about);
 
     void landed(const std::string& key, const std::shared_ptr<Flight>& flight, Told told);
+    void keep_whole(const std::string& key, const Value& value);
     bool changing(const std::string& key) const;
     void begin_change(const std::string& key);
     bool end_change(const std::string& key);

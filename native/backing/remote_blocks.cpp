@@ -38,6 +38,16 @@ bool wants_all(const wire::Selection& wanted) {
     return ranges != nullptr && ranges->empty();
 }
 
+// Whether no byte of it, of whatever value, lies behind the first so many.
+bool lies_within(const wire::Selection& wanted, std::uint64_t extent) {
+    if (const auto* box = std::get_if<Layout>(&wanted)) {
+        return box->fits(extent);
+    }
+    return std::ranges::all_of(std::get<std::vector<wire::Range>>(wanted), [&](const auto& range) {
+        return range.kind == wire::Range::Kind::range && range.b <= extent;
+    });
+}
+
 }  // namespace
 
 // A get of a part of an object, until all of its blocks are there.
@@ -142,23 +152,34 @@ bool RemoteBacking::take_cached(Gather& gather, std::vector<std::uint64_t>& miss
 
 void RemoteBacking::fetch(const std::string& key, const wire::Selection& wanted,
                           Later<Value> then) {
-    if (!stale(key) && (block_ == 0 || wants_all(wanted))) {
+    if (!stale(key) && (block_ == 0 || (wants_all(wanted) && !being_brought(key)))) {
         fetch_whole(key, std::move(then));
         return;
     }
     look(std::make_shared<Gather>(Gather{.key = key, .wanted = wanted, .then = std::move(then)}));
 }
 
-// Finds out what the object is, unless that is known.
+// Whether somebody has asked for the first blocks of it, which may be all.
+bool RemoteBacking::being_brought(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = heads_.find(key);
+    return found != heads_.end() && found->second->brings;
+}
+
+// Finds out what the object is, unless that is known. Where nothing is known of it, and its first
+// blocks are wanted, these tell that too, and are all of an object that is not large.
 void RemoteBacking::look(const std::shared_ptr<Gather>& gather) {
     Value whole;
     std::shared_ptr<HeadFlight> flight;
+    bool coming = false;
     {
         const std::lock_guard lock(mutex_);
         const bool believed = fresh(gather->key);
         whole = believed ? cache_.find(gather->key) : nullptr;
         gather->about = believed ? about(gather->key) : nullptr;
-        if (whole == nullptr && gather->about == nullptr) {
+        coming = whole == nullptr && gather->about == nullptr && freshness_.count() > 0 &&
+                 flights_.contains(gather->key);
+        if (whole == nullptr && gather->about == nullptr && !coming) {
             const auto [at, added] = heads_.try_emplace(gather->key);
             if (!added && freshness_.count() > 0) {  // else it may have begun before this get
                 ++counters_.joined;
@@ -167,15 +188,24 @@ void RemoteBacking::look(const std::shared_ptr<Gather>& gather) {
             }
             flight = at->second = std::make_shared<HeadFlight>();
             flight->stale = changing(gather->key);
+            flight->brings = !cache_.confirmed(gather->key) &&
+                             !cache_.confirmed(runs_of(gather->key)) &&
+                             lies_within(gather->wanted, 2 * block_);
             flight->waiting.push_back(gather);
         }
     }
     if (whole != nullptr) {
         gather->then({std::move(whole), {}});
+    } else if (coming) {
+        fetch_whole(gather->key, std::move(gather->then));
     } else if (flight == nullptr) {
         plan(gather);
     } else {
-        calls_.push(HeadCall{gather->key}, [this, key = gather->key, flight](Told told) {
+        Call call = HeadCall{gather->key};
+        if (flight->brings) {
+            call = GetCall{gather->key, 0, 2 * block_};
+        }
+        calls_.push(std::move(call), [this, key = gather->key, flight](Told told) {
             looked(key, flight, std::move(told));
         });
     }
@@ -185,9 +215,17 @@ void RemoteBacking::looked(const std::string& key, const std::shared_ptr<HeadFli
                            Told told) {
     std::shared_ptr<const About> about;
     Outcome<Value> outcome;
+    std::shared_ptr<Region> first;  // blocks
     if (const auto* object = std::get_if<Object>(&told)) {
         about = std::make_shared<const About>(
             About{object->size, object->etag, generation_of(object->etag, object->size)});
+        first = object->value;
+        if (first != nullptr) {
+            first->set_generation(about->generation);
+        }
+        if (first != nullptr && first->size() == about->size) {
+            outcome.value = first;
+        }
     } else {
         outcome.failure = failure_of(told);
     }
@@ -203,14 +241,19 @@ void RemoteBacking::looked(const std::string& key, const std::shared_ptr<HeadFli
         } else if (!flight->stale && outcome.failure.empty()) {
             forget(key);
         }
-        if (about != nullptr && !flight->stale && about->size > 2 * block_ &&
-            is_strong(about->etag) && !this->about(key) && !cache_.find(key)) {
+        if (outcome.value != nullptr && !flight->stale) {
+            keep_whole(key, outcome.value);
+        } else if (about != nullptr && !flight->stale && about->size > 2 * block_ &&
+                   is_strong(about->etag) && !this->about(key) && !cache_.find(key)) {
             cache_.put(runs_of(key), std::make_shared<AboutRegion>(*about));
+            if (first != nullptr && first->size() == 2 * block_) {
+                cache_.put(run_name(key, 0), first);
+            }
         }
         waiting.swap(flight->waiting);
     }
     for (const auto& gather : waiting) {
-        if (about == nullptr) {
+        if (about == nullptr || outcome.value != nullptr) {
             gather->then(outcome);
         } else {
             gather->about = about;
@@ -220,7 +263,7 @@ void RemoteBacking::looked(const std::string& key, const std::shared_ptr<HeadFli
 }
 
 // Asks for the blocks that are neither there nor on their way; or for all of the object, where it
-// is small, or most of it is wanted and missing.
+// is small, or most of it is wanted, and none of it is there: nothing is to come twice.
 void RemoteBacking::plan(const std::shared_ptr<Gather>& gather) {
     const About& about = *gather->about;
     std::vector<std::shared_ptr<RunFlight>> departing;
@@ -238,7 +281,13 @@ void RemoteBacking::plan(const std::shared_ptr<Gather>& gather) {
         const std::lock_guard lock(mutex_);
         std::vector<std::uint64_t> missing;
         take_cached(*gather, missing);
-        whole = 2 * missing.size() > block_count(about.size, block_);
+        const std::string names = runs_of(gather->key);
+        const auto run = runs_.lower_bound(names);
+        const bool nothing_yet =
+            gather->parts.empty() && (run == runs_.end() || !run->first.starts_with(names));
+        const bool coming = freshness_.count() > 0 && flights_.contains(gather->key);
+        whole = !missing.empty() &&
+                (coming || (nothing_yet && 2 * missing.size() > block_count(about.size, block_)));
         if (!whole) {
             departing = depart(gather, missing);
             if (gather->waits_for > 0 && departing.empty()) {

@@ -118,8 +118,9 @@ PyRemoteBacking::Taken PyRemoteBacking::take() {
     return taken;
 }
 
-void PyRemoteBacking::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag) {
-    tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, 0});
+void PyRemoteBacking::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
+                            std::uint64_t size) {
+    tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, size});
 }
 
 void PyRemoteBacking::tell(std::uint64_t ticket, Told told) {
@@ -149,7 +150,7 @@ void bind_remote(nb::module_& module) {
         .def("fileno", &Self::fileno)
         .def("wake", &Self::wake)
         .def("take", &Self::take)
-        .def("found", &Self::found, "ticket"_a, "buffer"_a, "etag"_a)
+        .def("found", &Self::found, "ticket"_a, "buffer"_a, "etag"_a, "size"_a)
         .def(
             "missing", [](Self& self, Calls::Ticket ticket) { self.tell(ticket, Missing{}); },
             "ticket"_a)

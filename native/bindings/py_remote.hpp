@@ -30,7 +30,8 @@ class PyRemoteBacking {
     void wake() { backing->calls().wake(); }
     // (ticket, operation, arguments...) of each call since.
     Taken take();
-    void found(std::uint64_t ticket, nb::handle buffer, const std::string& etag);
+    void found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
+               std::uint64_t size);
     void tell(std::uint64_t ticket, Told told);
     void close(const std::string& why);
     std::map<std::string, std::uint64_t> stats() const;

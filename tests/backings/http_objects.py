@@ -100,6 +100,9 @@ class Handler(BaseHTTPRequestHandler):
         self.state.ranges.append((self._path(), wanted))
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         begin, end = int(first), min(int(last) + 1, len(body))
+        if begin >= len(body):
+            self._answer(416, etag=etag)
+            return
         self._answer(206, body[begin:end], etag=etag, span=f"bytes {begin}-{end - 1}/{len(body)}")
 
     def _answer(

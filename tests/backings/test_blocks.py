@@ -11,7 +11,8 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.backings.http_objects import HttpObjects
-from tests.backings.test_cache import put
+from tests.backings.test_cache import get, put
+from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -53,8 +54,42 @@ def test_a_reply_is_of_one_value(objects: HttpObjects) -> None:
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
         assert get_part(store, "k", 0, 10) == old[:10]
         objects.objects["k"] = new
-        assert get_part(store, "k", BLOCK - 5, BLOCK + 5) == new[BLOCK - 5 : BLOCK + 5]
+        begin, end = 2 * BLOCK - 5, 2 * BLOCK + 5  # of which the first half is in the cache
+        assert get_part(store, "k", begin, end) == new[begin:end]
         assert get_part(store, "k", 0, 10) == new[:10]
+
+
+def test_one_request_brings_what_is_not_large(objects: HttpObjects) -> None:
+    """As for a chunk of which the client knows only how large it can be at the most."""
+    sizes = {"small": 10, "edge": 2 * BLOCK, "large": 2 * BLOCK + 1, "empty": 0}
+    objects.objects.update({key: some_bytes(size) for key, size in sizes.items()})
+    with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
+        for _ in range(2):
+            for key, value in objects.objects.items():
+                assert get_part(store, key, 0, 2 * BLOCK) == value[: 2 * BLOCK]
+    first = f"bytes=0-{2 * BLOCK - 1}"
+    assert objects.ranges == [(key, first) for key in sizes]
+    assert objects.requests == {
+        **{("GET", key): 1 for key in sizes if key != "empty"},
+        ("GET", "empty"): 2,  # a part of nothing is refused
+    }
+
+
+def test_whoever_wants_all_joins_who_brings_it(objects: HttpObjects) -> None:
+    objects.objects["k"] = value = some_bytes(BLOCK)
+    with (
+        Server(objects.store(), block_size=BLOCK) as server,
+        UcxStore(server.address) as store,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        objects.gate.clear()
+        part = threads.submit(get_part, store, "k", 0, 2 * BLOCK)
+        eventually(lambda: objects.requests["GET", "k"] == 1)
+        whole = threads.submit(get, store, "k")
+        eventually(lambda: server.stats()["requests_saved"] == 1)
+        objects.gate.set()
+        assert part.result(20) == whole.result(20) == value
+    assert objects.requests == {("GET", "k"): 1}
 
 
 def test_what_is_written_takes_the_place_of_blocks(objects: HttpObjects) -> None:

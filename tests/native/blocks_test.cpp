@@ -1,4 +1,5 @@
 // Parts of large objects in a remote backing: found out about, and fetched by blocks.
+#include <algorithm>
 #include <utility>
 
 #include "remote_fixture.hpp"
@@ -36,8 +37,9 @@ class BlocksTest : public RemoteTest {
                 continue;
             }
             const auto& get = std::get<GetCall>(call);
-            const std::uint64_t end = get.end == 0 ? value.size() : get.end;
-            asked.push_back({get.begin, end});
+            const std::uint64_t size = value.size();
+            const std::uint64_t end = get.end == 0 ? size : std::min(get.end, size);
+            asked.push_back({get.begin, get.end == 0 ? size : get.end});
             if (!get.if_match.empty() && get.if_match != etag) {
                 answer(ticket, Changed{});
             } else {
@@ -45,7 +47,7 @@ class BlocksTest : public RemoteTest {
                 answer(
                     ticket,
                     Object{region(Bytes(begin, value.begin() + static_cast<std::ptrdiff_t>(end))),
-                           etag});
+                           etag, size});
             }
         }
         return asked;
@@ -68,6 +70,8 @@ class BlocksTest : public RemoteTest {
 
     const Bytes value_ = pattern(10 * kBlock + 100);
     const std::vector<Part> kHead = {{0, 0}};
+    // Behind the first two blocks, so that these are not asked for in place of a HEAD.
+    static constexpr std::uint64_t kFar = 4 * kBlock;
 };
 
 TEST_F(BlocksTest, OnlyTheBlocksThatAreWantedAreFetched) {
@@ -97,14 +101,15 @@ TEST_F(BlocksTest, TheLastBlockIsShort) {
 }
 
 TEST_F(BlocksTest, ManyAskForOneBlockOnce) {
-    const auto first = fetch_part(0, 10);
-    const auto second = fetch_part(5, 15);
+    const auto first = fetch_part(kFar, kFar + 10);
+    const auto second = fetch_part(kFar + 5, kFar + 15);
     EXPECT_EQ(serve(value_, "e"), kHead);
-    const auto third = fetch_part(kBlock - 1, kBlock + 1);
-    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, kBlock}, {kBlock, 2 * kBlock}}));
-    EXPECT_EQ(bytes_of(*first, 0, 10), cut(value_, 0, 10));
-    EXPECT_EQ(bytes_of(*second, 5, 10), cut(value_, 5, 10));
-    EXPECT_EQ(bytes_of(*third, kBlock - 1, 2), cut(value_, kBlock - 1, 2));
+    const auto third = fetch_part(kFar + kBlock - 1, kFar + kBlock + 1);
+    EXPECT_EQ(serve(value_, "e"),
+              (std::vector<Part>{{kFar, kFar + kBlock}, {kFar + kBlock, kFar + 2 * kBlock}}));
+    EXPECT_EQ(bytes_of(*first, kFar, 10), cut(value_, kFar, 10));
+    EXPECT_EQ(bytes_of(*second, kFar + 5, 10), cut(value_, kFar + 5, 10));
+    EXPECT_EQ(bytes_of(*third, kFar + kBlock - 1, 2), cut(value_, kFar + kBlock - 1, 2));
 }
 
 TEST_F(BlocksTest, WhatIsWantedMostlyIsFetchedWhole) {
@@ -114,15 +119,48 @@ TEST_F(BlocksTest, WhatIsWantedMostlyIsFetchedWhole) {
     EXPECT_FALSE(fetched->outcome->value->pieced());
 }
 
-TEST_F(BlocksTest, SmallObjectsAndThoseWithoutATagAreFetchedWhole) {
+// Nor is any of it asked for twice.
+TEST_F(BlocksTest, WhatIsThereOrOnItsWayIsNotFetchedAgainWithTheRest) {
+    const auto end = fetch_part(10 * kBlock, 10 * kBlock + 1);
+    serve(value_, "e");
+    const auto rest = fetch_part(0, 10 * kBlock);
+    EXPECT_EQ(serve(value_, "e"),
+              (std::vector<Part>{
+                  {10 * kBlock, value_.size()}, {0, 8 * kBlock}, {8 * kBlock, 10 * kBlock}}));
+    EXPECT_EQ(bytes_of(*rest, 0, 10 * kBlock), cut(value_, 0, 10 * kBlock));
+
+    remote_->ask(RemoveCall{{"k"}}, [](auto) {});
+    answer(taken<RemoveCall>(), Missing{});
+    const auto most = fetch_part(0, 6 * kBlock);
+    serve(value_, "e");
+    const auto part = fetch_part(kFar, kFar + 10);
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, value_.size()}}));
+    EXPECT_EQ(bytes_of(*part, kFar, 10), cut(value_, kFar, 10));
+}
+
+TEST_F(BlocksTest, WhereNothingIsKnownTheFirstBlocksTell) {
+    // All of an object that is not large.
     const Bytes small = pattern(2 * kBlock);
-    auto fetched = fetch_part(0, 1);
-    serve(small, "e");
-    EXPECT_EQ(serve(small, "e"), (std::vector<Part>{{0, small.size()}}));
+    const auto all = fetch_part(0, 1);
+    EXPECT_EQ(serve(small, "e"), (std::vector<Part>{{0, 2 * kBlock}}));
+    EXPECT_FALSE(all->outcome->value->pieced());
+    EXPECT_NE(remote_->find("k"), nullptr);
+    // Of a large one, what it is, and its first blocks.
+    remote_->ask(RemoveCall{{"k"}}, [](auto) {});
+    answer(taken<RemoveCall>(), Missing{});
+    const auto first = fetch_part(0, 10);
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, 2 * kBlock}}));
+    EXPECT_EQ(bytes_of(*first, 0, 10), cut(value_, 0, 10));
+    const auto more = fetch_part(2 * kBlock - 1, 2 * kBlock + 1);
+    EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{2 * kBlock, 3 * kBlock}}));
+    EXPECT_EQ(bytes_of(*more, 2 * kBlock - 1, 2), cut(value_, 2 * kBlock - 1, 2));
+}
+
+TEST_F(BlocksTest, ThoseWithoutATagAreFetchedWhole) {
     for (const char* etag : {"", "W/\"weak\""}) {
         remote_->ask(RemoveCall{{"k"}}, [](auto) {});
         answer(taken<RemoveCall>(), Missing{});
-        fetched = fetch_part(0, 1);
+        const auto fetched = fetch_part(0, 1);
         serve(value_, etag);
         EXPECT_EQ(serve(value_, etag), (std::vector<Part>{{0, value_.size()}}));
         EXPECT_EQ(bytes_of(*fetched, 0, 1), cut(value_, 0, 1));
@@ -150,20 +188,21 @@ TEST_F(BlocksTest, WhatIsNotInTheValueNeedsNoBlock) {
 
 // Blocks of two values are never sent as one.
 TEST_F(BlocksTest, AnObjectThatChangesBetweenBlocksIsReadAnew) {
-    const auto first = fetch_part(0, 10);
+    const auto first = fetch_part(kFar, kFar + 10);
     serve(value_, "old");
     serve(value_, "old");
     const Bytes changed = pattern(12 * kBlock, 7);
-    const auto both = fetch_part(kBlock - 5, kBlock + 5);
-    EXPECT_EQ(serve(changed, "new"), (std::vector<Part>{{kBlock, 2 * kBlock}}));
+    const std::uint64_t next = kFar + kBlock;
+    const auto both = fetch_part(next - 5, next + 5);
+    EXPECT_EQ(serve(changed, "new"), (std::vector<Part>{{next, next + kBlock}}));
     EXPECT_EQ(serve(changed, "new"), kHead);
-    EXPECT_EQ(serve(changed, "new"), (std::vector<Part>{{0, 2 * kBlock}}));
-    EXPECT_EQ(bytes_of(*both, kBlock - 5, 10), cut(changed, kBlock - 5, 10));
+    EXPECT_EQ(serve(changed, "new"), (std::vector<Part>{{kFar, next + kBlock}}));
+    EXPECT_EQ(bytes_of(*both, next - 5, 10), cut(changed, next - 5, 10));
     EXPECT_NE(both->outcome->value->generation(), first->outcome->value->generation());
 }
 
 TEST_F(BlocksTest, OneThatKeepsChangingIsAFailure) {
-    const auto fetched = fetch_part(0, 10);
+    const auto fetched = fetch_part(kFar, kFar + 10);
     for (int i = 0; i < 20 && !fetched->outcome; ++i) {
         serve(value_, std::to_string(i));
     }
@@ -172,7 +211,7 @@ TEST_F(BlocksTest, OneThatKeepsChangingIsAFailure) {
 }
 
 TEST_F(BlocksTest, OneThatGoesMeanwhileIsMissing) {
-    const auto fetched = fetch_part(0, 10);
+    const auto fetched = fetch_part(kFar, kFar + 10);
     serve(value_, "e");
     answer(taken<GetCall>(), Missing{});
     answer(taken<HeadCall>(), Missing{});
@@ -180,42 +219,42 @@ TEST_F(BlocksTest, OneThatGoesMeanwhileIsMissing) {
 }
 
 TEST_F(BlocksTest, FailuresAreTold) {
-    const auto unknown = fetch_part(0, 10);
+    const auto unknown = fetch_part(kFar, kFar + 10);
     answer(taken<HeadCall>(), Failure{"denied"});
     EXPECT_EQ(unknown->text(), "failed: denied");
-    const auto known = fetch_part(0, 10);
+    const auto known = fetch_part(kFar, kFar + 10);
     serve(value_, "e");
     answer(taken<GetCall>(), Failure{"throttled"});
     EXPECT_EQ(known->text(), "failed: throttled");
-    const auto again = fetch_part(0, 10);
+    const auto again = fetch_part(kFar, kFar + 10);
     serve(value_, "e");
-    EXPECT_EQ(bytes_of(*again, 0, 10), cut(value_, 0, 10));
+    EXPECT_EQ(bytes_of(*again, kFar, 10), cut(value_, kFar, 10));
 }
 
 TEST_F(BlocksTest, APartThatIsShortOrOfAnotherTagIsNotTaken) {
-    const auto fetched = fetch_part(0, 10);
+    const auto fetched = fetch_part(kFar, kFar + 10);
     serve(value_, "e");
     answer(taken<GetCall>(), Object{region(Bytes(5)), "e"});
     serve(value_, "e");
     answer(taken<GetCall>(), Object{region(Bytes(kBlock)), "other"});
     serve(value_, "e");
     serve(value_, "e");
-    EXPECT_EQ(bytes_of(*fetched, 0, 10), cut(value_, 0, 10));
+    EXPECT_EQ(bytes_of(*fetched, kFar, 10), cut(value_, kFar, 10));
 }
 
 TEST_F(BlocksTest, AWriteLeavesNoBlockOfTheOldValue) {
-    const auto before = fetch_part(0, 10);
+    const auto before = fetch_part(kFar, kFar + 10);
     serve(value_, "old");
     const auto slow = remote_->calls().take();
     const auto written = write("k", std::string(3 << 20, 'x'));  // more than the cache holds
     answer(taken<PutCall>(), Stored{true, "new"});
-    const auto after = fetch_part(0, 10);
-    answer(slow.at(0).first, Object{region(cut(value_, 0, kBlock)), "old"});
-    EXPECT_EQ(bytes_of(*before, 0, 10), cut(value_, 0, 10));
+    const auto after = fetch_part(kFar, kFar + 10);
+    answer(slow.at(0).first, Object{region(cut(value_, kFar, kBlock)), "old"});
+    EXPECT_EQ(bytes_of(*before, kFar, 10), cut(value_, kFar, 10));
     const Bytes now(3 << 20, std::byte{'x'});
     EXPECT_EQ(serve(now, "new"), kHead);
-    EXPECT_EQ(serve(now, "new"), (std::vector<Part>{{0, kBlock}}));
-    EXPECT_EQ(bytes_of(*after, 0, 10), cut(now, 0, 10));
+    EXPECT_EQ(serve(now, "new"), (std::vector<Part>{{kFar, kFar + kBlock}}));
+    EXPECT_EQ(bytes_of(*after, kFar, 10), cut(now, kFar, 10));
 }
 
 // And with a server in front: what is sent comes from several blocks.

@@ -44,3 +44,12 @@ def test_options_that_nobody_gave_are_none() -> None:
 def test_a_timeout_is_a_time(seconds: float) -> None:
     with pytest.raises(ValueError, match=r"^backing_timeout: "):
         BackingOptions.of(backing_timeout=seconds)
+
+
+def test_storage_options_are_text_and_not_shown() -> None:
+    options = BackingOptions.of(storage_options={"secret_access_key": "the-secret"})
+    assert options is not None
+    assert "the-secret" not in repr(options)
+    with pytest.raises(TypeError, match=r"^storage_options: ") as caught:
+        BackingOptions.of(storage_options={"a": "the-secret", "b": 1})  # type: ignore[dict-item]
+    assert "the-secret" not in str(caught.value)

@@ -130,7 +130,7 @@ class Carrier:
         if found is None:
             self._backing.missing(ticket)
         else:
-            self._backing.found(ticket, found.buffer, found.etag)
+            self._backing.found(ticket, found.buffer, found.etag, found.size)
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:

@@ -28,12 +28,20 @@ _THROTTLED = {"429", "503"}
 # A missing container answers requests for objects as missing objects do, but for its name.
 _NO_CONTAINER = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
+# As HTTP has it, and as obstore's own stores do.
+_NO_PART = re.compile(r"status code: 416|StartTooLarge")
+
 _MOST_CHARACTERS = 400
 
 
 def no_container(error: BaseException) -> bool:
     """Whether it is the bucket or container that is missing."""
     return _NO_CONTAINER.search(str(error)) is not None
+
+
+def no_such_part(error: BaseException) -> bool:
+    """Whether the part of the value that was asked for begins behind its end."""
+    return _NO_PART.search(str(error)) is not None
 
 
 def explain(error: BaseException) -> str:

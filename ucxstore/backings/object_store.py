@@ -1,15 +1,15 @@
 """An object store as a source, through obstore."""
 
-import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
 
 from ucxstore.backings import object_errors
+from ucxstore.backings.roots import hide_password
 from ucxstore.backings.source import (
     ChangedError,
     Found,
@@ -44,8 +44,8 @@ _ORDERED = (S3Store, GCSStore, AzureStore, MemoryStore)
 _CONTAINERS = (S3Store, GCSStore, AzureStore)
 
 
-def open_url(url: str, timeout: float) -> ObjectStore:
-    """Open the object store that a URL names, set up by the environment's usual variables.
+def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStore:
+    """Open the object store that a URL names.
 
     Parameters
     ----------
@@ -53,6 +53,9 @@ def open_url(url: str, timeout: float) -> ObjectStore:
         Such as ``s3://bucket/prefix``.
     timeout : float
         Seconds that a request may take.
+    options : mapping
+        What obstore takes as the store's configuration, such as ``{"endpoint": ...}``. What is not
+        there is looked for in the environment's usual variables.
 
     Raises
     ------
@@ -61,21 +64,22 @@ def open_url(url: str, timeout: float) -> ObjectStore:
     """
     # Options of the client would take the place of all that the environment has of them, so there
     # are none where they are not needed.
+    urls = [url, *options.values()]
     allow_http: ClientConfig | None = (
-        {"allow_http": True} if url.lower().startswith("http:") else None
+        {"allow_http": True} if any(one.lower().startswith("http:") for one in urls) else None
     )
     retries: RetryConfig = {"retry_timeout": timedelta(seconds=timeout * _RETRY_PART)}
     try:
-        return from_url(url, client_options=allow_http, retry_config=retries)
-    except Exception as error:
-        # Of obstore's own kinds, which it does not document for this call.
+        # Its types name the options of each store; here, whatever it knows will do.
+        config: Any = dict(options) or None
+        return from_url(url, config=config, client_options=allow_http, retry_config=retries)
+    except BaseException as error:
+        # Of obstore's own kinds, which it does not document for this call; and at an option of its
+        # HTTP client it panics, which is no `Exception`.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         text = str(error).partition("\n\nDebug source:")[0]
         raise ValueError(f"root: {hide_password(url)!r} cannot be opened: {text}") from error
-
-
-def hide_password(url: str) -> str:
-    """Return the URL without a user's name and password."""
-    return re.sub(r"(?<=://)[^/@]*@", "", url)
 
 
 class ObjectSource:
@@ -100,7 +104,9 @@ class ObjectSource:
     async def get(self, key: str, part: Part | None) -> Found | None:
         options: GetOptions | None = None
         if part is not None:
-            options = {"range": (part.begin, part.end), "if_match": part.if_match}
+            options = {"range": (part.begin, part.end)}
+            if part.if_match:
+                options["if_match"] = part.if_match
         try:
             result = await obstore.get_async(self._store, key, options=options)
         except PreconditionError as error:
@@ -108,9 +114,14 @@ class ObjectSource:
         except FileNotFoundError as error:
             await self._check_container(error)
             return None
+        except GenericError as error:
+            # Of an empty value there is no part, not even from its beginning on.
+            if part is None or part.begin or not object_errors.no_such_part(error):
+                raise
+            return await self.get(key, None)
         buffer = await result.bytes_async()
         self._may_be_missing = False
-        return Found(buffer, result.meta["e_tag"] or "")
+        return Found(buffer, result.meta["e_tag"] or "", result.meta["size"])
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
         try:

@@ -1,14 +1,13 @@
 """What a server is asked to serve, opened: memory, a directory, or another store behind a cache."""
 
 import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from ucxstore._native import core
 from ucxstore.backings.carrier import Carrier
 from ucxstore.backings.options import BackingOptions
+from ucxstore.backings.roots import TEXTS, RootKind, hide_password, parse_root
 from ucxstore.backings.source import Source
 
 if TYPE_CHECKING:
@@ -18,17 +17,7 @@ if TYPE_CHECKING:
 type Local = core.MemoryBacking | core.DirectoryBacking
 type Root = str | os.PathLike[str] | Local | ObjectStore | Store
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-
-# What obstore opens.
-_OBJECT_STORES = frozenset(
-    {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
-)
-
-_CHOICE = (
-    "'memory://', a directory's path, 'file:///path', a URL of an object store such as "
-    "'s3://bucket/prefix', an object store of obstore's, or a store of zarr's"
-)
+_CHOICE = f"{TEXTS}, an object store of obstore's, or a store of zarr's"
 
 
 def open_root(
@@ -64,7 +53,7 @@ def open_root(
             )
         return local, None
     chosen = BackingOptions() if options is None else options
-    source = _open_source(root, chosen.timeout)
+    source = _open_source(root, chosen)
     block_size = chosen.block_size if source.has_parts else 0
     remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness)
     return remote, Carrier(remote, source, chosen.timeout)
@@ -75,33 +64,25 @@ def _open_local(root: Root) -> Local | None:
         return root
     if not isinstance(root, str | bytes | os.PathLike):
         return None
-    text = os.fsdecode(root)
-    scheme = _SCHEME.match(text)
-    if scheme is None:
-        if not text:
-            raise ValueError("root: it is empty")
-        return core.DirectoryBacking(text)
-    if text == "memory://":
+    kind, text = parse_root("root", root)
+    if kind is RootKind.MEMORY:
         return core.MemoryBacking()
-    if scheme[1] == "file":
-        url = urlsplit(text)
-        if url.netloc in {"", "localhost"} and url.path and not url.query and not url.fragment:
-            return core.DirectoryBacking(unquote(url.path))
-    if scheme[1].lower() in _OBJECT_STORES:
-        return None
-    raise ValueError(f"root: {text!r} is none of what can be served: {_CHOICE}")
+    return core.DirectoryBacking(text) if kind is RootKind.DIRECTORY else None
 
 
-def _open_source(root: Any, timeout: float) -> Source:
+def _open_source(root: Any, options: BackingOptions) -> Source:
     if isinstance(root, str | bytes | os.PathLike):
         url = os.fsdecode(root)
         try:
-            from ucxstore.backings.object_store import ObjectSource, hide_password, open_url
+            from ucxstore.backings.object_store import ObjectSource, open_url
         except ImportError as error:
             raise ValueError(
                 f"root: {url.partition('://')[0]}:// needs obstore: pip install 'ucxstore[objects]'"
             ) from error
-        return ObjectSource(open_url(url, timeout), hide_password(url))
+        store = open_url(url, options.timeout, options.storage_options)
+        return ObjectSource(store, hide_password(url))
+    if options.storage_options:
+        raise ValueError("storage_options: an object store that is open already takes none")
     # Whoever has an object of a library has imported that; nobody else needs to.
     if "zarr.abc.store" in sys.modules:
         from zarr.abc.store import Store

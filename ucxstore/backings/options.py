@@ -1,7 +1,8 @@
 """The options of a server that reads through to another store: checked, normalised."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ucxstore.config import check_timeout
@@ -46,12 +47,15 @@ class BackingOptions:
         Seconds for which a value in the cache is believed; ``None``: for ever.
     timeout : float
         Seconds that a request to the store behind the server may take.
+    storage_options : mapping
+        How obstore opens a URL, beside what the environment says; may have credentials.
     """
 
     cache: int = DEFAULT_CACHE
     block_size: int = DEFAULT_BLOCK_SIZE
     freshness: float | None = None
     timeout: float = DEFAULT_BACKING_TIMEOUT
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -61,6 +65,7 @@ class BackingOptions:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> Self | None:
         """Check and normalise what a user gave; ``None`` where that is nothing.
 
@@ -80,10 +85,12 @@ class BackingOptions:
             given["freshness"] = parse_freshness(freshness)
         if backing_timeout is not None:
             given["timeout"] = check_timeout("backing_timeout", backing_timeout)
+        if storage_options is not None:
+            given["storage_options"] = _check_texts("storage_options", storage_options)
         return cls(**given) if given else None
 
     def arguments(self) -> list[str]:
-        """Return the options as ``ucxstore serve`` takes them."""
+        """Return the options as ``ucxstore serve`` takes them, but for `storage_options`."""
         return [
             *("--cache", str(self.cache)),
             *("--block-size", str(self.block_size)),
@@ -117,6 +124,13 @@ def parse_freshness(value: float | str) -> float | None:
                 f"freshness: {value!r} is neither 'forever', 'always', nor a number of seconds"
             ) from None
     return 0.0 if value == 0 and value is not False else check_timeout("freshness", value)
+
+
+def _check_texts(name: str, values: Mapping[str, str]) -> dict[str, str]:
+    found = dict(values)
+    if not all(isinstance(each, str) for pair in found.items() for each in pair):
+        raise TypeError(f"{name}: names and values must be text")  # values are not shown
+    return found
 
 
 def parse_size(name: str, value: int | str) -> int:

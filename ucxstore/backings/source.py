@@ -14,10 +14,14 @@ type Memory = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value; `etag` is "" where the source has no entity tags."""
+    """A value, or a part of it, and the size of all of it.
+
+    `etag` is "" where the source has no entity tags.
+    """
 
     buffer: Buffer
     etag: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes from `begin` to `end` of a value, which must have the entity tag `if_match`."""
+    """Bytes from `begin` to `end` of a value, or to its own end if that comes before.
+
+    It must have the entity tag `if_match`, unless that is "".
+    """
 
     begin: int
     end: int

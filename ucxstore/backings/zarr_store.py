@@ -31,7 +31,7 @@ class ZarrSource:
         if part is not None:
             raise NotImplementedError("a part of a value that has no entity tag")
         value = await self._store.get(key, cpu.buffer_prototype)
-        return None if value is None else Found(value.as_numpy_array(), "")
+        return None if value is None else Found(value.as_numpy_array(), "", len(value))
 
     async def head(self, key: str) -> Head | None:
         try:
