@@ -229,7 +229,10 @@ class StoreBase(Store):
         return self._link
 
     def _link_to(self, server: HostPort) -> Link:
-        return link_to(server, self._options.ucx, self._options.secret)
+        link = link_to(server, self._options.ucx, self._options.secret)
+        if self._options.secret is not None:
+            self._options.secret.keep(link)
+        return link
 
     def _fleet(self, servers: tuple[HostPort, ...]) -> Fleet:
         members = [

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import dask
 import pytest
@@ -11,7 +12,7 @@ SECONDS = 60  # for a cluster to start, and for what is asked of it
 
 
 @contextmanager
-def cluster_of(workers: int) -> Iterator[Client]:
+def cluster_of(workers: int, **options: Any) -> Iterator[Client]:
     config = {
         # A task stays where it was put, so that a test can tell where that was.
         "distributed.scheduler.work-stealing": False,
@@ -22,8 +23,10 @@ def cluster_of(workers: int) -> Iterator[Client]:
     }
     with (
         dask.config.set(config),
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster, timeout=SECONDS) as client,
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", **options
+        ) as cluster,
+        Client(cluster, timeout=SECONDS, **options) as client,
     ):
         client.wait_for_workers(workers, timeout=SECONDS)
         yield client

@@ -19,7 +19,7 @@ from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
 from ucxstore import AuthenticationError, BackingError, ConnectError, UcxStore
 from ucxstore.dask import Deployment, deploy, locality
-from ucxstore.dask.plugin import METRIC, check_mark, make_mark, remove_mark
+from ucxstore.dask.plugin import METRIC, ServerPlugin, check_mark, make_mark, remove_mark
 from ucxstore.dask.secret import DeploymentSecret
 
 SHAPE = (400, 300)
@@ -86,6 +86,28 @@ def test_tasks_on_any_worker_use_the_store(client: Client) -> None:
             shown += [name, repr(environment)]
         assert secret not in pickle.dumps(store)
         assert not [text for text in shown if secret.decode() in text]
+
+
+def connections(dask_worker: Worker) -> int:
+    """Count the connections that the servers in a worker have ever had."""
+    plugins = [each for each in dask_worker.plugins.values() if isinstance(each, ServerPlugin)]
+    return sum(plugin._server.stats()["sessions"] for plugin in plugins)
+
+
+def test_tasks_of_a_worker_share_its_connections(client: Client) -> None:
+    def read(store: UcxStore) -> float:
+        return float(zarr.open_array(store, path="a", mode="r")[...].sum())
+
+    with deploy(client) as deployed:
+        store = deployed.store()
+        make_array(store)[...] = 1
+        made = []
+        for _ in range(2):
+            for worker in deployed.addresses:
+                task = client.submit(read, store, workers=[worker], pure=False)
+                assert task.result(timeout=SECONDS) == 400 * 300
+            made.append(sum(client.run(connections).values()))
+        assert made == [6, 6]  # of three processes to two servers
 
 
 @pytest.mark.parametrize("layout", ["raw", "zstd", "shards"])
@@ -250,8 +272,15 @@ def test_a_cluster_without_workers_is_refused() -> None:
 
 def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> None:
     plugins = client.run(what_is_there)
-    with pytest.raises(ValueError, match="backing: 's3://bucket'"):
-        deploy(client, "s3://bucket")
+    with pytest.raises(ValueError, match="backing: 'ftp://host'"):
+        deploy(client, "ftp://host")
+    with pytest.raises(ValueError, match="freshness: the backing is no object store"):
+        deploy(client, tmp_path, freshness=3)
+    with pytest.raises(ValueError, match="block_size: 1 is less"):
+        deploy(client, "s3://bucket", block_size=1)
+    for options in ({"nonsense": "x"}, {"timeout": "1s"}):  # of an object store, of its client
+        with pytest.raises(ValueError, match="root: 's3://bucket' cannot be opened"):
+            deploy(client, "s3://bucket", storage_options={"region": "r", **options})
     with pytest.raises(ValueError, match="memory"):
         deploy(client, memory=0)
     with pytest.raises(ValueError, match="threads"):

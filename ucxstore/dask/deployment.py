@@ -13,6 +13,8 @@ from dask.utils import parse_bytes
 from distributed import Client
 
 from ucxstore.address import Address, HostPort
+from ucxstore.backings.options import BackingOptions
+from ucxstore.backings.roots import RootKind, hide_password, parse_root
 from ucxstore.config import UcxValue
 from ucxstore.dask.plugin import Running, ServerPlugin, make_mark, remove_mark, servers_in
 from ucxstore.dask.secret import DeploymentSecret
@@ -32,6 +34,7 @@ def deploy(
     *,
     threads: int = 1,
     ucx: Mapping[str, UcxValue] | None = None,
+    **options: Any,
 ) -> "Deployment":
     """Start a server in every worker of a Dask cluster, and in those that join it.
 
@@ -45,15 +48,21 @@ def deploy(
     backing : str or os.PathLike
         ``"memory://"``: each server holds its share of the chunks in its worker's memory, and takes
         it along when the worker ends. A directory that all workers see: any server answers for
-        any chunk, so nothing is lost with a worker.
+        any chunk, so nothing is lost with a worker. The URL of an object store, such as
+        ``"s3://bucket/prefix"``: each server keeps its share of what is read in a cache, so that
+        all workers together fetch an object once; and nothing is lost with a worker.
     memory : int or str
         How many bytes of values each server may hold in memory, such as ``"2GiB"``; a write beyond
-        that raises `BackingError`. Dask counts them as the worker's unmanaged memory: keep it well
-        below the worker's ``memory_limit``. A directory takes none.
+        that raises `BackingError`, while a cache drops values. Dask counts them as the worker's
+        unmanaged memory: keep it well below the worker's ``memory_limit``. A directory takes none.
     threads : int
         Threads of each server.
     ucx : mapping or None
         UCX options of the servers, and of the stores.
+    **options
+        Those of `ucxstore.Server` for an object store: `block_size`, `freshness`,
+        `backing_timeout` and `storage_options`. What the last does not say, each worker finds in
+        its own environment; what it says is sent to the workers as the secret is.
 
     Returns
     -------
@@ -75,16 +84,24 @@ def deploy(
     >>> with ucxstore.dask.deploy(client, memory="4GiB") as deployed:  # doctest: +SKIP
     ...     x.to_zarr(zarr.create_array(deployed.store("scratch"), ...))
     """
-    root = _check_backing(backing)
+    kind, root = parse_root("backing", backing)
+    if kind is RootKind.DIRECTORY:
+        root = str(Path(root).absolute())  # for workers, which run in other folders
     limit = parse_bytes(memory)
     if limit < 1:
         raise ValueError(f"memory: {memory!r} is less than a byte")
     if client.asynchronous:
         raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
+    BackingOptions.of(**options, cache=limit)  # each of them is checked here, once
+    if kind is RootKind.OBJECTS:
+        options["cache"] = limit
+    elif options:
+        raise ValueError(f"{next(iter(options))}: the backing is no object store")
     name = f"ucxstore-{secrets.token_hex(8)}"
     text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
-    deployment = Deployment(client, name, DeploymentSecret.hold(name, text), root, ucx)
-    plugin = ServerPlugin(name, Secret(text, pickle_text=True), root, limit, threads, ucx)
+    deployment = Deployment(client, name, DeploymentSecret.hold(name, text), kind, root, ucx)
+    secret = Secret(text, pickle_text=True)
+    plugin = ServerPlugin(name, secret, kind, root, limit, threads, ucx, options)
     try:
         deployment._start(plugin)
     except BaseException:
@@ -105,12 +122,14 @@ class Deployment:
         client: Client,
         name: str,
         secret: DeploymentSecret,
+        kind: RootKind,
         root: str,
         ucx: Mapping[str, UcxValue] | None,
     ) -> None:
         self._client = client
         self._name = name
         self._secret = secret
+        self._kind = kind
         self._root = root
         self._ucx = ucx
         self._registered = False
@@ -163,7 +182,7 @@ class Deployment:
         if not running:
             raise ConnectError(f"{self._name}: no worker of the cluster has a server of it")
         prefix = prefix.strip("/")
-        if self._root == "memory://":
+        if self._kind is RootKind.MEMORY:
             prefix = f"{_name_of(running)}/{prefix}".rstrip("/")
         address = Address(tuple(sorted(running)), prefix)
         store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
@@ -181,9 +200,10 @@ class Deployment:
         if self._closed:
             return
         self._closed = True
+        self._secret.let_go()
         if self._client.status != "running":
             return  # nobody can be asked; the servers end with their workers
-        if self._root != "memory://":
+        if self._kind is RootKind.DIRECTORY:
             self._run(remove_mark, self._root, self._name)
         if self._registered:
             with suppress(OSError):  # a worker that was lost has no server left to end
@@ -201,13 +221,13 @@ class Deployment:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Deployment({self._name!r}, {self._root!r})"
+        return f"Deployment({self._name!r}, {hide_password(self._root)!r})"
 
     def _start(self, plugin: ServerPlugin) -> None:
         workers = list(self._call(self._client.nthreads, ANSWER_SECONDS))
         if not workers:
             raise ValueError("client: its cluster has no worker yet; see Client.wait_for_workers")
-        if self._root != "memory://":
+        if self._kind is RootKind.DIRECTORY:
             self._run(make_mark, self._root, self._name, workers=workers[:1], on_error="raise")
         self._registered = True
         self._call(lambda: self._client.register_plugin(plugin), START_SECONDS)
@@ -260,14 +280,3 @@ def _run(client: Client, function: Callable[..., Any], *args: object, **options:
     return client.sync(
         lambda: client.run(function, *args, **options), callback_timeout=ANSWER_SECONDS
     )
-
-
-def _check_backing(backing: str | os.PathLike[str]) -> str:
-    text = os.fsdecode(backing)
-    if text == "memory://":
-        return text
-    if not text or "://" in text:
-        raise ValueError(
-            f"backing: {text!r} is neither 'memory://' nor a directory that all workers see"
-        )
-    return str(Path(text).absolute())  # for workers, which run in other folders

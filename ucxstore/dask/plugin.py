@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import Worker
 from distributed.comm.addressing import get_address_host
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from ucxstore.address import Address, HostPort
+from ucxstore.backings.roots import RootKind
 from ucxstore.config import UcxValue
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.secret import Secret
@@ -41,30 +42,37 @@ class ServerPlugin(WorkerPlugin):
         The deployment's name.
     secret : Secret
         One that pickles its text: Dask brings the plugin to its workers as a pickle.
+    kind : RootKind
     root : str
-        ``"memory://"``, or a directory that all workers see.
+        ``"memory://"``, a directory that all workers see, or an object store's URL.
     memory : int
         Bytes of values that a server may hold in memory.
     threads : int
     ucx : mapping or None
         As for `ucxstore.Server`.
+    options : mapping
+        Further ones of `ucxstore.Server`: those of an object store.
     """
 
     def __init__(
         self,
         name: str,
         secret: Secret,
+        kind: RootKind,
         root: str,
         memory: int,
         threads: int,
         ucx: Mapping[str, UcxValue] | None,
+        options: Mapping[str, Any],
     ) -> None:
         self.name = name
         self._secret = secret
+        self._kind = kind
         self._root = root
         self._memory = memory
         self._threads = threads
         self._ucx = ucx
+        self._options = options
         self._held: DeploymentSecret | None = None
         self._backing: MemoryBacking | None = None
         self._server: Server | None = None
@@ -80,7 +88,10 @@ class ServerPlugin(WorkerPlugin):
     @property
     def bytes_held(self) -> int:
         """Bytes of values in the worker's memory."""
-        return 0 if self._backing is None else self._backing.held
+        if self._backing is not None:
+            return self._backing.held
+        server = self._server
+        return 0 if server is None else server.stats().get("cached_bytes", 0)
 
     async def setup(self, worker: Worker) -> None:
         # In a thread: it loads UCX and starts others, and the worker's event loop must not stand.
@@ -93,15 +104,17 @@ class ServerPlugin(WorkerPlugin):
         server, self._server, self._backing = self._server, None, None
         if server is not None:
             await asyncio.to_thread(server.close)
+        if self._held is not None:
+            self._held.let_go()
         self._held = None
 
     def _start(self, worker: str) -> None:
         from ucxstore._native import core  # loads UCX, which a client may not need
         from ucxstore.server import Server
 
-        if self._root == "memory://":
+        if self._kind is RootKind.MEMORY:
             self._backing = core.MemoryBacking(self._memory)
-        else:
+        elif self._kind is RootKind.DIRECTORY:
             check_mark(self._root, self.name, worker)
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
         self._held = DeploymentSecret.hold(self.name, self._secret.reveal())
@@ -112,6 +125,7 @@ class ServerPlugin(WorkerPlugin):
             secret=self._held,
             ucx=self._ucx,
             shared=self._backing is None,
+            **self._options,
         )
 
 

@@ -14,17 +14,22 @@ class DeploymentSecret(Secret):
     A process that unpickles it has the secret if somebody there holds it: the deployment itself,
     or its plugin in a worker. It is not put into the environment, which child processes inherit
     and crash reports show.
+
+    Who holds it keeps the connections that are made with it, too: the stores of tasks come and go,
+    and connecting takes tens of milliseconds of two processors.
     """
 
-    __slots__ = ("__weakref__", "_deployment")
+    __slots__ = ("__weakref__", "_deployment", "_links")
 
     _deployment: str
+    _links: set[object] | None
 
     @classmethod
     def hold(cls, deployment: str, text: bytes) -> Self:
         """Make the secret known in this process for as long as what is returned lives."""
         secret = cls.of_deployment(deployment)
         secret._text = text
+        secret._links = set()
         return secret
 
     @classmethod
@@ -34,8 +39,19 @@ class DeploymentSecret(Secret):
         if not isinstance(secret, cls):
             secret = cls._located(None, None)
             secret._deployment = deployment
+            secret._links = None
             _held[deployment] = secret
         return secret
+
+    def keep(self, link: object) -> None:
+        """Keep a connection until `let_go`, if the secret is held here."""
+        links = self._links
+        if links is not None:
+            links.add(link)
+
+    def let_go(self) -> None:
+        """Keep no connection any more; those that no store uses are closed."""
+        self._links = None
 
     def _find(self) -> tuple[bytes | None, list[str]]:
         text, problems = super()._find()
