@@ -6,6 +6,7 @@ DEPENDENCIES := $(VENV)/.dependencies
 BUILT := $(VENV)/.built
 PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
 VERSITYGW := v1.8.0
+TOXIPROXY := v2.12.0
 HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-one,\
     $(foreach row,UcxStore-memory-zero-copy-shared-memory LocalStore-default \
         FsspecStore-s3fs-default,$(load)-$(row)))
@@ -93,7 +94,7 @@ test-address test-thread: $(DEPENDENCIES)
 	$(BIN)/cmake --build build/$@
 	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error
 
-bench: $(BUILT) ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
+bench: $(BUILT) s3 ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES_ARGS="--quick")
@@ -108,10 +109,11 @@ flamegraphs/%.html: profiles/%.bin
 	base=$$($(BIN)/python -c 'import sys; print(sys.base_prefix)'); \
 	    sed -i -e 's#$(CURDIR)/##g' -e "s#$$base/##g" -e 's#/tmp/[^/"]*/##g' $@
 
-s3: ## Build the S3 server for the copy figures, where there is Go
-	@if command -v go >/dev/null; then $(MAKE) build/s3/versitygw; else \
+s3: ## Build the S3 server for tests and figures, and a proxy that delays it, where there is Go
+	@if command -v go >/dev/null; then $(MAKE) build/s3/versitygw build/s3/toxiproxy; else \
 	    echo 'Go is missing, so no versitygw is built. Instead, what there is of these is used: the' \
-	        'address in UCXSTORE_S3_ENDPOINT, a versitygw or minio on PATH, moto'; fi
+	        'address in UCXSTORE_S3_ENDPOINT, a versitygw or minio on PATH, moto. And no toxiproxy,' \
+	        'so what needs a server that is far away is not measured'; fi
 
 # The second file is there for its name alone: another version is built anew.
 build/s3/versitygw: build/s3/.versitygw-$(VERSITYGW)
@@ -123,6 +125,17 @@ build/s3/versitygw: build/s3/.versitygw-$(VERSITYGW)
 build/s3/.versitygw-$(VERSITYGW):
 	mkdir -p $(@D)
 	rm -f $(@D)/.versitygw-*
+	touch $@
+
+build/s3/toxiproxy: build/s3/.toxiproxy-$(TOXIPROXY)
+	CGO_ENABLED=0 GOFLAGS=-mod=mod GOBIN=$(CURDIR)/$(@D) go install -ldflags '-s -w' \
+	    github.com/Shopify/toxiproxy/v2/cmd/server@$(TOXIPROXY)
+	mv $(@D)/server $@
+	touch $@
+
+build/s3/.toxiproxy-$(TOXIPROXY):
+	mkdir -p $(@D)
+	rm -f $(@D)/.toxiproxy-*
 	touch $@
 
 zarr2: $(ZARR2)/.dependencies ## Make the environment of zarr 2 for the copy figures

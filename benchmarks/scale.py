@@ -23,6 +23,8 @@ class Scale:
     call_rounds: int  # such processes
     idle_seconds: float
     idle_windows: int
+    cluster_side: int  # of the square float32 array that a cluster reads
+    cluster_rounds: int
     patience_seconds: float  # how long to wait for an idle machine
 
     @property
@@ -50,6 +52,8 @@ FULL = Scale(
     call_rounds=5,
     idle_seconds=5.0,
     idle_windows=3,
+    cluster_side=8000,
+    cluster_rounds=3,
     patience_seconds=30.0,
 )
 
@@ -69,5 +73,7 @@ QUICK = Scale(
     call_rounds=1,
     idle_seconds=1.0,
     idle_windows=1,
+    cluster_side=2000,
+    cluster_rounds=1,
     patience_seconds=0.0,
 )

@@ -17,6 +17,7 @@ from benchmarks.rows import (
     selections,
     server_memory,
     shards,
+    shared_cache,
     small_chunks,
     tcp,
     write,
@@ -39,4 +40,5 @@ ROWS: dict[str, Callable[[Scale, Path], Row]] = {
     "round-trip": round_trip.measure,
     "idle": idle.measure,
     "small-chunks": small_chunks.measure,
+    "shared-cache": shared_cache.measure,
 }

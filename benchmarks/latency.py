@@ -1,0 +1,37 @@
+"""A server on loopback, made to seem far away by toxiproxy, which `make s3` builds."""
+
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ucxstore.copies.loopback import HOST, free_port, listening
+
+_BUILT = Path("build/s3/toxiproxy")
+
+
+@contextmanager
+def delayed(endpoint: str, milliseconds: int, folder: Path) -> Iterator[str]:
+    """Have another endpoint from which every answer comes so much later."""
+    if not _BUILT.exists():
+        raise FileNotFoundError(f"there is no {_BUILT}: `make s3` builds it, where there is Go")
+    port, proxied = free_port(), free_port()
+    command = [str(_BUILT.absolute()), "-host", HOST, "-port", str(port)]
+    with listening(command, os.environ, port, folder / "toxiproxy.log"):
+        api = f"http://{HOST}:{port}/proxies"
+        upstream = urlsplit(endpoint).netloc
+        _post(api, {"name": "far", "listen": f"{HOST}:{proxied}", "upstream": upstream})
+        # Of answers alone: a request is a packet or two.
+        latency = {"type": "latency", "attributes": {"latency": milliseconds}}
+        _post(f"{api}/far/toxics", {**latency, "stream": "downstream"})
+        yield f"http://{HOST}:{proxied}"
+
+
+def _post(url: str, values: object) -> None:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(values).encode(), headers)
+    with urllib.request.urlopen(request, timeout=10):
+        pass

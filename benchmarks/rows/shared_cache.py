@@ -1,0 +1,127 @@
+"""Four Dask workers read an array in S3: by themselves, and behind one shared cache."""
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from distributed import Client, LocalCluster
+from obstore.store import S3Store
+from zarr.codecs import BloscCodec
+from zarr.storage import ObjectStore
+
+from benchmarks.data import smooth_values
+from benchmarks.latency import delayed
+from benchmarks.result import Row, at_least, times_as_fast
+from benchmarks.scale import Scale
+from benchmarks.timing import Times
+from ucxstore.copies.s3 import S3Server, s3_server
+from ucxstore.dask import deploy
+
+_WORKERS = 4
+_LATENCY = 20  # milliseconds
+_CHUNK = (500, 500)
+_CODEC = BloscCodec(cname="lz4")  # 7 GB/s: it is not the codec that is compared
+
+_WALKS = 2000
+
+_DIRECT = "ObjectStore on obstore"
+_OURS = "shared cache, {} pass"
+_PASSES = {"first": at_least(1), "second": at_least(5), "third": at_least(5)}
+
+
+def measure(scale: Scale, folder: Path) -> Row:
+    # The same random walks again and again, which nobody here takes advantage of.
+    times_over = math.ceil(scale.cluster_side / _WALKS)
+    values = np.tile(smooth_values((_WALKS, _WALKS)), (times_over, times_over))
+    right = folder / "values.npy"
+    np.save(right, values)
+    times = {name: Times() for name in (_DIRECT, *map(_OURS.format, _PASSES))}
+    config = {"distributed.worker.memory.terminate": False, "scheduler": None}
+    with (
+        s3_server(folder / "s3") as s3,
+        delayed(s3.endpoint, _LATENCY, folder) as endpoint,
+        dask.config.set(config),
+        LocalCluster(n_workers=_WORKERS, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(_WORKERS, timeout=60)
+        array = zarr.create_array(
+            _object_store(s3, s3.endpoint),
+            shape=values.shape,
+            chunks=_CHUNK,
+            dtype=values.dtype,
+            compressors=_CODEC,
+        )
+        array[...] = values
+        stored = math.fsum(entry["size"] for page in array.store.store.list() for entry in page)
+
+        def direct() -> None:
+            store = _object_store(s3, endpoint)
+            times[_DIRECT].seconds.append(_time(lambda: store, right))
+
+        def ours() -> None:
+            url = f"s3://{s3.bucket}"
+            options = _options(s3, endpoint)
+            with deploy(client, url, memory="1GiB", storage_options=options) as deployed:
+                for name in _PASSES:
+                    seconds = _time(lambda: deployed.store(strict=True), right)
+                    times[_OURS.format(name)].seconds.append(seconds)
+
+        _time(lambda: _object_store(s3, s3.endpoint), right)  # imports
+        for number in range(scale.cluster_rounds):
+            for candidate in (direct, ours) if number % 2 else (ours, direct):
+                candidate()
+    lines = [
+        times_as_fast(times, _OURS.format(name), _DIRECT, target)
+        for name, target in _PASSES.items()
+    ]
+    return Row(
+        name="shared-cache",
+        title=f"{values.nbytes / 1e6:g} MB in S3, {_LATENCY} ms away, by {_WORKERS} Dask workers",
+        lines=lines,
+        times=times,
+        notes=[f"{s3.description}; {values.nbytes / stored:.1f} to 1"],
+    )
+
+
+def _options(s3: S3Server, endpoint: str) -> dict[str, str]:
+    return {
+        "endpoint": endpoint,
+        "region": s3.region,
+        "access_key_id": s3.access_key,
+        "secret_access_key": s3.secret_key,
+    }
+
+
+def _object_store(s3: S3Server, endpoint: str) -> ObjectStore:
+    options = _options(s3, endpoint)
+    return ObjectStore(S3Store(s3.bucket, **options, client_options={"allow_http": True}))
+
+
+def _time(open_store: Callable[[], Any], right: Path) -> float:
+    """Time a pass over the array, whose every bit is compared in the tasks that read it."""
+    start = time.perf_counter()
+    array = zarr.open_array(open_store(), mode="r", zarr_format=3)
+    x = da.from_zarr(array)  # a task for each chunk
+    same = x.map_blocks(_is_right, right, chunks=(1, 1), dtype=bool, meta=np.empty((0, 0), bool))
+    if not same.all().compute():
+        raise AssertionError(f"{array.store}: the data came back wrong")
+    return time.perf_counter() - start
+
+
+@functools.cache
+def _mapped(path: Path) -> Any:
+    return np.load(path, mmap_mode="r")
+
+
+def _is_right(block: Any, right: Path, block_info: Any) -> Any:
+    place = tuple(slice(*each) for each in block_info[0]["array-location"])
+    values = _mapped(right)[place]
+    return np.array([[np.array_equal(block.view("u4"), values.view("u4"))]])
