@@ -47,3 +47,16 @@ def test_train_reader_at_a_server(memory_server: Server, prefix: str) -> None:
 @pytest.mark.parametrize("arguments", [["--samples", 3], ["ucx://127.0.0.1:1"]])
 def test_train_reader_that_cannot(arguments: list[object]) -> None:
     assert run("train_reader.py", *arguments).returncode != 0
+
+
+def test_shared_cache() -> None:
+    done = run("shared_cache.py", "--side", 1024)
+    assert (done.returncode, done.stderr) == (0, "")
+    *results, requests = done.stdout.splitlines()
+    assert [line.partition(" in ")[0] for line in results] == [
+        "largest: 1",
+        "smallest: 0",
+        "sum: 524288",
+    ]
+    # zarr.json, and four chunks.
+    assert re.search(r" saw 5 requests for 5 objects, which were read three times$", requests)
