@@ -129,6 +129,8 @@ def _add_serve(commands: Commands) -> None:
         metavar="SECONDS",
         help="how long a request to an object store may take",
     )
+    add("--cache-dir", metavar="DIRECTORY", help="for values that the memory has no room for")
+    add("--cache-dir-size", metavar="SIZE", help="what that may take, such as 100GiB")
     add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
     add("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -159,6 +161,8 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 block_size=arguments.block_size,
                 freshness=arguments.freshness,
                 backing_timeout=arguments.backing_timeout,
+                cache_dir=arguments.cache_dir,
+                cache_dir_size=arguments.cache_dir_size,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )

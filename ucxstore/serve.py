@@ -47,6 +47,8 @@ class ServeOptions:
     block_size: str | None = None
     freshness: str | None = None
     backing_timeout: float | None = None
+    cache_dir: str | None = None
+    cache_dir_size: str | None = None
     ready_fd: int | None = None
     parent_fd: int | None = None
 
@@ -71,6 +73,8 @@ def serve(options: ServeOptions) -> int:
             block_size=options.block_size,
             freshness=options.freshness,
             backing_timeout=options.backing_timeout,
+            cache_dir=options.cache_dir,
+            cache_dir_size=options.cache_dir_size,
         ) as server,
         _metrics(options, server),
     ):

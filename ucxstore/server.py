@@ -67,13 +67,18 @@ class Server:
         it has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
     backing_timeout : float
         Seconds that a request to an object store may take.
+    cache_dir : str, os.PathLike or None
+        A directory for what has no room in memory, of this server alone; it is emptied at the
+        server's start and end.
+    cache_dir_size : int, str or None
+        Bytes that the directory may take.
 
     Raises
     ------
     ValueError, TypeError
         If an option is not usable; the message starts with its name.
     OSError
-        If the directory cannot be made, or the address not be bound.
+        If a directory cannot be made or used, or the address not be bound.
     """
 
     def __init__(
@@ -91,6 +96,8 @@ class Server:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir_size: int | str | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
         known = Secret.of(secret)
@@ -99,7 +106,12 @@ class Server:
         if shared and root == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
         options = BackingOptions.of(
-            cache=cache, block_size=block_size, freshness=freshness, backing_timeout=backing_timeout
+            cache=cache,
+            block_size=block_size,
+            freshness=freshness,
+            backing_timeout=backing_timeout,
+            cache_dir=cache_dir,
+            cache_dir_size=cache_dir_size,
         )
         place = parse_bind(bind)
         with ExitStack() as on_failure:
@@ -139,6 +151,8 @@ class Server:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir_size: int | str | None = None,
         *,
         die_with_parent: bool = True,
         start_timeout: float = START_SECONDS,
@@ -148,7 +162,7 @@ class Server:
         Parameters
         ----------
         root, bind, threads, secret, read_only, insecure, progress, ucx, shared, cache, \
-        block_size, freshness, backing_timeout
+        block_size, freshness, backing_timeout, cache_dir, cache_dir_size
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -176,6 +190,8 @@ class Server:
                 block_size=block_size,
                 freshness=freshness,
                 backing_timeout=backing_timeout,
+                cache_dir=cache_dir,
+                cache_dir_size=cache_dir_size,
             ),
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,

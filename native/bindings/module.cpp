@@ -8,6 +8,7 @@
 #include "backing/memory.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
+#include "bindings/py_disk.hpp"
 #include "bindings/py_remote.hpp"
 #include "control.hpp"
 #include "copier.hpp"
@@ -269,6 +270,7 @@ NB_MODULE(_core, module) {
     nb::class_<DirectoryBacking, Backing>(module, "DirectoryBacking")
         .def(nb::init<const std::string&>(), "root"_a);
 
+    bind_disk(module);
     bind_remote(module);
 
     nb::class_<PyServer>(module, "Server")

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, NotModifiedError, PreconditionError
 from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
 
 from ucxstore.backings import object_errors
@@ -17,6 +17,7 @@ from ucxstore.backings.source import (
     Memory,
     Page,
     Part,
+    UnchangedError,
     paged,
     parent_of,
 )
@@ -97,14 +98,16 @@ class ObjectSource:
         self._ordered = isinstance(store, _ORDERED)
         self._may_be_missing = isinstance(store, _CONTAINERS)
 
-    async def get(self, key: str, part: Part | None) -> Found | None:
-        options: GetOptions | None = None
+    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+        options: GetOptions | None = {"if_none_match": known} if known else None
         if part is not None:
             options = {"range": (part.begin, part.end), "if_match": part.if_match}
         try:
             result = await obstore.get_async(self._store, key, options=options)
         except PreconditionError as error:
             raise ChangedError from error
+        except NotModifiedError as error:
+            raise UnchangedError from error
         except FileNotFoundError as error:
             await self._check_container(error)
             return None

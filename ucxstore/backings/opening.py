@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ucxstore._native import core
+from ucxstore.backings.cache_dir import CacheDirectory
 from ucxstore.backings.carrier import Carrier
 from ucxstore.backings.options import BackingOptions
 from ucxstore.backings.source import Source
+from ucxstore.backings.tiered import TieredSource
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -53,7 +55,7 @@ def open_root(
     ValueError, TypeError
         If it can be no root; the message starts with "root", or an option's name.
     OSError
-        If a directory cannot be made.
+        If a directory cannot be made, or used as the cache's.
     """
     local = _open_local(root)
     if local is not None:
@@ -65,9 +67,13 @@ def open_root(
         return local, None
     chosen = BackingOptions() if options is None else options
     source = _open_source(root, chosen.timeout)
+    tier = None
+    if chosen.cache_dir is not None:
+        directory = CacheDirectory(chosen.cache_dir, chosen.cache_dir_size)
+        tier = TieredSource(source, directory, chosen.freshness, chosen.timeout)
     block_size = chosen.block_size if source.has_parts else 0
     remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness)
-    return remote, Carrier(remote, source, chosen.timeout)
+    return remote, Carrier(remote, source if tier is None else tier, chosen.timeout, tier)
 
 
 def _open_local(root: Root) -> Local | None:

@@ -1,5 +1,6 @@
 """The options of a server that reads through to another store: checked, normalised."""
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Any, Self
@@ -46,12 +47,18 @@ class BackingOptions:
         Seconds for which a value in the cache is believed; ``None``: for ever.
     timeout : float
         Seconds that a request to the store behind the server may take.
+    cache_dir : str or None
+        A directory for values that the memory has no room for, and ``cache_dir_size`` of them.
+    cache_dir_size : int
+        Bytes.
     """
 
     cache: int = DEFAULT_CACHE
     block_size: int = DEFAULT_BLOCK_SIZE
     freshness: float | None = None
     timeout: float = DEFAULT_BACKING_TIMEOUT
+    cache_dir: str | None = None
+    cache_dir_size: int = 0
 
     @classmethod
     def of(
@@ -61,6 +68,8 @@ class BackingOptions:
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir_size: int | str | None = None,
     ) -> Self | None:
         """Check and normalise what a user gave; ``None`` where that is nothing.
 
@@ -80,6 +89,15 @@ class BackingOptions:
             given["freshness"] = parse_freshness(freshness)
         if backing_timeout is not None:
             given["timeout"] = check_timeout("backing_timeout", backing_timeout)
+        if cache_dir is not None:
+            if cache_dir_size is None:
+                raise ValueError("cache_dir_size: how many bytes the directory may take is needed")
+            given["cache_dir"] = os.fspath(cache_dir)
+            given["cache_dir_size"] = parse_size("cache_dir_size", cache_dir_size)
+            if not given["cache_dir"]:
+                raise ValueError("cache_dir: it is empty")
+        elif cache_dir_size is not None:
+            raise ValueError("cache_dir: a size for it is given, but no directory")
         return cls(**given) if given else None
 
     def arguments(self) -> list[str]:
@@ -89,7 +107,12 @@ class BackingOptions:
             *("--block-size", str(self.block_size)),
             *("--freshness", "forever" if self.freshness is None else repr(self.freshness)),
             *("--backing-timeout", repr(self.timeout)),
+            *([] if self.cache_dir is None else self._directory_arguments(self.cache_dir)),
         ]
+
+    def _directory_arguments(self, cache_dir: str) -> list[str]:
+        # In one with the option, as a path may start with a dash.
+        return [f"--cache-dir={cache_dir}", "--cache-dir-size", str(self.cache_dir_size)]
 
 
 def parse_freshness(value: float | str) -> float | None:

@@ -49,6 +49,10 @@ class ChangedError(Exception):
     """The value is not the one that a `Part` was asked of."""
 
 
+class UnchangedError(Exception):
+    """The value still has the entity tag that is known."""
+
+
 class Source(Protocol):
     """The requests of a server. Whatever fails raises, and `explain` says what it was.
 
@@ -60,13 +64,17 @@ class Source(Protocol):
 
     has_parts: bool
 
-    async def get(self, key: str, part: Part | None) -> Found | None:
+    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         """Fetch the value, or a part of it; ``None`` where the key has none.
+
+        Of a whole value, the entity tag that is `known` may be told, unless that is "".
 
         Raises
         ------
         ChangedError
             If the value is not the one that the part is asked of.
+        UnchangedError
+            If the value still has the entity tag that is known.
         """
 
     async def head(self, key: str) -> Head | None:
