@@ -48,7 +48,7 @@ void Session::accept(const wire::ValueHeader& header, Arriving& value) {
     }
     try {
         if (holdings_.remote) {
-            value.remote = allocate_region(header.total);
+            value.remote = holdings_.remote->receive(header.total);
         } else {
             value.incoming = holdings_.local->receive(value.key, header.total);
         }

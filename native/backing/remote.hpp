@@ -52,6 +52,8 @@ class RemoteBacking {
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
     // request for an object or a block, however many ask meanwhile.
     void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
+    // Memory for a value that is to be written. Throws Error(backing) where there is not enough.
+    std::shared_ptr<Region> receive(std::uint64_t size);
     // Puts the value under its key; false where it was to be a new key and was not. Once it is
     // there, the cache holds it.
     void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
