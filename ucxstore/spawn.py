@@ -47,7 +47,7 @@ class ServerProcess:
         read_only: bool,
         insecure: bool,
         ucx: UcxConfig,
-        shared: bool,
+        shared: bool | None,
         backing: BackingOptions | None,
         die_with_parent: bool,
         start_timeout: float,
@@ -56,7 +56,8 @@ class ServerProcess:
         arguments = ["--bind", bind, "--threads", str(threads), "--progress", ucx.progress]
         arguments += [f"--ucx={name}={value}" for name, value in ucx.options]
         arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
-        arguments += ["--shared"] * shared
+        if shared is not None:
+            arguments.append("--shared" if shared else "--no-shared")
         arguments += [] if backing is None else backing.arguments()
         with ExitStack() as until_started:
             ready, ready_end = map(until_started.enter_context, _pipe())

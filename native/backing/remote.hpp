@@ -16,6 +16,7 @@
 #include "blocks.hpp"
 #include "cache.hpp"
 #include "calls.hpp"
+#include "write_budget.hpp"
 
 namespace ucxstore {
 
@@ -33,6 +34,7 @@ class RemoteBacking {
     using Value = std::shared_ptr<const Region>;
 
     static constexpr auto kForEver = std::chrono::milliseconds::max();
+    static constexpr std::uint64_t kWriteBytes = 256ull << 20;
 
     struct Counters {
         std::atomic<std::uint64_t> hits = 0;
@@ -43,9 +45,11 @@ class RemoteBacking {
     // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted;
     // none are where a block has no bytes.
     // What is in the cache is believed for as long as `freshness`, and then asked about.
+    // Values on their way to the backing take `write_bytes` at the most, or are one alone.
     RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                  std::chrono::milliseconds freshness = kForEver)
-        : block_(block_bytes), freshness_(freshness), cache_(cache_bytes) {}
+                  std::chrono::milliseconds freshness = kForEver,
+                  std::uint64_t write_bytes = kWriteBytes)
+        : block_(block_bytes), freshness_(freshness), writes_(write_bytes), cache_(cache_bytes) {}
 
     // The value if what is wanted of it is in the cache; then nothing else has to be done.
     Value find(const std::string& key, const wire::Selection& wanted = {});
@@ -61,6 +65,8 @@ class RemoteBacking {
     void ask(Ask ask, Later<Told> then);
 
     Calls& calls() { return calls_; }
+    // Of values that are written, from when they are received until they are stored.
+    WriteBudget& writes() { return writes_; }
     const Counters& counters() const { return counters_; }
     std::uint64_t cached_bytes();
     std::uint64_t evicted();
@@ -123,6 +129,7 @@ class RemoteBacking {
 
     const std::uint64_t block_;
     const std::chrono::milliseconds freshness_;
+    WriteBudget writes_;
     Calls calls_;
     Counters counters_;
     std::mutex mutex_;

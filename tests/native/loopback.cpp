@@ -52,10 +52,10 @@ Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backi
     connection = connect();
 }
 
-Loopback::Loopback(std::shared_ptr<RemoteBacking> remote)
-    : server(std::make_unique<ServerThread>(std::move(remote), shared_counters, Options{}, false,
+Loopback::Loopback(std::shared_ptr<RemoteBacking> remote, const Options& options)
+    : server(std::make_unique<ServerThread>(std::move(remote), shared_counters, options, false,
                                             false, 0)),
-      client(std::make_unique<Client>(Options{}, false)) {
+      client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
 

@@ -72,8 +72,26 @@ def open_root(
         directory = CacheDirectory(chosen.cache_dir, chosen.cache_dir_size)
         tier = TieredSource(source, directory, chosen.freshness, chosen.timeout)
     block_size = chosen.block_size if source.has_parts else 0
-    remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness)
+    remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness, chosen.write_budget)
     return remote, Carrier(remote, source if tier is None else tier, chosen.timeout, tier)
+
+
+def is_shared(root: Root) -> bool:
+    """Whether other servers can serve the same values, as far as one can tell by what it is.
+
+    Parameters
+    ----------
+    root
+        As `Server` takes it.
+    """
+    if isinstance(root, str | bytes | os.PathLike):
+        scheme = _SCHEME.match(os.fsdecode(root))
+        return scheme is not None and scheme[1].lower() in _OBJECT_STORES
+    if "obstore.store" in sys.modules:
+        from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+        return isinstance(root, AzureStore | GCSStore | HTTPStore | S3Store)
+    return False
 
 
 def _open_local(root: Root) -> Local | None:

@@ -20,6 +20,9 @@ DEFAULT_BLOCK_SIZE = 4 << 20
 # Below this, blocks cost more in bookkeeping and requests than in bytes.
 _LEAST_BLOCK = 64 << 10
 
+# Bytes. Enough for the 64 requests that are made at once, of chunks of usual sizes.
+DEFAULT_WRITE_BUDGET = 256 << 20
+
 _UNITS = {
     "": 1,
     "B": 1,
@@ -47,6 +50,8 @@ class BackingOptions:
         Seconds for which a value in the cache is believed; ``None``: for ever.
     timeout : float
         Seconds that a request to the store behind the server may take.
+    write_budget : int
+        Bytes of values that may be on their way to that store.
     cache_dir : str or None
         A directory for values that the memory has no room for, and ``cache_dir_size`` of them.
     cache_dir_size : int
@@ -57,6 +62,7 @@ class BackingOptions:
     block_size: int = DEFAULT_BLOCK_SIZE
     freshness: float | None = None
     timeout: float = DEFAULT_BACKING_TIMEOUT
+    write_budget: int = DEFAULT_WRITE_BUDGET
     cache_dir: str | None = None
     cache_dir_size: int = 0
 
@@ -70,6 +76,7 @@ class BackingOptions:
         backing_timeout: float | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_dir_size: int | str | None = None,
+        write_budget: int | str | None = None,
     ) -> Self | None:
         """Check and normalise what a user gave; ``None`` where that is nothing.
 
@@ -89,6 +96,8 @@ class BackingOptions:
             given["freshness"] = parse_freshness(freshness)
         if backing_timeout is not None:
             given["timeout"] = check_timeout("backing_timeout", backing_timeout)
+        if write_budget is not None:
+            given["write_budget"] = parse_size("write_budget", write_budget)
         if cache_dir is not None:
             if cache_dir_size is None:
                 raise ValueError("cache_dir_size: how many bytes the directory may take is needed")
@@ -107,6 +116,7 @@ class BackingOptions:
             *("--block-size", str(self.block_size)),
             *("--freshness", "forever" if self.freshness is None else repr(self.freshness)),
             *("--backing-timeout", repr(self.timeout)),
+            *("--write-budget", str(self.write_budget)),
             *([] if self.cache_dir is None else self._directory_arguments(self.cache_dir)),
         ]
 
