@@ -96,6 +96,7 @@ void Session::close() {
         fetching_.clear();
         fetched_.clear();
         arriving_.clear();
+        count_waiting();
         if (endpoint_ != nullptr) {
             endpoint_->close();
         }
@@ -140,7 +141,8 @@ ucs_status_t Session::on_value_message(void* self, const void* header, std::size
                                        void* data, std::size_t size,
                                        const ucp_am_recv_param_t* param) {
     auto* session = static_cast<Session*>(self);
-    return session->dispatch<wire::ValueHeader>(
+    bool kept = false;
+    const ucs_status_t status = session->dispatch<wire::ValueHeader>(
         header, header_size, [&](const wire::ValueHeader& decoded) {
             const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
             const std::size_t key_size = header_size - sizeof(decoded);
@@ -150,8 +152,9 @@ ucs_status_t Session::on_value_message(void* self, const void* header, std::size
             std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
             const std::span<const std::byte> bytes(
                 rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
-            session->on_value(decoded, std::move(key), bytes, rendezvous ? data : nullptr);
+            kept = session->on_value(decoded, std::move(key), bytes, rendezvous ? data : nullptr);
         });
+    return kept ? UCS_INPROGRESS : status;
 }
 
 void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
@@ -330,6 +333,7 @@ void Session::abandon(std::uint64_t request) {
     std::erase_if(fetched_, is_of_it);
     std::erase_if(fetching_, [&](const auto& entry) { return is_of_it(entry.second); });
     std::erase_if(arriving_, [request](const auto& entry) { return entry.first.first == request; });
+    count_waiting();
     abandoned_.push_back(request);
     if (abandoned_.size() > kRemembered) {
         abandoned_.pop_front();

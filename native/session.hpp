@@ -44,7 +44,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // Whether anything of it is under way; whether any of that is the client's to move, and since
     // when nothing has moved.
     bool busy() const { return awaits_client() || awaits_backing() || !waiting_.empty(); }
-    bool awaits_client() const { return active_sends_ + active_receives_ + arriving_.size() > 0; }
+    bool awaits_client() const {
+        return active_sends_ + active_receives_ + arriving_.size() > waits_for_room_;
+    }
     TimePoint last_moved() const { return last_moved_; }
 
     // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
@@ -64,7 +66,8 @@ class Session : public std::enable_shared_from_this<Session> {
     // Both throw Error(protocol) where the client breaks it.
     void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
     // A segment of a value: `descriptor` is UCX's for rendezvous, else null and `data` holds it.
-    void on_value(const wire::ValueHeader& header, std::string key, std::span<const std::byte> data,
+    // Whether the descriptor is kept for later.
+    bool on_value(const wire::ValueHeader& header, std::string key, std::span<const std::byte> data,
                   void* descriptor);
     // A get, on its way out: a key until its turn comes, then a pinned region that is sent in
     // segments.
@@ -78,8 +81,19 @@ class Session : public std::enable_shared_from_this<Session> {
         std::uint64_t size = 0;
         std::uint64_t sent = 0;
     };
+    // A segment that is not received yet.
+    struct Held {
+        wire::ValueHeader header;
+        void* descriptor;
+        std::string data;  // where there is none
+    };
     // A value on its way in, in segments.
     struct Arriving {
+        Arriving() = default;
+        Arriving(const Arriving&) = delete;
+        Arriving& operator=(const Arriving&) = delete;
+        ~Arriving();
+
         std::string key;
         bool if_absent = false;
         bool accepted = false;
@@ -87,6 +101,10 @@ class Session : public std::enable_shared_from_this<Session> {
         std::shared_ptr<Backing> home;  // before what is on its way into it
         std::unique_ptr<Incoming> incoming;
         std::shared_ptr<Region> remote;  // for a remote backing
+        WriteBudget::Room room;
+        // Segments that wait for room, and whose descriptors they are.
+        Worker* waits = nullptr;
+        std::vector<Held> held;
         wire::Segments segments;
         std::uint64_t received = 0;
 
@@ -119,7 +137,9 @@ class Session : public std::enable_shared_from_this<Session> {
     void note();
 
     // What waits for the remote backing, which holds up nothing else: session_remote.cpp.
-    bool awaits_backing() const { return !fetching_.empty() || !fetched_.empty() || calls_ > 0; }
+    bool awaits_backing() const {
+        return !fetching_.empty() || !fetched_.empty() || calls_ + waits_for_room_ > 0;
+    }
     // `then` runs with what comes, on the progress thread; neither the thread nor the session is
     // kept alive for that.
     template <typename T, typename Then>
@@ -136,6 +156,13 @@ class Session : public std::enable_shared_from_this<Session> {
     void scratch(const wire::RequestHeader& header, std::span<const std::byte> body);
 
     void accept(const wire::ValueHeader& header, Arriving& value);
+    bool take_room(const wire::ValueHeader& header, Arriving& value);
+    void take_memory(const wire::ValueHeader& header, Arriving& value);
+    void fill(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
+              std::span<const std::byte> data, void* descriptor);
+    // There is room for a value that has waited for it.
+    void admit(const ArrivingId& id, WriteBudget::Room room);
+    void count_waiting();
     std::shared_ptr<Arriving> arriving(const wire::ValueHeader& header, const std::string& key);
     void segment_arrived(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
                          ucs_status_t status);
@@ -157,6 +184,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint64_t last_ticket_ = 0;
     std::uint64_t calls_ = 0;  // other requests that it sees to
     std::unordered_map<ArrivingId, std::shared_ptr<Arriving>, HashId> arriving_;
+    std::uint64_t waits_for_room_ = 0;  // of these
     std::deque<std::uint64_t> abandoned_;
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;

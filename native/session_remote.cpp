@@ -56,10 +56,51 @@ void Session::ask(const wire::RequestHeader& header, Ask ask) {
         }));
 }
 
+// False where the value has to wait for it.
+bool Session::take_room(const wire::ValueHeader& header, Arriving& value) {
+    WriteBudget& writes = holdings_.remote->writes();
+    if (header.total <= Request::kEagerBytes) {
+        value.room = writes.take_now(header.total);  // it has come already
+        return true;
+    }
+    const auto admitted =
+        later<WriteBudget::Room>([id = ArrivingId{header.request, header.item}](
+                                     Session& self, Outcome<WriteBudget::Room> outcome) {
+            self.admit(id, std::move(outcome.value));
+        });
+    value.room = writes.take(
+        header.total, [admitted](WriteBudget::Room room) { admitted({std::move(room), {}}); });
+    if (value.room == nullptr) {
+        value.waits = worker_.get();
+        count_waiting();
+    }
+    return value.room != nullptr;
+}
+
+void Session::admit(const ArrivingId& id, WriteBudget::Room room) {
+    const auto found = arriving_.find(id);
+    if (found == arriving_.end() || found->second->held.empty()) {
+        return;  // the client has given it up
+    }
+    const auto value = found->second;
+    last_moved_ = Clock::now();
+    value->room = std::move(room);
+    take_memory(value->held.front().header, *value);
+    const Worker* const worker = std::exchange(value->waits, nullptr);
+    count_waiting();
+    for (Held& one : std::exchange(value->held, {})) {
+        if (value->remote == nullptr && one.descriptor != nullptr) {
+            ucp_am_data_release(worker->get(), std::exchange(one.descriptor, nullptr));
+        }
+        fill(one.header, value, std::as_bytes(std::span(one.data)), one.descriptor);
+    }
+}
+
 void Session::put(const wire::ValueHeader& header, Arriving& value) {
     ++calls_;
     holdings_.remote->write(value.key, std::exchange(value.remote, nullptr), value.if_absent,
-                            later<bool>([header](Session& self, Outcome<bool> outcome) {
+                            later<bool>([header, room = std::exchange(value.room, nullptr)](
+                                            Session& self, Outcome<bool> outcome) {
                                 --self.calls_;
                                 self.last_moved_ = Clock::now();
                                 if (!outcome.failure.empty()) {

@@ -49,13 +49,38 @@ void Session::accept(const wire::ValueHeader& header, Arriving& value) {
     }
     try {
         value.home = home_of(value.key);
+    } catch (const std::exception& error) {
+        return refuse(status_of(error), error.what());
+    }
+    if (value.home == nullptr && !take_room(header, value)) {
+        return;
+    }
+    take_memory(header, value);
+}
+
+void Session::take_memory(const wire::ValueHeader& header, Arriving& value) {
+    try {
         if (value.home == nullptr) {
-            value.remote = allocate_region(header.total);
+            value.remote = holdings_.remote->receive(header.total);
         } else {
             value.incoming = value.home->receive(value.key, header.total);
         }
     } catch (const std::exception& error) {
-        refuse(status_of(error), error.what());
+        reply(header.request, header.item, status_of(error), error.what());
+    }
+}
+
+void Session::count_waiting() {
+    waits_for_room_ = static_cast<std::uint64_t>(std::ranges::count_if(
+        arriving_, [](const auto& entry) { return entry.second->waits != nullptr; }));
+}
+
+// Its sender is told that they will not be received.
+Session::Arriving::~Arriving() {
+    for (const Held& one : held) {
+        if (one.descriptor != nullptr) {
+            ucp_am_data_release(waits->get(), one.descriptor);
+        }
     }
 }
 
@@ -88,7 +113,7 @@ std::shared_ptr<Session::Arriving> Session::arriving(const wire::ValueHeader& he
     return at->second;
 }
 
-void Session::on_value(const wire::ValueHeader& header, std::string key,
+bool Session::on_value(const wire::ValueHeader& header, std::string key,
                        std::span<const std::byte> data, void* descriptor) {
     last_moved_ = Clock::now();
     if (endpoint_ == nullptr) {
@@ -96,7 +121,7 @@ void Session::on_value(const wire::ValueHeader& header, std::string key,
     }
     const auto value = arriving(header, key);
     if (value == nullptr) {
-        return;  // of a request that was abandoned, which may come before its values do
+        return false;  // of a request that was abandoned, which may come before its values do
     }
     if (value->key != key ||
         !value->segments.add(header.total, header.segment, header.offset, header.length)) {
@@ -106,6 +131,17 @@ void Session::on_value(const wire::ValueHeader& header, std::string key,
     if (!std::exchange(value->accepted, true)) {
         accept(header, *value);
     }
+    if (value->waits != nullptr) {
+        value->held.push_back(
+            {header, descriptor, {reinterpret_cast<const char*>(data.data()), data.size()}});
+        return descriptor != nullptr;
+    }
+    fill(header, value, data, descriptor);
+    return false;
+}
+
+void Session::fill(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
+                   std::span<const std::byte> data, void* descriptor) {
     std::byte* target = value->prepare(header.offset, header.length);
     if (target == nullptr) {
         segment_arrived(header, value, UCS_OK);  // refused: UCX drops what we do not receive

@@ -113,8 +113,9 @@ def _add_serve(commands: Commands) -> None:
     )
     add(
         "--shared",
-        action="store_true",
-        help="other servers serve the same ROOT, such as a network directory",
+        action=argparse.BooleanOptionalAction,
+        help="other servers serve the same ROOT, such as a network directory (default: for object "
+        "stores alone)",
     )
     add("--cache", metavar="SIZE", help="memory for an object store's values, such as 4GiB")
     add("--block-size", metavar="SIZE", help="large objects are fetched in blocks of this size")
@@ -135,6 +136,9 @@ def _add_serve(commands: Commands) -> None:
         help="offer scratch space beside ROOT: memory://; where ROOT is that, it is offered anyway",
     )
     add("--scratch-limit", metavar="SIZE", help="memory for scratch space, such as 8GiB")
+    add("--write-budget", metavar="SIZE", help="values on their way to an object store")
+    add("--cache-dir", metavar="DIRECTORY", help="for values that the memory has no room for")
+    add("--cache-dir-size", metavar="SIZE", help="what that may take, such as 100GiB")
     add("--ready-fd", type=int, help=argparse.SUPPRESS)  # these two are for Server.spawn
     add("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -167,6 +171,9 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 backing_timeout=arguments.backing_timeout,
                 scratch=arguments.scratch,
                 scratch_limit=arguments.scratch_limit,
+                cache_dir=arguments.cache_dir,
+                cache_dir_size=arguments.cache_dir_size,
+                write_budget=arguments.write_budget,
                 ready_fd=arguments.ready_fd,
                 parent_fd=arguments.parent_fd,
             )

@@ -41,7 +41,7 @@ class ServeOptions:
     insecure: bool
     progress: str
     ucx: Mapping[str, UcxValue]
-    shared: bool
+    shared: bool | None
     metrics: str | None = None
     cache: str | None = None
     block_size: str | None = None
@@ -49,6 +49,9 @@ class ServeOptions:
     backing_timeout: float | None = None
     scratch: str | None = None
     scratch_limit: str | None = None
+    cache_dir: str | None = None
+    cache_dir_size: str | None = None
+    write_budget: str | None = None
     ready_fd: int | None = None
     parent_fd: int | None = None
 
@@ -75,6 +78,9 @@ def serve(options: ServeOptions) -> int:
             backing_timeout=options.backing_timeout,
             scratch=options.scratch,
             scratch_limit=options.scratch_limit,
+            cache_dir=options.cache_dir,
+            cache_dir_size=options.cache_dir_size,
+            write_budget=options.write_budget,
         ) as server,
         _metrics(options, server),
     ):

@@ -1,8 +1,6 @@
 """`Server`: holds values, and serves them to every client that knows the secret."""
 
 import os
-import threading
-import time
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,12 +9,12 @@ from typing import Self
 
 from ucxstore._native import core
 from ucxstore.acceptor import Acceptor
-from ucxstore.backings.carrier import Carrier
-from ucxstore.backings.opening import Root, open_root, open_scratch
+from ucxstore.backings.opening import Root, is_shared, open_root, open_scratch
 from ucxstore.backings.options import BackingOptions, ScratchOptions
 from ucxstore.config import UcxConfig, UcxValue
 from ucxstore.listen import advertise, listen, parse_bind
 from ucxstore.secret import Secret
+from ucxstore.server_parts import ServerParts
 from ucxstore.spawn import START_SECONDS, ServerProcess
 
 MAX_THREADS = 256
@@ -24,8 +22,6 @@ MAX_THREADS = 256
 CLOSE_SECONDS = 5.0
 # For a server that was forgotten: it must keep neither the collector nor the interpreter waiting.
 _FORGOTTEN_SECONDS = 1.0
-# What UCX has at the least to let go of what is in flight, once the time to finish it is over.
-_RELEASE_SECONDS = 0.5
 
 
 class Server:
@@ -54,9 +50,10 @@ class Server:
         Whether the threads sleep when nothing happens, or poll.
     ucx : mapping or None
         UCX options by name, such as ``{"TLS": "tcp"}``.
-    shared : bool
+    shared : bool or None
         Whether other servers serve the very same values, as of a network directory: stores of
-        several servers then turn to another one where this one is lost.
+        several servers then turn to another one where this one is lost. ``None``: for object stores
+        elsewhere, by their URL or as obstore's, and for nothing else.
     cache : int, str or None
         Bytes of an object store's values to keep in memory, such as ``"4GiB"``; 1 GiB if ``None``.
     block_size : int, str or None
@@ -75,13 +72,21 @@ class Server:
         it within that anyway, unless it is read-only; others do not, if it is ``None``.
     scratch_limit : int, str or None
         Bytes that all scratch spaces may take, such as ``"8GiB"``; any, if ``None``.
+    cache_dir : str, os.PathLike or None
+        A directory for what has no room in memory, of this server alone; it is emptied at the
+        server's start and end.
+    cache_dir_size : int, str or None
+        Bytes that the directory may take.
+    write_budget : int, str or None
+        Bytes of values that may be on their way to an object store; clients wait with more. 256 MiB
+        if ``None``. A value that is larger goes alone.
 
     Raises
     ------
     ValueError, TypeError
         If an option is not usable; the message starts with its name.
     OSError
-        If the directory cannot be made, or the address not be bound.
+        If a directory cannot be made or used, or the address not be bound.
     """
 
     def __init__(
@@ -94,7 +99,7 @@ class Server:
         insecure: bool = False,
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
-        shared: bool = False,
+        shared: bool | None = None,
         cache: int | str | None = None,
         block_size: int | str | None = None,
         freshness: float | str | None = None,
@@ -102,12 +107,17 @@ class Server:
         storage_options: Mapping[str, str] | None = None,
         scratch: str | None = None,
         scratch_limit: int | str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir_size: int | str | None = None,
+        write_budget: int | str | None = None,
     ) -> None:
         config = UcxConfig.of(progress, ucx)
         known = Secret.of(secret)
         key = b"" if known is None else known.reveal()
         _check_threads(threads)
-        if shared and root == "memory://":
+        if shared is None:
+            shared = is_shared(root)
+        elif shared and root == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
         options = BackingOptions.of(
             cache=cache,
@@ -115,6 +125,9 @@ class Server:
             freshness=freshness,
             backing_timeout=backing_timeout,
             storage_options=storage_options,
+            cache_dir=cache_dir,
+            cache_dir_size=cache_dir_size,
+            write_budget=write_budget,
         )
         spaces = ScratchOptions.of(scratch, scratch_limit)
         place = parse_bind(bind)
@@ -144,7 +157,7 @@ class Server:
             )
             on_failure.pop_all()
         self._root = root
-        self._parts = _Parts(native, acceptor, carrier)
+        self._parts = ServerParts(native, acceptor, carrier)
         self._finalizer = weakref.finalize(self, self._parts.close, _FORGOTTEN_SECONDS)
 
     @staticmethod
@@ -157,13 +170,16 @@ class Server:
         insecure: bool = False,
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
-        shared: bool = False,
+        shared: bool | None = None,
         cache: int | str | None = None,
         block_size: int | str | None = None,
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
         scratch: str | None = None,
         scratch_limit: int | str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir_size: int | str | None = None,
+        write_budget: int | str | None = None,
         *,
         die_with_parent: bool = True,
         start_timeout: float = START_SECONDS,
@@ -173,7 +189,8 @@ class Server:
         Parameters
         ----------
         root, bind, threads, secret, read_only, insecure, progress, ucx, shared, cache, \
-        block_size, freshness, backing_timeout, scratch, scratch_limit
+        block_size, freshness, backing_timeout, scratch, scratch_limit, cache_dir, cache_dir_size, \
+        write_budget
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
             Let the server end when this process does, however it does.
@@ -201,6 +218,9 @@ class Server:
                 block_size=block_size,
                 freshness=freshness,
                 backing_timeout=backing_timeout,
+                cache_dir=cache_dir,
+                cache_dir_size=cache_dir_size,
+                write_budget=write_budget,
             ),
             scratch=ScratchOptions.of(scratch, scratch_limit),
             die_with_parent=die_with_parent,
@@ -248,54 +268,6 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server({self._root!r}, address={self._address!r})"
-
-
-class _Parts:
-    """What a server consists of, apart from `Server` so that a forgotten one is collected."""
-
-    def __init__(self, native: core.Server, acceptor: Acceptor, carrier: Carrier | None) -> None:
-        self._native = native
-        self._acceptor = acceptor
-        self._carrier = carrier
-        self.incarnation = acceptor.incarnation
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._last_stats: dict[str, int] | None = None  # once closed
-
-    @property
-    def sessions(self) -> int:
-        return 0 if self._last_stats is not None else self._native.sessions
-
-    def stats(self) -> dict[str, int]:
-        if self._last_stats is not None:
-            return dict(self._last_stats)
-        counted = {**self._native.stats(), "turned_away": self._acceptor.turned_away}
-        return counted if self._carrier is None else {**counted, **self._carrier.stats()}
-
-    def drain(self, timeout: float) -> bool:
-        if os.getpid() != self._pid:
-            return True
-        end = time.monotonic() + timeout
-        self._acceptor.stop(timeout)
-        return self._native.drain(max(end - time.monotonic(), 0.0))
-
-    def close(self, timeout: float) -> None:
-        if os.getpid() != self._pid:
-            return  # a forked child has none of the threads, and must not touch UCX
-        if self._acceptor.is_current_thread or (
-            self._carrier is not None and self._carrier.is_current_thread
-        ):
-            # The collector ran there, and the thread cannot wait for its own end.
-            threading.Thread(target=self.close, args=(timeout,), daemon=True).start()
-            return
-        with self._lock:
-            if self._last_stats is None:
-                end = time.monotonic() + timeout
-                self.drain(timeout)
-                self._last_stats = self.stats()
-                self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
-                if self._carrier is not None:
-                    self._carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))
 
 
 def _check_threads(threads: int) -> None:

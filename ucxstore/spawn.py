@@ -47,7 +47,7 @@ class ServerProcess:
         read_only: bool,
         insecure: bool,
         ucx: UcxConfig,
-        shared: bool,
+        shared: bool | None,
         backing: BackingOptions | None,
         scratch: ScratchOptions | None,
         die_with_parent: bool,
@@ -57,7 +57,8 @@ class ServerProcess:
         arguments = ["--bind", bind, "--threads", str(threads), "--progress", ucx.progress]
         arguments += [f"--ucx={name}={value}" for name, value in ucx.options]
         arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
-        arguments += ["--shared"] * shared
+        if shared is not None:
+            arguments.append("--shared" if shared else "--no-shared")
         arguments += [] if backing is None else backing.arguments()
         arguments += [] if scratch is None else scratch.arguments()
         with ExitStack() as until_started:

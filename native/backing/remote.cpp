@@ -139,6 +139,8 @@ void RemoteBacking::end_prefix(const std::string& prefix) {
     cache_.remove_prefix(prefix);
 }
 
+std::shared_ptr<Region> RemoteBacking::receive(std::uint64_t size) { return allocate_region(size); }
+
 void RemoteBacking::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
                           Later<bool> then) {
     {

@@ -17,6 +17,7 @@
 #include "cache.hpp"
 #include "calls.hpp"
 #include "spaces.hpp"
+#include "write_budget.hpp"
 
 namespace ucxstore {
 
@@ -34,6 +35,7 @@ class RemoteBacking {
     using Value = std::shared_ptr<const Region>;
 
     static constexpr auto kForEver = std::chrono::milliseconds::max();
+    static constexpr std::uint64_t kWriteBytes = 256ull << 20;
 
     struct Counters {
         std::atomic<std::uint64_t> hits = 0;
@@ -44,15 +46,19 @@ class RemoteBacking {
     // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted;
     // none are where a block has no bytes.
     // What is in the cache is believed for as long as `freshness`, and then asked about.
+    // Values on their way to the backing take `write_bytes` at the most, or are one alone.
     RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                  std::chrono::milliseconds freshness = kForEver)
-        : block_(block_bytes), freshness_(freshness), cache_(cache_bytes) {}
+                  std::chrono::milliseconds freshness = kForEver,
+                  std::uint64_t write_bytes = kWriteBytes)
+        : block_(block_bytes), freshness_(freshness), writes_(write_bytes), cache_(cache_bytes) {}
 
     // The value if what is wanted of it is in the cache; then nothing else has to be done.
     Value find(const std::string& key, const wire::Selection& wanted = {});
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
     // request for an object or a block, however many ask meanwhile.
     void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
+    // Memory for a value that is to be written. Throws Error(backing) where there is not enough.
+    std::shared_ptr<Region> receive(std::uint64_t size);
     // Puts the value under its key; false where it was to be a new key and was not. Once it is
     // there, the cache holds it.
     void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
@@ -60,6 +66,8 @@ class RemoteBacking {
     void ask(Ask ask, Later<Told> then);
 
     Calls& calls() { return calls_; }
+    // Of values that are written, from when they are received until they are stored.
+    WriteBudget& writes() { return writes_; }
     const Counters& counters() const { return counters_; }
     std::uint64_t cached_bytes();
     std::uint64_t evicted();
@@ -125,6 +133,7 @@ class RemoteBacking {
 
     const std::uint64_t block_;
     const std::chrono::milliseconds freshness_;
+    WriteBudget writes_;
     Calls calls_;
     Counters counters_;
     std::mutex mutex_;

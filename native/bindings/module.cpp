@@ -8,6 +8,7 @@
 #include "backing/memory.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
+#include "bindings/py_disk.hpp"
 #include "bindings/py_remote.hpp"
 #include "control.hpp"
 #include "copier.hpp"
@@ -284,6 +285,7 @@ NB_MODULE(_core, module) {
             [](Spaces* self, const MemoryBacking& memory) { new (self) Spaces(memory.quota()); },
             "memory"_a, "Scratch spaces that take of the limit of this memory.");
 
+    bind_disk(module);
     bind_remote(module);
 
     nb::class_<PyServer>(module, "Server")

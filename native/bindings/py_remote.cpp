@@ -101,10 +101,10 @@ struct AsTuple {
 }  // namespace
 
 PyRemoteBacking::PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                                 std::optional<double> freshness)
+                                 std::optional<double> freshness, std::uint64_t write_bytes)
     : backing(std::make_shared<RemoteBacking>(
-          cache_bytes, block_bytes,
-          freshness ? milliseconds(*freshness) : RemoteBacking::kForEver)),
+          cache_bytes, block_bytes, freshness ? milliseconds(*freshness) : RemoteBacking::kForEver,
+          write_bytes)),
       released_(std::make_shared<ReleaseQueue>(backing)) {}
 
 PyRemoteBacking::~PyRemoteBacking() { released_->drain(); }
@@ -139,14 +139,15 @@ std::map<std::string, std::uint64_t> PyRemoteBacking::stats() const {
             {"cache_misses", counters.misses},
             {"requests_saved", counters.joined},
             {"cached_bytes", backing->cached_bytes()},
+            {"writing_bytes", backing->writes().taken()},
             {"evicted", backing->evicted()}};
 }
 
 void bind_remote(nb::module_& module) {
     using Self = PyRemoteBacking;
     nb::class_<Self>(module, "RemoteBacking")
-        .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>>(), "cache_bytes"_a,
-             "block_bytes"_a, "freshness"_a.none())
+        .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>, std::uint64_t>(),
+             "cache_bytes"_a, "block_bytes"_a, "freshness"_a.none(), "write_bytes"_a)
         .def("fileno", &Self::fileno)
         .def("wake", &Self::wake)
         .def("take", &Self::take)

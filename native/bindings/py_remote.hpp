@@ -19,7 +19,7 @@ class PyRemoteBacking {
   public:
     // `freshness` in seconds; nullopt: for ever.
     PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                    std::optional<double> freshness);
+                    std::optional<double> freshness, std::uint64_t write_bytes);
     ~PyRemoteBacking();
     PyRemoteBacking(const PyRemoteBacking&) = delete;
     PyRemoteBacking& operator=(const PyRemoteBacking&) = delete;

@@ -23,6 +23,8 @@ class HttpObjects:
         Requests wait for it before they are answered.
     status : dict
         By path, the error to answer with.
+    has_ranges : bool
+        Whether a range is answered with it, and not with all there is.
     """
 
     def __init__(self) -> None:
@@ -31,6 +33,7 @@ class HttpObjects:
         self.ranges: list[tuple[str, str]] = []
         self.sent = 0
         self.status: dict[str, int] = {}
+        self.has_ranges = True
         self.gate = threading.Event()
         self.gate.set()
         self.url = ""
@@ -94,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(412, etag=etag)
             return
         wanted = self.headers.get("Range")
-        if wanted is None:
+        if wanted is None or not self.state.has_ranges:
             self._answer(200, body, etag=etag, with_body=with_body)
             return
         self.state.ranges.append((self._path(), wanted))

@@ -14,6 +14,7 @@ from tests.backings.http_objects import HttpObjects
 from tests.backings.test_cache import get, put
 from tests.eventually import eventually
 from ucxstore import UcxStore
+from ucxstore.errors import BackingError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -99,6 +100,16 @@ def test_what_is_written_takes_the_place_of_blocks(objects: HttpObjects) -> None
         assert get_part(store, "k", 0, 10) == old[:10]
         put(store, "k", new)
         assert get_part(store, "k", 0, 10) == new[:10]
+
+
+def test_all_of_an_object_is_not_taken_for_a_part(objects: HttpObjects) -> None:
+    """As servers of HTTP answer that know no ranges."""
+    objects.objects["k"] = some_bytes(20 * BLOCK)
+    objects.has_ranges = False
+    with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
+        with pytest.raises(BackingError, match="'k' "):
+            get_part(store, "k", 5 * BLOCK, 5 * BLOCK + 10)
+        assert get(store, "k") == objects.objects["k"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "local"])

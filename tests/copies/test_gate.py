@@ -6,8 +6,9 @@ import pytest
 
 from ucxstore.copies.result import CaseResult
 from ucxstore.copies.run import run_all
+from ucxstore.copies.s3 import S3ServerError, s3_server
 from ucxstore.copies.stores import select as select_rows
-from ucxstore.copies.work import Work
+from ucxstore.copies.work import S3, Work
 from ucxstore.copies.workloads import Workload
 from ucxstore.copies.workloads import select as select_workloads
 
@@ -26,14 +27,17 @@ ZSTD_WORKSPACE = (1400 << 10) / (SIDE * SIDE * 4)
 POOLS = (512 << 10) / (SIDE * SIDE * 4)
 
 
-def measure(stores: list[str], workloads: list[str], folder: Path) -> list[CaseResult]:
+def measure(
+    stores: list[str], workloads: list[str], folder: Path, s3: S3 | None = None
+) -> list[CaseResult]:
     (folder / "arrays").mkdir()
     (folder / "captures").mkdir()
     found: list[CaseResult] = []
     works = [
-        Work(row, workload, folder / "captures", folder, None)
+        Work(row, workload, folder / "captures", folder, s3)
         for workload in select_workloads(workloads, SIDE)
         for row in select_rows(stores)
+        if row.can(workload)
     ]
     run_all(works, lambda _, results: found.extend(results), jobs=2)
     assert len(found) >= len(works)
@@ -70,6 +74,36 @@ def test_raw_chunks_are_not_copied(backing: str, tmp_path: Path) -> None:
         allowed = (ONE_CHUNK if is_strict else MANY_CHUNKS) + POOLS
         assert extra(result, "peak") < allowed, result
         assert extra(result, "total") < allowed, result
+
+
+@pytest.mark.timeout(300)
+def test_an_object_store_in_between_costs_no_more_than_obstore(tmp_path: Path) -> None:
+    """What the server has is sent, and what a client sends is kept, from where it lies."""
+    stores = ["UcxStore-S3-hot-zero-copy-shared", "UcxStore-S3-cold-zero-copy-shared"]
+    workloads = ["read-raw-one", "write-raw-one"]
+    try:
+        with s3_server(tmp_path / "s3") as server:
+            access = {
+                name: str(getattr(server, name))
+                for name in ("endpoint", "access_key", "secret_key", "region")
+            }
+            s3 = S3(server.bucket, access, server.description)
+            found = measure([*stores, "ObjectStore-S3-default"], workloads, tmp_path, s3)
+    except S3ServerError as error:
+        pytest.skip(str(error))
+    (alone,) = (
+        one for one in found if not one.store.startswith("UcxStore") and one.direction == "read"
+    )
+    assert extra(alone, "total") == pytest.approx(1, abs=0.05), "and the harness sees what that is"
+    ours = [one for one in found if one.store.startswith("UcxStore")]
+    assert len(ours) == 6
+    for result in ours:
+        fetches = result.side == "server" and result.store == "UcxStore, S3, cold"
+        for at in ("peak", "total"):
+            allowed = extra(alone, at) if fetches else 0
+            # What buffers the network has in between is another number each time.
+            allowed += MANY_CHUNKS if fetches else ONE_CHUNK
+            assert extra(result, at) < allowed + POOLS, result
 
 
 @pytest.mark.timeout(300)

@@ -52,10 +52,11 @@ Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backi
     connection = connect();
 }
 
-Loopback::Loopback(std::shared_ptr<RemoteBacking> remote, std::shared_ptr<Spaces> spaces)
+Loopback::Loopback(std::shared_ptr<RemoteBacking> remote, const Options& options,
+                   std::shared_ptr<Spaces> spaces)
     : server(std::make_unique<ServerThread>(Holdings(std::move(remote), std::move(spaces)),
-                                            shared_counters, Options{}, false, false, 0)),
-      client(std::make_unique<Client>(Options{}, false)) {
+                                            shared_counters, options, false, false, 0)),
+      client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
 

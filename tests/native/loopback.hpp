@@ -25,7 +25,7 @@ class Loopback {
   public:
     explicit Loopback(const Options& options = {}, bool read_only = false,
                       std::shared_ptr<Backing> backing = nullptr);
-    explicit Loopback(std::shared_ptr<RemoteBacking> remote,
+    explicit Loopback(std::shared_ptr<RemoteBacking> remote, const Options& options = {},
                       std::shared_ptr<Spaces> spaces = nullptr);
     ~Loopback();
 

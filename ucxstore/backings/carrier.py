@@ -9,6 +9,7 @@ import numpy as np
 
 from ucxstore._native import core
 from ucxstore.backings.source import ChangedError, Part, Source
+from ucxstore.backings.tiered import TieredSource
 
 # Requests to the source at once; with 20 ms of latency that is 3,200 a second.
 CONCURRENCY = 64
@@ -27,12 +28,21 @@ class Carrier:
         What carries them out.
     timeout : float
         Seconds that a call may take.
+    tier : TieredSource or None
+        The source, where it is one; closed at the end of the thread.
     """
 
-    def __init__(self, backing: core.RemoteBacking, source: Source, timeout: float) -> None:
+    def __init__(
+        self,
+        backing: core.RemoteBacking,
+        source: Source,
+        timeout: float,
+        tier: TieredSource | None = None,
+    ) -> None:
         self._backing = backing
         self._source = source
         self._timeout = timeout
+        self._tier = tier
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = threading.Event()
@@ -46,7 +56,8 @@ class Carrier:
 
     def stats(self) -> dict[str, int]:
         """Count what the cache has done."""
-        return self._backing.stats()
+        counted = self._backing.stats()
+        return counted if self._tier is None else {**counted, **self._tier.stats()}
 
     def close(self, timeout: float) -> None:
         """Let every call fail, and the thread end; wait `timeout` seconds for that."""
@@ -61,6 +72,9 @@ class Carrier:
         except Exception as error:
             log.exception("the backing's thread has ended")
             self._backing.close(f"the server's backing has ended: {error}")
+        finally:
+            if self._tier is not None:
+                self._tier.close()
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()

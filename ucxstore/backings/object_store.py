@@ -5,7 +5,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    GenericError,
+    NotModifiedError,
+    PreconditionError,
+)
 from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
 
 from ucxstore.backings import object_errors
@@ -17,6 +22,7 @@ from ucxstore.backings.source import (
     Memory,
     Page,
     Part,
+    UnchangedError,
     paged,
     parent_of,
 )
@@ -101,16 +107,18 @@ class ObjectSource:
         self._ordered = isinstance(store, _ORDERED)
         self._may_be_missing = isinstance(store, _CONTAINERS)
 
-    async def get(self, key: str, part: Part | None) -> Found | None:
-        options: GetOptions | None = None
+    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+        options: GetOptions = {"if_none_match": known} if known else {}
         if part is not None:
-            options = {"range": (part.begin, part.end)}
+            options["range"] = part.begin, part.end
             if part.if_match:
                 options["if_match"] = part.if_match
         try:
             result = await obstore.get_async(self._store, key, options=options)
         except PreconditionError as error:
             raise ChangedError from error
+        except NotModifiedError as error:
+            raise UnchangedError from error
         except FileNotFoundError as error:
             await self._check_container(error)
             return None
@@ -118,7 +126,7 @@ class ObjectSource:
             # Of an empty value there is no part, not even from its beginning on.
             if part is None or part.begin or not object_errors.no_such_part(error):
                 raise
-            return await self.get(key, None)
+            return await self.get(key, None, known)
         buffer = await result.bytes_async()
         self._may_be_missing = False
         return Found(buffer, result.meta["e_tag"] or "", result.meta["size"])

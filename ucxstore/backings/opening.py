@@ -5,10 +5,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ucxstore._native import core
+from ucxstore.backings.cache_dir import CacheDirectory
 from ucxstore.backings.carrier import Carrier
 from ucxstore.backings.options import BackingOptions, ScratchOptions
 from ucxstore.backings.roots import TEXTS, RootKind, hide_password, parse_root
 from ucxstore.backings.source import Source
+from ucxstore.backings.tiered import TieredSource
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -42,7 +44,7 @@ def open_root(
     ValueError, TypeError
         If it can be no root; the message starts with "root", or an option's name.
     OSError
-        If a directory cannot be made.
+        If a directory cannot be made, or used as the cache's.
     """
     local = _open_local(root)
     if local is not None:
@@ -54,9 +56,31 @@ def open_root(
         return local, None
     chosen = BackingOptions() if options is None else options
     source = _open_source(root, chosen)
+    tier = None
+    if chosen.cache_dir is not None:
+        directory = CacheDirectory(chosen.cache_dir, chosen.cache_dir_size)
+        tier = TieredSource(source, directory, chosen.freshness, chosen.timeout)
     block_size = chosen.block_size if source.has_parts else 0
-    remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness)
-    return remote, Carrier(remote, source, chosen.timeout)
+    remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness, chosen.write_budget)
+    return remote, Carrier(remote, source if tier is None else tier, chosen.timeout, tier)
+
+
+def is_shared(root: Root) -> bool:
+    """Whether other servers can serve the same values, as far as one can tell by what it is.
+
+    Parameters
+    ----------
+    root
+        As `Server` takes it.
+    """
+    if isinstance(root, str | bytes | os.PathLike):
+        kind, _ = parse_root("root", root)
+        return kind is RootKind.OBJECTS
+    if "obstore.store" in sys.modules:
+        from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+        return isinstance(root, AzureStore | GCSStore | HTTPStore | S3Store)
+    return False
 
 
 def open_scratch(

@@ -1,5 +1,6 @@
 """The options of a server that reads through to another store: checked, normalised."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -20,6 +21,10 @@ DEFAULT_BLOCK_SIZE = 4 << 20
 _LEAST_BLOCK = 64 << 10
 
 
+# Bytes. Enough for the 64 requests that are made at once, of chunks of usual sizes.
+DEFAULT_WRITE_BUDGET = 256 << 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackingOptions:
     """How a server reads through to an object store, or another store of zarr's.
@@ -36,6 +41,12 @@ class BackingOptions:
         Seconds that a request to the store behind the server may take.
     storage_options : mapping
         How obstore opens a URL, beside what the environment says; may have credentials.
+    write_budget : int
+        Bytes of values that may be on their way to that store.
+    cache_dir : str or None
+        A directory for values that the memory has no room for, and ``cache_dir_size`` of them.
+    cache_dir_size : int
+        Bytes.
     """
 
     cache: int = DEFAULT_CACHE
@@ -43,6 +54,9 @@ class BackingOptions:
     freshness: float | None = None
     timeout: float = DEFAULT_BACKING_TIMEOUT
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    write_budget: int = DEFAULT_WRITE_BUDGET
+    cache_dir: str | None = None
+    cache_dir_size: int = 0
 
     @classmethod
     def of(
@@ -53,6 +67,9 @@ class BackingOptions:
         freshness: float | str | None = None,
         backing_timeout: float | None = None,
         storage_options: Mapping[str, str] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir_size: int | str | None = None,
+        write_budget: int | str | None = None,
     ) -> Self | None:
         """Check and normalise what a user gave; ``None`` where that is nothing.
 
@@ -74,6 +91,17 @@ class BackingOptions:
             given["timeout"] = check_timeout("backing_timeout", backing_timeout)
         if storage_options is not None:
             given["storage_options"] = _check_texts("storage_options", storage_options)
+        if write_budget is not None:
+            given["write_budget"] = parse_size("write_budget", write_budget)
+        if cache_dir is not None:
+            if cache_dir_size is None:
+                raise ValueError("cache_dir_size: how many bytes the directory may take is needed")
+            given["cache_dir"] = os.fspath(cache_dir)
+            given["cache_dir_size"] = parse_size("cache_dir_size", cache_dir_size)
+            if not given["cache_dir"]:
+                raise ValueError("cache_dir: it is empty")
+        elif cache_dir_size is not None:
+            raise ValueError("cache_dir: a size for it is given, but no directory")
         return cls(**given) if given else None
 
     def arguments(self) -> list[str]:
@@ -83,7 +111,13 @@ class BackingOptions:
             *("--block-size", str(self.block_size)),
             *("--freshness", "forever" if self.freshness is None else repr(self.freshness)),
             *("--backing-timeout", repr(self.timeout)),
+            *("--write-budget", str(self.write_budget)),
+            *([] if self.cache_dir is None else self._directory_arguments(self.cache_dir)),
         ]
+
+    def _directory_arguments(self, cache_dir: str) -> list[str]:
+        # In one with the option, as a path may start with a dash.
+        return [f"--cache-dir={cache_dir}", "--cache-dir-size", str(self.cache_dir_size)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ type Memory = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value, or a part of it, and the size of all of it.
+    """A value, or a part of it.
 
-    `etag` is "" where the source has no entity tags.
+    `etag` is "" where the source has no entity tags. `size` is that of all of the value, unless
+    the part was asked for by its entity tag: then all of it is known to whoever asked.
     """
 
     buffer: Buffer
@@ -56,6 +57,10 @@ class ChangedError(Exception):
     """The value is not the one that a `Part` was asked of."""
 
 
+class UnchangedError(Exception):
+    """The value still has the entity tag that is known."""
+
+
 class Source(Protocol):
     """The requests of a server. Whatever fails raises, and `explain` says what it was.
 
@@ -67,13 +72,18 @@ class Source(Protocol):
 
     has_parts: bool
 
-    async def get(self, key: str, part: Part | None) -> Found | None:
+    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         """Fetch the value, or a part of it; ``None`` where the key has none.
+
+        Of a whole value, or a part of whichever there is, the entity tag that is `known` may be
+        told, unless that is "".
 
         Raises
         ------
         ChangedError
             If the value is not the one that the part is asked of.
+        UnchangedError
+            If the value still has the entity tag that is known.
         """
 
     async def head(self, key: str) -> Head | None:

@@ -1,6 +1,7 @@
 """The processes of a case: the child that does it, and the server that is counted."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -117,9 +118,27 @@ class MeasuredServer:
         return result
 
 
+def _environment(s3: Mapping[str, str]) -> dict[str, str]:
+    """Return what sets obstore up: by the environment, since everybody can see a command line."""
+    names = {
+        "endpoint": "AWS_ENDPOINT_URL",
+        "access_key": "AWS_ACCESS_KEY_ID",
+        "secret_key": "AWS_SECRET_ACCESS_KEY",
+        "region": "AWS_REGION",
+    }
+    return {names[name]: value for name, value in s3.items()} | (
+        {"AWS_ALLOW_HTTP": "true"} if s3 else {}
+    )
+
+
 @contextmanager
-def serving(root: str, ucx: dict[str, str]) -> Iterator[MeasuredServer]:
-    """Start a server of `root`, with these UCX options; it ends with the context."""
+def serving(
+    root: str, ucx: dict[str, str], s3: Mapping[str, str] | None = None
+) -> Iterator[MeasuredServer]:
+    """Start a server of `root`, with these UCX options; it ends with the context.
+
+    `s3` is how it reaches an S3 server, as for `ucxstore.copies.stores.opened`.
+    """
     command = [sys.executable, "-m", "ucxstore.copies.serving", root, json.dumps(ucx)]
     with ExitStack() as stack:
         # Longer than its clients may take: then whoever waits for its answer sees its end.
@@ -127,7 +146,13 @@ def serving(root: str, ucx: dict[str, str]) -> Iterator[MeasuredServer]:
         deadline.daemon = True
         stack.callback(deadline.cancel)
         process = stack.enter_context(
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | _environment(s3 or {}),
+            )
         )
         stack.callback(process.kill)  # where it does not end by itself
         deadline.start()

@@ -25,7 +25,8 @@ from ucxstore.copies.workloads import Workload
 _SIDE = 5000  # 100 MB
 _QUICK_SIDE = 2000  # 16 MB
 _QUICK_STORES = (
-    "UcxStore",
+    "UcxStore, memory",
+    "UcxStore, directory",
     "LocalStore",
     "MemoryStore",
     "ObjectStore, local",
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="ucxstore-copies-"))
         works = _works(rows, loads, output, Path(folder), report)
-        if any(work.row.place == "bucket" for work in works):
+        if any(work.row.in_bucket for work in works):
             works = _with_s3(works, Path(folder), stack)
         _measure(works, report, options.jobs)
         report.connections = _connections(rows, output, Path(folder), loads[0])

@@ -30,7 +30,7 @@ _STACK_DEPTH = 40
 
 # Where the native core gets a value's memory, or maps its file. Values of a few bytes are metadata:
 # looking up their stacks would take longer than all the rest.
-_BACKINGS = ("native/backing/memory.cpp", "native/backing/file.cpp")
+_BACKINGS = tuple(f"native/backing/{name}.cpp" for name in ("memory", "file", "remote"))
 _SMALL_VALUE = 4096
 
 

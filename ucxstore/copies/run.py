@@ -11,7 +11,7 @@ from typing import Any
 
 from ucxstore.copies.children import CaseError, count_elsewhere, run_child, serving
 from ucxstore.copies.result import CaseResult, Counts
-from ucxstore.copies.stores import Row
+from ucxstore.copies.stores import COLD, Row
 from ucxstore.copies.work import Prepared, Work
 from ucxstore.copies.workloads import Workload
 from ucxstore.copies.zarr2_case import run_zarr2
@@ -53,7 +53,7 @@ def _run(work: Work, folder: Path, prepared: Prepared) -> list[CaseResult]:
     if work.row.zarr2:
         return [_run_zarr2(work, folder, prepared)]
     if work.row.place == "server":
-        return _run_with_server(work, folder)
+        return _run_with_server(work, folder, prepared)
     place = prepared.place(work, folder)
     answer = run_child(work.spec("measure", place), folder)
     return [_result(work, answer)]
@@ -66,10 +66,10 @@ def _run_zarr2(work: Work, folder: Path, prepared: Prepared) -> CaseResult:
     )
 
 
-def _run_with_server(work: Work, folder: Path) -> list[CaseResult]:
-    root = "memory://" if work.row.backing == "memory" else str(folder / "served")
-    with serving(root, work.row.ucx) as server:
-        if work.workload.direction == "read":
+def _run_with_server(work: Work, folder: Path, prepared: Prepared) -> list[CaseResult]:
+    root = _root(work, folder, prepared)
+    with serving(root, work.row.ucx, work.access) as server:
+        if work.workload.direction == "read" and work.row.backing != COLD:
             run_child(work.spec("prepare", server.address), folder)
         capture = work.capture("server")
         said: list[dict[str, Any]] = []
@@ -80,7 +80,8 @@ def _run_with_server(work: Work, folder: Path) -> list[CaseResult]:
         answer = run_child(work.spec("measure", server.address), folder, at=at)
         resident = int(said[0]["resident"])
     stored = int(answer["stored_nbytes"])
-    keeps = work.row.backing == "memory" and work.workload.direction == "write"
+    is_kept = work.row.backing == COLD or work.workload.direction == "write"
+    keeps = is_kept and work.row.backing != "directory"
     counts = count_elsewhere(
         capture,
         folder,
@@ -91,6 +92,15 @@ def _run_with_server(work: Work, folder: Path) -> list[CaseResult]:
     )
     client = _result(work, answer)
     return [client, replace(client, side="server", counts=counts, capture=str(capture))]
+
+
+def _root(work: Work, folder: Path, prepared: Prepared) -> str:
+    """Return what the server serves."""
+    if not work.row.in_bucket:
+        return "memory://" if work.row.backing == "memory" else str(folder / "served")
+    if work.row.backing == COLD:
+        return f"s3://{prepared.place(work, folder)}"
+    return f"s3://{prepared.written(work)}"
 
 
 def connection(row: Row, scratch: Path, captures: Path, workload: Workload) -> Counts:

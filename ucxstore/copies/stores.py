@@ -14,6 +14,11 @@ from ucxstore.copies.workloads import Workload
 type Place = Literal["folder", "bucket", "process", "server"]
 
 
+# A server of ours in front of a bucket.
+HOT = "S3, hot"
+COLD = "S3, cold"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A store with a pipeline.
@@ -26,7 +31,8 @@ class Row:
         Where its chunks live: a ``"folder"``, a ``"bucket"`` of an S3 server, the ``"process"``
         itself, or a ``"server"`` of ours.
     backing : str
-        What that server serves: ``"memory"`` or ``"directory"``.
+        What that server serves: ``"memory"``, ``"directory"``, or a bucket, of which it has the
+        values in its cache (``"S3, hot"``) or has yet to fetch them (``"S3, cold"``).
     zarr2 : bool
         Whether it is zarr-python 2, which runs in an environment of its own.
     """
@@ -45,8 +51,15 @@ class Row:
         return "-".join(part.replace(" ", "-") for part in parts if part)
 
     def can(self, workload: Workload) -> bool:
-        """Whether there is such a case: Zarr format 2 has no shards."""
+        """Whether there is such a case: not of shards in Zarr format 2, nor of cold writes."""
+        if self.backing == COLD:
+            return workload.direction == "read"
         return not (self.zarr2 and workload.layout == "shard")
+
+    @property
+    def in_bucket(self) -> bool:
+        """Whether its chunks are in a bucket, in the end."""
+        return self.place == "bucket" or self.backing in (HOT, COLD)
 
     @property
     def ucx(self) -> dict[str, str]:
@@ -66,7 +79,7 @@ _OF_ZARR: tuple[tuple[str, Place], ...] = (
 ROWS: tuple[Row, ...] = (
     *(
         Row(f"UcxStore, {backing}", "zero-copy", "server", transport, backing)
-        for backing in ("memory", "directory")
+        for backing in ("memory", "directory", HOT, COLD)
         for transport in ("shared memory", "TCP")
     ),
     *(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ucxstore.copies.child import Spec
 from ucxstore.copies.children import CaseError, run_child
-from ucxstore.copies.stores import Row
+from ucxstore.copies.stores import Place, Row
 from ucxstore.copies.workloads import Workload
 from ucxstore.copies.zarr2_case import run_zarr2
 
@@ -43,12 +43,12 @@ class Work:
     @property
     def access(self) -> dict[str, str] | None:
         """How the row reaches the S3 server, if it does."""
-        return self.s3.access if self.s3 is not None and self.row.place == "bucket" else None
+        return self.s3.access if self.s3 is not None and self.row.in_bucket else None
 
     @property
     def note(self) -> str:
         """What the report says beside it."""
-        return self.s3.description if self.s3 is not None and self.row.place == "bucket" else ""
+        return self.s3.description if self.s3 is not None and self.row.in_bucket else ""
 
     def capture(self, side: str = "client") -> Path:
         """Where memray's capture of a side goes."""
@@ -59,6 +59,10 @@ class Work:
         """Return what a child is told."""
         capture = str(self.capture())
         return Spec(task, self.row, self.workload, place, self.access, capture)
+
+
+def _place(in_bucket: bool) -> Place:
+    return "bucket" if in_bucket else "folder"
 
 
 class Prepared:
@@ -75,9 +79,7 @@ class Prepared:
         if row.place == "process":
             return ""
         if workload.direction == "write":
-            # In a bucket, each writer overwrites what it has written before: less fills up.
-            in_bucket = self._at(work, f"written-{threading.get_native_id()}")
-            return in_bucket if row.place == "bucket" else str(folder / "array")
+            return self.written(work) if row.in_bucket else str(folder / "array")
         kind = "zarr2-" if row.zarr2 else ""
         place = self._at(work, f"{kind}{workload.stored_as}")
         with self._lock_of(place):
@@ -86,8 +88,15 @@ class Prepared:
                 self._there.add(place)
         return place
 
+    def written(self, work: Work) -> str:
+        """Return a place in the bucket to write to.
+
+        Each writer overwrites what it has written before: less fills up.
+        """
+        return self._at(work, f"written-{threading.get_native_id()}")
+
     def _at(self, work: Work, name: str) -> str:
-        if work.row.place == "bucket":
+        if work.row.in_bucket:
             if work.s3 is None:
                 raise CaseError("no S3 server")
             return f"{work.s3.bucket}/{name}"
@@ -95,8 +104,9 @@ class Prepared:
 
     def _prepare(self, work: Work, place: str) -> None:
         workload = replace(work.workload, direction="write")
-        store = "ObjectStore, S3" if work.row.place == "bucket" else "LocalStore"
-        case = replace(work, row=Row(store, "default", work.row.place), workload=workload)
+        in_bucket = work.row.in_bucket
+        row = Row("ObjectStore, S3" if in_bucket else "LocalStore", "default", _place(in_bucket))
+        case = replace(work, row=row, workload=workload)
         with TemporaryDirectory(prefix="case-", dir=work.scratch) as folder:
             if work.row.zarr2:
                 run_zarr2(work.row, workload, place, work.access, None, Path(folder))

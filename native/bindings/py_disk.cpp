@@ -1,0 +1,70 @@
+#include "bindings/py_disk.hpp"
+
+#include "backing/disk.hpp"
+#include "bindings/gil.hpp"
+
+using namespace nb::literals;
+
+namespace ucxstore::py {
+namespace {
+
+// The memory of a buffer of Python's, for as long as this lives.
+class HeldBuffer {
+  public:
+    explicit HeldBuffer(nb::handle object) {
+        if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) {
+            throw nb::python_error();
+        }
+    }
+    HeldBuffer(const HeldBuffer&) = delete;
+    HeldBuffer& operator=(const HeldBuffer&) = delete;
+    ~HeldBuffer() { PyBuffer_Release(&buffer_); }
+
+    std::span<const std::byte> bytes() const {
+        return {static_cast<const std::byte*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
+    }
+
+  private:
+    Py_buffer buffer_{};
+};
+
+bool write(DiskCache& disk, const std::shared_ptr<DiskCache::File>& file, nb::handle buffer) {
+    const HeldBuffer held(buffer);
+    const WithoutGil released;
+    return disk.write(*file, held.bytes());
+}
+
+std::optional<Bytes> read(const DiskCache& disk, const DiskCache::Found& found) {
+    std::shared_ptr<Region> region;
+    {
+        const WithoutGil released;
+        region = disk.read(found);
+    }
+    return region == nullptr ? std::nullopt : std::optional(to_numpy(region));
+}
+
+}  // namespace
+
+void bind_disk(nb::module_& module) {
+    nb::class_<DiskCache::File>(module, "DiskFile");
+    nb::class_<DiskCache::Found>(module, "DiskFound").def_ro("etag", &DiskCache::Found::etag);
+    nb::class_<DiskCache>(module, "DiskCache")
+        .def(nb::init<const std::string&, std::uint64_t>(), "directory"_a, "capacity"_a)
+        .def("find", &DiskCache::find, "key"_a)
+        .def("find_part", &DiskCache::find_part, "key"_a, "begin"_a, "end"_a, "etag"_a)
+        .def("add", &DiskCache::add, "key"_a, "begin"_a.none(), "length"_a, "etag"_a,
+             nb::sig("def add(self, key: str, begin: int | None, length: int, etag: str) -> "
+                     "DiskFile | None"))
+        .def("forget", &DiskCache::forget, "key"_a)
+        .def("forget_prefix", &DiskCache::forget_prefix, "prefix"_a)
+        .def("write", &write, "file"_a, "buffer"_a)
+        .def("read", &read, "found"_a)
+        .def("sweep",
+             [](DiskCache& disk) {
+                 const WithoutGil released;
+                 disk.sweep();
+             })
+        .def_prop_ro("bytes", &DiskCache::bytes);
+}
+
+}  // namespace ucxstore::py

@@ -1,0 +1,60 @@
+"""Servers of one object store serve the same values, and say so."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+from obstore.store import HTTPStore
+from obstore.store import MemoryStore as Objects
+
+from tests.backings.http_objects import HttpObjects
+from tests.conftest import address_of
+from ucxstore import UcxStore
+from ucxstore.backings.opening import is_shared
+from ucxstore.errors import ServerLostError
+from ucxstore.server import Server
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        ("s3://bucket/prefix", True),
+        ("GS://bucket", True),
+        ("az://container/prefix", True),
+        ("https://host/", True),
+        (HTTPStore.from_url("https://host/"), True),
+        ("memory://", False),
+        ("file:///data", False),
+        ("data", False),
+        (Path("data"), False),
+        (Objects(), False),
+        (zarr.storage.MemoryStore(), False),
+    ],
+)
+def test_what_other_servers_can_serve_too(root: Any, expected: bool) -> None:
+    assert is_shared(root) is expected
+
+
+@pytest.mark.parametrize("shared", [None, False])
+def test_they_stand_in_for_each_other_unless_told_otherwise(
+    objects: HttpObjects, shared: bool | None
+) -> None:
+    objects.objects.update({f"k/{number}": b"v" for number in range(20)})
+
+    def read_all(store: UcxStore) -> None:
+        for key in objects.objects:
+            assert store.get_sync(key) is not None
+
+    servers = [
+        Server(objects.url, shared=shared),
+        Server.spawn(objects.url, shared=shared),
+    ]
+    with servers[0], servers[1], UcxStore(address_of(servers)) as store:
+        read_all(store)
+        servers[1].close()
+        if shared is None:
+            read_all(store)
+        else:
+            with pytest.raises((ServerLostError, ConnectionError)):
+                read_all(store)

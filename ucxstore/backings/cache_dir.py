@@ -1,0 +1,62 @@
+"""A directory for the second tier of a server's cache, which one server at a time has."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from ucxstore._native import core
+from ucxstore.errors import BackingError
+
+_LOCK = "ucxstore-cache.lock"
+
+
+class CacheDirectory:
+    """The directory, locked for as long as this is not closed, and the files in it.
+
+    Files that an earlier server has left are removed: whether their values are still right, nobody
+    knows.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        It is made where it does not exist.
+    capacity : int
+        Bytes of files.
+
+    Raises
+    ------
+    OSError
+        If it cannot be used, or another server uses it; the message starts with "cache_dir".
+    """
+
+    def __init__(self, path: str | os.PathLike[str], capacity: int) -> None:
+        directory = Path(path)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise OSError(error.errno, f"cache_dir: {error}") from error
+        try:
+            # Of the open file, and not of the process: two servers of one process exclude each
+            # other, too.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.disk = core.DiskCache(str(directory), capacity)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise OSError(
+                error.errno, f"cache_dir: {directory} is in use by another server"
+            ) from error
+        except (OSError, BackingError) as error:
+            os.close(lock)
+            raise OSError(f"cache_dir: {error}") from error
+        self._lock = lock
+        self._owner = os.getpid()
+
+    def close(self) -> None:
+        """Remove the files, and let others have the directory."""
+        if os.getpid() == self._owner:
+            self.disk.forget_prefix("")
+            self.disk.sweep()
+            # Not by closing alone: a forked child has the same open file.
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        os.close(self._lock)
