@@ -47,3 +47,13 @@ def test_train_reader_at_a_server(memory_server: Server, prefix: str) -> None:
 @pytest.mark.parametrize("arguments", [["--samples", 3], ["ucx://127.0.0.1:1"]])
 def test_train_reader_that_cannot(arguments: list[object]) -> None:
     assert run("train_reader.py", *arguments).returncode != 0
+
+
+def test_rechunk() -> None:
+    done = run("rechunk.py", "--steps", 50)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(
+        r"47\.68 MiB in chunks of \(20, 500, 500\) became chunks of \(50, 50, 100\) in .* s; "
+        r"every number is right\n",
+        done.stdout,
+    )
