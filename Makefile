@@ -93,7 +93,7 @@ test-address test-thread: $(DEPENDENCIES)
 	$(BIN)/cmake --build build/$@
 	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error
 
-bench: $(BUILT) ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
+bench: $(BUILT) s3 ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES_ARGS="--quick")

@@ -1,4 +1,4 @@
-"""A zarr array, rewritten in other chunks by Dask, by way of an intermediate array somewhere."""
+"""A zarr array, rewritten in other chunks by Dask, by way of pieces in a store."""
 
 import os
 import time
@@ -29,44 +29,44 @@ _START_SECONDS = 60
 def main(place: str, folder: str, chunks: list[list[int]], shape: list[int], workers: int) -> Any:
     """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
 
-    `place`, where the intermediate array lies, is "scratch", "directory" or "S3". The source is
-    made where it is not there.
+    `place`, where the pieces lie, is "scratch", "directory" or "S3". The source is
+    made, should it not be there.
     """
     source_chunks, target_chunks = map(tuple, chunks)
-    between = tuple(map(min, source_chunks, target_chunks))
+    piece = tuple(map(min, source_chunks, target_chunks))
     with (
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
-        _intermediates(place, client, Path(folder)) as (store, servers),
     ):
         client.wait_for_workers(workers, timeout=_START_SECONDS)
-        source = _source(Path(folder), tuple(shape), source_chunks)
-        target = _make_array(LocalStore(folder), "target", source.shape, target_chunks)
-        intermediate = _make_array(store, "intermediate", source.shape, between)
-        _warm_up(store, client)
-        os.sync()
-        pids = [*client.run(os.getpid).values(), *servers]
-        for pid in pids:
-            process.reset_peak(pid)
-        times = [time.perf_counter()]
-        da.from_zarr(source).store(intermediate, lock=False)
-        times.append(time.perf_counter())
-        da.from_zarr(intermediate, chunks=target_chunks).store(target, lock=False)
-        times.append(time.perf_counter())
-        peak = sum(map(process.peak_bytes, pids))
-        if (da.from_zarr(target) != _numbers(target)).any().compute():
-            raise AssertionError(f"{place}: the data came out wrong")
-    return {"seconds": np.diff(times).tolist(), "peak": peak}
+        with _pieces_in(place, client, Path(folder)) as (store, servers, note):
+            source = _source(Path(folder), tuple(shape), source_chunks)
+            target = _make_array(LocalStore(folder), "target", source.shape, target_chunks)
+            pieces = _make_array(store, "pieces", source.shape, piece)
+            _warm_up(store, client)
+            os.sync()
+            pids = [*client.run(os.getpid).values(), *servers]
+            for pid in pids:
+                process.reset_peak(pid)
+            times = [time.perf_counter()]
+            da.from_zarr(source).store(pieces, lock=False)
+            times.append(time.perf_counter())
+            da.from_zarr(pieces, chunks=target_chunks).store(target, lock=False)
+            times.append(time.perf_counter())
+            peak = sum(map(process.peak_bytes, pids))
+            if (da.from_zarr(target) != _numbers(target)).any().compute():
+                raise AssertionError(f"{place}: the data came out wrong")
+    return {"seconds": np.diff(times).tolist(), "peak": peak, "note": note}
 
 
 @contextmanager
-def _intermediates(place: str, client: Client, folder: Path) -> Iterator[tuple[Store, list[int]]]:
-    """Yield a store and the processes behind it that are no workers."""
+def _pieces_in(place: str, client: Client, folder: Path) -> Iterator[tuple[Store, list[int], str]]:
+    """Yield a store, the processes behind it that are no workers, and what it is."""
     if place == "scratch":
         with deploy(client, memory="3GiB") as deployed:
-            yield deployed.store("rechunk", strict=True), []
+            yield deployed.store("rechunk", strict=True), [], ""
     elif place == "directory":
-        yield LocalStore(folder / "intermediates"), []
+        yield LocalStore(folder / "pieces"), [], ""
     else:
         with s3_server(folder / "s3") as server:
             bucket = S3Store(
@@ -78,7 +78,8 @@ def _intermediates(place: str, client: Client, folder: Path) -> Iterator[tuple[S
                 client_options={"allow_http": True},
                 virtual_hosted_style_request=False,
             )
-            yield ObjectStore(bucket), [] if server.pid is None else [server.pid]
+            pids = [] if server.pid is None else [server.pid]
+            yield ObjectStore(bucket), pids, server.description
 
 
 def _source(folder: Path, shape: Shape, chunks: Shape) -> Any:

@@ -22,6 +22,7 @@ _GB = 1e9
 def measure(scale: Scale, folder: Path) -> Row:
     times = {name: Times() for name in _PLACES.values()}
     peaks: dict[str, list[float]] = {name: [] for name in _PLACES.values()}
+    notes: set[str] = set()
     stages = {name: (Times(), Times()) for name in _PLACES.values()}
     length, side = scale.rechunked
     job = {
@@ -36,9 +37,10 @@ def measure(scale: Scale, folder: Path) -> Row:
             found = run("rechunk", place=place, **job)
             times[name].seconds.append(sum(found["seconds"]))
             peaks[name].append(found["peak"] / _GB)
+            notes |= {found["note"]} - {""}
             for stage, seconds in zip(stages[name], found["seconds"], strict=True):
                 stage.seconds.append(seconds)
-            for left in ("target", "intermediates", "s3"):
+            for left in ("target", "pieces", "s3"):
                 shutil.rmtree(folder / left, ignore_errors=True)
     scratch, directory, s3 = _PLACES.values()
     nbytes = 4 * length * side**2
@@ -53,10 +55,11 @@ def measure(scale: Scale, folder: Path) -> Row:
         times=times,
         notes=[
             *(
-                f"{name}: {first.median:.2f} s to write it, {second.median:.2f} s to read it"
+                f"{name}: pieces written in {first.median:.2f} s, read in {second.median:.2f} s"
                 for name, (first, second) in stages.items()
             ),
-            f"peak memory is that of the workers, with the {nbytes / _GB:g} GB of the intermediate"
-            " array where it is in them, and of the S3 server",
+            f"peak memory is that of the workers, with the {nbytes / _GB:g} GB of pieces where they"
+            " are in them, and of the S3 server",
+            *notes,
         ],
     )
