@@ -26,11 +26,13 @@ type Shape = tuple[int, ...]
 _START_SECONDS = 60
 
 
-def main(place: str, folder: str, chunks: list[list[int]], shape: list[int], workers: int) -> Any:
+def main(
+    place: str | None, folder: str, chunks: list[list[int]], shape: list[int], workers: int
+) -> Any:
     """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
 
-    `place`, where the pieces lie, is "scratch", "directory" or "S3". The source is
-    made, should it not be there.
+    `place`, where the pieces lie, is "scratch", "directory" or "S3", or nothing, which makes the
+    source.
     """
     source_chunks, target_chunks = map(tuple, chunks)
     piece = tuple(map(min, source_chunks, target_chunks))
@@ -39,8 +41,10 @@ def main(place: str, folder: str, chunks: list[list[int]], shape: list[int], wor
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers, timeout=_START_SECONDS)
+        if place is None:
+            return _make_source(Path(folder), tuple(shape), source_chunks)
+        source = zarr.open_array(LocalStore(folder), path="source", mode="r")
         with _pieces_in(place, client, Path(folder)) as (store, servers, note):
-            source = _source(Path(folder), tuple(shape), source_chunks)
             target = _make_array(LocalStore(folder), "target", source.shape, target_chunks)
             pieces = _make_array(store, "pieces", source.shape, piece)
             _warm_up(store, client)
@@ -82,13 +86,9 @@ def _pieces_in(place: str, client: Client, folder: Path) -> Iterator[tuple[Store
             yield ObjectStore(bucket), pids, server.description
 
 
-def _source(folder: Path, shape: Shape, chunks: Shape) -> Any:
-    store = LocalStore(folder)
-    if (folder / "source").exists():
-        return zarr.open_array(store, path="source", mode="r")
-    source = _make_array(store, "source", shape, chunks)
+def _make_source(folder: Path, shape: Shape, chunks: Shape) -> None:
+    source = _make_array(LocalStore(folder), "source", shape, chunks)
     _numbers(source).store(source, lock=False)
-    return source
 
 
 def _make_array(store: Store, name: str, shape: Shape, chunks: Shape) -> Any:

@@ -31,6 +31,7 @@ def measure(scale: Scale, folder: Path) -> Row:
         "chunks": [(length // 50, side, side), (length, side // 10, side // 5)],
         "workers": scale.workers,
     }
+    run("rechunk", place=None, **job)
     for number in range(scale.rechunks):
         for place in [*_PLACES][number % 3 :] + [*_PLACES][: number % 3]:
             name = _PLACES[place]
