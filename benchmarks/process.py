@@ -5,13 +5,24 @@ from pathlib import Path
 
 def unshared_bytes(pid: int | str = "self") -> int:
     """Return the memory of a process, without the files that are mapped into it."""
-    fields = _resident(pid)
+    fields = _bytes_in(f"/proc/{pid}/status")
     return fields["RssAnon"] + fields["RssShmem"]
 
 
 def mapped_bytes(pid: int | str = "self") -> int:
     """Return the files that are mapped into a process, as far as they are in its memory."""
-    return _resident(pid)["RssFile"]
+    return _bytes_in(f"/proc/{pid}/status")["RssFile"]
+
+
+def reset_peak(pid: int) -> None:
+    """Let the peak of a process's memory begin anew, with what it has now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_bytes(pid: int) -> int:
+    """Return the most memory that a process had; of what it shares now, its part."""
+    shares = _bytes_in(f"/proc/{pid}/smaps_rollup")
+    return _bytes_in(f"/proc/{pid}/status")["VmHWM"] - shares["Rss"] + shares["Pss"]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -20,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
-def _resident(pid: int | str) -> dict[str, int]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    pairs = (line.split(":") for line in lines if line.startswith("Rss"))
-    return {name: int(value.split()[0]) * 1024 for name, value in pairs}
+def _bytes_in(file: str) -> dict[str, int]:
+    """Read the lines ``Name:   123 kB`` of a file, as bytes."""
+    pairs = (line.split() for line in Path(file).read_text().splitlines() if line.endswith(" kB"))
+    return {name.rstrip(":"): int(value) * 1024 for name, value, _ in pairs}

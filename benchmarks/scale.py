@@ -18,6 +18,9 @@ class Scale:
     points: int  # random ones
     arrays: int  # in a group
     served_bytes: int
+    rechunked: tuple[int, int]  # length in time, and side in space, of 4-byte numbers
+    rechunks: int
+    workers: int  # of Dask
     memory_repeats: int  # of a process whose memory is measured
     calls: int  # round trips in each process
     call_rounds: int  # such processes
@@ -47,6 +50,9 @@ FULL = Scale(
     points=1000,
     arrays=1000,
     served_bytes=1 << 30,
+    rechunked=(2000, 500),
+    rechunks=2,
+    workers=2,
     memory_repeats=3,
     calls=2000,
     call_rounds=5,
@@ -68,6 +74,9 @@ QUICK = Scale(
     points=50,
     arrays=20,
     served_bytes=64 << 20,
+    rechunked=(200, 200),
+    rechunks=1,
+    workers=2,
     memory_repeats=1,
     calls=100,
     call_rounds=1,

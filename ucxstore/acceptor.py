@@ -130,6 +130,9 @@ class Acceptor:
         with suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._task)
         self._loop.close()
+        # The frames of the task are in a ring with this object, and the collector may come late.
+        # Until then, nothing that lies in the server's memory would be freed.
+        del self._sessions
 
     async def _accept(self) -> None:
         with self._listener:

@@ -60,3 +60,13 @@ def test_shared_cache() -> None:
     ]
     # zarr.json, and four chunks.
     assert re.search(r" saw 5 requests for 5 objects, which were read three times$", requests)
+
+
+def test_rechunk() -> None:
+    done = run("rechunk.py", "--steps", 50)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(
+        r"47\.68 MiB in chunks of \(20, 500, 500\) became chunks of \(50, 50, 100\) in .* s; "
+        r"every number is right\n",
+        done.stdout,
+    )

@@ -1,9 +1,13 @@
 #include "recycler.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -29,6 +33,20 @@ TEST(Recycler, GivesOutWhatItGotBack) {
     EXPECT_EQ(second.data, first.data);
     EXPECT_EQ(recycler.kept(), 0u);
     recycler.give(second);
+}
+
+TEST(Recycler, SmallMappingsAreThereAtOnce) {
+    Recycler recycler(0);
+    const Mapping mapping = recycler.take(kMiB);
+    if (madvise(mapping.data, mapping.capacity, 23 /* MADV_POPULATE_WRITE */) != 0) {
+        GTEST_SKIP() << "Linux before 5.14";
+    }
+    const Mapping other = recycler.take(kMiB);
+    std::vector<unsigned char> present(other.capacity / static_cast<std::uint64_t>(getpagesize()));
+    ASSERT_EQ(mincore(other.data, other.capacity, present.data()), 0);
+    EXPECT_EQ(std::ranges::count(present, 1), std::ssize(present));
+    recycler.give(mapping);
+    recycler.give(other);
 }
 
 TEST(Recycler, WastesLittle) {

@@ -500,3 +500,16 @@ class TestSpawn:
         with Server.spawn("memory://") as process:
             assert isinstance(process, ServerProcess)
             assert repr(process) == f"ServerProcess(address={process.address!r}, pid={process.pid})"
+
+
+def test_a_server_lets_go_of_its_backing_without_the_collector() -> None:
+    backing = core.MemoryBacking(1 << 20)
+    unused = sys.getrefcount(backing)
+    gc.disable()
+    try:
+        with Server(backing) as server:
+            assert sys.getrefcount(backing) > unused
+        del server
+        assert sys.getrefcount(backing) == unused
+    finally:
+        gc.enable()

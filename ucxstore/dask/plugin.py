@@ -1,6 +1,7 @@
 """What runs in each Dask worker: a server, in threads of its own."""
 
 import asyncio
+import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -103,9 +104,7 @@ class ServerPlugin(WorkerPlugin):
     async def teardown(self, worker: Worker) -> None:
         if not any(isinstance(plugin, ServerPlugin) for plugin in worker.plugins.values()):
             worker.metrics.pop(METRIC, None)
-        server, self._server, self._backing = self._server, None, None
-        if server is not None:
-            await asyncio.to_thread(server.close)
+        await asyncio.to_thread(self._stop)
         if self._held is not None:
             self._held.let_go()
         self._held = None
@@ -130,6 +129,20 @@ class ServerPlugin(WorkerPlugin):
             **self._options,
             scratch_limit=self._memory if self._backing is None else None,
         )
+
+    def _stop(self) -> None:
+        server, self._server, self._backing = self._server, None, None
+        if server is not None:
+            server.close()
+            del server  # with the values it held
+            _trim()
+
+
+def _trim() -> None:
+    """Give freed memory back to the system, as the worker lives on: glibc keeps small values'."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # not in every C library
+        trim(0)
 
 
 # ---- what clients run in workers ----

@@ -1,0 +1,130 @@
+"""A zarr array, rewritten in other chunks by Dask, by way of pieces in a store."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+import zarr
+from distributed import Client, LocalCluster
+from obstore.store import S3Store
+from zarr.abc.store import Store
+from zarr.storage import LocalStore, ObjectStore
+
+from benchmarks import process
+from benchmarks.children import answer
+from ucxstore.copies.s3 import s3_server
+from ucxstore.dask import deploy
+
+type Shape = tuple[int, ...]
+
+_START_SECONDS = 60
+
+
+def main(
+    place: str | None, folder: str, chunks: list[list[int]], shape: list[int], workers: int
+) -> Any:
+    """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
+
+    `place`, where the pieces lie, is "scratch", "directory" or "S3", or nothing, which makes the
+    source.
+    """
+    source_chunks, target_chunks = map(tuple, chunks)
+    piece = tuple(map(min, source_chunks, target_chunks))
+    with (
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(workers, timeout=_START_SECONDS)
+        if place is None:
+            return _make_source(Path(folder), tuple(shape), source_chunks)
+        source = zarr.open_array(LocalStore(folder), path="source", mode="r")
+        with _pieces_in(place, client, Path(folder)) as (store, servers, note):
+            target = _make_array(LocalStore(folder), "target", source.shape, target_chunks)
+            pieces = _make_array(store, "pieces", source.shape, piece)
+            _warm_up(store, client)
+            os.sync()
+            pids = [*client.run(os.getpid).values(), *servers]
+            for pid in pids:
+                process.reset_peak(pid)
+            times = [time.perf_counter()]
+            da.from_zarr(source).store(pieces, lock=False)
+            times.append(time.perf_counter())
+            da.from_zarr(pieces, chunks=target_chunks).store(target, lock=False)
+            times.append(time.perf_counter())
+            peak = sum(map(process.peak_bytes, pids))
+            if (da.from_zarr(target) != _numbers(target)).any().compute():
+                raise AssertionError(f"{place}: the data came out wrong")
+    return {"seconds": np.diff(times).tolist(), "peak": peak, "note": note}
+
+
+@contextmanager
+def _pieces_in(place: str, client: Client, folder: Path) -> Iterator[tuple[Store, list[int], str]]:
+    """Yield a store, the processes behind it that are no workers, and what it is."""
+    if place == "scratch":
+        with deploy(client, memory="3GiB") as deployed:
+            yield deployed.store("rechunk", strict=True), [], ""
+    elif place == "directory":
+        yield LocalStore(folder / "pieces"), [], ""
+    else:
+        with s3_server(folder / "s3") as server:
+            bucket = S3Store(
+                server.bucket,
+                endpoint=server.endpoint,
+                region=server.region,
+                access_key_id=server.access_key,
+                secret_access_key=server.secret_key,
+                client_options={"allow_http": True},
+                virtual_hosted_style_request=False,
+            )
+            pids = [] if server.pid is None else [server.pid]
+            yield ObjectStore(bucket), pids, server.description
+
+
+def _make_source(folder: Path, shape: Shape, chunks: Shape) -> None:
+    source = _make_array(LocalStore(folder), "source", shape, chunks)
+    _numbers(source).store(source, lock=False)
+
+
+def _make_array(store: Store, name: str, shape: Shape, chunks: Shape) -> Any:
+    return zarr.create_array(
+        store, name=name, shape=shape, chunks=chunks, dtype="u4", compressors=None
+    )
+
+
+def _numbers(like: Any) -> da.Array:
+    """Number the elements of an array: none is like another, so none can be misplaced."""
+    return da.map_blocks(
+        _number,
+        like.shape,
+        chunks=da.core.normalize_chunks(like.chunks, like.shape),
+        dtype=like.dtype,
+        meta=np.empty((0,) * like.ndim, like.dtype),
+    )
+
+
+def _number(shape: Shape, block_info: Any = None) -> npt.NDArray[np.uint32]:
+    numbers = np.zeros((), np.uint32)
+    for length, (start, stop) in zip(shape, block_info[None]["array-location"], strict=True):
+        numbers = numbers[..., None] * np.uint32(length) + np.arange(start, stop, dtype=np.uint32)
+    return numbers
+
+
+def _warm_up(store: Store, client: Client) -> None:
+    """Let each worker import what it needs, and connect."""
+    small = _make_array(store, "small", (64, 64), (1, 64))
+    da.ones((64, 64), chunks=(1, 64), dtype="u4").store(small, lock=False)
+    client.run(_read, small)
+
+
+def _read(array: Any) -> None:
+    array[:]
+
+
+if __name__ == "__main__":
+    answer(main)

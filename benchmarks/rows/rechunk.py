@@ -1,0 +1,66 @@
+"""A Dask rechunk by way of scratch space in its workers, of a directory, and of S3."""
+
+import shutil
+from pathlib import Path
+
+from benchmarks.children import run
+from benchmarks.result import Row, at_least, figure, times_as_fast
+from benchmarks.scale import Scale
+from benchmarks.timing import Times
+
+_OF_DIRECTORY = at_least(1)
+_OF_S3 = at_least(3)
+
+_PLACES = {
+    "scratch": "ucxstore, scratch in the workers' memory",
+    "directory": "LocalStore, directory",
+    "S3": "ObjectStore, S3 on loopback",
+}
+_GB = 1e9
+
+
+def measure(scale: Scale, folder: Path) -> Row:
+    times = {name: Times() for name in _PLACES.values()}
+    peaks: dict[str, list[float]] = {name: [] for name in _PLACES.values()}
+    notes: set[str] = set()
+    stages = {name: (Times(), Times()) for name in _PLACES.values()}
+    length, side = scale.rechunked
+    job = {
+        "folder": str(folder),
+        "shape": (length, side, side),
+        "chunks": [(length // 50, side, side), (length, side // 10, side // 5)],
+        "workers": scale.workers,
+    }
+    run("rechunk", place=None, **job)
+    for number in range(scale.rechunks):
+        for place in [*_PLACES][number % 3 :] + [*_PLACES][: number % 3]:
+            name = _PLACES[place]
+            found = run("rechunk", place=place, **job)
+            times[name].seconds.append(sum(found["seconds"]))
+            peaks[name].append(found["peak"] / _GB)
+            notes |= {found["note"]} - {""}
+            for stage, seconds in zip(stages[name], found["seconds"], strict=True):
+                stage.seconds.append(seconds)
+            for left in ("target", "pieces", "s3"):
+                shutil.rmtree(folder / left, ignore_errors=True)
+    scratch, directory, s3 = _PLACES.values()
+    nbytes = 4 * length * side**2
+    return Row(
+        name="rechunk",
+        title=f"Dask rechunk of {nbytes / _GB:g} GB, {scale.workers} workers, by way of",
+        lines=[
+            times_as_fast(times, scratch, directory, _OF_DIRECTORY),
+            times_as_fast(times, scratch, s3, _OF_S3),
+            *(figure(f"peak memory, {name}", found, "GB") for name, found in peaks.items()),
+        ],
+        times=times,
+        notes=[
+            *(
+                f"{name}: pieces written in {first.median:.2f} s, read in {second.median:.2f} s"
+                for name, (first, second) in stages.items()
+            ),
+            f"peak memory is that of the workers, with the {nbytes / _GB:g} GB of pieces where they"
+            " are in them, and of the S3 server",
+            *notes,
+        ],
+    )

@@ -1,0 +1,78 @@
+"""Rewrites an array in other chunks with Dask, by way of scratch space in the workers' memory.
+
+``python examples/rechunk.py`` has an array in chunks of whole maps, a few steps in time each, and
+makes one in chunks of whole time series. A chunk of that needs values of all maps, more than a task
+can hold. So a first pass cuts the maps into pieces, each of which lies within one chunk of either
+array, and a second one puts them together. The pieces are written to be read once: they need no
+disk.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import zarr
+from dask.utils import format_bytes
+from distributed import Client, LocalCluster
+
+from ucxstore.dask import Deployment, deploy
+
+SIDE = 500  # of a map: 1 MB
+SOURCE_CHUNKS = (20, SIDE, SIDE)
+
+
+def rechunk(source: zarr.Array, target: zarr.Array, deployed: Deployment) -> None:
+    """Copy `source` to `target`: each task of a pass has one chunk in memory, and writes it."""
+    pieces = zarr.create_array(
+        deployed.store("pieces"),
+        shape=source.shape,
+        chunks=tuple(map(min, source.chunks, target.chunks)),
+        dtype=source.dtype,
+        compressors=None,  # no codec is as fast as shared memory
+    )
+    # No two tasks write to the same piece or chunk, so no lock is needed.
+    da.from_zarr(source).store(pieces, lock=False)
+    da.from_zarr(pieces, chunks=target.chunks).store(target, lock=False)
+
+
+def main() -> None:
+    """Make a source, rechunk it, tell how fast that was, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--steps", type=int, default=200, help="maps, of 1 MB each")
+    parser.add_argument("--workers", type=int, default=2)
+    arguments = parser.parse_args()
+    shape = arguments.steps, SIDE, SIDE
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(
+            n_workers=arguments.workers, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        options = {"shape": shape, "dtype": "f4", "compressors": None}
+        source = zarr.create_array(Path(folder, "maps"), chunks=SOURCE_CHUNKS, **options)
+        target = zarr.create_array(
+            Path(folder, "series"), chunks=(arguments.steps, SIDE // 10, SIDE // 5), **options
+        )
+        values = da.random.default_rng(1).random(shape, dtype="f4", chunks=SOURCE_CHUNKS)
+        values.store(source, lock=False)
+
+        with deploy(client, memory=source.nbytes) as deployed:
+            start = time.perf_counter()
+            rechunk(source, target, deployed)
+            seconds = time.perf_counter() - start
+        if not np.array_equal(source[...], target[...]):
+            sys.exit("the target is not what the source is")
+    print(
+        f"{format_bytes(source.nbytes)} in chunks of {source.chunks} became chunks of "
+        f"{target.chunks} in {seconds:.1f} s; every number is right"
+    )
+
+
+if __name__ == "__main__":
+    main()
