@@ -19,16 +19,17 @@ import zarr
 from dask.utils import format_bytes
 from distributed import Client, LocalCluster
 
-from ucxstore.dask import Deployment, deploy
+from ucxstore import Scratch
+from ucxstore.dask import deploy
 
 SIDE = 500  # of a map: 1 MB
 SOURCE_CHUNKS = (20, SIDE, SIDE)
 
 
-def rechunk(source: zarr.Array, target: zarr.Array, deployed: Deployment) -> None:
+def rechunk(source: zarr.Array, target: zarr.Array, scratch: Scratch) -> None:
     """Copy `source` to `target`: each task of a pass has one chunk in memory, and writes it."""
     pieces = zarr.create_array(
-        deployed.store("pieces"),
+        scratch.store("pieces"),
         shape=source.shape,
         chunks=tuple(map(min, source.chunks, target.chunks)),
         dtype=source.dtype,
@@ -62,9 +63,12 @@ def main() -> None:
         values = da.random.default_rng(1).random(shape, dtype="f4", chunks=SOURCE_CHUNKS)
         values.store(source, lock=False)
 
-        with deploy(client, memory=source.nbytes) as deployed:
+        with (
+            deploy(client, memory=source.nbytes) as deployed,
+            deployed.scratch(quota=2 * source.nbytes) as scratch,
+        ):
             start = time.perf_counter()
-            rechunk(source, target, deployed)
+            rechunk(source, target, scratch)
             seconds = time.perf_counter() - start
         if not np.array_equal(source[...], target[...]):
             sys.exit("the target is not what the source is")

@@ -31,6 +31,7 @@ from ucxstore.errors import (
 )
 from ucxstore.pipeline import ZeroCopyCodecPipeline
 from ucxstore.secret import Secret
+from ucxstore.space import Scratch
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ __all__ = [
     "ProtocolVersionError",
     "ReadOnlyServerError",
     "RequestTimeoutError",
+    "Scratch",
     "ScratchEndedError",
     "Secret",
     "Server",

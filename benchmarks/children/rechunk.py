@@ -67,8 +67,11 @@ def main(
 def _pieces_in(place: str, client: Client, folder: Path) -> Iterator[tuple[Store, list[int], str]]:
     """Yield a store, the processes behind it that are no workers, and what it is."""
     if place == "scratch":
-        with deploy(client, memory="3GiB") as deployed:
-            yield deployed.store("rechunk", strict=True), [], ""
+        with (
+            deploy(client, memory="3GiB") as deployed,
+            deployed.scratch(quota="3GiB", strict=True) as scratch,
+        ):
+            yield scratch.store(), [], ""
     elif place == "directory":
         yield LocalStore(folder / "pieces"), [], ""
     else:

@@ -41,8 +41,11 @@ def test_rechunk(client: Client, full: bool, tmp_path: Path) -> None:
     )
 
     limit = values.nbytes * 3 // 4  # half of them each, were they placed evenly
-    with deploy(client, memory=limit) as deployed:
-        store = deployed.store(strict=True)
+    with (
+        deploy(client, memory=limit) as deployed,
+        deployed.scratch(quota=2 * values.nbytes, strict=True) as scratch,
+    ):
+        store = scratch.store()
         between = zarr.create_array(
             store, name="a", shape=shape, dtype="u4", chunks=chunks, **OPTIONS
         )
