@@ -28,6 +28,8 @@ The native core finds these classes by name, so this module imports nothing of o
 from its message alone, and so pickles: Dask ships exceptions between processes.
 """
 
+import copy
+
 
 class UcxStoreError(Exception):
     """What every exception of ucxstore derives from."""
@@ -107,3 +109,13 @@ class FallbackError(UcxStoreError, RuntimeError):
 
 class UcxUnavailableError(UcxStoreError, ImportError):
     """No UCX library was found, or none that is recent enough."""
+
+
+def without_frames[E: BaseException](error: E) -> E:
+    """Return a copy that holds no frame, and so none of the memory that is named in one.
+
+    Distributed has exceptions copied with their tracebacks, so these go by themselves.
+    """
+    found = copy.copy(error)
+    found.__traceback__ = found.__cause__ = found.__context__ = None
+    return found

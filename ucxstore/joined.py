@@ -1,6 +1,5 @@
 """Requests to several servers, joined to one that looks like a native operation."""
 
-import copy
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from ucxstore.errors import (
     OperationCancelledError,
     ServerLostError,
     UcxStoreError,
+    without_frames,
 )
 from ucxstore.loops import LoopQueue
 
@@ -116,7 +116,7 @@ class Joined:
         """Return what came of it, or raise the failure; once it is done."""
         if self._failure is not None:
             # A copy, whose traceback may refer to the caller's memory for as long as it likes.
-            raise copy.copy(self._failure)
+            raise without_frames(self._failure)
         return self._finish()
 
     def cancel(self) -> None:
@@ -133,7 +133,7 @@ class Joined:
                 try:
                     connection = share.server.connection()
                 except (ServerLostError, ConnectError) as error:
-                    left += share.lost(copy.copy(error))
+                    left += share.lost(without_frames(error))
                     continue
                 part = _Part(self, share, share.start(connection))
                 self._parts.append(part)
@@ -150,7 +150,7 @@ class Joined:
         try:
             result = ask()
         except ServerLostError as error:
-            lost = copy.copy(error)
+            lost = without_frames(error)
         except Exception as error:
             self._fail(error)
         self._parts.remove(part)
@@ -166,7 +166,7 @@ class Joined:
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
-            self._failure = copy.copy(error)
+            self._failure = without_frames(error)
         for part in self._parts:
             part.operation.cancel()
 

@@ -1,12 +1,11 @@
 """One of several servers of a store: whether it can be asked, and why not."""
 
-import copy
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from ucxstore.address import HostPort
-from ucxstore.errors import ServerLostError, UcxStoreError
+from ucxstore.errors import ServerLostError, UcxStoreError, without_frames
 from ucxstore.incarnations import Incarnations
 from ucxstore.runtime import Link
 from ucxstore.stats import Counters
@@ -101,7 +100,7 @@ class Member:
         session = self._link.session()
         if session is None:
             if self._problem is not None:
-                raise copy.copy(self._problem)
+                raise without_frames(self._problem)
             raise ServerLostError(f"{self.place}: the server is gone")
         connection, welcome = session
         self._incarnations.check(self.place, welcome)
@@ -119,7 +118,7 @@ class Member:
             self._link.connect_sync(timeout)
             self._problem = None
         except UcxStoreError as error:
-            self._problem = copy.copy(error)
+            self._problem = without_frames(error)
             self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def retry(self, timeout: float) -> None:

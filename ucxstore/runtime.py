@@ -6,7 +6,6 @@ starts with none of its parent's.
 """
 
 import atexit
-import copy
 import os
 import threading
 import time
@@ -17,7 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ucxstore.address import HostPort
 from ucxstore.config import UcxConfig
 from ucxstore.connect import handshake_socket
-from ucxstore.errors import ConnectError, RequestTimeoutError, ServerLostError
+from ucxstore.errors import (
+    ConnectError,
+    RequestTimeoutError,
+    ServerLostError,
+    without_frames,
+)
 from ucxstore.frames import Welcome
 from ucxstore.secret import Secret
 
@@ -119,7 +123,7 @@ class Link:
         except BaseException as error:
             self._end(None)
             # A copy: the error itself holds this frame, and with it the attempt and whoever asked.
-            attempt.set_exception(copy.copy(error))
+            attempt.set_exception(without_frames(error))
             raise
         self._end(session)
         attempt.set_result(session)

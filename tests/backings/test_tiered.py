@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obstore
 import pytest
+from obstore.store import MemoryStore
 
 from tests.eventually import eventually
 from ucxstore.backings import tiered
 from ucxstore.backings.cache_dir import CacheDirectory
 from ucxstore.backings.changes import Changes
-from ucxstore.backings.source import Found, Memory
+from ucxstore.backings.object_store import ObjectSource
+from ucxstore.backings.source import Found, Memory, Part
 from ucxstore.backings.tiered import TieredSource
 
 
@@ -41,7 +44,7 @@ class Slow:
         self.gets += 1
         value = self.value
         await self.gate.wait()
-        return Found(value, value.decode())
+        return Found(value, value.decode(), len(value))
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str:
         await self.gate.wait()
@@ -163,3 +166,44 @@ def test_who_is_alone_with_a_key() -> None:
     with changes.changing(["k", "k"]) as claims:
         assert not claims[0].alone
     assert not changes._claims
+
+
+@pytest.mark.parametrize("believed", [True, False], ids=["forever", "always"])
+async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believed: bool) -> None:
+    """What is asked of an object that nothing is known of is its beginning, which may be all."""
+    objects = MemoryStore()
+    await obstore.put_async(objects, "k", b"small")
+    await obstore.put_async(objects, "large", b"l" * 100)
+    source = ObjectSource(objects, "memory")
+    tier = TieredSource(source, CacheDirectory(folder, 1 << 20), None if believed else 0.0, 2.0)
+    try:
+        look = Part(0, 64, "")
+        first = await tier.get("k", look)
+        assert first is not None
+        await asyncio.to_thread(eventually, lambda: tier._disk.find("k") is not None)
+        if believed:
+            await obstore.delete_async(objects, "k")  # it is not asked for
+        for part in (look, None):
+            again = await tier.get("k", part)
+            assert again is not None
+            assert (bytes(again.buffer), again.etag, again.size) == (b"small", first.etag, 5)
+        assert tier.stats()["disk_hits"] == 2
+        # Of a large one it is not all, and never taken for that.
+        for _ in range(2):
+            found = await tier.get("large", look)
+            assert found is not None
+            assert (bytes(found.buffer), found.size) == (b"l" * 64, 100)
+            whole = await tier.get("large", None)
+            assert whole is not None
+            assert bytes(whole.buffer) == b"l" * 100
+        part = await tier.get("large", Part(0, 64, found.etag))
+        assert part is not None
+        assert bytes(part.buffer) == b"l" * 64
+        # One that is another by now is fetched.
+        await obstore.put_async(objects, "large", b"m" * 10)
+        if not believed:
+            other = await tier.get("large", look)
+            assert other is not None
+            assert (bytes(other.buffer), other.size) == (b"m" * 10, 10)
+    finally:
+        tier.close()

@@ -218,7 +218,7 @@ class ScratchTest : public testing::Test {
     const std::shared_ptr<Quota> room_ = std::make_shared<Quota>(kAny);
     const std::shared_ptr<Spaces> spaces_ = std::make_shared<Spaces>(room_);
     const std::shared_ptr<RemoteBacking> remote_ = std::make_shared<RemoteBacking>(1 << 20, 0);
-    Loopback both_{remote_, spaces_};
+    Loopback both_{remote_, Options{}, spaces_};
 };
 
 TEST_F(ScratchTest, ValuesComeAndGoWithoutTheBacking) {

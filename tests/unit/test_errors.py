@@ -1,8 +1,10 @@
 import copy
+import copyreg
 import inspect
 import pickle
 
 import pytest
+from tblib.pickling_support import pickle_exception
 
 from ucxstore import errors
 
@@ -45,3 +47,21 @@ def test_the_builtin_that_fits_catches_it(
 ) -> None:
     with pytest.raises(builtin, match="why"):
         raise error_class("why")
+
+
+@pytest.mark.parametrize("pickled_whole", [False, True], ids=["python", "distributed"])
+def test_a_copy_without_frames_holds_none(
+    pickled_whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where distributed was imported, an exception is copied as tblib pickles it."""
+    if pickled_whole:
+        monkeypatch.setitem(copyreg.dispatch_table, errors.ConnectError, pickle_exception)
+    try:
+        try:
+            raise OSError("below")
+        except OSError as error:
+            raise errors.ConnectError("cannot connect") from error
+    except errors.ConnectError as error:
+        found = errors.without_frames(error)
+    assert (type(found), str(found)) == (errors.ConnectError, "cannot connect")
+    assert found.__traceback__ is found.__cause__ is found.__context__ is None
