@@ -8,7 +8,16 @@ import ucxstore
 from ucxstore.fleet import Fleet
 
 # What stores ask of a link instead, and what each server has of its own.
-NOT_REQUESTS = {"alive", "peer", "lanes", "close", "stats"}
+NOT_REQUESTS = {
+    "alive",
+    "peer",
+    "lanes",
+    "close",
+    "stats",
+    "begin_space",
+    "renew_space",
+    "end_space",
+}
 
 
 def test_every_request_has_the_same_parameters() -> None:
