@@ -58,7 +58,7 @@ FULL = Scale(
     call_rounds=5,
     idle_seconds=5.0,
     idle_windows=3,
-    cluster_side=16_000,
+    cluster_side=8000,
     cluster_rounds=3,
     patience_seconds=30.0,
 )

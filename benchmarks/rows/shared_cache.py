@@ -16,9 +16,9 @@ from obstore.store import S3Store
 from zarr.codecs import BloscCodec
 from zarr.storage import ObjectStore
 
-from benchmarks.data import smooth_values
+from benchmarks.data import Values, smooth_values
 from benchmarks.latency import delayed
-from benchmarks.result import Row, at_least, times_as_fast
+from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import Times
 from ucxstore.copies.s3 import S3Server, s3_server
@@ -26,15 +26,15 @@ from ucxstore.dask import deploy
 
 _WORKERS = 4
 _LATENCY = 20  # milliseconds
-# 64 chunks of 250 kB in a task: with few chunks in each, Dask's own time for a task counts most.
-_CHUNK = (250, 250)
-_BLOCK = (2000, 2000)
+# Those that wait for the network, and ones of which that is not most of the time.
+_SMALL, _LARGER = (125, 125), (250, 250)
+_BLOCK = (2000, 2000)  # of a task: with few chunks in each, Dask's own time for it counts most
 _CODEC = BloscCodec(cname="lz4")  # 7 GB/s: it is not the codec that is compared
 
 _WALKS = 2000
 
-_DIRECT = "ObjectStore on obstore"
-_OURS = "shared cache, {} pass"
+_DIRECT = "{}: ObjectStore on obstore"
+_OURS = "{}: shared cache, {} pass"
 _PASSES = {"first": at_least(1), "second": at_least(5), "third": at_least(5)}
 
 
@@ -44,7 +44,40 @@ def measure(scale: Scale, folder: Path) -> Row:
     values = np.tile(smooth_values((_WALKS, _WALKS)), (times_over, times_over))
     right = folder / "values.npy"
     np.save(right, values)
-    times = {name: Times() for name in (_DIRECT, *map(_OURS.format, _PASSES))}
+    lines: list[Line] = []
+    times: dict[str, Times] = {}
+    notes: list[str] = []
+    for chunk in (_SMALL, _LARGER):
+        what = f"chunks of {4e-3 * math.prod(chunk):g} kB"
+        part = folder / what.replace(" ", "-")
+        found, note = _measure(values, right, chunk, scale.cluster_rounds, part)
+        times |= {name.format(what, *rest): one for (name, *rest), one in found.items()}
+        lines += [
+            times_as_fast(
+                times,
+                _OURS.format(what, name),
+                _DIRECT.format(what),
+                target,
+                counts=chunk == _SMALL,
+            )
+            for name, target in _PASSES.items()
+        ]
+        notes.append(f"{what}: {note}")
+    return Row(
+        name="shared-cache",
+        title=f"{values.nbytes / 1e6:g} MB in S3, {_LATENCY} ms away, by {_WORKERS} Dask workers",
+        lines=lines,
+        times=times,
+        notes=notes,
+    )
+
+
+def _measure(
+    values: Values, right: Path, chunk: tuple[int, int], rounds: int, folder: Path
+) -> tuple[dict[tuple[str, ...], Times], str]:
+    """Return the times of each candidate, and what was read."""
+    folder.mkdir()
+    times = {key: Times() for key in ((_DIRECT,), *((_OURS, name) for name in _PASSES))}
     config = {"distributed.worker.memory.terminate": False, "scheduler": None}
     with (
         s3_server(folder / "s3") as s3,
@@ -57,7 +90,7 @@ def measure(scale: Scale, folder: Path) -> Row:
         array = zarr.create_array(
             _object_store(s3, s3.endpoint),
             shape=values.shape,
-            chunks=_CHUNK,
+            chunks=chunk,
             dtype=values.dtype,
             compressors=_CODEC,
         )
@@ -66,7 +99,7 @@ def measure(scale: Scale, folder: Path) -> Row:
 
         def direct() -> None:
             store = _object_store(s3, endpoint)
-            times[_DIRECT].seconds.append(_time(lambda: store, right))
+            times[_DIRECT,].seconds.append(_time(lambda: store, right))
 
         def ours() -> None:
             url = f"s3://{s3.bucket}"
@@ -74,23 +107,13 @@ def measure(scale: Scale, folder: Path) -> Row:
             with deploy(client, url, memory="1GiB", storage_options=options) as deployed:
                 for name in _PASSES:
                     seconds = _time(lambda: deployed.store(strict=True), right)
-                    times[_OURS.format(name)].seconds.append(seconds)
+                    times[_OURS, name].seconds.append(seconds)
 
         _time(lambda: _object_store(s3, s3.endpoint), right)  # imports
-        for number in range(scale.cluster_rounds):
+        for number in range(rounds):
             for candidate in (direct, ours) if number % 2 else (ours, direct):
                 candidate()
-    lines = [
-        times_as_fast(times, _OURS.format(name), _DIRECT, target)
-        for name, target in _PASSES.items()
-    ]
-    return Row(
-        name="shared-cache",
-        title=f"{values.nbytes / 1e6:g} MB in S3, {_LATENCY} ms away, by {_WORKERS} Dask workers",
-        lines=lines,
-        times=times,
-        notes=[f"{s3.description}; {values.nbytes / stored:.1f} to 1"],
-    )
+    return times, f"{s3.description}; {values.nbytes / stored:.1f} to 1"
 
 
 def _options(s3: S3Server, endpoint: str) -> dict[str, str]:
