@@ -94,6 +94,11 @@ def chunk_keys(array: zarr.Array) -> list[str]:
     return [array.metadata.encode_chunk_key(each) for each in np.ndindex(*counts)]
 
 
+def is_moto(s3: S3Server) -> bool:
+    """Tell whether it is the one that takes any secret, and sends in ways that are not counted."""
+    return s3.description.startswith("moto")
+
+
 def sent_bytes(s3: S3Server) -> int:
     """Return what the S3 server has written, by the kernel: replies with headers, and its log."""
     lines = Path(f"/proc/{s3.pid}/io").read_text().splitlines()
@@ -121,7 +126,10 @@ def test_three_passes_cost_one(s3: S3Server, four: Client, full: bool, layout: s
     sent = sent_bytes(s3) - sent_before
     kinds = Counter(request.operation for request in asked.elements())
     print(f"{dict(kinds)}, {sent} bytes sent of {stored} stored")
-    assert stored < sent <= 1.05 * stored
+    if is_moto(s3):
+        assert sent < stored  # if not, they are counted after all, and this may go
+    else:
+        assert stored < sent <= 1.05 * stored
     objects = {f"{prefix}/zarr.json", *(f"{prefix}/{key}" for key in chunk_keys(array))}
     if layout == "chunks":
         assert asked == {S3Request("GetObject", key): 1 for key in objects}
@@ -159,7 +167,7 @@ def test_the_cache_is_bounded_shown_and_lost_with_no_data(s3: S3Server) -> None:
         read_and_check(da.from_zarr(anew, chunks=(256, 4096)))
 
 
-def test_a_cluster_with_tls_and_what_the_object_store_says(s3: S3Server) -> None:
+def test_a_cluster_with_tls(s3: S3Server) -> None:
     put_array(s3, "tls", 256, chunks=(128, 2048))
     security = Security.temporary()
     with cluster_of(1, security=security) as client:
@@ -169,6 +177,14 @@ def test_a_cluster_with_tls_and_what_the_object_store_says(s3: S3Server) -> None
             array = zarr.open_array(deployed.store(strict=True), mode="r", zarr_format=3)
             read_and_check(da.from_zarr(array))
             assert s3.secret_key not in repr(deployed)
+
+
+def test_what_the_object_store_says(s3: S3Server) -> None:
+    if is_moto(s3):
+        pytest.skip("moto's server takes any secret")
+    put_array(s3, "denied", 256, chunks=(128, 2048))
+    with cluster_of(1) as client:
+        url = f"s3://{s3.bucket}/denied"
         wrong = {**options_of(s3), "secret_access_key": "not-the-secret"}
         with (
             deploy(client, url, memory="16MiB", storage_options=wrong) as deployed,
