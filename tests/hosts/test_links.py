@@ -17,7 +17,10 @@ array = zarr.create_array(
 """
 
 SHARED = (
-    SETUP
+    """
+store = UcxStore(store.address)  # with timeouts as they are, which leave time to notice a dead link
+"""
+    + SETUP
     + """
 rounds = 0
 def read():
