@@ -12,8 +12,9 @@ from ucxstore.ending import Ending
 from ucxstore.feed import Feed
 from ucxstore.workers import codec_threads
 
-# Groups for each thread that are on the way, wait for it or are with it: enough for a thread not to
-# wait for the network, and no more, since what is there sooner only lies about in memory.
+# Groups for each thread that are on the way, wait for it or are with it (of a feed, so many are on
+# the way, and so many wait): enough for a thread not to wait for the network, and no more, since
+# what is there sooner only lies about in memory.
 _AHEAD = 4
 
 
