@@ -15,12 +15,10 @@ class Claim:
     A context that releases it. Methods may be called by any thread, and `release` many times.
     """
 
-    __slots__ = ("_budget", "_future", "_loop", "nbytes")
+    __slots__ = ("_budget", "nbytes")
 
     def __init__(self, budget: "Budget", nbytes: int) -> None:
         self._budget = budget
-        self._loop = asyncio.get_running_loop()
-        self._future = self._loop.create_future()
         self.nbytes = nbytes
 
     def resize(self, nbytes: int) -> None:
@@ -47,6 +45,9 @@ class Claim:
         self.release()
 
 
+type _Waiter = tuple[Claim, asyncio.Future[None]]
+
+
 class Budget:
     """Bytes that may be in flight, shared by all event loops of a process, first come first served.
 
@@ -66,7 +67,7 @@ class Budget:
     def _start(self) -> None:
         self._lock = threading.Lock()
         self._free = self.total
-        self._waiting: deque[Claim] = deque()
+        self._waiting: deque[_Waiter] = deque()
 
     @property
     def in_use(self) -> int:
@@ -77,22 +78,35 @@ class Budget:
     async def claim(self, nbytes: int) -> Claim:
         """Wait until so many bytes are free, and take them."""
         claim = Claim(self, min(nbytes, self.total))
+        waiter = claim, asyncio.get_running_loop().create_future()
         with self._lock:
-            if not self._waiting and claim.nbytes <= self._free:
-                self._free -= claim.nbytes
+            if self._take(claim):
                 return claim
-            self._waiting.append(claim)
+            self._waiting.append(waiter)
         try:
-            await claim._future
+            await waiter[1]
         except BaseException:
             with self._lock:
-                granted = claim not in self._waiting
+                granted = waiter not in self._waiting
                 if not granted:
-                    self._waiting.remove(claim)
+                    self._waiting.remove(waiter)
                     claim.nbytes = 0
             claim.release()  # others may have waited behind it
             raise
         return claim
+
+    def try_claim(self, nbytes: int) -> Claim | None:
+        """Take so many bytes, in any thread, if they are free and nobody waits for some."""
+        claim = Claim(self, min(nbytes, self.total))
+        with self._lock:
+            return claim if self._take(claim) else None
+
+    def _take(self, claim: Claim) -> bool:
+        """Under the lock."""
+        if self._waiting or claim.nbytes > self._free:
+            return False
+        self._free -= claim.nbytes
+        return True
 
     def _give(self, claim: Claim, nbytes: int) -> None:
         with self._lock:
@@ -100,13 +114,12 @@ class Budget:
             claim.nbytes -= nbytes
             self._free += nbytes
             granted = []
-            while self._waiting and self._waiting[0].nbytes <= self._free:
-                other = self._waiting.popleft()
-                self._free -= other.nbytes
-                granted.append(other)
-        for other in granted:
+            while self._waiting and self._waiting[0][0].nbytes <= self._free:
+                granted.append(self._waiting.popleft())
+                self._free -= granted[-1][0].nbytes
+        for other, future in granted:
             try:
-                other._loop.call_soon_threadsafe(_wake, other._future)
+                future.get_loop().call_soon_threadsafe(_wake, future)
             except RuntimeError:  # its event loop is closed: nobody waits any more
                 other.release()
 

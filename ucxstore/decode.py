@@ -25,7 +25,7 @@ from ucxstore.scratch import allocate, put
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:
-    from ucxstore._core import Connection
+    from ucxstore._core import Completions, Connection, Operation
 
 type AnyItem = tuple[Any, ArraySpec, Any, Any, Any]
 """What zarr gives for a chunk, or something like it: its first four are used here."""
@@ -79,6 +79,7 @@ class Decoding:
         When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
         any more. `missing` then has the results of chunks that the store does not hold.
         """
+        start = partial(self._start, connection)
         bring = partial(self._bring, connection, queue)
         large = await self._split(connection, queue, groups)
         for chunk in large:
@@ -88,7 +89,10 @@ class Decoding:
         split = {id(chunk.group) for chunk in large if chunk.is_complete}
         left = [group for group in groups if id(group) not in split]
         while left:
-            await self._jobs.feed(left, bring, self._decode_all)
+            if self._fetches_alone(connection) and len(left) > self._jobs.threads:
+                await self._jobs.pump(left, start, self._work_on)
+            else:
+                await self._jobs.feed(left, bring, self._decode_all)
             left, self._again = self._again, []
         self._in_place += len(split)
         self._count(sum(len(group.keys) for group in groups))
@@ -127,7 +131,13 @@ class Decoding:
     ) -> Brought:
         """Fetch a group; what has to be fetched again by itself is left for later."""
         found = await self._fetch(connection, queue, group.keys, group.ranges)
-        claim.resize(sum(value[0].size for value in found if value is not None))
+        return self._sort_out(group, found, claim)
+
+    def _sort_out(self, group: Group, found: list[Found], claim: Claim) -> Brought:
+        received = sum(value[0].size for value in found if value is not None)
+        claim.resize(received)
+        with self._lock:
+            self._received += received
         if self._chain.raw:
             self._check_sizes(group, found)
         cut = {i for i, value in enumerate(found) if value is not None and value[0].size < value[1]}
@@ -151,7 +161,6 @@ class Decoding:
         full = [self._store.key_prefix + key for key in keys]
         operation = connection.get(full, ranges, self._store.timeout, queue.native)
         found: list[Found] = await queue.complete(operation)
-        self._received += sum(value[0].size for value in found if value is not None)
         return found
 
     def _check_sizes(self, group: Group, found: list[Found]) -> None:
@@ -165,6 +174,21 @@ class Decoding:
                 )
 
     # ---- in threads ----
+
+    def _fetches_alone(self, connection: "Connection") -> bool:
+        """Tell whether a request is one native operation, which any thread may start."""
+        from ucxstore._native import core  # not before it is needed
+
+        return type(connection) is core.Connection
+
+    def _start(
+        self, connection: "Connection", group: Group, completions: "Completions"
+    ) -> "Operation":
+        keys = [self._store.key_prefix + key for key in group.keys]
+        return connection.get(keys, group.ranges, self._store.timeout, completions)
+
+    def _work_on(self, group: Group, found: list[Found], claim: Claim) -> None:
+        self._decode_all(self._sort_out(group, found, claim))
 
     def _decode_all(self, brought: Brought) -> None:
         """Decode one after another."""

@@ -5,17 +5,24 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ucxstore.budget import Budget, Claim
 from ucxstore.ending import Ending
 from ucxstore.feed import Feed
+from ucxstore.pump import Pump
 from ucxstore.workers import codec_threads
+
+if TYPE_CHECKING:
+    from ucxstore._core import Completions, Operation
 
 # Groups for each thread that are on the way, wait for it or are with it (of a feed, so many are on
 # the way, and so many wait): enough for a thread not to wait for the network, and no more, since
 # what is there sooner only lies about in memory.
 _AHEAD = 4
+
+# The same where threads fetch: what they start comes at once.
+_PUMPED = 8
 
 
 class Limited(Protocol):
@@ -101,6 +108,33 @@ class Jobs:
         finally:
             for claim, _ in feed.rest():
                 claim.release()
+
+    async def pump[G: Limited](
+        self,
+        groups: Sequence[G],
+        start: "Callable[[G, Completions], Operation]",
+        work: Callable[[G, Any, Claim], None],
+    ) -> None:
+        """Do as `feed`, with threads that also start to fetch.
+
+        Parameters
+        ----------
+        groups : sequence
+        start : callable
+            Starts the native operation that fetches a group.
+        work : callable
+            Takes a group, what was fetched of it, and its claim.
+        """
+        most = _PUMPED * self.threads
+        pump = Pump(groups, start, work, self._budget, most, lambda: self.stopping)
+
+        async def lane(_: object, __: asyncio.TaskGroup) -> None:
+            await pump.lane(self.in_thread)
+
+        try:
+            await self._go_through(range(self.threads), lane)
+        finally:
+            await pump.settle()
 
     async def _go_through[G](
         self, groups: Sequence[G], step: Callable[[G, asyncio.TaskGroup], Awaitable[None]]

@@ -139,6 +139,9 @@ class _InnerDecoding(Decoding):
         *_, target = item
         return target
 
+    def _fetches_alone(self, connection: "Connection") -> bool:
+        return False  # that may need another look at the shard
+
     async def _split(
         self, connection: "Connection", queue: LoopQueue, groups: list[Group]
     ) -> list[SplitChunk]:
@@ -164,5 +167,4 @@ class _InnerDecoding(Decoding):
                 found += [None] * len(its_ranges)
             else:
                 found += [(piece, piece.size, generation) for piece in pieces]
-                self._received += sum(piece.size for piece in pieces)
         return found

@@ -335,13 +335,20 @@ def test_the_budget_holds(
     lock = threading.Lock()
     flying: dict[str, int] = {}
     peaks: list[tuple[int, int]] = []
-    fetch, decode = Decoding._fetch, Decoding._decode
+    fetch, start, decode = Decoding._fetch, Decoding._start, Decoding._decode
 
-    async def counting_fetch(self: Any, connection: Any, queue: Any, keys: Any, ranges: Any) -> Any:
+    def count(keys: Any, ranges: Any) -> None:
         with lock:
             flying.update({key: (wanted[0][2]) for key, wanted in zip(keys, ranges, strict=True)})
             peaks.append((sum(flying.values()), len(flying)))
+
+    async def counting_fetch(self: Any, connection: Any, queue: Any, keys: Any, ranges: Any) -> Any:
+        count(keys, ranges)
         return await fetch(self, connection, queue, keys, ranges)
+
+    def counting_start(self: Any, connection: Any, group: Any, completions: Any) -> Any:
+        count(group.keys, group.ranges)
+        return start(self, connection, group, completions)
 
     def counting_decode(self: Any, data: Any, item: Any, whole: bool) -> bool:
         try:
@@ -351,6 +358,7 @@ def test_the_budget_holds(
                 del flying[item[0].path]
 
     monkeypatch.setattr(Decoding, "_fetch", counting_fetch)
+    monkeypatch.setattr(Decoding, "_start", counting_start)
     monkeypatch.setattr(Decoding, "_decode", counting_decode)
     np.testing.assert_array_equal(array[:], DATA)
     most, chunks = max(peaks)
