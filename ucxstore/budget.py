@@ -5,8 +5,17 @@ import os
 import threading
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 from weakref import WeakSet
+
+
+class Limited(Protocol):
+    """What is worked on together."""
+
+    @property
+    def limit(self) -> int:
+        """Bytes of the budget that it needs at the most."""
+        ...
 
 
 class Claim:

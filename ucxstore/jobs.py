@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ucxstore.budget import Budget, Claim
+from ucxstore.budget import Budget, Claim, Limited
 from ucxstore.ending import Ending
 from ucxstore.feed import Feed
 from ucxstore.pump import Pump
@@ -23,15 +23,6 @@ _AHEAD = 4
 
 # The same where threads fetch: what they start comes at once.
 _PUMPED = 8
-
-
-class Limited(Protocol):
-    """What is worked on together."""
-
-    @property
-    def limit(self) -> int:
-        """Bytes of the budget that it needs at the most."""
-        ...
 
 
 class Jobs:

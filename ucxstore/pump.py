@@ -11,9 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ucxstore.budget import Budget, Claim
+from ucxstore.budget import Budget, Claim, Limited
 from ucxstore.ending import Ending
 
 if TYPE_CHECKING:
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
 # For so long, a thread of a pool goes on before it sees to what others have given the pool.
 _TURN_SECONDS = 0.02
-
-
-class Limited(Protocol):
-    """What is fetched together."""
-
-    @property
-    def limit(self) -> int:
-        """Bytes of the budget that it needs at the most."""
-        ...
 
 
 class Pump[G: Limited]:
@@ -88,7 +79,8 @@ class Pump[G: Limited]:
             with self._lock:
                 self._start_some()
                 self._take_arrivals()
-                arrived, coming, left = map(bool, (self._arrived, self._coming, self._left))
+                arrived, coming = bool(self._arrived), bool(self._coming)
+                wanted = self._left[0].limit if self._left else None
             if arrived:
                 while await send(self.work_on):
                     pass
@@ -96,8 +88,8 @@ class Pump[G: Limited]:
                     self._wake()  # nothing else would
             elif coming:
                 await self._arrival()
-            elif left:
-                await self._start_when_there_is_room()
+            elif wanted is not None:
+                await self._start_when_there_is_room(wanted)
             else:
                 return
 
@@ -121,8 +113,7 @@ class Pump[G: Limited]:
             finally:
                 del cancelled  # its traceback refers to this frame: no cycle
 
-    async def _start_when_there_is_room(self) -> None:
-        wanted = self._left[0].limit
+    async def _start_when_there_is_room(self, wanted: int) -> None:
         claim = await self._budget.claim(wanted)
         with self._lock:
             if self._left and self._left[0].limit <= wanted:
