@@ -35,6 +35,7 @@ def test_a_run_and_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "[1/1" in err
     assert "1.00" in out
     assert "flamegraphs/read-raw-one-LocalStore-default.html" in out
+    assert "| LocalStore | default | 1.00 / 1.00 |" in (tmp_path / "profiles/copies.md").read_text()
     page = (tmp_path / "profiles/copies.html").read_text()
     assert "LocalStore" in page
     assert "../flamegraphs/read-raw-one-LocalStore-default.html" in page

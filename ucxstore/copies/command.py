@@ -14,7 +14,7 @@ from typing import Any
 
 from ucxstore.copies import stores, workloads
 from ucxstore.copies.report.page import render_page
-from ucxstore.copies.report.text import headline, terminal_tables
+from ucxstore.copies.report.text import headline, markdown_tables, terminal_tables
 from ucxstore.copies.result import CaseResult
 from ucxstore.copies.run import connection, run_all
 from ucxstore.copies.s3 import s3_server
@@ -72,11 +72,13 @@ def main(arguments: Sequence[str]) -> int:
     page = output / "copies.html"
     flamegraphs = {path.stem for path in drawn.glob("*.html")}
     page.write_text(report.page(flamegraphs), encoding="utf-8")
+    tables = output / "copies.md"
+    tables.write_text(f"{markdown_tables(report.cases)}\n", encoding="utf-8")
     print(terminal_tables(report.cases))
     print(f"\n{headline(report.cases, flamegraphs)}\n")
     for name, nbytes in report.connections.items():
         print(f"loading UCX and connecting over {name}: {nbytes / 2**20:.1f} MiB by memray")
-    print(f"Every figure is in {file}, with the charts in {page}.")
+    print(f"Every figure is in {file}, with the charts in {page} and the tables in {tables}.")
     return _conclude(report)
 
 
