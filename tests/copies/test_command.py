@@ -1,6 +1,9 @@
 """``ucxstore copies``: what it measures, writes, resumes and refuses."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,24 @@ def test_resuming_runs_only_what_is_missing(
     assert "[1/1" in capsys.readouterr().err
     assert {case.direction for case in cases(tmp_path)} == {"write", "read"}
     assert first in cases(tmp_path)
+
+
+def test_an_interrupted_run_ends_and_is_resumed(tmp_path: Path) -> None:
+    options = [*STORE, "--output", str(tmp_path / "profiles")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ucxstore", "copies", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=60)
+    assert first.startswith("[1/")
+    assert process.returncode == 130
+    assert rest.endswith("ucxstore copies: interrupted (--resume goes on)\n")
+    assert 1 <= len(cases(tmp_path)) <= 2  # of many
 
 
 def test_what_failed_is_in_the_report_and_run_again(

@@ -36,6 +36,8 @@ _QUICK_STORES = (
 # What loading UCX and connecting may take, of a client's memory.
 _CONNECTION_BYTES = 16 << 20
 
+_INTERRUPTED = 130  # as of a shell: 128 and SIGINT
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
@@ -66,7 +68,11 @@ def main(arguments: Sequence[str]) -> int:
         works = _works(rows, loads, output, Path(folder), report)
         if any(work.row.in_bucket for work in works):
             works = _with_s3(works, Path(folder), stack)
-        _measure(works, report, options.jobs)
+        try:
+            _measure(works, report, options.jobs)
+        except KeyboardInterrupt:
+            print("ucxstore copies: interrupted (--resume goes on)", file=sys.stderr)
+            return _INTERRUPTED
         report.connections = _connections(rows, output, Path(folder), loads[0])
     report.write()
     page = output / "copies.html"

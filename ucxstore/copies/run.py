@@ -33,8 +33,11 @@ def run_all(
             done(work, results)
 
     with ThreadPoolExecutor(jobs) as pool:
-        for future in [pool.submit(one, work) for work in works]:
-            future.result()
+        try:
+            for future in [pool.submit(one, work) for work in works]:
+                future.result()
+        finally:  # interrupted, it begins no more of them
+            pool.shutdown(cancel_futures=True)
 
 
 def run_case(work: Work, prepared: Prepared) -> list[CaseResult]:
