@@ -58,8 +58,8 @@ FULL = Scale(
     call_rounds=5,
     idle_seconds=5.0,
     idle_windows=3,
-    cluster_side=8000,
-    cluster_rounds=3,
+    cluster_side=16000,
+    cluster_rounds=2,
     patience_seconds=30.0,
 )
 
