@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -26,8 +27,8 @@ constexpr auto kForget = 1s;
 constexpr double kIdleShare = 0.8;
 
 // Clock ticks that each processor has been idle (man 5 proc_stat); a number without a processor is
-// 0.
-std::vector<std::uint64_t> idle_ticks() {
+// 0. None where there is no memory for that, as its thread has no failure to tell.
+std::vector<std::uint64_t> idle_ticks() try {
     std::vector<std::uint64_t> ticks;
     std::ifstream stat("/proc/stat");
     for (std::string line; std::getline(stat, line) && line.starts_with("cpu");) {
@@ -41,6 +42,8 @@ std::vector<std::uint64_t> idle_ticks() {
         }
     }
     return ticks;
+} catch (const std::bad_alloc&) {
+    return {};
 }
 
 // Moves this thread to one of `processors`, without binding it there.

@@ -54,7 +54,11 @@ class Session::Send : public Request {
         session->note();
         if (status == UCS_OK) {
             session->counters_.count_sent(*session->client_, bytes);
-            session->pump();
+            try {
+                session->pump();
+            } catch (const std::exception&) {  // for want of memory; none may pass through UCX
+                session->doom();
+            }
         }
     }
 };
@@ -365,11 +369,18 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
     if (endpoint == nullptr) {
         return;  // the client is gone, and the session about to go
     }
+    const std::uint64_t bytes = request->bytes;
     ++active_sends_;
-    active_bytes_ += request->bytes;
+    active_bytes_ += bytes;
     request->session = shared_from_this();
-    Request::send(std::move(request), *worker_, endpoint, wire::Message::reply, &header,
-                  sizeof(header));
+    try {
+        Request::send(std::move(request), *worker_, endpoint, wire::Message::reply, &header,
+                      sizeof(header));
+    } catch (const std::exception&) {  // it has not been sent
+        --active_sends_;
+        active_bytes_ -= bytes;
+        throw;
+    }
 }
 
 void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {

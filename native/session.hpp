@@ -97,7 +97,8 @@ class Session : public std::enable_shared_from_this<Session> {
         std::string key;
         bool if_absent = false;
         bool accepted = false;
-        // One of the two once accepted; neither: refused, and only counted.
+        bool refused = false;
+        // One of the two once accepted; neither, or refused: it is only counted.
         std::shared_ptr<Backing> home;  // before what is on its way into it
         std::unique_ptr<Incoming> incoming;
         std::shared_ptr<Region> remote;  // for a remote backing
@@ -109,6 +110,7 @@ class Session : public std::enable_shared_from_this<Session> {
         std::uint64_t received = 0;
 
         std::byte* prepare(std::uint64_t offset, std::uint64_t length);
+        void drop_held();
     };
     using ArrivingId = std::pair<std::uint64_t, std::uint32_t>;
     struct HashId {
@@ -158,8 +160,10 @@ class Session : public std::enable_shared_from_this<Session> {
     void accept(const wire::ValueHeader& header, Arriving& value);
     bool take_room(const wire::ValueHeader& header, Arriving& value);
     void take_memory(const wire::ValueHeader& header, Arriving& value);
-    void fill(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
+    // Whether UCX has taken the descriptor.
+    bool fill(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
               std::span<const std::byte> data, void* descriptor);
+    void refuse(const wire::ValueHeader& header, const std::exception& error);
     // There is room for a value that has waited for it.
     void admit(const ArrivingId& id, WriteBudget::Room room);
     void count_waiting();

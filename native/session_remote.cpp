@@ -86,14 +86,14 @@ void Session::admit(const ArrivingId& id, WriteBudget::Room room) {
     last_moved_ = Clock::now();
     value->room = std::move(room);
     take_memory(value->held.front().header, *value);
-    const Worker* const worker = std::exchange(value->waits, nullptr);
-    count_waiting();
-    for (Held& one : std::exchange(value->held, {})) {
-        if (value->remote == nullptr && one.descriptor != nullptr) {
-            ucp_am_data_release(worker->get(), std::exchange(one.descriptor, nullptr));
+    for (Held& one : value->held) {
+        if (fill(one.header, value, std::as_bytes(std::span(one.data)), one.descriptor)) {
+            one.descriptor = nullptr;
         }
-        fill(one.header, value, std::as_bytes(std::span(one.data)), one.descriptor);
     }
+    value->drop_held();
+    value->waits = nullptr;
+    count_waiting();
 }
 
 void Session::put(const wire::ValueHeader& header, Arriving& value) {

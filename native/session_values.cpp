@@ -1,5 +1,6 @@
 // Values on their way in: what a client sends of them, until the backing has them whole.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "answer.hpp"
@@ -23,15 +24,26 @@ constexpr std::uint64_t kPastCaches = 256 << 10;
 
 class Session::Receive : public Request {
   public:
-    std::shared_ptr<Session> session;
-    std::shared_ptr<Arriving> value;
-    wire::ValueHeader header;
+    Receive(std::shared_ptr<Session> session, std::shared_ptr<Arriving> value,
+            const wire::ValueHeader& header)
+        : session_(std::move(session)), value_(std::move(value)), header_(header) {
+        ++session_->active_receives_;
+    }
+    ~Receive() override { --session_->active_receives_; }
 
     void completed(ucs_status_t status) override {
-        --session->active_receives_;
-        session->last_moved_ = Clock::now();
-        session->segment_arrived(header, value, status);
+        session_->last_moved_ = Clock::now();
+        try {
+            session_->segment_arrived(header_, value_, status);
+        } catch (const std::exception&) {  // for want of memory; none may pass through UCX
+            session_->doom();
+        }
     }
+
+  private:
+    const std::shared_ptr<Session> session_;
+    const std::shared_ptr<Arriving> value_;
+    const wire::ValueHeader header_;
 };
 
 void Session::accept(const wire::ValueHeader& header, Arriving& value) {
@@ -66,8 +78,14 @@ void Session::take_memory(const wire::ValueHeader& header, Arriving& value) {
             value.incoming = value.home->receive(value.key, header.total);
         }
     } catch (const std::exception& error) {
-        reply(header.request, header.item, status_of(error), error.what());
+        refuse(header, error);
     }
+}
+
+void Session::refuse(const wire::ValueHeader& header, const std::exception& error) {
+    const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    reply(header.request, header.item, status_of(error),
+          no_memory ? "not enough memory" : error.what());
 }
 
 void Session::count_waiting() {
@@ -75,17 +93,23 @@ void Session::count_waiting() {
         arriving_, [](const auto& entry) { return entry.second->waits != nullptr; }));
 }
 
-// Its sender is told that they will not be received.
-Session::Arriving::~Arriving() {
+Session::Arriving::~Arriving() { drop_held(); }
+
+// Their sender is told that they will not be received.
+void Session::Arriving::drop_held() {
     for (const Held& one : held) {
         if (one.descriptor != nullptr) {
             ucp_am_data_release(waits->get(), one.descriptor);
         }
     }
+    held.clear();
 }
 
 // Where a part of it goes that is about to come; nullptr where it was refused.
 std::byte* Session::Arriving::prepare(std::uint64_t offset, std::uint64_t length) {
+    if (refused) {
+        return nullptr;
+    }
     if (remote != nullptr) {
         return remote->data() + offset;
     }
@@ -140,26 +164,26 @@ bool Session::on_value(const wire::ValueHeader& header, std::string key,
     return false;
 }
 
-void Session::fill(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
+bool Session::fill(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
                    std::span<const std::byte> data, void* descriptor) {
-    std::byte* target = value->prepare(header.offset, header.length);
-    if (target == nullptr) {
-        segment_arrived(header, value, UCS_OK);  // refused: UCX drops what we do not receive
-        return;
+    try {
+        std::byte* target = value->prepare(header.offset, header.length);
+        if (target != nullptr && descriptor != nullptr) {
+            auto receive = std::make_unique<Receive>(shared_from_this(), value, header);
+            receive->write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
+            receive->pieces.push_back({target, header.length});
+            Request::receive(std::move(receive), *worker_, descriptor);
+            return true;
+        }
+        if (target != nullptr) {
+            std::ranges::copy(data, target);
+        }
+    } catch (const std::exception& error) {
+        value->refused = true;  // what UCX is still writing to goes with the last of it
+        refuse(header, error);
     }
-    if (descriptor == nullptr) {
-        std::copy(data.begin(), data.end(), target);
-        segment_arrived(header, value, UCS_OK);
-        return;
-    }
-    auto receive = std::make_unique<Receive>();
-    receive->session = shared_from_this();
-    receive->value = value;
-    receive->header = header;
-    receive->write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
-    receive->pieces.push_back({target, header.length});
-    ++active_receives_;
-    Request::receive(std::move(receive), *worker_, descriptor);
+    segment_arrived(header, value, UCS_OK);  // one that was refused is only counted
+    return false;
 }
 
 void Session::segment_arrived(const wire::ValueHeader& header,
@@ -176,11 +200,11 @@ void Session::segment_arrived(const wire::ValueHeader& header,
     if (value->received < value->segments.total() || arriving_.erase(id) == 0) {
         return;  // more is to come, or the client has given it up
     }
-    if (value->remote != nullptr) {
-        put(header, *value);
+    if (value->refused || (value->remote == nullptr && value->incoming == nullptr)) {
         return;
     }
-    if (value->incoming == nullptr) {
+    if (value->remote != nullptr) {
+        put(header, *value);
         return;
     }
     try {

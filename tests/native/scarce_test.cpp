@@ -1,0 +1,113 @@
+// Values that have waited for room, and for which the server's memory runs out then.
+#include "scarce.hpp"
+
+#include "remote_fixture.hpp"
+
+namespace ucxstore {
+namespace {
+
+using namespace test;
+using wire::Message;
+
+constexpr std::uint64_t kBudget = 1 << 20;
+
+// The client is a puppet, which sends two segments of three: so a value has begun to be received
+// when nothing more can happen to it.
+class Scarce : public testing::TestWithParam<Options> {
+  protected:
+    Scarce() {
+        ControlPair pair = control_pair();
+        auto worker = both_.server->open();
+        const std::string address = worker->address();
+        both_.server->attach(std::move(worker), std::move(pair.one), token_, puppet_.address(),
+                             "puppet");
+        control_ = std::move(pair.other);
+        puppet_.connect(address);
+    }
+    ~Scarce() override { control_.reset(); }
+
+    void request(wire::Op op, std::uint64_t number) {
+        puppet_.send(Message::request, raw(wire::RequestHeader{token_, number, op, 0, 1, 0}));
+    }
+    // So what was sent before has been looked at.
+    bool is_heard() {
+        request(wire::Op::ping, ++ping_);
+        return puppet_.until([&] { return reply_to(ping_).has_value(); });
+    }
+    void begin_value(std::uint64_t number, std::uint64_t total, std::uint64_t segment) {
+        for (const std::uint64_t offset : {std::uint64_t(0), segment}) {
+            const wire::ValueHeader header{token_, number, 0, 0, total, segment, offset, segment};
+            puppet_.send(Message::value, raw(header) + "k", std::string(segment, 'x'),
+                         Puppet::Way::rendezvous);
+        }
+    }
+    // What was said to the request of that number; nullopt where nothing was.
+    std::optional<std::pair<wire::Status, std::string>> reply_to(std::uint64_t number) {
+        for (const auto& [header, text] : puppet_.received()) {
+            const auto reply = wire::read_header<wire::ReplyHeader>(header.data(), header.size());
+            if (reply->request == number) {
+                return std::pair(reply->status, text);
+            }
+        }
+        return std::nullopt;
+    }
+
+    std::uint64_t ping_ = 1'000'000;
+    const std::shared_ptr<RemoteBacking> remote_ =
+        std::make_shared<RemoteBacking>(64 << 20, kBlock, RemoteBacking::kForEver, kBudget);
+    Loopback both_{remote_, GetParam()};
+    const wire::Token token_ = new_token();
+    Puppet puppet_{GetParam()};
+    Fd control_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, Scarce, testing::Values(Options{}, Options{{"TLS", "tcp"}}),
+                         [](const auto& one) {
+                             return one.param.empty() ? "SharedMemory" : "Tcp";
+                         });
+
+// However far the server gets before that: the client is told what it was, has its memory back, and
+// the session goes on.
+TEST_P(Scarce, MemoryMayRunOutOnceThereIsRoom) {
+    ASSERT_TRUE(is_heard());
+    std::size_t refused = 0;
+    bool ran_out = true;
+    for (std::uint64_t number = 1; ran_out && number < 100; ++number) {
+        WriteBudget::Room others = remote_->writes().take_now(kBudget);
+        begin_value(number, 300'000, 100'000);
+        ASSERT_TRUE(is_heard());
+        ASSERT_EQ(puppet_.in_flight(), 2u) << "it waits";
+        {
+            const ScarceMemory scarce(refused);
+            others.reset();
+            ASSERT_TRUE(puppet_.until([&] { return puppet_.in_flight() == 0; }));
+            ran_out = scarce.ran_out();
+        }
+        ASSERT_TRUE(is_heard());
+        if (const auto reply = reply_to(number)) {  // else it ran out for something else
+            EXPECT_EQ(reply->first, wire::Status::backing);
+            EXPECT_EQ(reply->second, "not enough memory");
+            ++refused;
+        }
+        request(wire::Op::abandon, number);
+    }
+    EXPECT_FALSE(ran_out);
+    EXPECT_GE(refused, 7u) << "for its memory, and at least three times for each segment";
+    EXPECT_TRUE(eventually([&] { return remote_->writes().taken() == 0; }));
+    EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
+}
+
+TEST_P(Scarce, TheBackingMayHaveNoMemoryForIt) {
+    ASSERT_TRUE(is_heard());
+    WriteBudget::Room others = remote_->writes().take_now(kBudget);
+    begin_value(1, wire::kMaxValueBytes / 4, wire::kSegmentBytes);
+    ASSERT_TRUE(is_heard());
+    others.reset();
+    ASSERT_TRUE(puppet_.until([&] { return reply_to(1) && puppet_.in_flight() == 0; }));
+    EXPECT_EQ(reply_to(1)->first, wire::Status::backing);
+    EXPECT_NE(reply_to(1)->second.find("Cannot allocate memory"), std::string::npos);
+    EXPECT_TRUE(is_heard());
+}
+
+}  // namespace
+}  // namespace ucxstore
