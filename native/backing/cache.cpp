@@ -52,18 +52,19 @@ void Cache::put(const std::string& key, Value value) {
     const auto slot = slots_.try_emplace(key).first;
     slot->second.value = std::move(value);
     slot->second.charge = charge;
+    slot->second.confirmed = now_();
     enter(slot, again);
 }
 
-std::optional<Cache::Clock::time_point> Cache::confirmed(const std::string& key) const {
+std::optional<Cache::Clock::duration> Cache::age(const std::string& key) const {
     const auto found = slots_.find(key);
-    return found == slots_.end() ? std::nullopt : std::optional(found->second.confirmed);
+    return found == slots_.end() ? std::nullopt : std::optional(now_() - found->second.confirmed);
 }
 
 void Cache::confirm(const std::string& key) {
     const auto found = slots_.find(key);
     if (found != slots_.end()) {
-        found->second.confirmed = Clock::now();
+        found->second.confirmed = now_();
     }
 }
 

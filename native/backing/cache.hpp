@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -25,10 +26,12 @@ class Cache {
   public:
     using Value = std::shared_ptr<const Region>;
     using Clock = std::chrono::steady_clock;
+    using Now = std::function<Clock::time_point()>;
 
     // Bytes of values and of what it takes to keep them, those that have left but are still being
-    // sent included. Only these last may exceed it.
-    explicit Cache(std::uint64_t capacity) : capacity_(capacity) {}
+    // sent included. Only these last may exceed it. `now` tells the time, by which values age.
+    explicit Cache(std::uint64_t capacity, Now now = Clock::now)
+        : capacity_(capacity), now_(std::move(now)) {}
 
     // nullptr where there is none. It counts as a use.
     Value find(const std::string& key);
@@ -36,8 +39,8 @@ class Cache {
     std::pair<std::string, Value> find_last(const std::string& key);
     // Takes the place of what the key has. What is too large for the cache is not kept.
     void put(const std::string& key, Value value);
-    // When it was put, or last confirmed to be what it should; nullopt where there is none.
-    std::optional<Clock::time_point> confirmed(const std::string& key) const;
+    // How long ago it was put, or last confirmed to be what it should; nullopt where there is none.
+    std::optional<Clock::duration> age(const std::string& key) const;
     void confirm(const std::string& key);
     void remove(const std::string& key);
     void remove_prefix(const std::string& prefix);
@@ -54,7 +57,7 @@ class Cache {
     struct Slot {
         Value value;
         std::uint64_t charge = 0;
-        Clock::time_point confirmed = Clock::now();
+        Clock::time_point confirmed;
         unsigned uses = 0;
         bool in_main = false;
         Queue::iterator at;
@@ -78,6 +81,7 @@ class Cache {
     void sweep();
 
     const std::uint64_t capacity_;
+    const Now now_;
     Slots slots_;
     Queue small_;
     Queue main_;

@@ -49,8 +49,11 @@ class RemoteBacking {
     // Values on their way to the backing take `write_bytes` at the most, or are one alone.
     RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
                   std::chrono::milliseconds freshness = kForEver,
-                  std::uint64_t write_bytes = kWriteBytes)
-        : block_(block_bytes), freshness_(freshness), writes_(write_bytes), cache_(cache_bytes) {}
+                  std::uint64_t write_bytes = kWriteBytes, Cache::Now now = Cache::Clock::now)
+        : block_(block_bytes),
+          freshness_(freshness),
+          writes_(write_bytes),
+          cache_(cache_bytes, std::move(now)) {}
 
     // The value if what is wanted of it is in the cache; then nothing else has to be done.
     Value find(const std::string& key, const wire::Selection& wanted = {});

@@ -78,17 +78,17 @@ bool RemoteBacking::fresh(const std::string& key) const {
     if (freshness_ == kForEver) {
         return true;
     }
-    auto confirmed = cache_.confirmed(key);
-    if (!confirmed) {
-        confirmed = cache_.confirmed(runs_of(key));
+    auto age = cache_.age(key);
+    if (!age) {
+        age = cache_.age(runs_of(key));
     }
-    return confirmed && Cache::Clock::now() - *confirmed < freshness_;
+    return age && *age < freshness_;
 }
 
 // Whether there is something that must be asked about; without parts, it is fetched again instead.
 bool RemoteBacking::stale(const std::string& key) {
     const std::lock_guard lock(mutex_);
-    if (fresh(key) || (!cache_.confirmed(key) && !cache_.confirmed(runs_of(key)))) {
+    if (fresh(key) || (!cache_.age(key) && !cache_.age(runs_of(key)))) {
         return false;
     }
     if (block_ == 0) {
@@ -188,8 +188,7 @@ void RemoteBacking::look(const std::shared_ptr<Gather>& gather) {
             }
             flight = at->second = std::make_shared<HeadFlight>();
             flight->stale = changing(gather->key);
-            flight->brings = !cache_.confirmed(gather->key) &&
-                             !cache_.confirmed(runs_of(gather->key)) &&
+            flight->brings = !cache_.age(gather->key) && !cache_.age(runs_of(gather->key)) &&
                              lies_within(gather->wanted, 2 * block_);
             flight->waiting.push_back(gather);
         }

@@ -39,6 +39,10 @@ struct Fetched {
 
 class RemoteTest : public testing::Test {
   protected:
+    explicit RemoteTest(
+        std::shared_ptr<RemoteBacking> remote = std::make_shared<RemoteBacking>(1 << 20, kBlock))
+        : remote_(std::move(remote)) {}
+
     std::shared_ptr<Fetched> fetch(const std::string& key) {
         auto fetched = std::make_shared<Fetched>();
         remote_->fetch(key, {}, [fetched](auto outcome) { fetched->outcome = std::move(outcome); });
@@ -64,7 +68,7 @@ class RemoteTest : public testing::Test {
         EXPECT_TRUE(remote_->calls().answer(ticket, std::move(told)));
     }
 
-    const std::shared_ptr<RemoteBacking> remote_ = std::make_shared<RemoteBacking>(1 << 20, kBlock);
+    const std::shared_ptr<RemoteBacking> remote_;
 };
 
 }  // namespace ucxstore::test
