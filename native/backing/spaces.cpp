@@ -1,5 +1,7 @@
 #include "spaces.hpp"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -10,6 +12,17 @@ namespace {
 
 // Of a name, what is shown to those who do not know it.
 constexpr std::size_t kShownBytes = 8;
+
+// How often memory is given back at the most: looking through all of it takes a while.
+constexpr auto kTrimEvery = std::chrono::seconds(1);
+
+// Gives freed memory back to the system: glibc keeps small values', in the arenas of the threads
+// that received them.
+void trim() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
 
 std::string called(std::string_view name) { return "scratch space '" + std::string(name) + "'"; }
 
@@ -137,11 +150,18 @@ Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
 }
 
 void Spaces::run() {
+    TimePoint next_trim{};
+    bool trimmed = true;
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-        const TimePoint next = close_overdue(Clock::now());
+        const TimePoint now = Clock::now();
+        TimePoint next = close_overdue(now);
+        if (!trimmed) {
+            next = std::min(next, next_trim);
+        }
         auto ended = std::exchange(ended_, {});
         if (!ended.empty()) {
+            trimmed = false;
             lock.unlock();
             for (Ended& one : ended) {
                 one.values.clear();
@@ -153,6 +173,12 @@ void Spaces::run() {
                 }
             }
             lock.lock();
+        } else if (!trimmed && next_trim <= now) {
+            lock.unlock();
+            trim();
+            lock.lock();
+            next_trim = Clock::now() + kTrimEvery;
+            trimmed = true;
         } else if (next == TimePoint::max()) {
             changed_.wait(lock);
         } else {

@@ -1,0 +1,41 @@
+"""What a scratch space took of a server that lives on goes back to the system."""
+
+from pathlib import Path
+
+import numpy as np
+import zarr
+from zarr.core.buffer import cpu
+
+from tests.eventually import eventually
+from ucxstore import UcxStore
+from ucxstore.server import Server
+from ucxstore.spawn import ServerProcess
+
+VALUE = 4096  # bytes, which glibc keeps when they are freed
+COUNT = 1000
+STEPS = 12
+
+
+def resident(server: ServerProcess) -> int:
+    fields = Path(f"/proc/{server.pid}/status").read_text().split()
+    return int(fields[fields.index("RssAnon:") + 1]) * 1024
+
+
+def fill(store: UcxStore) -> None:
+    z = zarr.create_array(
+        store, shape=(COUNT, VALUE), chunks=(1, VALUE), dtype="u1", compressors=None
+    )
+    z[:] = np.ones(z.shape, "u1")
+
+
+def test_many_small_values() -> None:
+    with Server.spawn("memory://") as server, UcxStore(server.address) as store:
+        before = resident(server)
+        with store.scratch("1GB") as scratch:
+            for number in range(STEPS):
+                fill(scratch.store(f"step-{number}"))
+                # What stays lies behind, where the heap could be cut off otherwise.
+                store.set_sync(f"kept/{number}", cpu.Buffer.from_bytes(b"v" * 999))
+            taken = resident(server) - before
+            assert taken > STEPS * COUNT * VALUE * 0.9
+        eventually(lambda: resident(server) - before < taken / 2)
