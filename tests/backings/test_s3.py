@@ -63,6 +63,7 @@ def test_an_array_by_url_and_in_a_process(s3: S3Server, environment: None) -> No
     assert len(keys) == 10
     with Server.spawn(root, cache="64MiB") as process, UcxStore(process.address) as store:
         np.testing.assert_array_equal(zarr.open_array(store, mode="r")[:], values)
+    assert process.returncode == 0, process.output  # threads of obstore's may outlive Python
 
 
 def test_a_key_is_made_once(s3: S3Server) -> None:
