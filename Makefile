@@ -7,6 +7,7 @@ BUILT := $(VENV)/.built
 PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
 VERSITYGW := v1.8.0
 TOXIPROXY := v2.12.0
+AZURITE := 3.35.0
 HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-one,\
     $(foreach row,UcxStore-memory-zero-copy-shared-memory LocalStore-default \
         FsspecStore-s3fs-default,$(load)-$(row)))
@@ -25,7 +26,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-nightly test-python test-scales test-adversity test-zarr \
         test-zarr-all zarr-tests test-native test-address test-thread bench copies flamegraphs \
-        s3 zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
+        s3 azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +137,16 @@ build/s3/toxiproxy: build/s3/.toxiproxy-$(TOXIPROXY)
 build/s3/.toxiproxy-$(TOXIPROXY):
 	mkdir -p $(@D)
 	rm -f $(@D)/.toxiproxy-*
+	touch $@
+
+azure: ## Install Azurite, by which az:// is tested, where there is npm
+	@if command -v npm >/dev/null; then $(MAKE) build/azure/.azurite-$(AZURITE); else \
+	    echo 'npm is missing, so there is no Azurite, and az:// is not tested'; fi
+
+build/azure/.azurite-$(AZURITE):
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	npm install --prefix $(@D) --no-audit --no-fund --ignore-scripts azurite@$(AZURITE)
 	touch $@
 
 zarr2: $(ZARR2)/.dependencies ## Make the environment of zarr 2 for the copy figures
