@@ -13,18 +13,25 @@ namespace {
 using wire::Op;
 using wire::Status;
 
-std::string checked_key(std::string key) {
-    if (const auto fault = wire::key_fault(key)) {
+// Notes are got and set, and nothing else.
+std::string checked_place(std::string place, const std::optional<std::string>& fault) {
+    if (fault) {
         throw Error(ErrorKind::invalid_key, *fault);
     }
-    return key;
+    if (wire::is_note(place)) {
+        throw Error(ErrorKind::invalid_key, "is where clients leave notes, and no values");
+    }
+    return place;
+}
+
+std::string checked_key(std::string key) {
+    const auto fault = wire::key_fault(key);
+    return checked_place(std::move(key), fault);
 }
 
 std::string checked_prefix(std::string prefix, bool whole) {
-    if (const auto fault = wire::prefix_fault(prefix, whole)) {
-        throw Error(ErrorKind::invalid_key, *fault);
-    }
-    return prefix;
+    const auto fault = wire::prefix_fault(prefix, whole);
+    return checked_place(std::move(prefix), fault);
 }
 
 std::vector<std::string> checked_keys(wire::Reader& reader, std::uint32_t count) {

@@ -44,6 +44,8 @@ bool segment_is_fine(std::string_view segment) {
 
 }  // namespace
 
+bool is_note(std::string_view key) { return key.starts_with(kStartsFolder); }
+
 std::optional<std::string_view> space_of(std::string_view key) {
     if (!key.starts_with(kScratchFolder)) {
         return std::nullopt;

@@ -16,6 +16,13 @@ constexpr std::size_t kMaxKeyBytes = 1024;
 constexpr std::string_view kScratchFolder = "__ucxscratch__/";
 constexpr std::size_t kSpaceNameBytes = 32;
 
+// What clients note for one another of which starts of servers they have met, at every server,
+// whatever else it serves: see docs/architecture.md, several servers.
+constexpr std::string_view kStartsFolder = "__ucxstarts__/";
+
+// Whether a key, or all keys that begin so, are such notes.
+bool is_note(std::string_view key);
+
 // The name of the scratch space that a key is in, or all keys that begin so; nullopt for none.
 std::optional<std::string_view> space_of(std::string_view key);
 bool is_space_name(std::string_view name);

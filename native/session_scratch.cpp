@@ -25,6 +25,9 @@ Spaces& offered(const Holdings& holdings) {
 }  // namespace
 
 std::shared_ptr<Backing> Session::home_of(const std::string& key) const {
+    if (wire::is_note(key)) {
+        return holdings_.starts;
+    }
     const auto space = wire::space_of(key);
     return space ? offered(holdings_).find(*space) : holdings_.local;
 }

@@ -50,7 +50,7 @@ void Session::accept(const wire::ValueHeader& header, Arriving& value) {
     const auto refuse = [&](Status status, std::string text = {}) {
         reply(header.request, header.item, status, std::move(text));
     };
-    if (read_only_ && !wire::space_of(value.key)) {
+    if (read_only_ && !wire::space_of(value.key) && !wire::is_note(value.key)) {
         return refuse(Status::read_only);
     }
     if (auto fault = wire::key_fault(value.key)) {

@@ -15,7 +15,7 @@
 
 namespace ucxstore::wire {
 
-constexpr int kProtocolVersion = 1;
+constexpr int kProtocolVersion = 2;
 
 // The body of one request message. Small enough to travel eagerly in one fragment of any
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.

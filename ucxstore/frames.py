@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MAGIC = b"UCXS"
-PROTOCOL_VERSION = 1  # the native core's PROTOCOL_VERSION is the same
+PROTOCOL_VERSION = 2  # the native core's PROTOCOL_VERSION is the same
 
 NONCE_BYTES = 32
 MAC_BYTES = 32  # SHA-256

@@ -13,6 +13,11 @@ MAX_KEY_BYTES = 1024
 # Before the name of a scratch space, in all keys that are in one, at any server.
 SCRATCH_FOLDER = "__ucxscratch__/"
 
+# Before what clients note of the starts of servers, at any of these: see `ucxstore.notes`.
+STARTS_FOLDER = "__ucxstarts__/"
+
+RESERVED = SCRATCH_FOLDER, STARTS_FOLDER
+
 
 def is_scratch(prefix: str) -> bool:
     """Tell whether keys under a prefix are in scratch space."""
@@ -48,6 +53,21 @@ def check_key(key: str) -> None:
     problem = find_problem(key)
     if problem is not None:
         raise InvalidKeyError(f"invalid key {_shorten(key)}: {problem}")
+
+
+def check_reserved(key: str, *, in_scratch: bool) -> None:
+    """Refuse a key that begins as those in `RESERVED`, but for one of a store in scratch space.
+
+    Raises
+    ------
+    InvalidKeyError
+        If the key is refused.
+    """
+    if key.startswith(STARTS_FOLDER):
+        raise InvalidKeyError(f"{key!r}: clients leave notes there, and no values")
+    if not in_scratch:
+        # Its keys are each one server's own, also where the store's others are not.
+        raise InvalidKeyError(f"{key!r}: a scratch space is used by a store over its prefix")
 
 
 def find_problem(path: str) -> str | None:

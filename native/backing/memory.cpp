@@ -31,9 +31,13 @@ struct CountedRegion {
     std::shared_ptr<Region> region;
 };
 
-std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint64_t size) {
+// What an entry takes beside its key and its value, at the most: nodes and control blocks.
+constexpr std::uint64_t kEntryBytes = 512;
+
+std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint64_t size,
+                                         std::uint64_t more) {
     auto counted =
-        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size}, nullptr});
+        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size + more}, nullptr});
     counted->region = allocate_region(size);
     Region* region = counted->region.get();
     return {std::move(counted), region};
@@ -116,7 +120,8 @@ std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::ui
         const std::shared_lock lock(mutex_);
         check_open();
     }
-    return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, size));
+    const std::uint64_t more = count_keys_ ? key.size() + kEntryBytes : 0;
+    return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, size, more));
 }
 
 bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {

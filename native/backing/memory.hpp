@@ -37,7 +37,10 @@ class MemoryBacking : public Backing {
     // reader lets go of it: `limit` bounds the memory itself.
     explicit MemoryBacking(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
         : MemoryBacking(std::make_shared<Quota>(limit)) {}
-    explicit MemoryBacking(std::shared_ptr<Quota> quota) : quota_(std::move(quota)) {}
+    // `count_keys`: these count, too, and what else an entry takes, where values are few bytes
+    // each.
+    explicit MemoryBacking(std::shared_ptr<Quota> quota, bool count_keys = false)
+        : quota_(std::move(quota)), count_keys_(count_keys) {}
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
@@ -64,6 +67,7 @@ class MemoryBacking : public Backing {
     void check_open() const;  // under the lock
 
     const std::shared_ptr<Quota> quota_;
+    const bool count_keys_;
     std::shared_mutex mutex_;
     Catalog catalog_;
     std::string closed_;  // why; "" where it is not

@@ -148,6 +148,9 @@ class RemoteBacking {
     std::vector<std::string> prefixes_;  // that are being removed
 };
 
+// For clients' notes: some thousands of them, of a few for each set of servers that a store names.
+constexpr std::uint64_t kStartsBytes = 4 << 20;
+
 // Where the values of a server are: one of the two, and scratch spaces beside it, if it has any.
 struct Holdings {
     Holdings(std::shared_ptr<Backing> backing, std::shared_ptr<Spaces> scratch = nullptr)
@@ -158,6 +161,9 @@ struct Holdings {
     std::shared_ptr<Backing> local;
     std::shared_ptr<RemoteBacking> remote;
     std::shared_ptr<Spaces> spaces;
+    // Clients' notes of starts, which end with the process, as they must.
+    std::shared_ptr<Backing> starts = std::make_shared<MemoryBacking>(
+        std::make_shared<Quota>(kStartsBytes, "clients' notes of starts"), true);
 };
 
 }  // namespace ucxstore

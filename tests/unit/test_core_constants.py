@@ -14,3 +14,7 @@ def test_the_longest_key() -> None:
 
 def test_where_scratch_spaces_are() -> None:
     assert core.SCRATCH_FOLDER == keys.SCRATCH_FOLDER
+
+
+def test_where_notes_of_starts_are() -> None:
+    assert core.STARTS_FOLDER == keys.STARTS_FOLDER

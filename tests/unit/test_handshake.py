@@ -442,7 +442,7 @@ frames = st.one_of(
         lambda version, kind, length, body: (
             b"UCXS" + struct.pack("<HHI", version, kind, length) + body
         ),
-        st.sampled_from([PROTOCOL_VERSION, 0, 2, 65535]),
+        st.sampled_from([PROTOCOL_VERSION, 0, 1, 3, 65535]),
         st.integers(0, 9),
         st.one_of(st.integers(0, 200), st.integers(0, 2**32 - 1)),
         st.binary(max_size=200),
