@@ -16,10 +16,10 @@ from ucxstore.config import (
     ClientOptions,
     UcxValue,
 )
-from ucxstore.errors import InvalidKeyError, ServerRestartedError
+from ucxstore.errors import ServerRestartedError
 from ucxstore.fleet import Fleet
-from ucxstore.incarnations import Incarnations
-from ucxstore.keys import SCRATCH_FOLDER, check_key, is_scratch
+from ucxstore.incarnations import Incarnations, Known
+from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
 from ucxstore.loops import LoopQueue, current_queue
 from ucxstore.member import Member
 from ucxstore.members import Members
@@ -63,10 +63,7 @@ class StoreBase(Store):
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
         incarnations = Incarnations(parsed.servers, scratch=is_scratch(parsed.prefix))
-        self._set_up(parsed, options, read_only, strict, Counters(), incarnations)
-        self.budget = Budget(options.buffer_budget)
-        self.shard_indexes = ShardCache()
-        self._select_pipeline = select_pipeline
+        self._set_up(parsed, options, read_only, strict, select_pipeline, incarnations)
         select(select_pipeline)
 
     def _set_up(
@@ -75,7 +72,7 @@ class StoreBase(Store):
         options: ClientOptions,
         read_only: bool,
         strict: bool,
-        counters: Counters,
+        select_choice: bool | None,
         incarnations: Incarnations,
     ) -> None:
         super().__init__(read_only=read_only)
@@ -84,8 +81,11 @@ class StoreBase(Store):
         self.timeout = options.timeout
         self.connect_timeout = options.connect_timeout
         self._strict = strict
-        self.counters = counters
+        self._select_pipeline = select_choice
         self._incarnations = incarnations
+        self.counters = Counters()
+        self.budget = Budget(options.buffer_budget)
+        self.shard_indexes = ShardCache()
         self.key_prefix = f"{address.prefix}/" if address.prefix else ""
         self._scratch = is_scratch(address.prefix)
         self._link: Alone | Fleet | None = None
@@ -132,11 +132,11 @@ class StoreBase(Store):
 
     def with_read_only(self, read_only: bool = False) -> Self:
         copy = type(self).__new__(type(self))
-        shared = self.counters, self._incarnations
-        copy._set_up(self._address, self._options, read_only, self._strict, *shared)
+        choices = self._strict, self._select_pipeline
+        copy._set_up(self._address, self._options, read_only, *choices, self._incarnations)
+        copy.counters = self.counters
         copy.budget = self.budget
         copy.shard_indexes = self.shard_indexes
-        copy._select_pipeline = self._select_pipeline
         return copy
 
     def stats(self) -> StoreStats:
@@ -163,35 +163,42 @@ class StoreBase(Store):
 
         One that comes back so is refused with `ServerRestartedError`, since what it has lost would
         be missing, and read as fill values. From now on it is. This concerns this store, its copies
-        by `with_read_only`, its later pickles, and stores of the same several servers that this
-        process makes from now on. It blocks until they are connected.
+        by `with_read_only`, its later pickles, and stores of the same several servers that are made
+        from now on, here or where none of them was met. It concerns servers that can be reached.
 
         Raises
         ------
         ConnectError
-            If none of the servers can be reached.
+            If none of the servers can be reached, or one of them does not answer.
         """
         link = self._own_link()
         with suppress(ServerRestartedError):
-            link.connect_sync(self._options.connect_timeout)
+            link.connect_sync(self.connect_timeout)
         link.accept_restarted()
 
     def links(self) -> dict[HostPort, Link]:
         """Return the ways to its servers, shared by whoever uses them."""
         return {server: self._link_to(server) for server in self.servers}
 
-    def at(self, prefix: str, known: Mapping[HostPort, bytes]) -> Self:
-        """Return a store of the same servers and options, that may write, over another prefix.
+    def at(
+        self, prefix: str, told: Mapping[HostPort, bytes] | None = None, *, read_only: bool = False
+    ) -> Self:
+        """Return a store of the same servers and options over another prefix.
 
         Parameters
         ----------
         prefix : str
-        known : mapping
-            The incarnations of servers that it relies on.
+        told : mapping, optional
+            The incarnations of servers that it relies on. Without it, the two stores rely on the
+            same ones, also where one of them is the first to meet a server.
+        read_only : bool
         """
         address = Address(self._address.servers, prefix)
-        state = address, self._options, False, self._strict, self._select_pipeline, known
-        return cast(Self, _unpickle(type(self), *state))
+        state = address, self._options, read_only, self._strict, self._select_pipeline
+        store = cast(Self, _unpickle(type(self), *state, Known(told or {})))
+        if told is None and store._scratch == self._scratch:
+            store._incarnations = self._incarnations
+        return store
 
     # ---- connection ----
 
@@ -244,10 +251,8 @@ class StoreBase(Store):
         self._is_open = True
         if self._link is None:
             first, *others = self._address.servers
-            if others:
-                self._link = self._fleet()
-            else:
-                self._link = Alone(first, self._link_to(first), self._incarnations)
+            alone = Alone(first, self._link_to(first), self._incarnations)
+            self._link = self._fleet() if others else alone
         return self._link
 
     def _link_to(self, server: HostPort) -> Link:
@@ -261,7 +266,7 @@ class StoreBase(Store):
             Member(server, link, self._incarnations, self.counters, scratch=self._scratch)
             for server, link in self.links().items()
         ]
-        return Fleet(Members(members, self._options.connect_timeout))
+        return Fleet(Members(members, self._incarnations, self._options.connect_timeout))
 
     # ---- checks ----
 
@@ -273,9 +278,8 @@ class StoreBase(Store):
         """Return the key as the server knows it, checked."""
         full = self.key_prefix + key
         check_key(full)
-        if not self._scratch and full.startswith(SCRATCH_FOLDER):
-            # Its keys are each one server's own, also where this store's are not.
-            raise InvalidKeyError(f"{full!r}: a scratch space is used by a store over its prefix")
+        if full.startswith(RESERVED):
+            check_reserved(full, in_scratch=self._scratch)
         return full
 
 
@@ -286,13 +290,10 @@ def _unpickle(
     read_only: bool,
     strict: bool,
     select_choice: bool | None,
-    known: Mapping[HostPort, bytes],
+    known: Known,
 ) -> StoreBase:
     store = cls.__new__(cls)
     incarnations = Incarnations(address.servers, known, scratch=is_scratch(address.prefix))
-    store._set_up(address, options, read_only, strict, Counters(), incarnations)
-    store.budget = Budget(options.buffer_budget)
-    store.shard_indexes = ShardCache()
-    store._select_pipeline = select_choice
+    store._set_up(address, options, read_only, strict, select_choice, incarnations)
     select(select_choice)
     return store

@@ -2,19 +2,40 @@
 
 A server that holds values in memory has lost them when it comes back under another incarnation.
 Its keys would then be missing, which zarr reads as fill values; so a store remembers whom it has
-met, and a pickle takes that along. New stores of several servers start with those whom others in
-the process have met first: the metadata that still lets their arrays open is with all of them. A
-new store of one server opens only what that has.
+met, and a pickle takes that along. Stores of the same several servers share what their process has
+seen of each, met itself or found noted by others (`ucxstore.notes`): the metadata that still lets
+their arrays open is with all of them. A new store of one server opens only what that has.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from ucxstore.address import HostPort
 from ucxstore.errors import ServerRestartedError
 from ucxstore.frames import Welcome
 
-# By stores of all of these servers, in this process; or accepted since.
-_first_met: dict[frozenset[HostPort], dict[HostPort, bytes]] = {}
+type _Seen = dict[HostPort, dict[bytes, None]]
+
+# By stores of all of these servers, in this process: the first one first.
+_seen: dict[frozenset[HostPort], _Seen] = {}
+
+_NOTHING: Mapping[HostPort, bytes] = MappingProxyType({})
+
+
+class Known(NamedTuple):
+    """What a store knows of its servers' incarnations, for a copy of it in any process.
+
+    Parameters
+    ----------
+    told : mapping
+        By whoever started the servers, or accepted them as they are.
+    met : mapping
+        Those that it has met, or that were there before these.
+    """
+
+    told: Mapping[HostPort, bytes] = _NOTHING
+    met: Mapping[HostPort, bytes] = _NOTHING
 
 
 class Incarnations:
@@ -24,32 +45,45 @@ class Incarnations:
     ----------
     servers : iterable of HostPort
         All servers of the store.
-    known : mapping, optional
+    known : Known
         From another process.
     scratch : bool
         Whether the store is in scratch space, which a server loses whatever else it serves.
+
+    Attributes
+    ----------
+    servers : frozenset of HostPort
+    need_notes : bool
+        Whether others may know of starts that the store was not told of.
     """
 
     def __init__(
-        self,
-        servers: Iterable[HostPort],
-        known: Mapping[HostPort, bytes] | None = None,
-        *,
-        scratch: bool = False,
+        self, servers: Iterable[HostPort], known: Known | None = None, *, scratch: bool = False
     ) -> None:
-        self.known = dict(known or {})
+        self.servers = frozenset(servers)
+        self._told, self._met = map(dict, known or Known())
         self._scratch = scratch
-        self._servers = frozenset(servers)
+        # A space that has ended says so, and its owner tells whoever uses it of the servers.
+        shared = len(self.servers) > 1 and not scratch
+        self._seen = _seen.setdefault(self.servers, {}) if shared else {}
+        self.need_notes = shared and not self._told.keys() >= self.servers
+
+    @property
+    def known(self) -> Known:
+        """What goes along to copies of the store."""
+        return Known(dict(self._told), dict(self._met))
 
     def meet(self, server: HostPort, welcome: Welcome) -> bool:
         """Tell whether a server is still the one that it was, or was met for the first time."""
-        if not self._is_volatile(welcome):
+        if not (welcome.volatile or self._scratch):
             return True
-        known = self.known.get(server)
-        if known is None:
-            met = self._met_here().setdefault(server, welcome.incarnation)
-            known = self.known.setdefault(server, met)
-        return known == welcome.incarnation
+        now = welcome.incarnation
+        told = self._told.get(server)
+        if told is not None:
+            return told == now
+        self.see(server, now)
+        before = next((one for one in self.seen(server) if one != now), now)
+        return self._met.setdefault(server, before) == now == before
 
     def check(self, server: HostPort, welcome: Welcome) -> None:
         """Do as `meet`, but raise.
@@ -65,18 +99,22 @@ class Incarnations:
                 "(store.accept_restarted() goes on without it)"
             )
 
+    def see(self, server: HostPort, incarnation: bytes) -> None:
+        """Take note, for all stores of these servers, of what one of them is or has been."""
+        self._seen.setdefault(server, {}).setdefault(incarnation)
+
+    def seen(self, server: HostPort) -> Sequence[bytes]:
+        """Return what it was seen as, the first one first: one that has restarted, as several."""
+        return tuple(self._seen.get(server, ()))
+
     def accept(self, server: HostPort, welcome: Welcome) -> None:
-        """Rely on the server as it is now."""
-        if self._is_volatile(welcome):
+        """Rely on the server as it is now, in stores that are made from now on, too."""
+        if welcome.volatile or self._scratch:
             self.rely_on(server, welcome.incarnation)
+            self._seen[server] = {welcome.incarnation: None}
 
     def rely_on(self, server: HostPort, incarnation: bytes) -> None:
-        """Rely on this one from now on."""
-        self.known[server] = incarnation
-        self._met_here()[server] = incarnation
-
-    def _is_volatile(self, welcome: Welcome) -> bool:
-        return welcome.volatile or self._scratch
-
-    def _met_here(self) -> dict[HostPort, bytes]:
-        return _first_met.setdefault(self._servers, {}) if len(self._servers) > 1 else {}
+        """Rely on this one from now on, whatever else is known."""
+        self._told[server] = incarnation
+        if self._told.keys() >= self.servers:
+            self.need_notes = False

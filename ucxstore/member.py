@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ucxstore.address import HostPort
 from ucxstore.errors import ServerLostError, UcxStoreError, without_frames
 from ucxstore.incarnations import Incarnations
-from ucxstore.runtime import Link
+from ucxstore.notes import folder_of
+from ucxstore.runtime import Link, Session
 from ucxstore.stats import Counters
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Member:
         self._incarnations = incarnations
         self._counters = counters
         self._scratch = scratch
+        self._notes = folder_of(incarnations.servers)
         self._problem: UcxStoreError | None = None  # of the last attempt, if it failed
         self._was_met = False
         self._retry_at = 0.0
@@ -56,12 +59,12 @@ class Member:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection."""
-        return self._link.session() is not None
+        """Whether there is a connection that may be used."""
+        return self._session() is not None
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last attempt to connect to it failed."""
+        """Whether the last attempt to connect to it, or to exchange notes with it, failed."""
         return self._problem is not None
 
     @property
@@ -74,7 +77,7 @@ class Member:
 
         ``None`` while it is not connected.
         """
-        session = self._link.session()
+        session = self._session()
         if session is None:
             return None
         self._was_met = True
@@ -97,18 +100,31 @@ class Member:
         ServerRestartedError
             If it has lost what it held in the meantime.
         """
-        session = self._link.session()
+        session = self._session()
         if session is None:
             if self._problem is not None:
                 raise without_frames(self._problem)
             raise ServerLostError(f"{self.place}: the server is gone")
-        connection, welcome = session
-        self._incarnations.check(self.place, welcome)
-        return connection
+        self._incarnations.check(self.place, session.welcome)
+        return session.connection
+
+    def session_to_note(self) -> Session | None:
+        """Return the connection, if there may be notes about the server's starts, or with it."""
+        session = self._link.session()
+        no_notes = session is None or session.welcome.shared or self._scratch
+        return None if no_notes else session
+
+    def noted(self, session: Session, problem: UcxStoreError | None) -> None:
+        """Take note that notes were exchanged over a connection, or why they could not be."""
+        if problem is None:
+            session.noted.add(self._notes)
+            self._problem = None
+        else:
+            self._fail(problem)
 
     def accept_restarted(self) -> None:
         """Rely on the server as it is now."""
-        session = self._link.session()
+        session = self._session()
         if session is not None:
             self._incarnations.accept(self.place, session.welcome)
 
@@ -116,17 +132,29 @@ class Member:
         """Try to connect, blocking; what fails is told by `connection`."""
         try:
             self._link.connect_sync(timeout)
-            self._problem = None
         except UcxStoreError as error:
-            self._problem = without_frames(error)
-            self._retry_at = time.monotonic() + RETRY_SECONDS
+            self._fail(without_frames(error))
+        else:
+            if self.is_connected:
+                self._problem = None
 
-    def retry(self, timeout: float) -> None:
-        """Try again in a thread, unless one does, or the last attempt was a moment ago."""
+    def retry(self, timeout: float, then: Callable[[], None] | None = None) -> None:
+        """Try again in a thread, unless one does, or the last attempt was a moment ago.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds that connecting may take.
+        then : callable, optional
+            What else is to be done there once there is a connection.
+        """
         running = self._retrying is not None and self._retrying.is_alive()
         if not running and time.monotonic() >= self._retry_at:
             self._retrying = threading.Thread(
-                target=self.connect, args=(timeout,), name=f"ucxstore-{self.place}", daemon=True
+                target=self._try_again,
+                args=(timeout, then),
+                name=f"ucxstore-{self.place}",
+                daemon=True,
             )
             self._retrying.start()
 
@@ -137,3 +165,19 @@ class Member:
     def count_failover(self) -> None:
         """Take note of a request that others had to answer in its place."""
         self._counters.add_server(str(self.place), failovers=1)
+
+    def _session(self) -> Session | None:
+        """Return the connection if it may be used: as soon as it is known what others know."""
+        session = self._link.session()
+        if session is None or self._notes in session.noted or session.welcome.shared:
+            return session
+        return None if self._incarnations.need_notes else session
+
+    def _try_again(self, timeout: float, then: Callable[[], None] | None) -> None:
+        self.connect(timeout)
+        if then is not None and self._link.session() is not None:
+            then()
+
+    def _fail(self, problem: UcxStoreError) -> None:
+        self._problem = problem
+        self._retry_at = time.monotonic() + RETRY_SECONDS

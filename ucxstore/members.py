@@ -1,11 +1,17 @@
 """The servers of a store that has several: connected at once, and agreed on what they are."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from ucxstore.agreement import exchange_notes, overwrite_notes
 from ucxstore.errors import ConnectError
+from ucxstore.incarnations import Incarnations
 from ucxstore.member import Member
 from ucxstore.placement import Placement
+
+# For the notes, where connecting has taken all of the time.
+_LEAST_SECONDS = 0.1
 
 
 class Members:
@@ -15,8 +21,10 @@ class Members:
     ----------
     members : sequence of Member
         In the order of the address.
-    retry_timeout : float
-        Seconds that an attempt may take for which nobody waits.
+    incarnations : Incarnations
+        Which of their starts the store relies on.
+    connect_timeout : float
+        Seconds that an attempt may take for which no request waits.
 
     Attributes
     ----------
@@ -24,11 +32,14 @@ class Members:
         Whether they all serve the same values; known once one of them is connected.
     """
 
-    def __init__(self, members: Sequence[Member], retry_timeout: float) -> None:
+    def __init__(
+        self, members: Sequence[Member], incarnations: Incarnations, connect_timeout: float
+    ) -> None:
         self.all = tuple(members)
         self.placement = Placement([str(member.place) for member in members])
         self.shared = False
-        self._retry_timeout = retry_timeout
+        self._incarnations = incarnations
+        self._connect_timeout = connect_timeout
 
     def ready(self) -> bool:
         """Tell whether all are connected that can be; others are tried again meanwhile.
@@ -45,7 +56,7 @@ class Members:
             return False
         self._meet()
         for member in away:
-            member.retry(self._retry_timeout)
+            member.retry(self._connect_timeout, lambda: self._exchange(self._connect_timeout))
         return True
 
     def connect(self, timeout: float) -> None:
@@ -56,12 +67,14 @@ class Members:
         ConnectError
             If none can be reached, or if they are not servers of one store.
         """
+        deadline = time.monotonic() + timeout
         away = [member for member in self.all if not member.is_connected]
         untried = [member for member in away if not member.has_failed]
         tried = untried if len(away) < len(self.all) else away
         if tried:
             with ThreadPoolExecutor(len(tried)) as threads:
                 list(threads.map(lambda member: member.connect(timeout), tried))
+        self._exchange(max(deadline - time.monotonic(), _LEAST_SECONDS))
         if not any(member.is_connected for member in self.all):
             self.all[0].connection()  # which says why
         self._meet()
@@ -69,6 +82,22 @@ class Members:
     def down(self) -> frozenset[int]:
         """Return the indices of those that are not connected."""
         return frozenset(i for i, member in enumerate(self.all) if not member.is_connected)
+
+    def accept_restarted(self) -> None:
+        """Rely on all that are connected as they are now, here and in processes yet to come.
+
+        Raises
+        ------
+        ConnectError
+            If one of them cannot be told that.
+        """
+        overwrite_notes(self.all, self._incarnations, self._connect_timeout)
+        for member in self.all:
+            member.accept_restarted()
+
+    def _exchange(self, timeout: float) -> None:
+        if self._incarnations.need_notes:
+            exchange_notes(self.all, self._incarnations, timeout)
 
     def _meet(self) -> None:
         """Take note of who is there: also of those that nobody has asked for anything yet."""

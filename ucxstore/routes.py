@@ -54,9 +54,14 @@ class Routes:
         return list(dict.fromkeys(lane for member in self._members.all for lane in member.lanes))
 
     def accept_restarted(self) -> None:
-        """Go on with all servers as they are now."""
-        for member in self._members.all:
-            member.accept_restarted()
+        """Go on with all servers as they are now, and have others do so who come later.
+
+        Raises
+        ------
+        ConnectError
+            If one of them cannot be told that.
+        """
+        self._members.accept_restarted()
 
     # ---- how requests are spread ----
 

@@ -41,10 +41,19 @@ class _Key(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A connection, and what the server has granted for it."""
+    """A connection, and what the server has granted for it.
+
+    Parameters
+    ----------
+    connection : Connection
+    welcome : Welcome
+    noted : set of str
+        About which sets of servers notes were exchanged: see `ucxstore.agreement`.
+    """
 
     connection: "Connection"
     welcome: Welcome
+    noted: set[str]
 
 
 class _Slot:
@@ -165,7 +174,7 @@ class Link:
             ) from error
         except ConnectError as error:
             raise ConnectError(f"{server}: {error}") from error
-        return Session(connection, welcome)
+        return Session(connection, welcome, set())
 
 
 class _Clients:

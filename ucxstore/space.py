@@ -19,7 +19,7 @@ from ucxstore.errors import (
     ServerRestartedError,
     UcxStoreError,
 )
-from ucxstore.incarnations import Incarnations
+from ucxstore.incarnations import Incarnations, Known
 from ucxstore.keys import SCRATCH_FOLDER
 from ucxstore.member import Member
 from ucxstore.runtime import Link
@@ -135,7 +135,7 @@ class _Lease:
     ) -> dict[HostPort, bytes]:
         """Make the space at all servers, or raise; return their incarnations."""
         known = _connect(links, connect_timeout)
-        incarnations, counters = Incarnations(links, known, scratch=True), Counters()
+        incarnations, counters = Incarnations(links, Known(known), scratch=True), Counters()
         self._members = [
             Member(server, link, incarnations, counters, scratch=True)
             for server, link in links.items()

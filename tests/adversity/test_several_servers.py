@@ -50,7 +50,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
     # As if no other test had been there.
-    monkeypatch.setattr(incarnations, "_first_met", {})
+    monkeypatch.setattr(incarnations, "_seen", {})
 
 
 @pytest.fixture
@@ -333,7 +333,7 @@ def test_a_restarted_server_is_refused(
     refuses(store.with_read_only(True))
     refuses(open_store(address))
     # As in another process, which has met none of them.
-    monkeypatch.setattr(incarnations, "_first_met", {})
+    monkeypatch.setattr(incarnations, "_seen", {})
     with pickle.loads(pickled) as unpickled:
         refuses(unpickled)
 

@@ -17,7 +17,16 @@ from zarr.testing.store import StoreTests
 
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
-from ucxstore import AddressError, ConnectError, ServerRestartedError, UcxStore, incarnations
+from ucxstore import (
+    AddressError,
+    ConnectError,
+    InvalidKeyError,
+    ServerRestartedError,
+    UcxStore,
+    incarnations,
+)
+from ucxstore.keys import STARTS_FOLDER
+from ucxstore.notes import folder_of
 from ucxstore.placement import Placement
 from ucxstore.server import Server
 
@@ -204,7 +213,60 @@ def test_copies_and_pickles(address: str) -> None:
         assert other == store.with_read_only(other.read_only)
         assert other.get_sync("c/0").to_bytes() == b"value"
         assert other._incarnations.known == store._incarnations.known
-        assert len(other._incarnations.known) == 3
+        assert len(other._incarnations.known.met) == 3
+
+
+def test_no_key_is_where_notes_of_starts_are(address: str) -> None:
+    with UcxStore(address.rpartition("/")[0]) as store:
+        store.set_sync("c/0", buffer(b"value"))
+        uses = (
+            store.get_sync,
+            store.delete_sync,
+            lambda key: store.set_sync(key, buffer(b"")),
+            lambda key: sync(store.delete_dir(key)),
+            lambda key: sync(names(store.list_dir(key))),
+        )
+        for use in uses:
+            with pytest.raises(InvalidKeyError, match=STARTS_FOLDER):
+                use(f"{STARTS_FOLDER}a")
+        assert not [key for key in sync(names(store.list())) if key.startswith(STARTS_FOLDER)]
+        assert STARTS_FOLDER.strip("/") not in sync(names(store.list_dir("")))
+
+
+def test_notes_are_left_with_servers_that_only_read(tmp_path: Path) -> None:
+    """And those of volatile ones with others, which keep the metadata that they are about."""
+    with (
+        Server("memory://", read_only=True) as volatile,
+        Server(tmp_path / "data", read_only=True) as kept,
+        UcxStore(address_of([volatile, kept])) as store,
+    ):
+        assert store.get_sync("c/0") is None
+        key = folder_of(store.servers) + str(store.servers[0])
+        with UcxStore(kept.address) as door:
+            connection = door._own_link().connect_sync(5.0)
+            (found,) = connection.get([key], [()], 5.0).wait()
+        assert found[0].tobytes() == volatile.incarnation
+
+
+def test_scratch_space_has_no_part_in_notes() -> None:
+    with (
+        Server("memory://") as one,
+        Server("memory://") as other,
+        UcxStore(address_of([one, other])) as store,
+        store.scratch("1MiB") as scratch,
+    ):
+        scratch.store().accept_restarted()
+        assert one.stats()["sets"] == other.stats()["sets"] == 0
+
+
+def test_servers_that_lose_nothing_are_asked_for_no_notes(tmp_path: Path) -> None:
+    with (
+        Server(tmp_path / "one") as one,
+        Server(tmp_path / "two") as two,
+        UcxStore(address_of([one, two])) as store,
+    ):
+        sync(store.is_empty(""))
+        assert one.stats()["gets"] == two.stats()["gets"] == 0
 
 
 # ---- servers that share what they serve ----
@@ -235,7 +297,7 @@ def test_starts_that_were_never_met_are_relied_on(
         store.close()
         servers[0].close()
         stack.enter_context(Server("memory://", bind=str(store.servers[0])))
-        monkeypatch.setattr(incarnations, "_first_met", {})  # as in another process
+        monkeypatch.setattr(incarnations, "_seen", {})  # as in another process
         with pickle.loads(pickled) as unpickled:
             with pytest.raises(ServerRestartedError, match=str(store.servers[0])):
                 unpickled.get_sync(key)

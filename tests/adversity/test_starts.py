@@ -1,0 +1,192 @@
+"""One of several servers has restarted when a process comes that has only their address."""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.adversity.conftest import OpenStore, StartServer, Ucx
+from tests.adversity.scripts import Script
+from tests.adversity.servers import RemoteServer
+from tests.adversity.test_several_servers import key_on
+from tests.adversity.transfers import Background, as_buffer
+from tests.conftest import address_of
+from tests.eventually import eventually
+from ucxstore import (
+    ConnectError,
+    ServerLostError,
+    ServerRestartedError,
+    UcxStore,
+    agreement,
+    incarnations,
+    member,
+)
+from ucxstore.placement import Placement
+
+VALUES = np.arange(60)
+
+# Reads chunk by chunk, and prints what each comes to.
+READ = """
+import zarr
+array = zarr.open_array(store, path="a", mode="r")
+def look(i):
+    try:
+        return int(array[i])
+    except ConnectionError as error:
+        return f"{type(error).__name__} {error}"
+"""
+PRINT_ALL = "print(*map(look, range(60)), sep='\\n')"
+
+
+@pytest.fixture(autouse=True)
+def _as_if_no_other_test_had_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(incarnations, "_seen", {})
+
+
+@pytest.fixture
+def own(start_server: StartServer) -> list[RemoteServer]:
+    return [start_server() for _ in range(3)]
+
+
+def make_array(store: UcxStore) -> None:
+    zarr.create_array(store, name="a", data=VALUES, chunks=(1,), fill_value=-1)
+
+
+def write_elsewhere(address: str, ucx: Ucx) -> None:
+    code = "import zarr; zarr.create_array(store, name='a', data=np.arange(60), chunks=(1,), "
+    with Script(address, ucx, code + "fill_value=-1)") as script:
+        script.end()
+
+
+def read_elsewhere(address: str, ucx: Ucx, code: str = READ + PRINT_ALL) -> list[str]:
+    with Script(address, ucx, code) as script:
+        return script.end().splitlines()
+
+
+def expect_refused(lines: list[str], place: str) -> None:
+    """Some chunks are what they were, the others are the restarted server's."""
+    refused = f"ServerRestartedError {place}: the server has restarted"
+    held = [number for number, line in zip(VALUES, lines, strict=True) if line == str(number)]
+    assert sum(line.startswith(refused) for line in lines) == len(VALUES) - len(held) > 0
+    assert held
+
+
+def number_on(own: list[RemoteServer], wanted: RemoteServer) -> int:
+    """Return which of the array's chunks is on a server."""
+    placement = Placement([server.place for server in own])
+    places = placement.places([f"a/c/{number}" for number in VALUES])
+    return places.index(own.index(wanted))
+
+
+def test_processes_that_come_later(
+    own: list[RemoteServer], start_server: StartServer, ucx: Ucx, open_store: OpenStore
+) -> None:
+    address, place = address_of(own), own[1].place
+    write_elsewhere(address, ucx)
+    relies = zarr.open_array(open_store(address), path="a", mode="r")
+    assert (relies[:] == VALUES).all()
+    lost = number_on(own, own[1])
+    own[1].process.kill()
+    code = f"print(look({lost})); input(); eventually(lambda: 'Restarted' in str(look({lost})))\n"
+    with Script(address, ucx, READ + code + PRINT_ALL) as early:
+        assert place in early.line()  # it has come while the server was away
+        own[1] = start_server(bind=place)
+        early.say("\n")
+        expect_refused(early.end().splitlines(), place)
+    expect_refused(read_elsewhere(address, ucx), place)
+    # One of them goes on without what was lost, and then so do all that come after it.
+    fills = read_elsewhere(address, ucx, "store.accept_restarted()\n" + READ + PRINT_ALL)
+    assert fills == read_elsewhere(address, ucx)
+    assert fills[lost] == "-1"
+    assert all(line in {str(number), "-1"} for number, line in enumerate(fills))
+    with pytest.raises(ServerRestartedError, match=place):
+        relies[:]
+
+
+@pytest.mark.parametrize("ucx", [{}], ids=["shared-memory"])
+def test_all_have_restarted(
+    own: list[RemoteServer], start_server: StartServer, ucx: Ucx, open_store: OpenStore
+) -> None:
+    """Nothing is left that must not be read, whoever remembers it."""
+    address = address_of(own)
+    relies = open_store(address)
+    make_array(relies)
+    for server in own:
+        server.process.kill()
+    for position, server in enumerate(own):
+        own[position] = start_server(bind=server.place)
+        key = key_on(own, own[position])
+        eventually(lambda key=key: is_refused(relies, key))
+    write_elsewhere(address, ucx)
+    assert read_elsewhere(address, ucx) == [str(number) for number in VALUES]
+
+
+def found(store: UcxStore, key: str) -> bytes | None:
+    """Return a value; ``None`` also where its server is not there."""
+    with suppress(ConnectionError):
+        value = store.get_sync(key)
+        return None if value is None else value.to_bytes()
+    return None
+
+
+def is_refused(store: UcxStore, key: str) -> bool:
+    with pytest.raises((ServerLostError, ConnectError)) as failure:
+        store.get_sync(key)
+    return failure.type is ServerRestartedError
+
+
+@pytest.mark.parametrize("ucx", [{}], ids=["shared-memory"])
+def test_only_the_restarted_one_is_there_at_first(
+    own: list[RemoteServer],
+    start_server: StartServer,
+    open_store: OpenStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = address_of(own)
+    with open_store(address) as store:
+        make_array(store)
+    own[1].process.kill()
+    own[1] = start_server(bind=own[1].place)
+    for other in (own[0], own[2]):
+        other.process.stop()
+    monkeypatch.setattr(incarnations, "_seen", {})  # as in another process
+    store = open_store(address, connect_timeout=0.5)
+    key = f"a/c/{number_on(own, own[1])}"
+    assert store.get_sync(key) is None
+    for other in (own[0], own[2]):
+        other.process.go_on()
+    eventually(lambda: found(store, "a/zarr.json") is not None)
+    assert is_refused(store, key)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "stops"])
+def test_a_server_goes_while_notes_are_exchanged(
+    own: list[RemoteServer],
+    open_store: OpenStore,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: bool,
+) -> None:
+    going = own[1].process
+    leave = agreement._Letters.leave
+
+    def go_first(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(agreement._Letters, "leave", leave)
+        going.kill() if ends else going.stop()
+        leave(*arguments, **options)
+
+    monkeypatch.setattr(agreement._Letters, "leave", go_first)
+    store = open_store(address_of(own), connect_timeout=1)
+    keys = [key_on(own, server) for server in own]
+    attempt = Background(lambda: store.set_sync(keys[0], as_buffer(b"value")))
+    attempt.join()
+    assert attempt.error is None
+    with pytest.raises(ConnectionError, match=own[1].place):
+        store.set_sync(keys[1], as_buffer(b"value"))
+    if not ends:
+        going.go_on()
+        with open_store(own[1]) as door:
+            door.set_sync(keys[1], as_buffer(b"other"))
+        eventually(lambda: found(store, keys[1]) == b"other")
