@@ -55,18 +55,27 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size)
-        self._servers = Address.parse(f"{SCHEME}{servers}").servers
-        self._store_options = {**options, "secret": secret or Secret.find()}
-        self._stores: dict[tuple[str, bool], UcxStore] = {}
-        self._root = self.ucx_store_at("", read_only=False)
+        address = Address(Address.parse(f"{SCHEME}{servers}").servers)
+        self._set_root(UcxStore(address, secret=secret or Secret.find(), **options))
+
+    def _set_root(self, root: UcxStore) -> None:
+        self._root = root
+        self._stores: dict[tuple[str, bool], UcxStore] = {("", False): root}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # With what its stores know of the servers: arrays take their metadata along, and a server
+        # that has restarted in the meantime has none of their chunks.
+        return *super().__reduce__(), self._root
+
+    def __setstate__(self, root: UcxStore) -> None:
+        self._set_root(root)
 
     def ucx_store_at(self, path: str, *, read_only: bool) -> UcxStore:
         """Return the store of what is under `path`, the same one each time."""
         wanted = path.strip("/"), read_only
         store = self._stores.get(wanted)
         if store is None:
-            address = Address(self._servers, wanted[0])
-            store = UcxStore(address, read_only=read_only, **self._store_options)
+            store = self._root.at(wanted[0], read_only=read_only)
             # Two threads may both make one: both then use the one that was there first.
             store = self._stores.setdefault(wanted, store)
         return store

@@ -89,3 +89,40 @@ def test_a_directory_has_lost_nothing(
     array = make_array(store)
     start_again(server, store, start_server, tmp_path / "data")
     np.testing.assert_array_equal(array[...], VALUES)
+
+
+@pytest.mark.parametrize("ucx", [{}], ids=["shared-memory"])
+@pytest.mark.parametrize("begun", [True, False], ids=["read before", "only opened"])
+def test_an_array_at_a_url(
+    start_server: StartServer, ucx: Ucx, tmp_path: Path, begun: bool
+) -> None:
+    """zarr has made its store, which pickles its file system, and that what it knows."""
+    server = start_server()
+    zarr.create_array(f"{server.address}/a", data=VALUES, fill_value=-1)
+    array = zarr.open_array(f"{server.address}/a", mode="r")
+    assert not begun or (array[...] == VALUES).all()
+    pickled = tmp_path / "pickled"
+    pickled.write_bytes(pickle.dumps(array))
+    server.process.kill()
+    start_server(bind=server.place)
+
+    def is_refused() -> bool:
+        with pytest.raises(ConnectionError, match=server.place) as failure:
+            array[...]
+        return failure.type is ServerRestartedError
+
+    eventually(is_refused)
+    code = f"""
+import pathlib, pickle
+array = pickle.loads(pathlib.Path({str(pickled)!r}).read_bytes())
+again = pickle.loads(pickle.dumps(array))
+for one in (array, again, array):
+    try:
+        print(one[:])
+    except ServerRestartedError as error:
+        print(error)
+"""
+    with Script(server.address, ucx, code) as script:
+        lines = script.end().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith(f"{server.place}: the server has restarted") for line in lines)
