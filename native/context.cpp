@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "fork.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
@@ -99,12 +100,15 @@ ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
 
 Context::Context(const Options& options) {
     const auto wanted = wanted_cache(options);
+    const bool hooks_are_safe = !forked_after_ucx_started();
     if (!wanted || *wanted == "try") {
-        // UCX tells whether it has a cache only by refusing to start where one is insisted on.
+        // UCX tells whether it has a cache only by refusing to start where one is insisted on. A
+        // cache that is made waits for the hooks' lock, which in a forked child may be for ever.
         const ConfigHandle config = configure(options);
-        check(ucp_config_modify(config.get(), kRegistrationCache, "y"), "UCX_RCACHE_ENABLE");
+        const char* cache = hooks_are_safe ? "y" : "n";
+        check(ucp_config_modify(config.get(), kRegistrationCache, cache), "UCX_RCACHE_ENABLE");
         if (start(config.get(), handle_) == UCS_OK) {
-            has_registration_cache_ = !hooks_are_off();
+            has_registration_cache_ = hooks_are_safe && !hooks_are_off();
             return;
         }
     } else {

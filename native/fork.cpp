@@ -29,6 +29,8 @@ std::set<int> epoll_descriptors() {
 std::atomic<bool> seen = false;
 std::vector<int> of_ucx;
 
+std::atomic<pid_t> started_in = 0;
+
 }  // namespace
 
 AsyncThreadWatch::AsyncThreadWatch() : first_(!seen.exchange(true)) {
@@ -55,6 +57,11 @@ void separate_from_parent() {
         }
     }
     of_ucx.clear();
+}
+
+bool forked_after_ucx_started() {
+    pid_t first = 0;
+    return !started_in.compare_exchange_strong(first, getpid()) && first != getpid();
 }
 
 }  // namespace ucxstore

@@ -24,4 +24,9 @@ class AsyncThreadWatch {
 // and the parent's then spins on descriptors that only the child has (measured: one core at 100 %).
 void separate_from_parent();
 
+// Whether this process was forked from one that had started UCX, which has hooked mmap by then: the
+// hooks' lock may be held in here for ever, if another thread of the parent was inside of it.
+// To be called for each context that is made.
+bool forked_after_ucx_started();
+
 }  // namespace ucxstore

@@ -187,6 +187,30 @@ assert not failures
     eventually(lambda: server.sessions == 1)
 
 
+def test_forks_while_another_thread_maps_memory(
+    server: RemoteServer, store: UcxStore, ucx: Ucx
+) -> None:
+    """Inside UCX's hook on mmap, whose lock the child inherits as it is, for ever."""
+    code = """
+import ctypes
+assert store.get_sync("medium") is not None  # the hooks are there
+ucm = ctypes.CDLL("libucm.so.0", os.RTLD_NOLOAD)
+ucm.ucm_event_enter()  # as the hook does
+def with_a_deadline():
+    signal.alarm(10)
+    reads()
+    store.set_sync("from a child", as_buffer(filled(5)))
+child = in_child(with_a_deadline)
+ended = os.waitpid(child, 0)[1]
+ucm.ucm_event_leave()
+assert ended == 0, ended
+reads()
+"""
+    with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:
+        assert script.end() == ""
+    eventually(lambda: server.sessions == 1)
+
+
 def test_the_parent_dies_and_a_child_lives(server: RemoteServer, store: UcxStore, ucx: Ucx) -> None:
     code = """
 in_the_background(read)
