@@ -99,6 +99,7 @@ ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
 }  // namespace
 
 Context::Context(const Options& options) {
+    const InUcx inside;
     const auto wanted = wanted_cache(options);
     const bool hooks_are_safe = !forked_after_ucx_started();
     if (!wanted || *wanted == "try") {
@@ -116,6 +117,11 @@ Context::Context(const Options& options) {
         has_registration_cache_ = has_registration_cache_ && !hooks_are_off();
     }
     check(start(configure(options).get(), handle_), "starting UCX");
+}
+
+Context::~Context() {
+    const InUcx inside;
+    handle_.reset();
 }
 
 }  // namespace ucxstore

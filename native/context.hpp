@@ -16,6 +16,9 @@ class Context {
     // Our defaults give way to the environment, and the environment to `options`.
     // Throws Error(argument) that names an option UCX does not know or take.
     explicit Context(const Options& options);
+    Context(const Context&) = delete;
+    Context& operator=(const Context&) = delete;
+    ~Context();
     ucp_context_h get() const { return handle_.get(); }
 
     // Whether UCX remembers registered memory. Where it does not (its hooks on mmap are off), it

@@ -1,10 +1,13 @@
 #include "fork.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -30,6 +33,45 @@ std::atomic<bool> seen = false;
 std::vector<int> of_ucx;
 
 std::atomic<pid_t> started_in = 0;
+
+// Each side first says what it is about to do and then looks at the other.
+std::atomic<int> forks = 0;
+std::atomic<int> inside = 0;
+thread_local int depth = 0;
+
+// A round of progress takes milliseconds. What takes longer must not keep a fork waiting for ever.
+constexpr std::chrono::seconds kForkWaits{1};
+
+void enter() {
+    inside.fetch_add(1);
+    while (const int waiting = forks.load()) {
+        inside.fetch_sub(1);
+        forks.wait(waiting);
+        inside.fetch_add(1);
+    }
+}
+
+void leave() { inside.fetch_sub(1); }
+
+void before_fork() {
+    forks.fetch_add(1);
+    const auto deadline = std::chrono::steady_clock::now() + kForkWaits;
+    while (inside.load() > (depth > 0 ? 1 : 0) && std::chrono::steady_clock::now() < deadline) {
+        sched_yield();
+    }
+}
+
+void in_parent() {
+    forks.fetch_sub(1);
+    forks.notify_all();
+}
+
+void in_child() {
+    forks.store(0);
+    inside.store(depth > 0 ? 1 : 0);
+}
+
+[[maybe_unused]] const int kRegistered = pthread_atfork(before_fork, in_parent, in_child);
 
 }  // namespace
 
@@ -57,6 +99,28 @@ void separate_from_parent() {
         }
     }
     of_ucx.clear();
+}
+
+InUcx::InUcx() {
+    if (depth++ == 0) {
+        enter();
+    }
+}
+
+InUcx::~InUcx() {
+    if (--depth == 0) {
+        leave();
+    }
+}
+
+OutOfUcx::OutOfUcx() { leave(); }
+
+OutOfUcx::~OutOfUcx() { enter(); }
+
+void let_fork() {
+    if (forks.load(std::memory_order_relaxed) > 0) {
+        const OutOfUcx outside;
+    }
 }
 
 bool forked_after_ucx_started() {

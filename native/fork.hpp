@@ -24,6 +24,29 @@ class AsyncThreadWatch {
 // and the parent's then spins on descriptors that only the child has (measured: one core at 100 %).
 void separate_from_parent();
 
+// While one is alive, a fork waits: UCX has locks that a child would inherit taken, for ever, if
+// some other thread was inside of it. For whatever may take one: progress, the making and the
+// ending of contexts. They nest.
+class InUcx {
+  public:
+    InUcx();
+    InUcx(const InUcx&) = delete;
+    InUcx& operator=(const InUcx&) = delete;
+    ~InUcx();
+};
+
+// Inside an InUcx: not in UCX just now, since the thread sleeps.
+class OutOfUcx {
+  public:
+    OutOfUcx();
+    OutOfUcx(const OutOfUcx&) = delete;
+    OutOfUcx& operator=(const OutOfUcx&) = delete;
+    ~OutOfUcx();
+};
+
+// Inside an InUcx: lets a fork that waits go first.
+void let_fork();
+
 // Whether this process was forked from one that had started UCX, which has hooked mmap by then: the
 // hooks' lock may be held in here for ever, if another thread of the parent was inside of it.
 // To be called for each context that is made.

@@ -12,6 +12,7 @@
 #include <future>
 #include <utility>
 
+#include "fork.hpp"
 #include "status.hpp"
 
 namespace ucxstore {
@@ -175,7 +176,10 @@ bool Progress::run_tasks() {
 
 void Progress::poll_fds(int timeout_ms) {
     std::array<epoll_event, 16> events;
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    const int count = [&] {
+        const OutOfUcx outside;
+        return epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    }();
     for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;
         if (fd == wake_.get()) {
@@ -202,10 +206,13 @@ void Progress::poll_fds(int timeout_ms) {
 }
 
 void Progress::rest(TimePoint now, Clock::duration nap) {
-    if (nap > 0us) {
-        std::this_thread::sleep_for(nap);
-    } else {
-        sched_yield();
+    {
+        const OutOfUcx outside;
+        if (nap > 0us) {
+            std::this_thread::sleep_for(nap);
+        } else {
+            sched_yield();
+        }
     }
     const TimePoint after = Clock::now();
     crowding_.rested(after, after - now, nap);
@@ -278,7 +285,9 @@ void Progress::run() {
     TimePoint next_poll = now;
     TimePoint last_active = now;
     TimePoint ticked = now;
+    const InUcx inside;
     while (!stop_.load(std::memory_order_relaxed)) {
+        let_fork();
         bool active = run_tasks();
         active |= drive(now);
         now = Clock::now();
