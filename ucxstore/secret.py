@@ -34,6 +34,8 @@ class Secret:
     ------
     ValueError
         If the secret is empty or longer than `MAX_SECRET_BYTES`.
+    TypeError
+        If it is neither text nor bytes.
     """
 
     __slots__ = ("_file", "_pickle_text", "_text", "_variable")
@@ -44,6 +46,8 @@ class Secret:
     _pickle_text: bool
 
     def __init__(self, text: str | bytes, *, pickle_text: bool = False) -> None:
+        if not isinstance(text, str | bytes):
+            raise TypeError(f"secret: text or bytes are needed, not a {type(text).__name__}")
         self._text = _clean(text, "secret")
         self._variable = None
         self._file = None

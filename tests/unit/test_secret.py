@@ -62,6 +62,13 @@ def test_one_that_is_empty_or_a_document_is_refused(text: str | bytes) -> None:
         Secret(text)
 
 
+@pytest.mark.parametrize("number", [5, 0, True, [1, 2]])
+def test_what_is_no_text_is_refused(number: object) -> None:
+    """``bytes(5)`` would be five zeros, which anybody can guess."""
+    with pytest.raises(TypeError, match="secret: text or bytes are needed, not"):
+        Secret.of(number)  # type: ignore[arg-type]
+
+
 def test_places_without_one_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="variable MY_SECRET is not set"):
         Secret.from_env("MY_SECRET")
