@@ -61,7 +61,10 @@ class Metrics:
         registry = CollectorRegistry()
         registry.register(_ServerCollector(server))
         ProcessCollector(registry=registry)
-        self._http, self._thread = start_http_server(place.port, host, registry)
+        try:
+            self._http, self._thread = start_http_server(place.port, host, registry)
+        except OSError as error:
+            raise OSError(error.errno, f"metrics: {bind}: {error.strerror}") from error
         self.url = f"http://{HostPort(host, self._http.server_port)}/metrics"
 
     def close(self) -> None:

@@ -167,6 +167,8 @@ def test_a_link_that_leads_out_of_a_directory(side: str, named: Named, tmp_path:
         (["/no/such/place", "/tmp/x"], 2, "/no/such/place: there is no such directory"),
         (["gopher://x", "/tmp/x"], 2, "gopher://x"),
         (["ucx://127.0.0.1", "/tmp/x"], 2, "names no port"),
+        (["/tmp", "memory://"], 2, "memory://: nothing is kept there"),
+        (["memory:///x", "/tmp/x"], 2, "memory:///x: nothing is kept there"),
         (["--jobs", "0", "/tmp", "/tmp/x"], 2, "--jobs: 0"),
         (["ucx://127.0.0.1:1/x", "ucx://127.0.0.1:1/y"], 1, "127.0.0.1:1"),
     ],

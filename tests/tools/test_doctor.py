@@ -68,6 +68,7 @@ def test_nobody_there() -> None:
     done = run("doctor", "ucx://127.0.0.1:1")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("ucxstore doctor: ")
+    assert "127.0.0.1:1: " in done.stderr
     assert "refused" in done.stderr
 
 

@@ -182,6 +182,12 @@ def test_where_metrics_may_not_be(bind: str, message: str) -> None:
     assert done.stderr.startswith(f"ucxstore serve: {message}")
 
 
+def test_metrics_where_somebody_listens(server: Server) -> None:
+    taken = server.address.removeprefix("ucx://")
+    with pytest.raises(OSError, match=f"metrics: {taken}: Address already in use"):
+        Metrics(server, taken, anywhere=False)
+
+
 def test_metrics_of_a_served_directory() -> None:
     with Server("memory://") as taken:
         port = taken.address.rpartition(":")[2]

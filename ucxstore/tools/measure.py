@@ -12,7 +12,7 @@ import numpy as np
 from zarr.core.buffer import cpu
 
 from ucxstore.address import HostPort
-from ucxstore.errors import ReadOnlyServerError, UcxStoreError
+from ucxstore.errors import ConnectError, ReadOnlyServerError, UcxStoreError
 from ucxstore.store import UcxStore
 
 _PINGS = 200
@@ -58,11 +58,14 @@ def is_this_host(server: HostPort, timeout: float) -> bool:
 
     Raises
     ------
-    OSError
+    ConnectError
         If there is no way to it.
     """
-    with socket.create_connection((server.host, server.port), timeout) as sock:
-        return bool(sock.getsockname()[0] == sock.getpeername()[0])
+    try:
+        with socket.create_connection((server.host, server.port), timeout) as sock:
+            return bool(sock.getsockname()[0] == sock.getpeername()[0])
+    except OSError as error:
+        raise ConnectError(f"cannot connect to {server}: {error}") from error
 
 
 def measure(store: UcxStore, *, same_host: bool) -> Way:

@@ -220,6 +220,8 @@ def open_objects(place: str, jobs: int, *, make: bool) -> ObjectPlace:
     from obstore.exceptions import BaseError
     from obstore.store import LocalStore, from_url
 
+    if place.startswith("memory:"):  # which obstore knows: the memory of this very process
+        raise UsageError(f"{place}: nothing is kept there once the copy has ended")
     path = _as_path(place)
     try:
         if path is None:
