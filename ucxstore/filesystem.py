@@ -30,7 +30,8 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
     asynchronous, loop, batch_size
         fsspec's.
     **options
-        Those of `UcxStore`, but for `read_only`.
+        Those of `UcxStore`, but for `read_only`; and UCX's, in capitals. fsspec makes one of the
+        other: it takes what is under its protocol's name for options by themselves.
 
     Raises
     ------
@@ -56,7 +57,9 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
     ) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size)
         address = Address(Address.parse(f"{SCHEME}{servers}").servers)
-        self._set_root(UcxStore(address, secret=secret or Secret.find(), **options))
+        spread = {name: options.pop(name) for name in list(options) if name.isupper()}
+        ucx = {**(options.pop("ucx", None) or {}), **spread}
+        self._set_root(UcxStore(address, secret=secret or Secret.find(), ucx=ucx, **options))
 
     def _set_root(self, root: UcxStore) -> None:
         self._root = root

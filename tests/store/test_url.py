@@ -55,6 +55,18 @@ def test_an_array_at_a_url_goes_the_short_way(address: str) -> None:
     assert (read["direct"], read["fallback"], read["bytes_read"]) == (12, 0, wanted.nbytes)
 
 
+def test_ucx_options_of_a_url(address: str) -> None:
+    # fsspec takes what is under its protocol's name for options by themselves.
+    z = zarr.create_array(
+        f"{address}/a", data=values(), storage_options={"ucx": {"TLS": "tcp", "RCACHE_ENABLE": "n"}}
+    )
+    np.testing.assert_array_equal(z[:], values())
+    assert all("tcp" in lane for lane in behind(z).stats()["lanes"])
+    again = pickle.loads(pickle.dumps(z))
+    np.testing.assert_array_equal(again[:], values())
+    assert behind(again).stats()["lanes"] == behind(z).stats()["lanes"]
+
+
 @pytest.mark.parametrize("shards", [None, (40, 40)])
 def test_compressed_and_sharded(address: str, shards: tuple[int, int] | None) -> None:
     wanted = values()
