@@ -12,6 +12,7 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Suf
 from zarr.core.buffer import cpu
 
 from ucxstore.address import SCHEME, Address
+from ucxstore.errors import AddressError
 from ucxstore.secret import Secret
 from ucxstore.store import UcxStore
 
@@ -56,6 +57,11 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size)
+        if servers.count("[") > servers.count("]"):
+            raise AddressError(
+                f"{servers!r} ends within an IPv6 address: fsspec cuts URLs at '::', so write it "
+                "without '::', such as [0:0:0:0:0:0:0:1]:7400"
+            )
         address = Address(Address.parse(f"{SCHEME}{servers}").servers)
         spread = {name: options.pop(name) for name in list(options) if name.isupper()}
         ucx = {**(options.pop("ucx", None) or {}), **spread}

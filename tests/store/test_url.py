@@ -15,7 +15,7 @@ import zarr
 from zarr.storage import FsspecStore
 
 from tests.eventually import eventually
-from ucxstore import AuthenticationError, FallbackError, Secret, UcxStore
+from ucxstore import AddressError, AuthenticationError, FallbackError, Secret, UcxStore
 from ucxstore.behind import store_behind
 from ucxstore.filesystem import UcxFileSystem
 from ucxstore.server import Server
@@ -53,6 +53,12 @@ def test_an_array_at_a_url_goes_the_short_way(address: str) -> None:
     written, read = behind(z).stats(), behind(again).stats()
     assert (written["direct"], written["encode"], written["fallback"]) == (9, 3, 0)
     assert (read["direct"], read["fallback"], read["bytes_read"]) == (12, 0, wanted.nbytes)
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[fe80::1]", "a:7400,[::1]"])
+def test_an_ipv6_url_that_fsspec_cuts_apart(host: str) -> None:
+    with pytest.raises(AddressError, match=r"without '::'.*0:0:0:0:0:0:0:1"):
+        zarr.open(f"ucx://{host}:7400/a", mode="r")
 
 
 def test_ucx_options_of_a_url(address: str) -> None:
