@@ -34,6 +34,7 @@ _SHARDING = "tests/test_codecs/test_sharding.py::"
 _SHARDING_UNIT = "tests/test_codecs/test_sharding_unit.py::test_load_partial_shard_"
 
 DIFFERENCES = [
+    Difference("tests/test_config.py::test_config_buffer_implementation", ITS_CALLS),
     Difference("tests/test_indexing.py::test_accessed_chunks", ITS_CALLS),
     Difference(
         "tests/test_unified_chunk_grid.py::test_resize_uniform_rectilinear_appends_edge", ITS_DICT
