@@ -1,6 +1,7 @@
 // One call of a caller: a batch of items that are requested together and complete together.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -25,9 +26,13 @@ class CompletionQueue {
     int fd() const { return fd_.get(); }
     void push(std::uint64_t id);
     std::vector<std::uint64_t> drain();
+    // Tells that nobody is going to drain it any more.
+    void abandon() { abandoned_ = true; }
+    bool abandoned() const { return abandoned_; }
 
   private:
     Fd fd_;
+    std::atomic<bool> abandoned_ = false;
     std::mutex mutex_;
     std::vector<std::uint64_t> ids_;
 };
@@ -100,6 +105,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     bool done() const;
     // Whether a thread waits for it, and not an event loop.
     bool for_a_thread() const { return queue_ == nullptr; }
+    // Whether it is for an event loop that will see it complete.
+    bool will_be_drained() const { return queue_ != nullptr && !queue_->abandoned(); }
     bool wait_for(std::chrono::milliseconds time);
     // Once done. Throws the failure.
     void check() const;

@@ -36,7 +36,8 @@ void PyOperation::sweep() {
     }
     std::vector<nb::object> done;
     for (const auto& [id, object] : registry()) {
-        if (nb::cast<PyOperation&>(object).done()) {
+        const Operation& operation = *nb::cast<PyOperation&>(object).operation_;
+        if (operation.done() && !operation.will_be_drained()) {
             done.push_back(object);
         }
     }

@@ -52,6 +52,9 @@ class PyOperation {
 class PyCompletions {
   public:
     PyCompletions() : queue(std::make_shared<CompletionQueue>()) {}
+    PyCompletions(const PyCompletions&) = delete;
+    PyCompletions& operator=(const PyCompletions&) = delete;
+    ~PyCompletions() { queue->abandon(); }
     // The operations that have completed since.
     nb::typed<nb::list, PyOperation> drain();
 
