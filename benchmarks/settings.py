@@ -16,7 +16,7 @@ ZARRS_PIPELINE = "zarrs.ZarrsCodecPipeline"  # zarrs-python's
 ZERO_COPY = "ucxstore.pipeline.ZeroCopyCodecPipeline"
 
 FRESH = "zarr.buffer.cpu.NDBuffer"  # zarr's default: results in new memory
-RECYCLED = "ucxstore.recycling.RecyclingNDBuffer"  # in memory of earlier results: ours
+RECYCLED = "ucxstore.pipeline.recycling.RecyclingNDBuffer"  # in memory of earlier results: ours
 
 # By the names that rows print.
 MEMORY = {"recycled": RECYCLED, "fresh": FRESH}

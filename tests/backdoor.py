@@ -11,8 +11,8 @@ from obstore.store import ObjectStore
 
 from ucxstore._native import core
 from ucxstore.address import Address
-from ucxstore.connect import handshake_socket
-from ucxstore.memory import readable_view
+from ucxstore.client.connect import handshake_socket
+from ucxstore.client.memory import readable_view
 
 TIMEOUT = 10.0
 

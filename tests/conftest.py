@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from obstore.store import MemoryStore
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor, ObjectBackdoor
-from ucxstore import UcxStore, selection
+from ucxstore import UcxStore
+from ucxstore.pipeline import selection
 from ucxstore.server import Server
 
 # The same examples each time: what fails is then the change's. `make test-nightly` draws others,

@@ -30,8 +30,8 @@ from ucxstore.errors import (
     ValueTooLargeError,
 )
 from ucxstore.pipeline import ZeroCopyCodecPipeline
+from ucxstore.scratch import Scratch
 from ucxstore.secret import Secret
-from ucxstore.space import Scratch
 from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:

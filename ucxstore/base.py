@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from zarr.abc.store import Store
 
 from ucxstore.address import Address, HostPort
-from ucxstore.alone import Alone
-from ucxstore.budget import Budget
-from ucxstore.config import (
+from ucxstore.client.loops import LoopQueue, current_queue
+from ucxstore.client.runtime import Link, link_to
+from ucxstore.cluster.alone import Alone
+from ucxstore.cluster.cluster import Fleet
+from ucxstore.cluster.incarnations import Incarnations, Known
+from ucxstore.cluster.member import Member
+from ucxstore.cluster.members import Members
+from ucxstore.errors import ServerRestartedError
+from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
+from ucxstore.options import (
     DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
     DEFAULT_TIMEOUT,
     ClientOptions,
     UcxValue,
 )
-from ucxstore.errors import ServerRestartedError
-from ucxstore.fleet import Fleet
-from ucxstore.incarnations import Incarnations, Known
-from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
-from ucxstore.loops import LoopQueue, current_queue
-from ucxstore.member import Member
-from ucxstore.members import Members
-from ucxstore.runtime import Link, link_to
+from ucxstore.pipeline.budget import Budget
+from ucxstore.pipeline.selection import select_pipeline as select
+from ucxstore.pipeline.shards.cache import ShardCache
 from ucxstore.secret import Secret
-from ucxstore.selection import select_pipeline as select
-from ucxstore.shard_cache import ShardCache
 from ucxstore.stats import Counters, StoreStats
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """``ucx://`` for fsspec, through which zarr opens URLs: ``zarr.open("ucx://host:port/prefix")``.
 
-zarr wraps it in its own `FsspecStore`; `ucxstore.behind` finds the way back to a `UcxStore`, so
-that chunks go the same ways as in one.
+zarr wraps it in its own `FsspecStore`; `ucxstore.pipeline.behind` finds the way back to a
+`UcxStore`, so that chunks go the same ways as in one.
 """
 
 from collections.abc import Iterable, Sequence

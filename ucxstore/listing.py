@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
 from ucxstore.base import Start, StoreBase
-from ucxstore.config import check_timeout, parse_size
 from ucxstore.errors import AddressError
-from ucxstore.space import DEFAULT_TIMEOUT, Scratch
+from ucxstore.options import check_timeout, parse_size
+from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.stats import ServerStats, parse_server_stats
 
 

@@ -8,9 +8,9 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
 
 from ucxstore.base import Start
-from ucxstore.byte_ranges import NativeRange, bounds, many_to_native, to_native
+from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
+from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.listing import Listing
-from ucxstore.memory import readable_view, writable_view
 
 type _Found = tuple[npt.NDArray[np.uint8], int, int]
 """The bytes of the ranges that were asked for, joined; of the whole value, size and generation."""

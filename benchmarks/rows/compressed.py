@@ -20,8 +20,8 @@ from benchmarks.data import Values, put_into_folder, smooth_values
 from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Candidate, Times, interleave
-from ucxstore.compressors import compressor_of
-from ucxstore.workers import codec_threads
+from ucxstore.pipeline.compressors import compressor_of
+from ucxstore.pipeline.workers import codec_threads
 
 _CODECS: dict[str, Any] = {"zstd": ZstdCodec(), "blosc": BloscCodec()}
 

@@ -20,7 +20,7 @@ from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.settings import FUSED, ZERO_COPY, open_array
 from benchmarks.timing import Candidate, interleave
 from ucxstore import Server, UcxStore
-from ucxstore.workers import codec_threads
+from ucxstore.pipeline.workers import codec_threads
 
 _CODEC = ZstdCodec()
 

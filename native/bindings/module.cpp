@@ -200,7 +200,7 @@ class PyServer {
 
 NB_MODULE(_core, module) {
     module.doc() = "The native core of ucxstore: UCX, without the GIL.";
-    // Clients and connections live in globals of ucxstore.runtime until the interpreter is gone.
+    // Clients and connections live in globals of ucxstore.client.runtime until the interpreter is gone.
     nb::set_leak_warnings(false);
     nb::register_exception_translator(translate);
     module.attr("PROTOCOL_VERSION") = wire::kProtocolVersion;

@@ -9,8 +9,9 @@ import pytest
 
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, serve
-from ucxstore import UcxStore, runtime
-from ucxstore.config import UcxValue
+from ucxstore import UcxStore
+from ucxstore.client import runtime
+from ucxstore.options import UcxValue
 
 # Seconds for a request in which nothing is to go wrong, however busy the machine is.
 PATIENCE = 10.0

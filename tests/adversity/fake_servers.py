@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from ucxstore.errors import UcxStoreError
-from ucxstore.frames import Kind, Welcome, encode
-from ucxstore.handshake import Received, Send, server_handshake
+from ucxstore.protocol.frames import Kind, Welcome, encode
+from ucxstore.protocol.handshake import Received, Send, server_handshake
 
 type Behaviour = Callable[[socket.socket], None]
 

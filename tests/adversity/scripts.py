@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.adversity.nursery import DEVELOPMENT_MODE, ROOT
-from ucxstore.config import UcxValue
+from ucxstore.options import UcxValue
 
 # Python warns of every fork in a process with threads, as ours is.
 FORKS = ["-W", "ignore:This process:DeprecationWarning"]

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.adversity.nursery import Child
-from ucxstore.config import UcxValue
+from ucxstore.options import UcxValue
 from ucxstore.server import Server
 
 

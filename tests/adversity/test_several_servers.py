@@ -33,8 +33,9 @@ from tests.adversity.transfers import (
 )
 from tests.conftest import address_of
 from tests.eventually import eventually
-from ucxstore import ServerLostError, ServerRestartedError, UcxStore, incarnations, member
-from ucxstore.placement import Placement
+from ucxstore import ServerLostError, ServerRestartedError, UcxStore
+from ucxstore.cluster import incarnations, member
+from ucxstore.cluster.placement import Placement
 
 MEDIUM = 20_000_000
 SHAPE, CHUNKS, INNER = (1200, 1000), (150, 125), (30, 25)

@@ -23,7 +23,7 @@ from ucxstore import (
     incarnations,
     member,
 )
-from ucxstore.placement import Placement
+from ucxstore.cluster.placement import Placement
 
 VALUES = np.arange(60)
 

@@ -40,7 +40,7 @@ from ucxstore import (
     UcxStore,
 )
 from ucxstore._native import core
-from ucxstore.frames import Kind, RejectCode, encode, encode_reject
+from ucxstore.protocol.frames import Kind, RejectCode, encode, encode_reject
 from ucxstore.server import Server
 
 CONNECT = 0.5

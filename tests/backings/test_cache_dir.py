@@ -18,8 +18,8 @@ from tests.backings.test_blocks import BLOCK, get_part, some_bytes
 from tests.backings.test_cache import fill, get, put
 from tests.eventually import eventually
 from ucxstore import UcxStore
-from ucxstore.backings.options import BackingOptions
 from ucxstore.server import Server
+from ucxstore.server.sources.options import BackingOptions
 
 
 @pytest.fixture

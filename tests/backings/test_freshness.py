@@ -9,8 +9,8 @@ from tests.backings.test_blocks import BLOCK, get_part, some_bytes
 from tests.backings.test_cache import get
 from tests.eventually import eventually
 from ucxstore import UcxStore
-from ucxstore.backings.options import parse_freshness
 from ucxstore.server import Server
+from ucxstore.server.sources.options import parse_freshness
 
 
 def test_for_ever(objects: HttpObjects) -> None:

@@ -11,9 +11,9 @@ from obstore.store import MemoryStore as Objects
 from tests.backings.http_objects import HttpObjects
 from tests.conftest import address_of
 from ucxstore import UcxStore
-from ucxstore.backings.opening import is_shared
 from ucxstore.errors import ServerLostError
 from ucxstore.server import Server
+from ucxstore.server.sources.opening import is_shared
 
 
 @pytest.mark.parametrize(

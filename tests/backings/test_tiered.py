@@ -12,12 +12,12 @@ import pytest
 from obstore.store import MemoryStore
 
 from tests.eventually import eventually
-from ucxstore.backings import tiered
-from ucxstore.backings.cache_dir import CacheDirectory
-from ucxstore.backings.changes import Changes
-from ucxstore.backings.object_store import ObjectSource
-from ucxstore.backings.source import Found, Memory, Part
-from ucxstore.backings.tiered import TieredSource
+from ucxstore.server.sources import tiered
+from ucxstore.server.sources.cache_dir import CacheDirectory
+from ucxstore.server.sources.changes import Changes
+from ucxstore.server.sources.object_store import ObjectSource
+from ucxstore.server.sources.source import Found, Memory, Part
+from ucxstore.server.sources.tiered import TieredSource
 
 
 @pytest.fixture

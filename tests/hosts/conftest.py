@@ -11,12 +11,12 @@ from tests.hosts.network import Host, hosts_on_a_switch, why_not
 type RunOn = Callable[..., Script]
 
 # Seconds until a machine that vanished is noticed, where the test takes its small form; the others
-# are those of ucxstore.sockets.
+# are those of ucxstore.protocol.sockets.
 SMALL_KEEPALIVE = "sockets._KEEPALIVE_IDLE = sockets._KEEPALIVE_INTERVAL = 1\n"
 
 _PROLOGUE = """
 import zarr
-from ucxstore import sockets
+from ucxstore.protocol import sockets
 """
 
 

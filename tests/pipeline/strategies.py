@@ -12,7 +12,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.testing.strategies import basic_indices, orthogonal_indices
 
-from ucxstore import costs
+from ucxstore.pipeline.geometry import costs
 
 DTYPES = [
     *("?", "i1", "u1", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c8", "<c16"),

@@ -23,13 +23,14 @@ from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
-from ucxstore import UcxStore, decode_plan
-from ucxstore import decode as decode_module
-from ucxstore.compressors import Compressor
+from ucxstore import UcxStore
 from ucxstore.copies import count_copies
-from ucxstore.decode import Decoding
+from ucxstore.pipeline import decode as decode_module
+from ucxstore.pipeline import decode_plan
+from ucxstore.pipeline.compressors import Compressor
+from ucxstore.pipeline.decode import Decoding
+from ucxstore.pipeline.workers import codec_threads
 from ucxstore.server import Server
-from ucxstore.workers import codec_threads
 
 DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
 ENCODED: dict[str, Any] = {

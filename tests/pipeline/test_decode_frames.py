@@ -10,9 +10,10 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.core.buffer import cpu
 
 from tests.backdoor import Backdoor
-from ucxstore import UcxStore, decode, decode_frames
-from ucxstore.blosc_frames import PREFIX_BYTES, split
-from ucxstore.decode_frames import split_chunks
+from ucxstore import UcxStore
+from ucxstore.pipeline import decode, decode_frames
+from ucxstore.pipeline.blosc_frames import PREFIX_BYTES, split
+from ucxstore.pipeline.decode_frames import split_chunks
 
 DATA = np.round(np.random.default_rng(0).random((2000, 400)), 2).astype("f4")
 OTHER = DATA[::-1].copy()

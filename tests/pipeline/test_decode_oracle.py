@@ -38,7 +38,8 @@ from tests.pipeline.strategies import (
     selections,
     special,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline, decode_plan
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore.pipeline import decode_plan
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard

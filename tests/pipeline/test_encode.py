@@ -17,7 +17,7 @@ from zarr.storage import MemoryStore
 from tests.backdoor import Backdoor
 from tests.pipeline.strategies import contents
 from ucxstore import FallbackError, UcxStore
-from ucxstore.encode import Encoding
+from ucxstore.pipeline.encode import Encoding
 
 DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
 ENCODED: dict[str, Any] = {

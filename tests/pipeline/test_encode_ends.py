@@ -16,11 +16,12 @@ from zarr.core.buffer import NDBuffer
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
 from tests.pipeline.strategies import contents
-from ucxstore import UcxStore, encode_plan
+from ucxstore import UcxStore
 from ucxstore.copies import count_copies
-from ucxstore.encode import Encoding
+from ucxstore.pipeline import encode_plan
+from ucxstore.pipeline.encode import Encoding
+from ucxstore.pipeline.stored import EncodedChunks, PlainChunks
 from ucxstore.server import Server
-from ucxstore.stored import EncodedChunks, PlainChunks
 
 DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
 ENCODED: dict[str, Any] = {

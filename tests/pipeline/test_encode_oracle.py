@@ -20,8 +20,9 @@ from zarr.storage import MemoryStore
 from tests.pipeline.strategies import DTYPES, contents, noise, outcome, read, special, write
 from tests.pipeline.test_decode_oracle import compressors, old_compressors
 from tests.pipeline.test_oracle import changes
-from ucxstore import UcxStore, ZeroCopyCodecPipeline, encode_plan
-from ucxstore import plan as plan_module
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore.pipeline import encode_plan
+from ucxstore.pipeline import plan as plan_module
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard

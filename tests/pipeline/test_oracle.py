@@ -32,8 +32,9 @@ from tests.pipeline.strategies import (
     special,
     write,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs
-from ucxstore import plan as plan_module
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore.pipeline import plan as plan_module
+from ucxstore.pipeline.geometry import costs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
 

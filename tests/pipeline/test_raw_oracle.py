@@ -30,7 +30,9 @@ from tests.pipeline.strategies import (
     selections,
     special,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline, costs, pipeline
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore.pipeline import zero_copy as pipeline
+from ucxstore.pipeline.geometry import costs
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change

@@ -18,11 +18,12 @@ from zarr.storage import MemoryStore
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
 from tests.pipeline.strategies import contents
-from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore, shard_writes
+from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
 from ucxstore.copies import count_copies
+from ucxstore.pipeline.shards import write as shard_writes
+from ucxstore.pipeline.shards.fetch import Fetching
+from ucxstore.pipeline.shards.make import Maker
 from ucxstore.server import Server
-from ucxstore.shard_fetch import Fetching
-from ucxstore.shard_make import Maker
 
 DATA = 1 + np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
 SHARDED: dict[str, Any] = {
@@ -257,7 +258,7 @@ def test_the_budget_holds(
     created(ucx_store, shards=(100, 400), chunks=(50, 50), **ENCODED)
     store = UcxStore(ucx_store.address, buffer_budget=budget)
     array = zarr.open_array(store, path="a", mode="r+")
-    monkeypatch.setattr("ucxstore.shard_write_plan.GROUP_BYTES", 1)
+    monkeypatch.setattr("ucxstore.pipeline.shards.write_plan.GROUP_BYTES", 1)
     begin, send = Maker.begin, shard_writes.ShardWriting._send
     lock = threading.Lock()
     flying: set[str] = set()

@@ -28,13 +28,14 @@ from zarr.storage import MemoryStore
 
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
-from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore, decode_plan
-from ucxstore import shards as shards_module
+from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
 from ucxstore.copies import count_copies
-from ucxstore.decode import Decoding
+from ucxstore.pipeline import decode_plan
+from ucxstore.pipeline.decode import Decoding
+from ucxstore.pipeline.shards import read as shards_module
+from ucxstore.pipeline.shards.fetch import Fetching
+from ucxstore.pipeline.shards.read import ShardReading
 from ucxstore.server import Server
-from ucxstore.shard_fetch import Fetching
-from ucxstore.shards import ShardReading
 
 DATA = 1 + np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
 SHARDED: dict[str, Any] = {

@@ -36,7 +36,8 @@ from tests.pipeline.strategies import (
     strides,
     write,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline, decode_plan, encode_plan
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore.pipeline import decode_plan, encode_plan
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change

@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from ucxstore import AddressError, Secret, UcxStore
-from ucxstore.selection import PIPELINE
+from ucxstore.pipeline.selection import PIPELINE
 
 ADDRESS = "ucx://127.0.0.1:7400/run-17"
 SECRET = "a very long and random text"

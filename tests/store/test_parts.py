@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from tests.backdoor import TIMEOUT, MemoryBackdoor
 from ucxstore import ChunkSizeError, UcxStoreError
-from ucxstore.memory import readable_view
+from ucxstore.client.memory import readable_view
 
 type Offsets = npt.NDArray[np.int64]
 type Part = tuple[int, int, list[int], list[int], Offsets | None]

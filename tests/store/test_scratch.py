@@ -32,8 +32,8 @@ from ucxstore import (
 )
 from ucxstore._native import core
 from ucxstore.keys import SCRATCH_FOLDER
+from ucxstore.scratch import Scratch
 from ucxstore.server import Server
-from ucxstore.space import Scratch
 from ucxstore.stats import SpaceStats
 
 HOUR = 3600.0

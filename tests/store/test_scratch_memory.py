@@ -9,7 +9,7 @@ from zarr.core.buffer import cpu
 from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.server import Server
-from ucxstore.spawn import ServerProcess
+from ucxstore.server.spawn import ServerProcess
 
 VALUE = 4096  # bytes, which glibc keeps when they are freed
 COUNT = 1000

@@ -16,16 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
-from ucxstore import acceptor
 from ucxstore._native import core
 from ucxstore.address import Address, HostPort
-from ucxstore.connect import handshake_socket
+from ucxstore.client.connect import handshake_socket
 from ucxstore.errors import AuthenticationError, ConnectError
-from ucxstore.frames import HEADER_BYTES, PROTOCOL_VERSION, Kind, Welcome, encode
-from ucxstore.listen import advertise, listen
+from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, Kind, Welcome, encode
 from ucxstore.secret import Secret
-from ucxstore.server import Server
-from ucxstore.spawn import ServerProcess
+from ucxstore.server import Server, acceptor
+from ucxstore.server.listen import advertise, listen
+from ucxstore.server.spawn import ServerProcess
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +181,7 @@ class TestTurnedAway:
 
     def test_another_version(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("ucxstore.frames.PROTOCOL_VERSION", 7)  # what this side writes
+            patch.setattr("ucxstore.protocol.frames.PROTOCOL_VERSION", 7)  # what this side writes
             hello = encode(Kind.HELLO, b"\0" * 32)
         with connect_raw(server.address) as sock:
             sock.sendall(hello)

@@ -25,9 +25,9 @@ from ucxstore import (
     UcxStore,
     incarnations,
 )
+from ucxstore.cluster.notes import folder_of
+from ucxstore.cluster.placement import Placement
 from ucxstore.keys import STARTS_FOLDER
-from ucxstore.notes import folder_of
-from ucxstore.placement import Placement
 from ucxstore.server import Server
 
 

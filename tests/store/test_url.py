@@ -16,8 +16,8 @@ from zarr.storage import FsspecStore
 
 from tests.eventually import eventually
 from ucxstore import AddressError, AuthenticationError, FallbackError, Secret, UcxStore
-from ucxstore.behind import store_behind
 from ucxstore.filesystem import UcxFileSystem
+from ucxstore.pipeline.behind import store_behind
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.usefixtures("zarr_config")

@@ -9,10 +9,10 @@ import pytest
 from zarr.core.buffer import Buffer, cpu
 
 from ucxstore import UcxStore
-from ucxstore.tools import cp, places
-from ucxstore.tools.copy_plan import Entry, plan_copy
-from ucxstore.tools.options import ToolError
-from ucxstore.tools.places import DirectoryPlace, ServerPlace, open_objects
+from ucxstore.cli import cp, places
+from ucxstore.cli.copy_plan import Entry, plan_copy
+from ucxstore.cli.options import ToolError
+from ucxstore.cli.places import DirectoryPlace, ServerPlace, open_objects
 
 
 class Watched:

@@ -11,8 +11,8 @@ from zarr.core.sync import sync
 from tests.eventually import eventually
 from tests.tools.command import COMMAND, run
 from ucxstore import ProtocolError, UcxStore
-from ucxstore.metrics import Metrics
 from ucxstore.server import Server
+from ucxstore.server.metrics import Metrics
 from ucxstore.stats import ServerStats, parse_server_stats
 
 

@@ -13,7 +13,7 @@ from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.core.indexing import BasicIndexer, Indexer
 from zarr.storage import MemoryStore, StorePath
 
-from ucxstore.plan import Item
+from ucxstore.pipeline.plan import Item
 
 STORE = MemoryStore()
 RAW = (BytesCodec(),)

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from ucxstore._ucx import UcxLibrary
-from ucxstore.tools.advice import Finding, advise
-from ucxstore.tools.machine import Machine, parse_transports
-from ucxstore.tools.measure import Way
+from ucxstore.cli.advice import Finding, advise
+from ucxstore.cli.machine import Machine, parse_transports
+from ucxstore.cli.measure import Way
 
 LIBRARY = UcxLibrary("system", "1.21.0", Path("/usr/lib/libucp.so.0"))
 MACHINE = Machine(

@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from ucxstore.answers import Page, pick
+from ucxstore.cluster.answers import Page, pick
 
 names = st.text(st.sampled_from("ab/-é0"), min_size=1, max_size=4)
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ucxstore.axes import Axis, Grid, as_range, find_axes, grid_of
+from ucxstore.pipeline.geometry.axes import Axis, Grid, as_range, find_axes, grid_of
 
 SHAPE = (6, 5, 4)
 CHUNK = grid_of(SHAPE, 2, "C")

@@ -1,7 +1,7 @@
 import pytest
 
-from ucxstore.backings.options import BackingOptions
-from ucxstore.config import parse_size
+from ucxstore.options import parse_size
+from ucxstore.server.sources.options import BackingOptions
 
 
 @pytest.mark.parametrize(

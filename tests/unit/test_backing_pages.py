@@ -1,6 +1,6 @@
 import pytest
 
-from ucxstore.backings.source import Page, paged, parent_of
+from ucxstore.server.sources.source import Page, paged, parent_of
 
 NAMES = ["a", "a/b", "a/c", "b", "ü"]
 

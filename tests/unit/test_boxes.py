@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ucxstore.boxes import find_box, run_bytes
+from ucxstore.pipeline.geometry.boxes import find_box, run_bytes
 
 
 def test_slices_make_a_box() -> None:

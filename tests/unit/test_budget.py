@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ucxstore.budget import Budget
+from ucxstore.pipeline.budget import Budget
 
 
 async def test_what_is_free_is_granted_at_once() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from ucxstore.byte_ranges import bounds, many_to_native, to_native
+from ucxstore.client.byte_ranges import bounds, many_to_native, to_native
 
 sizes = st.integers(0, 20)
 requests = st.one_of(

@@ -137,6 +137,6 @@ def test_demo_gets_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
             seen.append(arguments)
             return 7
 
-    monkeypatch.setitem(sys.modules, "ucxstore.demo", Demo)
+    monkeypatch.setitem(sys.modules, "ucxstore.cli.demo", Demo)
     assert cli.main(["demo", "--help", "--size", "3"]) == 7
     assert seen == [["--help", "--size", "3"]]

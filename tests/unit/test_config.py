@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ucxstore.config import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_ucx
+from ucxstore.options import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_ucx
 from ucxstore.secret import Secret
 
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 import pytest
 
-from ucxstore.connect import handshake_socket
+from ucxstore.client.connect import handshake_socket
 from ucxstore.errors import AuthenticationError, ConnectError, NotAServerError
-from ucxstore.frames import Kind, Welcome, encode
-from ucxstore.handshake import Attach, Received, Send, server_handshake
+from ucxstore.protocol.frames import Kind, Welcome, encode
+from ucxstore.protocol.handshake import Attach, Received, Send, server_handshake
 from ucxstore.secret import Secret
 
 WELCOME = Welcome(b"t" * 16, b"i" * 16, True, b"<the server's UCX address>")

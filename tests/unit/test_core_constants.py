@@ -1,7 +1,8 @@
 """What is written down both in Python and in the native core."""
 
-from ucxstore import frames, keys
+from ucxstore import keys
 from ucxstore._native import core
+from ucxstore.protocol import frames
 
 
 def test_the_protocol_version() -> None:

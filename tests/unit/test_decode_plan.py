@@ -9,9 +9,9 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.storage import MemoryStore, StorePath
 
-from ucxstore.chain import Chain
-from ucxstore.decode_plan import Group, plan_decode
-from ucxstore.plan import NOT_OURS, NOT_PLAIN
+from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.decode_plan import Group, plan_decode
+from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN
 
 STORE = MemoryStore()
 

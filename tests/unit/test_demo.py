@@ -14,10 +14,10 @@ import zarr
 
 from tests.eventually import eventually
 from ucxstore import UcxStore
-from ucxstore.demo import main
-from ucxstore.demo.other import Job, run, run_elsewhere
-from ucxstore.demo.sample import open_sample, random_array
-from ucxstore.demo.table import Table
+from ucxstore.cli.demo import main
+from ucxstore.cli.demo.other import Job, run, run_elsewhere
+from ucxstore.cli.demo.sample import open_sample, random_array
+from ucxstore.cli.demo.table import Table
 from ucxstore.server import Server
 
 COMMAND = [sys.executable, "-m", "ucxstore", "demo"]

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 import xarray as xr
 
-from ucxstore.demo.compare import array_differences, dataset_differences
+from ucxstore.cli.demo.compare import array_differences, dataset_differences
 
 ARRAYS = {
     "float32": np.linspace(0, 1, 24, dtype="f4").reshape(2, 3, 4),

@@ -11,10 +11,10 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.storage import MemoryStore, StorePath
 
-from ucxstore.chain import Chain
-from ucxstore.encode_plan import GROUP_BYTES, Group, plan_encode
-from ucxstore.plan import NOT_OURS, NOT_PLAIN, NOT_RAW, Plan
-from ucxstore.raw import raw_chunks
+from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.encode_plan import GROUP_BYTES, Group, plan_encode
+from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN, NOT_RAW, Plan
+from ucxstore.pipeline.raw import raw_chunks
 
 STORE = MemoryStore()
 RAW = (BytesCodec(),)

@@ -1,6 +1,6 @@
 import asyncio
 
-from ucxstore.ending import Ending
+from ucxstore.client.ending import Ending
 
 
 async def test_what_has_ended_is_not_waited_for() -> None:

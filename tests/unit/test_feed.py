@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ucxstore import feed as feed_module
-from ucxstore.budget import Budget
-from ucxstore.feed import Feed
-from ucxstore.jobs import Jobs
+from ucxstore.pipeline import feed as feed_module
+from ucxstore.pipeline.budget import Budget
+from ucxstore.pipeline.feed import Feed
+from ucxstore.pipeline.jobs import Jobs
 
 SECONDS = 20
 

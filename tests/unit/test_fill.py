@@ -11,8 +11,8 @@ from zarr.core.chunk_utils import chunk_is_empty
 from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.testing.strategies import dtypes
 
-from ucxstore import fill as fill_module
-from ucxstore.fill import FillTest, blocks
+from ucxstore.pipeline import fill as fill_module
+from ucxstore.pipeline.fill import FillTest, blocks
 
 
 def spec_of(chunk: np.ndarray, fill_value: Any) -> ArraySpec:

@@ -5,7 +5,7 @@ import inspect
 from pathlib import Path
 
 import ucxstore
-from ucxstore.fleet import Fleet
+from ucxstore.cluster.cluster import Fleet
 
 # What stores ask of a link instead, and what each server has of its own.
 NOT_REQUESTS = {

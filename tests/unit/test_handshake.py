@@ -16,7 +16,7 @@ from ucxstore.errors import (
     ProtocolVersionError,
     UcxStoreError,
 )
-from ucxstore.frames import (
+from ucxstore.protocol.frames import (
     BODY_BYTES,
     HEADER_BYTES,
     MAC_BYTES,
@@ -30,7 +30,7 @@ from ucxstore.frames import (
     encode,
     encode_reject,
 )
-from ucxstore.handshake import (
+from ucxstore.protocol.handshake import (
     Attach,
     Receive,
     Received,

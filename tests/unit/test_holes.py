@@ -3,7 +3,7 @@ import numpy as np
 from hypothesis import given
 from numpy.lib.stride_tricks import as_strided
 
-from ucxstore.holes import Part, holes, moved, part_nbytes, whole
+from ucxstore.pipeline.geometry.holes import Part, holes, moved, part_nbytes, whole
 
 
 def covered(parts: list[Part], nbytes: int) -> np.ndarray:

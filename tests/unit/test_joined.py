@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ucxstore.cluster.joined import Joined, Share
 from ucxstore.errors import ConnectError, OperationCancelledError, ServerLostError
-from ucxstore.joined import Joined, Share
 
 
 class Operation:

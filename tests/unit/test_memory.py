@@ -4,7 +4,7 @@ import mmap
 import numpy as np
 import pytest
 
-from ucxstore.memory import Memory, may_overlap, readable_view, writable_view
+from ucxstore.client.memory import Memory, may_overlap, readable_view, writable_view
 
 
 def bytes_at(memory: Memory) -> bytes:

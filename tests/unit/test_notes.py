@@ -8,12 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from ucxstore import incarnations
 from ucxstore.address import HostPort
-from ucxstore.frames import Welcome
-from ucxstore.incarnations import Incarnations
+from ucxstore.cluster import incarnations
+from ucxstore.cluster.incarnations import Incarnations
+from ucxstore.cluster.notes import Notes, exchange, folder_of
 from ucxstore.keys import STARTS_FOLDER
-from ucxstore.notes import Notes, exchange, folder_of
+from ucxstore.protocol.frames import Welcome
 
 A, B, C = PLACES = [HostPort("a", 1), HostPort("b", 1), HostPort("c", 1)]
 

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from ucxstore.placement import Placement, is_metadata
+from ucxstore.cluster.placement import Placement, is_metadata
 
 SERVERS = [f"10.0.0.{number}:7400" for number in range(1, 9)]
 KEYS = [f"run-17/temperature/c/{i}/{j}" for i in range(60) for j in range(50)]

@@ -17,8 +17,8 @@ from zarr.core.indexing import (
 from zarr.storage import MemoryStore, StorePath
 
 from tests.unit.planning import RAW, STORE, V2_RAW, basic, grid_of, items_of, spec_of
-from ucxstore import plan as plan_module
-from ucxstore.plan import (
+from ucxstore.pipeline import plan as plan_module
+from ucxstore.pipeline.plan import (
     MANY_ROWS,
     NOT_A_BOX,
     NOT_OURS,

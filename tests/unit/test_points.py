@@ -7,9 +7,9 @@ import pytest
 from zarr.core.chunk_grids import ChunkGrid, FixedDimension
 from zarr.core.indexing import CoordinateIndexer
 
-from ucxstore.axes import Grid, find_axes, grid_of
-from ucxstore.points import MANY_POINTS, find_points
-from ucxstore.runs import Part, find_move
+from ucxstore.pipeline.geometry.axes import Grid, find_axes, grid_of
+from ucxstore.pipeline.geometry.points import MANY_POINTS, find_points
+from ucxstore.pipeline.geometry.runs import Part, find_move
 
 CHUNK = (50, 40)
 SHAPE = (500, 400)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from ucxstore import _native
-from ucxstore.budget import Budget, Claim
-from ucxstore.jobs import Jobs
+from ucxstore.pipeline.budget import Budget, Claim
+from ucxstore.pipeline.jobs import Jobs
 
 SECONDS = 20
 

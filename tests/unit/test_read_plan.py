@@ -17,10 +17,10 @@ from zarr.core.indexing import (
 from zarr.storage import MemoryStore, StorePath
 
 from tests.unit.planning import RAW, STORE, V2_RAW, basic, grid_of, items_of, spec_of
-from ucxstore import costs
-from ucxstore.plan import NOT_OURS, NOT_PLAIN, NOT_RAW
-from ucxstore.read_plan import NOT_HOST, plan_raw
-from ucxstore.runs import Part
+from ucxstore.pipeline.geometry import costs
+from ucxstore.pipeline.geometry.runs import Part
+from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN, NOT_RAW
+from ucxstore.pipeline.read_plan import NOT_HOST, plan_raw
 
 
 def part_of(indexer: Indexer) -> tuple[Part, Part]:

@@ -22,10 +22,10 @@ from zarr.storage import StorePath
 
 from tests.pipeline.strategies import selections
 from tests.unit.planning import RAW, STORE, V2_RAW, spec_of
-from ucxstore import costs
-from ucxstore.plan import Item
-from ucxstore.read_plan import RawPlan, plan_raw
-from ucxstore.runs import Part
+from ucxstore.pipeline.geometry import costs
+from ucxstore.pipeline.geometry.runs import Part
+from ucxstore.pipeline.plan import Item
+from ucxstore.pipeline.read_plan import RawPlan, plan_raw
 
 INDEXERS: dict[str, Any] = {
     "basic": BasicIndexer,

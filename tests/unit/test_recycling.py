@@ -9,7 +9,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype, gpu
 from zarr.core.buffer.cpu import numpy_buffer_prototype
 from zarr.storage import MemoryStore
 
-from ucxstore.recycling import NDBUFFER, RecyclingNDBuffer
+from ucxstore.pipeline.recycling import NDBUFFER, RecyclingNDBuffer
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from zarr.core.chunk_grids import ChunkGrid
 from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.core.indexing import Indexer, get_indexer
 
-from ucxstore.runs import Part
-from ucxstore.shard_boxes import Boxes, Points, find_parts
-from ucxstore.shard_index import Sharding
+from ucxstore.pipeline.geometry.runs import Part
+from ucxstore.pipeline.shards.boxes import Boxes, Points, find_parts
+from ucxstore.pipeline.shards.index import Sharding
 
 DTYPE = np.dtype("i8")
 

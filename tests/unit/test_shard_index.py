@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from ucxstore import ChunkSizeError, ShardError
-from ucxstore.shard_index import MISSING, ShardIndex, Sharding
+from ucxstore.pipeline.shards.index import MISSING, ShardIndex, Sharding
 
 NONE = 2**64 - 1
 

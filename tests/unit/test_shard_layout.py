@@ -9,8 +9,8 @@ from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.dtype import UInt8
 
-from ucxstore.shard_index import ShardIndex, Sharding
-from ucxstore.shard_layout import lay_out
+from ucxstore.pipeline.shards.index import ShardIndex, Sharding
+from ucxstore.pipeline.shards.layout import lay_out
 
 
 def sharding_of(grid: tuple[int, ...], **options: Any) -> Sharding:

@@ -13,14 +13,14 @@ from dask.utils import parse_bytes
 from distributed import Client
 
 from ucxstore.address import Address, HostPort
-from ucxstore.backings.options import BackingOptions
-from ucxstore.backings.roots import RootKind, hide_password, parse_root
-from ucxstore.config import UcxValue
 from ucxstore.dask.plugin import Running, ServerPlugin, make_mark, remove_mark, servers_in
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.errors import ConnectError
+from ucxstore.options import UcxValue
+from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.secret import Secret
-from ucxstore.space import DEFAULT_TIMEOUT, Scratch
+from ucxstore.server.sources.locations import RootKind, hide_password, parse_root
+from ucxstore.server.sources.options import BackingOptions
 from ucxstore.store import UcxStore
 
 # Seconds that all workers may take to start their servers, and to answer anything else.

@@ -15,8 +15,8 @@ from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, get_client
 
 from ucxstore.address import HostPort
+from ucxstore.cluster.placement import Placement
 from ucxstore.dask.deployment import places_of
-from ucxstore.placement import Placement
 from ucxstore.store import UcxStore
 
 type AnyArray = zarr.Array[Any]

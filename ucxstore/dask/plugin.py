@@ -11,10 +11,10 @@ from distributed.comm.addressing import get_address_host
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from ucxstore.address import Address, HostPort
-from ucxstore.backings.roots import RootKind
-from ucxstore.config import UcxValue
 from ucxstore.dask.secret import DeploymentSecret
+from ucxstore.options import UcxValue
 from ucxstore.secret import Secret
+from ucxstore.server.sources.locations import RootKind
 
 if TYPE_CHECKING:
     from ucxstore._core import MemoryBacking

@@ -1,0 +1,136 @@
+"""What ``ucxstore doctor`` makes of what it found: no I/O."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ucxstore._ucx import UcxLibrary
+from ucxstore.cli.machine import Machine
+from ucxstore.cli.measure import Way
+from ucxstore.cli.text import size_text
+
+SHARED = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
+_RDMA = ("rc", "dc", "ud", "srd")
+
+# What UCX_TLS may say without switching shared memory off.
+_SHARED_NAMES = SHARED | {"all", "shm", "sm", "mm"}
+
+_SMALL_SHM = 256 << 20  # containers have 64 MiB by default
+_FEW_FILES = 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to know, or to change.
+
+    Attributes
+    ----------
+    level : {"ok", "note", "problem"}
+        A problem makes the exit status 1.
+    what : str
+        What was found.
+    change : str
+        What to do about it; empty for nothing.
+    """
+
+    level: Literal["ok", "note", "problem"]
+    what: str
+    change: str = ""
+
+
+def advise(library: UcxLibrary, machine: Machine, way: Way, tls: str | None) -> list[Finding]:
+    """Say what was found.
+
+    Parameters
+    ----------
+    tls : str or None
+        What was said of the transports: ``UCX_TLS``, or ``--ucx TLS=``.
+    """
+    return [*_of_ucx(library, machine), *_of_limits(machine), _of_the_way(machine, way, tls)]
+
+
+def _of_ucx(library: UcxLibrary, machine: Machine) -> Iterator[Finding]:
+    if library.version == "1.22.0":
+        yield Finding(
+            "problem",
+            "UCX 1.22.0 is reported to crash in calls on an endpoint that has failed",
+            "install another version",
+        )
+    if machine.transports is None:
+        yield Finding("note", "ucx_info, which lists devices, is not installed")
+    elif library.origin == "wheel" and not any(map(_is_rdma, machine.transports)):
+        yield Finding(
+            "note",
+            "this UCX is a wheel's, which has no InfiniBand or RoCE",
+            "where there is an adapter, install UCX from elsewhere and set UCXSTORE_UCX=system",
+        )
+
+
+def _of_limits(machine: Machine) -> Iterator[Finding]:
+    rdma = any(map(_is_rdma, machine.transports or ()))
+    if rdma and machine.locked_memory >= 0:
+        yield Finding(
+            "problem",
+            f"no more than {size_text(machine.locked_memory)} may be locked, and RDMA locks what "
+            "it moves",
+            "ulimit -l unlimited",
+        )
+    if machine.shm_total < _SMALL_SHM:
+        yield Finding(
+            "note",
+            f"/dev/shm has {size_text(machine.shm_total)}, which POSIX shared memory needs",
+            "give the container more: --shm-size=1g, or --ipc=host",
+        )
+    if 0 <= machine.open_files < _FEW_FILES:
+        yield Finding(
+            "note",
+            f"{machine.open_files} files may be open, and each connection takes a dozen",
+            f"ulimit -n {_FEW_FILES * 4}",
+        )
+
+
+def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
+    """Say why shared memory is, or is not, used."""
+    lanes = ", ".join(way.lanes)
+    if any(lane.partition("/")[0] in SHARED for lane in way.lanes):
+        return Finding("ok", f"shared memory is used: {lanes}")
+    if any(_is_rdma(lane.partition("/")[0]) for lane in way.lanes):
+        return Finding("ok", f"the server is reached by RDMA: {lanes}")
+    if not way.same_host:
+        return Finding(
+            "ok",
+            f"the server's address is no address of this machine, so there is no shared memory: "
+            f"{lanes}",
+            "if it is a container here, start both with --ipc=host and --network=host",
+        )
+    if tls is not None and not _allows_shared(tls):
+        return Finding(
+            "problem",
+            f"the server is on this machine, but TLS={tls} leaves shared memory out here: {lanes}",
+            "leave UCX_TLS alone, or add shm to it",
+        )
+    if machine.environment.get("UCX_MM_ERROR_HANDLING", "y").lower() in {"n", "no", "0", "off"}:
+        return Finding(
+            "problem",
+            "the server is on this machine, but UCX_MM_ERROR_HANDLING=n leaves shared memory out",
+            "unset UCX_MM_ERROR_HANDLING",
+        )
+    return Finding(
+        "problem",
+        f"the server is on this machine, but does not share memory with this process: {lanes}",
+        "see whether UCX_TLS or --ucx TLS= is set where the server runs; containers need one IPC "
+        "namespace (--ipc=host for both)",
+    )
+
+
+def _allows_shared(tls: str) -> bool:
+    """Tell whether a value of ``UCX_TLS`` lets shared memory be chosen."""
+    excluded = tls.startswith("^")
+    names = {name.strip().lstrip("\\") for name in tls.lstrip("^").lower().split(",")}
+    if excluded:
+        return not names & {"all", "shm", "sm", "mm"} and not names >= {"sysv", "posix"}
+    return bool(names & _SHARED_NAMES)
+
+
+def _is_rdma(transport: str) -> bool:
+    return transport.startswith(_RDMA)

@@ -1,0 +1,171 @@
+"""``ucxstore cp``: copies a tree of values between servers, directories and object stores."""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NoReturn
+
+from ucxstore.cli.copy_plan import CopyPlan, Entry, groups, plan_copy
+from ucxstore.cli.options import (
+    Commands,
+    ToolError,
+    UsageError,
+    add_client_options,
+    open_store,
+    run,
+)
+from ucxstore.cli.places import Place, ServerPlace, is_server, open_objects
+from ucxstore.cli.text import size_text
+from ucxstore.options import DEFAULT_BUFFER_BUDGET
+from ucxstore.pipeline.budget import Budget
+
+DEFAULT_JOBS = 8
+MAX_JOBS = 1024
+
+type Moved = Callable[[int], object]
+"""Is told how many bytes were copied just now."""
+
+_PLACES = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., or ucx://host:port"
+
+
+def add_command(commands: Commands) -> None:
+    """Add ``cp``."""
+    cp = commands.add_parser(
+        "cp",
+        help="copy a tree of values between servers, directories and object stores",
+        description=(
+            "Copy all values under SOURCE to DESTINATION. What is there with the same size, and "
+            "is not older as far as both sides know times, is left out, so that a copy that was "
+            "interrupted goes on when it is repeated."
+        ),
+        allow_abbrev=False,
+    )
+    cp.add_argument("source", metavar="SOURCE", help=f"{_PLACES}[/prefix]")
+    cp.add_argument("destination", metavar="DESTINATION", help="the same")
+    cp.add_argument(
+        "--jobs",
+        type=int,
+        default=DEFAULT_JOBS,
+        metavar="N",
+        help="requests at once (default: %(default)s)",
+    )
+    cp.add_argument("--all", action="store_true", help="copy what is there already, too")
+    cp.add_argument("--quiet", action="store_true", help="neither a progress bar nor a summary")
+    add_client_options(cp)
+    cp.set_defaults(run=lambda arguments: _leave(run(arguments, _main(arguments))))
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process at once.
+
+    Threads of obstore's let go of Python's objects a little after a request is over. Where they
+    find the interpreter shutting down, the process is aborted: one copy in five of a single file.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    if not 1 <= arguments.jobs <= MAX_JOBS:
+        raise UsageError(f"--jobs: {arguments.jobs} is not between 1 and {MAX_JOBS}")
+    source = _open(arguments, arguments.source, writes=False)
+    destination = _open(arguments, arguments.destination, writes=True)
+    start = time.monotonic()
+    try:
+        plan = await _plan(arguments, source, destination)
+        with _progress(plan, shown=not arguments.quiet) as moved:
+            await copy(plan, source, destination, arguments.jobs, moved)
+    finally:
+        source.close()
+        destination.close()
+    if not arguments.quiet:
+        print(_summary(plan, time.monotonic() - start))
+    return 0
+
+
+async def _plan(arguments: argparse.Namespace, source: Place, destination: Place) -> CopyPlan:
+    entries = [entry async for entry in source.list()]
+    if not entries:
+        raise ToolError(f"{arguments.source}: there is nothing")
+    there = {} if arguments.all else {entry.key: entry async for entry in destination.list()}
+    try:
+        plan = plan_copy(entries, there)
+    except ValueError as error:
+        raise ToolError(f"{arguments.source}: {error}") from error
+    for entry in (*plan.chunks, *plan.metadata):
+        source.check(entry.key)
+        destination.check(entry.key)
+    return plan
+
+
+async def copy(plan: CopyPlan, source: Place, destination: Place, jobs: int, moved: Moved) -> None:
+    """Carry out a plan.
+
+    What is in memory at once are 256 MiB, or one value that is larger. The first failure ends the
+    copy, when what is under way has ended.
+
+    Raises
+    ------
+    ToolError, UcxStoreError
+        What failed, with the key.
+    """
+    budget = Budget(DEFAULT_BUFFER_BUDGET)
+    max_keys = max(source.max_keys, destination.max_keys)
+    for entries in (plan.chunks, plan.metadata):
+        todo = groups(entries, max_keys)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(jobs):
+                    tasks.create_task(_work(todo, source, destination, budget, moved))
+        except* Exception as failures:
+            raise _first(failures) from None
+
+
+async def _work(
+    todo: Iterator[Sequence[Entry]],
+    source: Place,
+    destination: Place,
+    budget: Budget,
+    moved: Moved,
+) -> None:
+    for group in todo:  # which all tasks share
+        with await budget.claim(sum(entry.size for entry in group)) as claim:
+            values = await source.read(group)
+            claim.resize(sum(map(len, values)))
+            await destination.write(group, values)
+        moved(sum(map(len, values)))
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    failure: BaseException = failures
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
+
+
+def _open(arguments: argparse.Namespace, place: str, *, writes: bool) -> Place:
+    if is_server(place):
+        return ServerPlace(open_store(arguments, place, read_only=not writes))
+    return open_objects(place, arguments.jobs, make=writes)
+
+
+def _progress(plan: CopyPlan, *, shown: bool) -> AbstractContextManager[Moved]:
+    """Show a bar on a terminal, if rich is there to draw it."""
+    if not shown or not sys.stderr.isatty():
+        return nullcontext(lambda _: None)
+    from ucxstore.cli.bar import bar
+
+    return bar(plan.nbytes)
+
+
+def _summary(plan: CopyPlan, seconds: float) -> str:
+    speed = size_text(plan.nbytes / max(seconds, 1e-9))
+    there = f"; {plan.present} were there" if plan.present else ""
+    return (
+        f"copied {plan.keys} values, {size_text(plan.nbytes)} in {seconds:.1f} s ({speed}/s){there}"
+    )

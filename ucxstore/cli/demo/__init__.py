@@ -1,0 +1,83 @@
+"""``ucxstore demo``: real data through a server and back, into another process, compared.
+
+The sea-surface temperatures that the package ``iris-sample-data`` ships are written by xarray
+through a `UcxStore` and read by xarray in another process; then the same with one large array of
+random numbers, over shared memory and over TCP, with speeds and memory measured.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+
+from ucxstore.errors import UcxStoreError
+
+DEFAULT_MEGABYTES = 100  # the array of the memray-array study
+
+_INTERRUPTED = 130  # as shells have it: 128 and the number of SIGINT
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo.
+
+    Parameters
+    ----------
+    argv : sequence of str or None
+        The arguments after ``demo``; none by default.
+
+    Returns
+    -------
+    int
+        0 if everything came back as it was, 1 if anything differs or fails, 130 after Ctrl-C.
+    """
+    arguments = _make_parser().parse_args(argv or ())
+    # As Ctrl-C: the temporary directory and the processes are to go in any case.
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        from ucxstore.cli.demo.show import show  # not before: it needs the packages of the extra
+
+        return 0 if show(arguments.size) else 1
+    except KeyboardInterrupt:
+        print("\nucxstore demo: interrupted, everything is cleaned up", file=sys.stderr)
+        return _INTERRUPTED
+    except ModuleNotFoundError as error:
+        print(f'ucxstore demo: {error}; pip install "ucxstore[demo]"', file=sys.stderr)
+        return 1
+    except (UcxStoreError, OSError, RuntimeError) as error:
+        print(f"ucxstore demo: {error}", file=sys.stderr)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ucxstore demo",
+        description=(
+            "Write real data through a server, read it back in another process, and compare "
+            "every bit of it; then the same with one large array. Exits with 0 if all is equal."
+        ),
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--size",
+        type=_megabytes,
+        default=DEFAULT_MEGABYTES,
+        metavar="MB",
+        help="megabytes of the large array (default: %(default)s)",
+    )
+    return parser
+
+
+def _megabytes(text: str) -> int:
+    size = int(text)
+    if size < 1:
+        raise ValueError
+    return size
+
+
+_megabytes.__name__ = "number of megabytes"  # argparse shows it in its message

@@ -1,0 +1,158 @@
+"""The other process of the demo: reads what was written, compares, measures.
+
+It is run as ``python -m ucxstore.cli.demo.other``, with a `Job` as JSON in its standard input, and
+answers with a `Report` as JSON.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from ucxstore.cli.demo.compare import array_differences, dataset_differences
+from ucxstore.cli.demo.measure import copy_rates, median_rate
+from ucxstore.cli.demo.sample import open_sample, random_array
+from ucxstore.copies import count_copies
+from ucxstore.store import UcxStore
+
+# For all that the other process does, on a machine that is busy with something else.
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the other process is to read.
+
+    Parameters
+    ----------
+    address : str
+        Of the store.
+    ucx : dict
+        UCX options.
+    megabytes : int
+        The size of the random array that lies there; 0 for the dataset.
+    scratch : str
+        A folder for temporary files, which whoever starts the process removes.
+    """
+
+    address: str
+    ucx: dict[str, str] = field(default_factory=dict)
+    megabytes: int = 0
+    scratch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a process found as it wrote or read.
+
+    Parameters
+    ----------
+    lanes : list of str
+        What UCX chose.
+    chunks : tuple of int
+        How many went DIRECT, DECODE, ENCODE and FALLBACK.
+    differences : list of str
+        From the original; empty if there are none.
+    rates : dict
+        GB/s by what was done.
+    extra : float
+        Memory beyond the user's array at the peak, in multiples of the array.
+    """
+
+    lanes: list[str]
+    chunks: tuple[int, int, int, int]
+    differences: list[str]
+    rates: dict[str, float] = field(default_factory=dict)
+    extra: float = 0.0
+
+
+def report_on(
+    store: UcxStore,
+    differences: list[str],
+    rates: dict[str, float] | None = None,
+    extra: float = 0.0,
+) -> Report:
+    """Make a report with what the store has counted."""
+    stats = store.stats()
+    chunks = stats["direct"], stats["decode"], stats["encode"], stats["fallback"]
+    return Report(stats["lanes"], chunks, differences, rates or {}, extra)
+
+
+def run_elsewhere(job: Job) -> Report:
+    """Run a job in a process of its own, which ends with this call in any case.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails; what it wrote is in the message.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ucxstore.cli.demo.other"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,  # Ctrl-C is for this process, which then ends the other
+    )
+    with process:
+        try:
+            answer, errors = process.communicate(json.dumps(asdict(job)), TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(
+                f"the reading process was not done after {TIMEOUT_SECONDS:g} s"
+            ) from None
+        finally:
+            process.kill()
+    if process.returncode != 0:
+        raise RuntimeError(f"the reading process failed:\n{errors.strip()}")
+    return Report(**json.loads(answer))
+
+
+def run(job: Job) -> Report:
+    """Run a job in this process."""
+    return _read_array(job) if job.megabytes else _read_dataset(job)
+
+
+def _read_dataset(job: Job) -> Report:
+    with UcxStore(job.address, read_only=True, ucx=job.ucx) as store, open_sample() as original:
+        with xr.open_zarr(store, chunks=None, consolidated=False) as dataset:
+            differences = dataset_differences(original, dataset)
+        return report_on(store, differences)
+
+
+def _read_array(job: Job) -> Report:
+    original = random_array(job.megabytes)
+    size = original.nbytes
+    fresh_copy, used_copy = copy_rates(original)
+    # Strict: a chunk that would not go straight into the array is a failure of the demo.
+    with UcxStore(job.address, read_only=True, ucx=job.ucx, strict=True) as store:
+        array = zarr.open_array(store, mode="r")  # connects
+
+        def read() -> object:
+            return array[:]
+
+        # First of all: later results may come from recycled memory, which memray does not see.
+        extra = count_copies(read, size, capture=Path(job.scratch, "read.bin")).peak_extra
+        rates = {
+            "copy, fresh": fresh_copy,
+            "copy, used": used_copy,
+            "fresh": _without_recycling(lambda: median_rate(read, size)),
+            "recycled": median_rate(read, size),
+        }
+        differences = array_differences(original, np.asarray(array[:]))
+        return report_on(store, differences, rates, extra)
+
+
+def _without_recycling(measure: Callable[[], float]) -> float:
+    with zarr.config.set({"ndbuffer": zarr.config.defaults[0]["ndbuffer"]}):
+        return measure()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(run(Job(**json.load(sys.stdin))))))

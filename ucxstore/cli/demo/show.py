@@ -1,0 +1,184 @@
+"""What the demo does, in order, and what it prints of it."""
+
+import os
+import platform
+import tempfile
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+import zarr
+
+from ucxstore import __version__, _ucx
+from ucxstore.cli.demo.measure import median_rate
+from ucxstore.cli.demo.other import Job, Report, report_on, run_elsewhere
+from ucxstore.cli.demo.sample import SAMPLE, open_sample, random_array
+from ucxstore.cli.demo.table import Table
+from ucxstore.copies import count_copies
+from ucxstore.server import Server
+from ucxstore.store import UcxStore
+
+type _Encoding = dict[Hashable, dict[str, None]]
+
+_TRANSPORTS: dict[str, dict[str, str]] = {"shared memory": {}, "TCP": {"TLS": "tcp"}}
+_CHUNKS = "DIRECT", "DECODE", "ENCODE", "FALLBACK"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the demo takes place: the server's address, and a folder for temporary files."""
+
+    address: str
+    scratch: str
+
+
+def show(megabytes: int) -> bool:
+    """Run the demo and print what it does; whether everything came back as it was."""
+    ucx = _ucx.load()
+    _say(
+        f"ucxstore {__version__}, zarr {zarr.__version__}, UCX {ucx.version} ({ucx.origin}), "
+        f"Python {platform.python_version()}, {os.cpu_count()} CPUs"
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="ucxstore-demo-") as folder,
+        Server.spawn(Path(folder, "data")) as server,
+    ):
+        _say(f"Process {server.pid} serves a temporary directory at {server.address}.\n")
+        place = _Place(server.address, folder)
+        differences = _show_dataset(place) + _show_array(place, megabytes)
+    for difference in differences:
+        _say(f"DIFFERENT: {difference}")
+    _say("Something differs: see above." if differences else "Everything is equal, bit by bit.")
+    return not differences
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+# ---- the dataset ----
+
+
+def _show_dataset(place: _Place) -> list[str]:
+    with open_sample() as dataset:
+        dataset.load()
+        _say(
+            f"1. {SAMPLE}: {len(dataset.variables)} variables, {dataset.nbytes / 1e6:.1f} MB\n"
+            "   xarray's to_zarr writes it here, and its open_zarr reads it in another process.\n"
+        )
+        uncompressed: _Encoding = {name: {"compressors": None} for name in dataset.variables}
+        table = Table("chunks", "lanes", *_CHUNKS, "")
+        differences = [
+            *_move_dataset(place, dataset, "compressed", None, table),
+            *_move_dataset(place, dataset, "uncompressed", uncompressed, table),
+        ]
+    _say(
+        f"{table}\n\n"
+        "   DIRECT    straight between the array and the store\n"
+        "   DECODE    received as they are stored, and decoded in threads\n"
+        "   ENCODE    encoded in threads and sent from there, or merged with what is stored\n"
+        "   FALLBACK  as zarr does it by itself\n"
+    )
+    return differences
+
+
+def _move_dataset(
+    place: _Place, dataset: xr.Dataset, name: str, encoding: _Encoding | None, table: Table
+) -> list[str]:
+    address = f"{place.address}/{name}"
+    with UcxStore(address) as store:
+        dataset.to_zarr(store, encoding=encoding, consolidated=False)
+        written = report_on(store, [])
+    read = run_elsewhere(Job(address))
+    table.add(f"{name}, written", _lanes(written), *written.chunks)
+    table.add(f"{name}, read", _lanes(read), *read.chunks, _verdict(read))
+    return [f"{name}: {difference}" for difference in read.differences]
+
+
+# ---- the array ----
+
+
+def _show_array(place: _Place, megabytes: int) -> list[str]:
+    values = random_array(megabytes)
+    _say(
+        f"2. {megabytes} MB of random float32 in one uncompressed chunk\n"
+        "   Written here, read in another process; medians of several transfers.\n"
+    )
+    table = Table("", "lanes", "GB/s", "of copyto", *_CHUNKS, "extra copies", "")
+    differences: list[str] = []
+    for index, (name, ucx) in enumerate(_TRANSPORTS.items()):
+        address = f"{place.address}/{index}"
+        written = _write_array(values, address, ucx, place.scratch)
+        read = run_elsewhere(Job(address, ucx, megabytes, place.scratch))
+        if index == 0:
+            _add_copies(table, read.rates)
+        _add_transfers(table, name, written, read)
+        differences += [f"{name}: {difference}" for difference in read.differences]
+    _say(
+        f"{table}\n\n"
+        "   write         the server puts it into a file of its directory\n"
+        "   read, fresh   zarr's result in new memory\n"
+        "   read          zarr's result in memory of an earlier result, where that is free\n"
+        "   extra copies  the client's peak beyond the user's array, as memray sees it, in arrays\n"
+    )
+    return differences
+
+
+def _write_array(
+    values: npt.NDArray[np.float32], address: str, ucx: dict[str, str], scratch: str
+) -> Report:
+    # Strict: a chunk that would not go straight from the array is a failure of the demo.
+    with UcxStore(address, ucx=ucx, strict=True) as store:
+        array = zarr.create_array(
+            store, shape=values.shape, chunks=values.shape, dtype=values.dtype, compressors=None
+        )
+
+        def write() -> None:
+            array[:] = values
+
+        capture = Path(scratch, "write.bin")
+        extra = count_copies(write, values.nbytes, capture=capture).peak_extra
+        rates = {"write": median_rate(write, values.nbytes)}
+        return report_on(store, [], rates, extra)
+
+
+def _add_copies(table: Table, rates: dict[str, float]) -> None:
+    baseline = rates["copy, fresh"]
+    table.add("np.copyto, fresh array", "", *_speed(baseline, baseline))
+    table.add("np.copyto, used array", "", *_speed(rates["copy, used"], baseline))
+
+
+def _add_transfers(table: Table, name: str, written: Report, read: Report) -> None:
+    baseline = read.rates["copy, fresh"]
+    write_speed = _speed(written.rates["write"], baseline)
+    table.add(
+        f"{name}, write", _lanes(written), *write_speed, *written.chunks, f"{written.extra:.2f}"
+    )
+    table.add(f"{name}, read, fresh", "", *_speed(read.rates["fresh"], baseline))
+    read_speed = _speed(read.rates["recycled"], baseline)
+    table.add(
+        f"{name}, read",
+        _lanes(read),
+        *read_speed,
+        *read.chunks,
+        f"{read.extra:.2f}",
+        _verdict(read),
+    )
+
+
+# ---- cells ----
+
+
+def _lanes(report: Report) -> str:
+    return " ".join(report.lanes)
+
+
+def _speed(rate: float, baseline: float) -> tuple[str, str]:
+    return f"{rate:.1f}", f"{rate / baseline:.2f}"
+
+
+def _verdict(report: Report) -> str:
+    return "DIFFERENT" if report.differences else "all equal"

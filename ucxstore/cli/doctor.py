@@ -1,0 +1,147 @@
+"""``ucxstore doctor``: what UCX is, what the way to a server is like, and what to change."""
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from ucxstore._ucx import UcxLibrary, load
+from ucxstore.address import Address
+from ucxstore.cli.advice import SHARED, Finding, advise
+from ucxstore.cli.machine import Machine, look_around
+from ucxstore.cli.measure import Way, is_this_host, measure
+from ucxstore.cli.options import Commands, add_client_options, open_store, parse_ucx, run
+from ucxstore.cli.text import printable, size_text
+from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
+
+
+def add_command(commands: Commands) -> None:
+    """Add ``doctor``."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="find out what is wrong with UCX, or with the way to a server",
+        description=(
+            "Look at UCX, at this machine and at the way to a server, measure that, and say what "
+            "to change. A server that takes writes holds a value for it meanwhile; without "
+            "ADDRESS one is started. Exits with 1 if there is a problem."
+        ),
+        allow_abbrev=False,
+    )
+    doctor.add_argument("address", metavar="ADDRESS", nargs="?", help="ucx://host:port[/prefix]")
+    doctor.add_argument("--json", action="store_true", help="as one JSON object")
+    add_client_options(doctor)
+    doctor.set_defaults(run=lambda arguments: run(arguments, _main(arguments)))
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    return await asyncio.to_thread(_examine, arguments)
+
+
+def _examine(arguments: argparse.Namespace) -> int:
+    library = load()
+    machine = look_around(library)
+    with _server(arguments) as address, open_store(arguments, address, read_only=False) as store:
+        (server, *_) = Address.parse(store.address).servers
+        same_host = is_this_host(server, DEFAULT_CONNECT_TIMEOUT)
+        way = measure(store, same_host=same_host)
+    ucx = {
+        name.upper().removeprefix("UCX_"): value for name, value in parse_ucx(arguments.ucx).items()
+    }
+    findings = advise(library, machine, way, ucx.get("TLS", os.environ.get("UCX_TLS")))
+    if arguments.json:
+        print(_as_json(address, library, machine, way, findings))
+    else:
+        print(report(address, library, machine, way, findings))
+    return 1 if any(finding.level == "problem" for finding in findings) else 0
+
+
+@contextmanager
+def _server(arguments: argparse.Namespace) -> Iterator[str]:
+    """Give the address that was asked for, or that of a server of our own."""
+    if arguments.address is not None:
+        yield arguments.address
+        return
+    from ucxstore.server import Server
+
+    with Server.spawn("memory://") as server:
+        yield server.address
+
+
+def report(
+    address: str,
+    library: UcxLibrary,
+    machine: Machine,
+    way: Way,
+    findings: Sequence[Finding],
+) -> str:
+    """Write what was found for people."""
+    lines = [
+        f"UCX          {library.version} ({library.origin}: {library.path})",
+        f"transports   {_transports_text(machine)}",
+        f"limits       locked memory {_limit_text(machine.locked_memory)}, open files "
+        f"{machine.open_files if machine.open_files >= 0 else 'unlimited'}, /dev/shm "
+        f"{size_text(machine.shm_free)} free of {size_text(machine.shm_total)}",
+    ]
+    if machine.container:
+        lines.append("container    yes")
+    lines += [
+        f"environment  {printable(name)}={printable(value)}"
+        for name, value in machine.environment.items()
+    ]
+    where = "on this machine" if way.same_host else "on another machine, or in a container"
+    lines += [
+        f"server       {address}, {where}",
+        f"lanes        {', '.join(way.lanes)}",
+        f"round trip   {way.round_trip * 1e6:.0f} us",
+    ]
+    if way.write is None or way.read is None or way.copy is None:
+        lines.append("bandwidth    not measured: the server takes no writes")
+    else:
+        lines.append(
+            f"bandwidth    {size_text(way.write)}/s to the server, {size_text(way.read)}/s from "
+            f"it, in values of {size_text(way.nbytes)}; np.copyto makes {size_text(way.copy)}/s"
+        )
+    lines.append("")
+    for finding in findings:
+        lines.append(f"{finding.level}: {finding.what}")
+        if finding.change:
+            lines.append(f"    {finding.change}")
+    return "\n".join(lines)
+
+
+def _as_json(
+    address: str,
+    library: UcxLibrary,
+    machine: Machine,
+    way: Way,
+    findings: Sequence[Finding],
+) -> str:
+    found = {
+        "address": address,
+        "ucx": {**asdict(library), "path": str(library.path)},
+        "machine": asdict(machine),
+        "way": asdict(way),
+        "findings": [asdict(finding) for finding in findings],
+    }
+    return json.dumps(found)
+
+
+def _transports_text(machine: Machine) -> str:
+    if machine.transports is None:
+        return "unknown"
+    shared = sorted(machine.transports.keys() & SHARED)
+    others = [
+        f"{name}: {' '.join(devices)}"
+        for name, devices in machine.transports.items()
+        if name not in SHARED and name != "self"
+    ]
+    return "; ".join(
+        [f"{', '.join(shared)} (shared memory)" if shared else "no shared memory", *others]
+    )
+
+
+def _limit_text(limit: int) -> str:
+    return size_text(limit) if limit >= 0 else "unlimited"

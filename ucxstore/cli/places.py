@@ -1,0 +1,252 @@
+"""Where values are copied from and to: a server of ours, or whatever obstore reaches.
+
+A directory is obstore's, too: it writes a value to a file of another name, and renames that, so
+that no key ever has a part of a value. Servers and object stores take a value whole or not at all.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+from zarr.core.buffer import Buffer, cpu, default_buffer_prototype
+
+from ucxstore.address import SCHEME
+from ucxstore.cli.copy_plan import GROUP_KEYS, Entry
+from ucxstore.cli.options import ToolError, UsageError
+from ucxstore.store import UcxStore
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+# Bytes that one request reads of a larger object: well within obstore's 30 s for a request.
+_PART_BYTES = 16 << 20
+
+# Keys whose sizes are asked for together.
+_SIZES_AT_ONCE = 1000
+
+
+class Place(Protocol):
+    """A tree of values. Every failure tells the key."""
+
+    max_keys: int
+    """How many values one request reads or writes."""
+
+    def list(self) -> AsyncIterator[Entry]:
+        """List all values."""
+
+    def check(self, key: str) -> None:
+        """Raise `ToolError` where a key leads out of the tree."""
+
+    async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
+        """Read whole values."""
+
+    async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
+        """Write whole values."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class ServerPlace:
+    """A server of ours, through its store: many values in one request, without a copy."""
+
+    max_keys = GROUP_KEYS
+
+    def __init__(self, store: UcxStore) -> None:
+        self._store = store
+
+    async def list(self) -> AsyncIterator[Entry]:
+        some: list[str] = []
+        async for key in self._store.list():
+            some.append(key)
+            if len(some) == _SIZES_AT_ONCE:
+                for entry in await self._entries(some):
+                    yield entry
+                some = []
+        for entry in await self._entries(some):
+            yield entry
+
+    async def _entries(self, keys: Sequence[str]) -> Sequence[Entry]:
+        sizes = await self._store.getsizes(keys)
+        found = zip(keys, sizes, strict=True)
+        return [Entry(key, size) for key, size in found if size is not None]  # else deleted since
+
+    def check(self, key: str) -> None:
+        """Do nothing: the server resolves keys beneath its root."""
+
+    async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
+        keys = [(entry.key, None) for entry in entries]
+        values = await self._store.get_partial_values(default_buffer_prototype(), keys)
+        for entry, value in zip(entries, values, strict=True):
+            if value is None:
+                raise ToolError(f"{self._store}/{entry.key}: it is no longer there")
+        return [value for value in values if value is not None]
+
+    async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
+        await self._store.set_many(
+            [(entry.key, value) for entry, value in zip(entries, values, strict=True)]
+        )
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class ObjectPlace:
+    """An object store or a directory, through obstore.
+
+    Parameters
+    ----------
+    store : obstore.store.ObjectStore
+    name : str
+        What errors call it.
+    jobs : int
+        Requests at once.
+    """
+
+    max_keys = 1
+
+    def __init__(self, store: "ObjectStore", name: str, jobs: int) -> None:
+        from obstore.exceptions import BaseError
+
+        # obstore raises these for some failures, and Python's own for others.
+        self._failures = BaseError, OSError, ValueError
+        self._store: Any = store
+        self._name = name
+        self._requests = asyncio.Semaphore(jobs)
+
+    async def list(self) -> AsyncIterator[Entry]:
+        try:
+            async for batch in self._store.list():
+                for meta in batch:
+                    modified = meta["last_modified"].timestamp()
+                    yield Entry(meta["path"], meta["size"], modified, meta["e_tag"])
+        except self._failures as error:
+            raise ToolError(f"{self._name}: cannot be listed: {_first_line(error)}") from error
+
+    def check(self, key: str) -> None:
+        """Do nothing: an object store's keys are names, not ways."""
+
+    async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
+        return await asyncio.gather(*(self._read(entry) for entry in entries))
+
+    async def _read(self, entry: Entry) -> Buffer:
+        try:
+            if entry.size <= _PART_BYTES:
+                return cpu.Buffer.from_array_like(await self._get(entry.key, {}))
+            out = np.empty(entry.size, np.uint8)
+            starts = range(0, entry.size, _PART_BYTES)
+            await asyncio.gather(*(self._read_part(entry, out, start) for start in starts))
+            return cpu.Buffer.from_array_like(out)
+        except self._failures as error:
+            raise self._failed(entry, error) from error
+
+    async def _read_part(self, entry: Entry, out: npt.NDArray[np.uint8], start: int) -> None:
+        part = out[start : start + _PART_BYTES]
+        options: dict[str, object] = {"range": (start, start + len(part))}
+        if entry.etag is not None:  # all parts are of one object
+            options["if_match"] = entry.etag
+        found = await self._get(entry.key, options)
+        if len(found) != len(part):
+            raise ValueError("it is no longer of the size that it was listed with")
+        part[:] = found
+
+    async def _get(self, key: str, options: dict[str, object]) -> npt.NDArray[np.uint8]:
+        async with self._requests:
+            found = await self._store.get_async(key, options=options)
+            return np.frombuffer(await found.bytes_async(), np.uint8)
+
+    async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
+        await asyncio.gather(*map(self._write, entries, values))
+
+    async def _write(self, entry: Entry, value: Buffer) -> None:
+        try:
+            async with self._requests:
+                await self._store.put_async(entry.key, memoryview(value.as_numpy_array()))
+        except self._failures as error:
+            raise self._failed(entry, error) from error
+
+    def _failed(self, entry: Entry, error: Exception) -> ToolError:
+        return ToolError(f"{self._name}: {entry.key}: {_first_line(error)}")
+
+    def close(self) -> None:
+        """Do nothing: obstore keeps what it has until it is collected."""
+
+
+class DirectoryPlace(ObjectPlace):
+    """A directory; no symbolic link in it leads out of it."""
+
+    def __init__(self, store: "ObjectStore", root: Path, jobs: int) -> None:
+        super().__init__(store, str(root), jobs)
+        self._root = root.resolve()
+
+    def check(self, key: str) -> None:
+        if not (self._root / key).resolve().is_relative_to(self._root):
+            raise ToolError(f"{self._name}: {key}: a symbolic link leads out of the directory")
+
+
+def is_server(place: str) -> bool:
+    """Tell whether a place is an address of ours."""
+    return place.startswith(SCHEME)
+
+
+def open_objects(place: str, jobs: int, *, make: bool) -> ObjectPlace:
+    """Open a directory or an object store's URL.
+
+    Parameters
+    ----------
+    place : str
+        A path, or a URL that obstore knows; its options are in the environment, such as
+        ``AWS_ENDPOINT_URL``.
+    jobs : int
+        Requests at once.
+    make : bool
+        Whether to make a directory that does not exist.
+
+    Raises
+    ------
+    UsageError
+        If it is no place.
+    ModuleNotFoundError
+        If obstore is not installed.
+    """
+    from obstore.exceptions import BaseError
+    from obstore.store import LocalStore, from_url
+
+    if place.startswith("memory:"):  # which obstore knows: the memory of this very process
+        raise UsageError(f"{place}: nothing is kept there once the copy has ended")
+    path = _as_path(place)
+    try:
+        if path is None:
+            if place.startswith("http://"):
+                return ObjectPlace(
+                    from_url(place, client_options={"allow_http": True}), place, jobs
+                )
+            return ObjectPlace(from_url(place), place, jobs)
+        if not make and not path.is_dir():
+            raise UsageError(f"{place}: there is no such directory")
+        return DirectoryPlace(LocalStore(path, mkdir=make), path, jobs)
+    except (BaseError, OSError, ValueError) as error:
+        raise UsageError(f"{place}: {_first_line(error)}") from error
+
+
+def _as_path(place: str) -> Path | None:
+    if not _OTHER_SCHEME.match(place):
+        return Path(place).absolute()
+    with suppress(ValueError):
+        url = urlsplit(place)
+        if url.scheme == "file" and url.netloc in {"", "localhost"} and url.path:
+            return Path(unquote(url.path))
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """Leave out the dump of Rust's structures that obstore adds."""
+    return str(error).partition("\n")[0].strip() or type(error).__name__

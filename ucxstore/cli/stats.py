@@ -1,0 +1,114 @@
+"""``ucxstore stats``: what a server has counted, once or again and again."""
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+
+from ucxstore.cli.options import Commands, UsageError, add_client_options, open_store, run
+from ucxstore.cli.text import printable, size_text
+from ucxstore.options import MAX_TIMEOUT
+from ucxstore.stats import ClientStats, ServerStats, SpaceStats
+
+_COLUMNS = ("client", "lanes", "gets", "sets", "sent", "received", "in flight", "waiting")
+
+_SPACE_COLUMNS = ("scratch space", "bytes", "quota", "age")
+
+
+def add_command(commands: Commands) -> None:
+    """Add ``stats``."""
+    stats = commands.add_parser(
+        "stats",
+        help="tell what a server has counted",
+        description="Print a server's counters since it was started, and those of its clients.",
+        allow_abbrev=False,
+    )
+    stats.add_argument("address", metavar="ADDRESS", help="ucx://host:port")
+    stats.add_argument(
+        "--watch",
+        type=float,
+        metavar="SECONDS",
+        help="repeat it every so many seconds, with what came in between",
+    )
+    stats.add_argument("--json", action="store_true", help="as JSON, a line each time")
+    add_client_options(stats)
+    stats.set_defaults(run=lambda arguments: run(arguments, _main(arguments)))
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    pause: float | None = arguments.watch
+    if pause is not None and not 0 < pause <= MAX_TIMEOUT:
+        raise UsageError(f"--watch: {pause:g} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
+    with open_store(arguments, arguments.address) as store:
+        before: ServerStats | None = None
+        due = time.monotonic()
+        while True:
+            now = await store.server_stats()
+            shown = json.dumps(now) if arguments.json else report(str(store), now, before)
+            print(shown, flush=True)
+            if pause is None:
+                return 0
+            if not arguments.json:
+                print()
+            before = now
+            due = max(due + pause, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+
+
+def report(server: str, now: ServerStats, before: ServerStats | None = None) -> str:
+    """Write counters for people; with those from `before`, also what came since, a second."""
+    lines = [
+        f"{server}, up {_time_text(now['uptime_s'])}, {now['connected']} clients "
+        f"({now['sessions']} so far, {now['sessions_lost']} lost, "
+        f"{now['messages_refused']} messages refused)",
+        f"gets  {now['gets']:,} ({now['gets_missing']:,} missing), {size_text(now['bytes_sent'])} "
+        f"sent, {size_text(now['bytes_in_flight'])} in flight",
+        f"sets  {now['sets']:,}, {size_text(now['bytes_received'])} received",
+    ]
+    if before is not None:
+        seconds = max(now["uptime_s"] - before["uptime_s"], 1e-9)
+        gets, sets, sent, received = (
+            (now[name] - before[name]) / seconds
+            for name in ("gets", "sets", "bytes_sent", "bytes_received")
+        )
+        lines.append(
+            f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, "
+            f"{sets:,.0f} sets/s, {size_text(received)}/s received"
+        )
+    lines += _table([_COLUMNS, *map(_row, now["clients"])])
+    if now["scratch_spaces"]:
+        lines += _table([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
+    return "\n".join(lines)
+
+
+def _row(client: ClientStats) -> Sequence[str]:
+    return (
+        printable(client["peer"]),
+        printable(" ".join(client["lanes"])),
+        f"{client['gets']:,}",
+        f"{client['sets']:,}",
+        size_text(client["bytes_sent"]),
+        size_text(client["bytes_received"]),
+        size_text(client["bytes_in_flight"]),
+        f"{client['gets_waiting']:,}",
+    )
+
+
+def _space_row(space: SpaceStats) -> Sequence[str]:
+    sizes = size_text(space["bytes"]), size_text(space["quota"])
+    return printable(space["name"]), *sizes, _time_text(space["age_s"])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _time_text(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours < 2:
+        return f"{minutes:.0f} min"
+    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"

@@ -1,0 +1,1 @@
+"""The way to one server: connect, send requests, and hear of their end."""

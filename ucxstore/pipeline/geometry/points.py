@@ -1,0 +1,102 @@
+"""Scattered points, a few of each of many chunks, all looked at together: pure geometry.
+
+`axes` and `runs` do it as well, a chunk at a time, and merge neighbours; for a chunk of ten points
+that takes several times as long as moving them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ucxstore.pipeline.geometry.axes import Grid
+from ucxstore.pipeline.geometry.costs import is_less_in_runs
+from ucxstore.pipeline.geometry.runs import Move
+
+# In a chunk with more of them, some may well be neighbours.
+MANY_POINTS = 64
+
+type Indices = npt.NDArray[np.int64]
+
+
+def find_points(
+    selections: Sequence[tuple[Any, Any]],
+    chunk: Grid,
+    array: Grid,
+    itemsize: int,
+    chunk_nbytes: int,
+) -> list[Move] | None:
+    """Return what is to move for selections by coordinates.
+
+    Parameters
+    ----------
+    selections : sequence
+        For each chunk, what zarr selects of it and in the array.
+    chunk : Grid
+        Of each of the chunks.
+    array : Grid
+        Of one axis.
+    itemsize, chunk_nbytes : int
+        Bytes of an item and of a chunk.
+
+    Returns
+    -------
+    list of Move or None
+        A move for each chunk; ``None`` if this is better looked at chunk by chunk.
+    """
+    counts = [_count(selected, len(chunk.shape)) for selected, _ in selections]
+    if not 0 < min(counts) <= max(counts) <= MANY_POINTS or len(array.shape) != 1:
+        return None
+    most = max(counts)
+    if not is_less_in_runs(most * itemsize, itemsize, chunk_nbytes, 2 * most, most):
+        return None
+    sources: Indices = np.zeros(sum(counts), np.int64)
+    for axis, (length, stride) in enumerate(zip(chunk.shape, chunk.strides, strict=True)):
+        indices = np.concatenate([selected[axis] for selected, _ in selections])
+        if indices.min() < 0 or indices.max() >= length:
+            return None
+        sources += indices * stride
+    targets = _targets([target for _, target in selections], counts, array.shape[0])
+    if targets is None:
+        return None
+    targets *= array.strides[0]
+    moves = []
+    stop = 0
+    for count in counts:
+        start, stop = stop, stop + count
+        moves.append(
+            Move(
+                (0, itemsize, [], [], sources[start:stop]),
+                (0, itemsize, [], [], targets[start:stop]),
+                count * itemsize,
+            )
+        )
+    return moves
+
+
+def _count(selected: Any, ndim: int) -> int:
+    """Return how many points are selected of a chunk; -1 if it is not by their coordinates."""
+    if type(selected) is not tuple or len(selected) != ndim or ndim == 0:
+        return -1
+    shapes = {part.shape if _is_indices(part) else None for part in selected}
+    return -1 if len(shapes) > 1 or None in shapes else len(selected[0])
+
+
+def _is_indices(part: Any) -> bool:
+    return type(part) is np.ndarray and part.ndim == 1 and part.dtype.kind == "i"
+
+
+def _targets(selected: Sequence[Any], counts: Sequence[int], length: int) -> Indices | None:
+    """Return where in the array all points go, if that is as many places, and within it."""
+    places = []
+    for part, count in zip(selected, counts, strict=True):
+        if type(part) is tuple and len(part) == 1:
+            (part,) = part
+        if type(part) is slice:
+            part = np.arange(*part.indices(length))
+        if not _is_indices(part) or part.size != count:
+            return None
+        places.append(part)
+    joined = np.concatenate(places).astype(np.int64, copy=False)
+    return None if joined.min() < 0 or joined.max() >= length else joined

@@ -1,0 +1,130 @@
+"""Selected bytes as runs that lie together, for the native core to move: pure geometry."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ucxstore.pipeline.geometry.axes import Axis, Indices, as_range
+from ucxstore.pipeline.geometry.costs import is_less_in_runs
+
+type Offsets = npt.NDArray[np.int64]
+
+type Part = tuple[int, int, list[int], list[int], Offsets | None]
+"""What the native core takes: an offset, the bytes of a run, counts, strides in bytes, offsets.
+In this order: for each of the offsets, for each index of the counts, the last one fastest, a run.
+"""
+
+
+class Move(NamedTuple):
+    """The same bytes, in the same order, at both ends.
+
+    Parameters
+    ----------
+    source : tuple
+        A part, from a chunk's start.
+    target : tuple
+        A part, from the array's first item.
+    nbytes : int
+        The bytes of either.
+    """
+
+    source: Part
+    target: Part
+    nbytes: int
+
+
+def find_move(axes: Sequence[Axis], itemsize: int, chunk_nbytes: int) -> Move | None:
+    """Return what is to move for a selection.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        What is selected, of at least one item; outermost in the chunk first.
+    itemsize, chunk_nbytes : int
+        Bytes of an item and of the chunk.
+
+    Returns
+    -------
+    Move or None
+        ``None`` if it is less work to fetch the whole chunk.
+    """
+    # Indices that are not evenly spaced come first, as the offsets of a part do: so those are few,
+    # and only they go over the wire one by one.
+    axes = sorted(axes, key=_is_even)
+    source = _Side([(axis.source, axis.source_stride) for axis in axes], itemsize)
+    target = _Side([(axis.target, axis.target_stride) for axis in axes], itemsize)
+    nbytes = itemsize * prod([len(axis.source) for axis in axes])
+    runs = nbytes // source.run + nbytes // target.run
+    if not is_less_in_runs(nbytes, itemsize, chunk_nbytes, runs, source.offsets()):
+        return None
+    return Move(source.part(), target.part(), nbytes)
+
+
+def _is_even(axis: Axis) -> bool:
+    return type(axis.source) is range and type(axis.target) is range
+
+
+class _Side:
+    """One end of a move: indices and strides of its axes, innermost ones made runs of."""
+
+    __slots__ = ("axes", "loose", "offset", "run")
+
+    def __init__(self, axes: list[tuple[Indices, int]], itemsize: int) -> None:
+        self.offset, self.run = 0, itemsize
+        self.axes: list[tuple[Indices, int]] = []
+        for indices, stride in reversed(axes):
+            if not self.axes:
+                together = _together(indices, stride, self.run)
+                if together > 1:
+                    self.run *= together
+                    indices = indices[::together]
+                    if type(indices) is not range:
+                        indices = as_range(indices)
+            if len(indices) == 1:
+                self.offset += int(indices[0]) * stride
+            else:
+                self.axes.append((indices, stride))
+        self.axes.reverse()
+        # How many axes, from the outermost on, are told by offsets.
+        self.loose = 0
+        for number, (indices, _) in enumerate(self.axes, 1):
+            if type(indices) is not range:
+                self.loose = number
+
+    def offsets(self) -> int:
+        """Return how many offsets the part has."""
+        return prod(len(indices) for indices, _ in self.axes[: self.loose]) if self.loose else 0
+
+    def part(self) -> Part:
+        """Return the part."""
+        offset = self.offset
+        counts: list[int] = []
+        strides: list[int] = []
+        for indices, stride in self.axes[self.loose :]:
+            assert type(indices) is range
+            offset += indices[0] * stride
+            counts.append(len(indices))
+            strides.append(indices.step * stride)
+        offsets: Offsets | None = None
+        for indices, stride in self.axes[: self.loose]:
+            if type(indices) is range:
+                indices = np.arange(indices.start, indices.stop, indices.step)
+            places = indices * stride
+            offsets = places if offsets is None else np.add.outer(offsets, places).reshape(-1)
+        return offset, self.run, counts, strides, offsets
+
+
+def _together(indices: Indices, stride: int, run: int) -> int:
+    """Return how many indices at a time, from the first on, make one run."""
+    if stride == 0 or run % stride != 0:
+        return 1
+    step = run // stride
+    if type(indices) is range:
+        return len(indices) if indices.step == step else 1
+    if indices[1] - indices[0] != step:
+        return 1
+    ends = np.flatnonzero(indices[1:] - indices[:-1] != step) + 1
+    return int(np.gcd.reduce(ends, initial=indices.size))

@@ -1,0 +1,67 @@
+"""Results in recycled memory: zarr's `out` arrays, from memory that was faulted in before.
+
+The kernel clears each page that a new array touches, which takes as long as filling it: reading
+100 MB into a new array costs nearly twice what it costs into one whose pages are there. zarr makes
+the arrays that it reads into through the buffer class that is configured as ``ndbuffer``; this one
+takes large ones from memory that earlier results have given back.
+
+``UCXSTORE_RECYCLE_BYTES`` bounds what is kept (default 256 MiB; 0: nothing, and zarr's own class
+stays selected). What has been kept for some seconds is given back too.
+"""
+
+import math
+import os
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.core.buffer import NDArrayLike, cpu
+from zarr.registry import register_ndbuffer
+
+NDBUFFER = "ucxstore.pipeline.recycling.RecyclingNDBuffer"
+ENVIRONMENT = "UCXSTORE_RECYCLE_BYTES"
+
+# Smaller arrays come from the heap, which keeps its pages anyway.
+_RECYCLE_ABOVE = 1 << 20
+
+
+class _EqualsNDBuffer(type):
+    """Makes a class equal to zarr's own.
+
+    zarr compares classes of buffers to tell whether one is the default: within shards it refuses
+    its own `cpu.NDBuffer` where another class is configured, for arrays in any store.
+    """
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cpu.NDBuffer
+
+    def __hash__(cls) -> int:
+        return hash(cpu.NDBuffer)
+
+
+class RecyclingNDBuffer(cpu.NDBuffer, metaclass=_EqualsNDBuffer):
+    """zarr's buffer for host memory, but that large uninitialised ones are of recycled memory."""
+
+    @classmethod
+    def empty(
+        cls, shape: tuple[int, ...], dtype: npt.DTypeLike, order: Literal["C", "F"] = "C"
+    ) -> Self:
+        parsed = np.dtype(dtype)
+        nbytes = math.prod(shape) * parsed.itemsize
+        if nbytes < _RECYCLE_ABOVE or parsed.hasobject:
+            return super().empty(shape, dtype, order)
+        from ucxstore._native import core  # not before it is needed
+
+        array: npt.NDArray[Any] = np.ndarray(shape, parsed, core.allocate(nbytes), order=order)
+        return cls(cast(NDArrayLike, array))
+
+
+def select_recycling() -> None:
+    """Let zarr read into recycled memory, unless another buffer class is configured."""
+    default = zarr.config.defaults[0]["ndbuffer"]
+    if zarr.config.get("ndbuffer") == default and os.environ.get(ENVIRONMENT, "").strip() != "0":
+        zarr.config.set({"ndbuffer": NDBUFFER})
+
+
+register_ndbuffer(RecyclingNDBuffer, qualname=NDBUFFER)

@@ -1,0 +1,1 @@
+"""Read and write the inner chunks of shards."""

@@ -1,0 +1,86 @@
+"""Indexes of shards, kept between reads."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from weakref import WeakSet
+
+from ucxstore.pipeline.shards.index import IndexForm, ShardIndex
+
+# Bytes of indexes that a store keeps: 16 an inner chunk, so those of four million.
+CACHE_BYTES = 64 << 20
+
+# What an entry takes beside its numbers: the objects around them, and the key.
+_ENTRY_BYTES = 1024
+
+
+class ShardCache:
+    """The indexes that were used last, by key. Methods may be called by any thread.
+
+    An entry may be out of date: whoever uses one asks the server for values of its generation.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes, at the most.
+    """
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._limit = limit
+        self._start()
+        _caches.add(self)
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, tuple[IndexForm, ShardIndex]] = OrderedDict()
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept now."""
+        return self._nbytes
+
+    def get(self, key: str, form: IndexForm) -> ShardIndex | None:
+        """Return the index of a shard, unless none is kept, or one that was read as another."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry[0] != form:
+                return None
+            self._entries.move_to_end(key)
+            return entry[1]
+
+    def put(self, key: str, form: IndexForm, index: ShardIndex) -> None:
+        """Keep an index, and as many of those that were used last as there is room for."""
+        with self._lock:
+            self._remove(key)
+            self._entries[key] = form, index
+            self._nbytes += index.nbytes + _ENTRY_BYTES
+            while self._nbytes > self._limit:
+                self._remove(next(iter(self._entries)))
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Forget what is out of date."""
+        with self._lock:
+            for key in keys:
+                self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._nbytes -= entry[1].nbytes + _ENTRY_BYTES
+
+
+_caches: WeakSet[ShardCache] = WeakSet()
+
+
+def _start_anew_in_child() -> None:
+    """Forget all in a forked child: one of the parent's threads may have been in the middle."""
+    for cache in list(_caches):
+        cache._start()
+
+
+os.register_at_fork(after_in_child=_start_anew_in_child)

@@ -1,0 +1,234 @@
+"""How a shard is made, and what its index says of its inner chunks: pure, no I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from zarr.abc.codec import Codec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import numpy_buffer_prototype
+from zarr.core.chunk_utils import evolve_codecs
+
+from ucxstore.client.byte_ranges import NativeRange
+from ucxstore.errors import ChunkSizeError, ShardError
+from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.raw import RawChunks, raw_chunks
+
+type Ints = npt.NDArray[np.int64]
+
+# In place of an inner chunk's offset: it is not stored, or its entry points outside the value.
+MISSING = -1
+_OUTSIDE = -2
+
+# What zarr's own index codecs are by default, and without the checksum. Others might have to be
+# awaited, or be of other people.
+_INDEX_CODECS = ((BytesCodec,), (BytesCodec, Crc32cCodec))
+
+
+class IndexForm(NamedTuple):
+    """What two indexes must have in common for one to be taken for the other."""
+
+    codecs: tuple[Codec, ...]
+    location: str
+    grid: tuple[int, ...]
+    raw_nbytes: int | None
+
+
+def is_sharded(codecs: Sequence[Codec]) -> bool:
+    """Tell whether chunks are shards, with nothing around them that changes their bytes."""
+    return len(codecs) == 1 and type(codecs[0]) is ShardingCodec
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How an array's shards of one shape are made.
+
+    Parameters
+    ----------
+    codec : ShardingCodec
+    shape : tuple of int
+        A shard's, in items.
+    spec : ArraySpec
+        An inner chunk's.
+    codecs : tuple of Codec
+        Those of inner chunks, evolved.
+    chain : Chain
+        The same, taken apart.
+    raw : RawChunks or None
+        How they lie in the shard, if these are their values as an array holds them.
+    grid : tuple of int
+        How many of them there are, on each axis.
+    """
+
+    codec: ShardingCodec
+    shape: tuple[int, ...]
+    spec: ArraySpec
+    codecs: tuple[Codec, ...]
+    chain: Chain
+    raw: RawChunks | None
+    grid: tuple[int, ...]
+
+    @classmethod
+    def of(cls, codecs: Sequence[Codec], spec: ArraySpec) -> Self | None:
+        """Look at an array's codecs, evolved, and the spec of a shard.
+
+        Returns
+        -------
+        Sharding or None
+            ``None`` where there are no shards, or some of other codecs than are known here.
+        """
+        codec = codecs[0]
+        if not is_sharded(codecs) or not isinstance(codec, ShardingCodec) or not spec.shape:
+            return None
+        if tuple(map(type, codec.index_codecs)) not in _INDEX_CODECS:
+            return None
+        inner = codec._get_chunk_spec(spec)
+        evolved = evolve_codecs(codec.codecs, inner)
+        chain = Chain.of(evolved, inner, raw=True)
+        if chain is None:
+            return None
+        grid = codec._get_chunks_per_shard(spec)
+        return cls(codec, spec.shape, inner, evolved, chain, raw_chunks(evolved, inner), grid)
+
+    @cached_property
+    def count(self) -> int:
+        """Inner chunks in a shard."""
+        return prod(self.grid)
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of an item."""
+        return self.spec.dtype.to_native_dtype().itemsize
+
+    @cached_property
+    def chunk_nbytes(self) -> int:
+        """Bytes of an inner chunk's values."""
+        return prod(self.spec.shape) * self.itemsize
+
+    @cached_property
+    def index_nbytes(self) -> int:
+        """Bytes of a stored index."""
+        return self.codec._shard_index_size(self.grid)
+
+    @cached_property
+    def index_form(self) -> IndexForm:
+        """What an index is decoded and checked by."""
+        nbytes = None if self.raw is None else self.chunk_nbytes
+        return IndexForm(self.codec.index_codecs, self.codec.index_location, self.grid, nbytes)
+
+    @property
+    def index_ranges(self) -> list[NativeRange]:
+        """Where the index is in a shard."""
+        at_start = self.codec.index_location == "start"
+        return [(1, 0, self.index_nbytes) if at_start else (3, self.index_nbytes, 0)]
+
+    def coordinates(self, chunk: int) -> tuple[int, ...]:
+        """Return where an inner chunk is in its shard, from its number in C order."""
+        return tuple(int(i) for i in np.unravel_index(chunk, self.grid))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """A shard's index: what is where in one value of a key.
+
+    Parameters
+    ----------
+    offsets, lengths : numpy.ndarray
+        Of each inner chunk, in bytes, in C order. Offsets below 0 are no offsets.
+    generation : int
+        The value's; another value of the same key has another one.
+    sound : bool
+        Whether `find` will find nothing wrong.
+    """
+
+    offsets: Ints
+    lengths: Ints
+    generation: int
+    sound: bool
+
+    @classmethod
+    def decode(
+        cls, data: npt.NDArray[np.uint8], size: int, generation: int, sharding: Sharding
+    ) -> Self:
+        """Decode an index as zarr does, checks included.
+
+        Parameters
+        ----------
+        data : numpy.ndarray
+            What `Sharding.index_ranges` takes from a value.
+        size : int
+            Bytes of the whole value.
+        generation : int
+        sharding : Sharding
+
+        Raises
+        ------
+        ValueError
+            If the value is too short to have an index, or its checksum is not that of the index.
+        """
+        buffer = numpy_buffer_prototype().buffer.from_array_like(data)
+        found = sharding.codec._decode_shard_index_sync(buffer, sharding.grid)
+        entries = found.offsets_and_lengths.reshape(-1, 2)
+        starts, lengths = entries[:, 0], entries[:, 1]
+        missing = (entries == np.iinfo(np.uint64).max).all(axis=1)
+        # In this order no number is too large for its type.
+        outside = (starts > size) | (lengths > size - np.minimum(starts, np.uint64(size)))
+        offsets = np.where(outside, _OUTSIDE, starts.astype(np.int64))
+        offsets[missing] = MISSING
+        sound = not (offsets == _OUTSIDE).any()
+        if sharding.raw is not None:
+            sound = sound and bool((missing | (lengths == sharding.chunk_nbytes)).all())
+        return cls(offsets, lengths.astype(np.int64), generation, sound)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the index takes in memory."""
+        return self.offsets.nbytes + self.lengths.nbytes
+
+    def find(self, chunks: Ints, sharding: Sharding, path: object) -> tuple[Ints, Ints]:
+        """Return offsets and lengths of inner chunks.
+
+        Parameters
+        ----------
+        chunks : numpy.ndarray
+            Their numbers.
+        sharding : Sharding
+        path : object
+            What to call the shard in an error.
+
+        Raises
+        ------
+        ShardError
+            If one is said to be where the value has no bytes.
+        ChunkSizeError
+            If one is raw and has not the size of its values.
+        """
+        offsets, lengths = self.offsets[chunks], self.lengths[chunks]
+        outside = offsets == _OUTSIDE
+        if outside.any():
+            where = sharding.coordinates(chunks[outside.argmax()])
+            raise ShardError(f"{path}: its index says that inner chunk {where} is outside of it")
+        if sharding.raw is not None:
+            wrong = (offsets >= 0) & (lengths != sharding.chunk_nbytes)
+            if wrong.any():
+                first = wrong.argmax()
+                raise ChunkSizeError(
+                    f"{path}: inner chunk {sharding.coordinates(chunks[first])} has "
+                    f"{lengths[first]} bytes, and not {sharding.chunk_nbytes}"
+                )
+        return offsets, lengths
+
+
+class InnerChunk(NamedTuple):
+    """What an inner chunk is called in an error."""
+
+    path: Any
+    where: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path}, inner chunk {self.where}"

@@ -1,0 +1,1 @@
+"""What client and server agree on: frames and the handshake, without I/O."""

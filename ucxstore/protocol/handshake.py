@@ -1,0 +1,304 @@
+"""The handshake of a client and a server, without any I/O.
+
+::
+
+    client                            server
+    HELLO(nonce)              ->
+                              <-      CHALLENGE(is a secret required, nonce)
+    PROOF(mac)                ->      verifies: the client knows the secret
+    verifies: so does         <-      WELCOME(mac, token, incarnation, flags, UCX address)
+    the server
+    ATTACH(mac, UCX address)  ->      verifies, makes the endpoint
+                              <-      READY
+
+and at any point, in place of what it would send, the server's REJECT(code, reason). So no UCX
+address leaves a side before that side has verified the other.
+
+A MAC is HMAC-SHA256, keyed with the secret (with nothing where there is none), of a label and of
+every frame that went before, with what the frame itself says: versions, flags, nonces, addresses.
+Whoever changes one of them on the way makes the next MAC wrong. A client that has a secret takes
+no server that has none.
+
+Each side is a generator: it yields `Send` and `Receive`, is sent a `Received` for each, returns
+its result, and raises one of our exceptions when the handshake fails. It may yield a last `Send`
+before it raises.
+"""
+
+import hmac
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from ucxstore.errors import (
+    AuthenticationError,
+    ConnectError,
+    NotAServerError,
+    ProtocolError,
+    ProtocolVersionError,
+)
+from ucxstore.protocol.frames import (
+    BODY_BYTES,
+    HEADER_BYTES,
+    MAC_BYTES,
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    Challenge,
+    Header,
+    Kind,
+    RejectCode,
+    Welcome,
+    decode_challenge,
+    decode_header,
+    decode_reject,
+    decode_welcome,
+    encode,
+    encode_challenge,
+    encode_reject,
+    encode_welcome,
+)
+
+_CLIENT_LABEL = b"ucxstore client"
+_SERVER_LABEL = b"ucxstore server"
+_ATTACH_LABEL = b"ucxstore attach"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Please send all of `data`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Please receive `size` bytes, exactly."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The bytes that were asked for, or fewer.
+
+    Parameters
+    ----------
+    data : bytes
+        What came.
+    ended : str
+        Where fewer came, what the peer did: "closed the connection".
+    """
+
+    data: bytes = b""
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """What a server learns of a client: the UCX address of its worker."""
+
+    welcome: Welcome
+    address: bytes
+
+
+type Steps[T] = Generator[Send | Receive, Received, T]
+
+
+def client_handshake(secret: bytes, worker_address: bytes, peer: str) -> Steps[Welcome]:
+    """Run the client's side.
+
+    Parameters
+    ----------
+    secret : bytes
+        The shared secret; empty for none.
+    worker_address : bytes
+        The UCX address of the client's worker.
+    peer : str
+        The server's "host:port", for messages.
+
+    Returns
+    -------
+    Welcome
+        What the server grants. Its endpoint to the client exists by now.
+
+    Raises
+    ------
+    NotAServerError, ProtocolVersionError, AuthenticationError, ConnectError
+        If the other side is no server of ours, or turns the client away, or falls silent.
+    """
+    dialogue = _ClientDialogue(secret, peer)
+    yield from dialogue.send(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
+
+    challenge = decode_challenge((yield from dialogue.receive(Kind.CHALLENGE)))
+    if challenge.secret_required and not secret:
+        raise AuthenticationError(f"{peer} requires a secret, and none was given here")
+    if secret and not challenge.secret_required:
+        raise AuthenticationError(f"{peer} has no secret, and one was given here: refusing it")
+
+    yield from dialogue.send_proven(Kind.PROOF, _CLIENT_LABEL)
+    proven, granted = yield from dialogue.receive_proven(Kind.WELCOME, _SERVER_LABEL)
+    if not proven:
+        raise AuthenticationError(f"{peer} could not prove that it knows the secret")
+
+    yield from dialogue.send_proven(Kind.ATTACH, _ATTACH_LABEL, worker_address)
+    yield from dialogue.receive(Kind.READY)
+    return decode_welcome(granted)
+
+
+def server_handshake(secret: bytes, grant: Callable[[], Welcome], peer: str) -> Steps[Attach]:
+    """Run the server's side, up to where it makes the endpoint and says READY itself.
+
+    Parameters
+    ----------
+    secret : bytes
+        The shared secret; empty for none.
+    grant : callable
+        Asked for what the client is granted, once the client has proved itself.
+    peer : str
+        The client's "host:port", for messages.
+
+    Returns
+    -------
+    Attach
+        What was granted, and the UCX address of the client's worker.
+
+    Raises
+    ------
+    ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
+        If the other side is no client of ours, does not know the secret, or falls silent.
+    """
+    dialogue = _ServerDialogue(secret, peer)
+    yield from dialogue.receive(Kind.HELLO)
+    challenge = Challenge(bool(secret), secrets.token_bytes(NONCE_BYTES))
+    yield from dialogue.send(Kind.CHALLENGE, encode_challenge(challenge))
+
+    proven, _ = yield from dialogue.receive_proven(Kind.PROOF, _CLIENT_LABEL)
+    if not proven:
+        yield from dialogue.refuse_secret()
+    welcome = grant()
+    yield from dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, encode_welcome(welcome))
+
+    proven, address = yield from dialogue.receive_proven(Kind.ATTACH, _ATTACH_LABEL)
+    if not proven:
+        yield from dialogue.refuse_secret()
+    return Attach(welcome, address)
+
+
+class _Dialogue(ABC):
+    """What one side says and hears, and the transcript of it, which both sides share."""
+
+    def __init__(self, secret: bytes, peer: str) -> None:
+        self.peer = peer
+        self._secret = secret
+        self._transcript = b""
+
+    def send(self, kind: Kind, body: bytes) -> Steps[None]:
+        frame = encode(kind, body)
+        self._transcript += frame
+        yield Send(frame)
+
+    def send_proven(self, kind: Kind, label: bytes, said: bytes = b"") -> Steps[None]:
+        """Send a MAC of all that was said so far and of what is said now."""
+        yield from self.send(kind, self._mac(label, self._transcript + said) + said)
+
+    def receive(self, kind: Kind) -> Steps[bytes]:
+        """Receive the body of a frame that must be of this kind."""
+        head = yield Receive(HEADER_BYTES)
+        header = decode_header(head.data)
+        if header is None:
+            raise self.stranger(head)
+        yield from self.check_sender(header)
+        body = yield from self.receive_body(header, kind)
+        self._transcript += head.data + body
+        return body
+
+    def receive_body(self, header: Header, kind: Kind) -> Steps[bytes]:
+        least, greatest = BODY_BYTES[kind]
+        if header.kind != kind:
+            raise self.broken(f"sent a frame of kind {header.kind} in place of {kind.name}")
+        if not least <= header.length <= greatest:
+            raise self.broken(f"sent a {kind.name} of {header.length} bytes")
+        if header.length == 0:
+            return b""
+        body = yield Receive(header.length)
+        if len(body.data) != header.length:
+            raise self.lost(body)
+        return body.data
+
+    def receive_proven(self, kind: Kind, label: bytes) -> Steps[tuple[bool, bytes]]:
+        """Receive what `send_proven` sent: whether the MAC is right, and what was said."""
+        before = self._transcript
+        body = yield from self.receive(kind)
+        mac, said = body[:MAC_BYTES], body[MAC_BYTES:]
+        return hmac.compare_digest(mac, self._mac(label, before + said)), said
+
+    def _mac(self, label: bytes, message: bytes) -> bytes:
+        return hmac.digest(self._secret, label + message, "sha256")
+
+    def lost(self, received: Received) -> ConnectError:
+        return ConnectError(f"{self.peer} {received.ended} in the middle of the handshake")
+
+    @abstractmethod
+    def check_sender(self, header: Header) -> Steps[None]:
+        """Raise if whoever sent this header does not go on with the handshake."""
+
+    @abstractmethod
+    def stranger(self, head: Received) -> Exception:
+        """Return what to raise where no header of ours came."""
+
+    @abstractmethod
+    def broken(self, what: str) -> Exception:
+        """Return what to raise where a header of ours came that makes no sense."""
+
+
+class _ClientDialogue(_Dialogue):
+    def check_sender(self, header: Header) -> Steps[None]:
+        if header.kind == Kind.REJECT:
+            body = yield from self.receive_body(header, Kind.REJECT)
+            code, reason = decode_reject(body)
+            if code == RejectCode.AUTHENTICATION:
+                raise AuthenticationError(f"{self.peer} refused this client: {reason}")
+            if code != RejectCode.VERSION:
+                raise ConnectError(f"{self.peer} refused this client: {reason}")
+        if header.version != PROTOCOL_VERSION or header.kind == Kind.REJECT:
+            raise ProtocolVersionError(
+                f"{self.peer} speaks version {header.version} of the protocol, this client "
+                f"version {PROTOCOL_VERSION}: install the same release of ucxstore on both"
+            )
+
+    def stranger(self, head: Received) -> Exception:
+        if self._heard_nothing_yet():
+            what = f"answered {head.data!r}" if head.data else "answered nothing"
+            if head.ended:
+                what += f" and {head.ended}"
+            return NotAServerError(f"{self.peer} is not a ucxstore server: it {what}")
+        return self.lost(head) if head.ended else self.broken(f"sent {head.data!r}")
+
+    def broken(self, what: str) -> Exception:
+        return NotAServerError(f"{self.peer} does not keep to the ucxstore handshake: it {what}")
+
+    def _heard_nothing_yet(self) -> bool:
+        return len(self._transcript) == HEADER_BYTES + NONCE_BYTES  # our HELLO alone
+
+
+class _ServerDialogue(_Dialogue):
+    def check_sender(self, header: Header) -> Steps[None]:
+        if header.version != PROTOCOL_VERSION:
+            text = (
+                f"the client speaks version {header.version} of the protocol, this server "
+                f"version {PROTOCOL_VERSION}"
+            )
+            yield Send(encode_reject(RejectCode.VERSION, text))
+            raise ProtocolVersionError(f"{self.peer}: {text}")
+
+    def refuse_secret(self) -> Steps[None]:
+        yield Send(encode_reject(RejectCode.AUTHENTICATION, "the secret is wrong"))
+        raise AuthenticationError(f"{self.peer} does not know the secret")
+
+    def stranger(self, head: Received) -> Exception:
+        if head.ended:
+            return self.lost(head)
+        return self.broken(f"sent {head.data!r}")
+
+    def broken(self, what: str) -> Exception:
+        return ProtocolError(f"{self.peer} does not keep to the ucxstore handshake: it {what}")

@@ -1,0 +1,103 @@
+"""A server's counters for Prometheus, over HTTP."""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from ucxstore.address import HostPort
+from ucxstore.errors import AddressError
+from ucxstore.server import Server
+from ucxstore.server.listen import is_loopback, resolve
+
+# What Server.stats() calls it: what Prometheus does, and what it is.
+_COUNTERS = {
+    "gets": ("gets", "Values that were asked for."),
+    "gets_missing": ("gets_missing", "Values that were asked for and were not there."),
+    "sets": ("sets", "Values that were stored."),
+    "bytes_sent": ("sent_bytes", "Bytes of replies that were sent."),
+    "bytes_received": ("received_bytes", "Bytes of values that were stored."),
+    "sessions": ("sessions", "Clients that have connected."),
+    "sessions_lost": ("sessions_lost", "Clients that were lost in the middle of something."),
+    "messages_refused": ("messages_refused", "Messages that broke the protocol."),
+    "turned_away": ("turned_away", "Connections that came to nothing."),
+}
+
+
+class Metrics:
+    """Answers Prometheus in a thread, until it is closed. A context manager, which closes it.
+
+    Parameters
+    ----------
+    server : Server
+    bind : str
+        ``host:port``; port 0 takes any free one.
+    anywhere : bool
+        Whether another address than loopback is allowed: whoever gets there can read.
+
+    Raises
+    ------
+    ValueError
+        If `bind` is no such thing, or not loopback, and that is not allowed.
+    OSError
+        If the address is not this machine's, or is in use.
+    """
+
+    def __init__(self, server: Server, bind: str, *, anywhere: bool) -> None:
+        try:
+            place = HostPort.parse(bind)
+        except AddressError as error:
+            raise AddressError(f"metrics: {error}") from None
+        _, host = resolve(place)
+        if not anywhere and not is_loopback(host):
+            raise ValueError(
+                f"metrics: {bind} can be reached from other machines; say insecure (--insecure) "
+                "to let them read"
+            )
+        registry = CollectorRegistry()
+        registry.register(_ServerCollector(server))
+        ProcessCollector(registry=registry)
+        try:
+            self._http, self._thread = start_http_server(place.port, host, registry)
+        except OSError as error:
+            raise OSError(error.errno, f"metrics: {bind}: {error.strerror}") from error
+        self.url = f"http://{HostPort(host, self._http.server_port)}/metrics"
+
+    def close(self) -> None:
+        """Answer no more; a request under way is finished."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _ServerCollector(Collector):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the counters, when Prometheus asks for them."""
+        counted = self._server.stats()
+        for ours, (name, help_text) in _COUNTERS.items():
+            yield CounterMetricFamily(f"ucxstore_{name}", help_text, value=counted[ours])
+        connected = self._server.sessions
+        yield GaugeMetricFamily("ucxstore_connected", "Clients that are connected.", connected)
+        yield GaugeMetricFamily(
+            "ucxstore_scratch_bytes",
+            "Bytes of values in scratch spaces.",
+            value=counted["scratch_bytes"],
+        )

@@ -1,0 +1,224 @@
+"""An object store as a source, through obstore."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    GenericError,
+    NotModifiedError,
+    PreconditionError,
+)
+from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
+
+from ucxstore.server.sources import object_errors
+from ucxstore.server.sources.locations import hide_password
+from ucxstore.server.sources.source import (
+    ChangedError,
+    Found,
+    Head,
+    Memory,
+    Page,
+    Part,
+    UnchangedError,
+    paged,
+    parent_of,
+)
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+    from obstore.store import ClientConfig, RetryConfig
+
+# Names in one step of a listing: what S3 gives at once.
+_LISTED = 1000
+
+# Larger values go up in parts, side by side, and a part that fails is sent again by itself; of
+# smaller ones an upload that is broken off leaves nothing in the bucket.
+_MULTIPART_ABOVE = 64 << 20
+_PART_BYTES = 16 << 20
+
+# Of the time that a request may take, what its attempts may; so that the last error is told, and
+# not that time is up.
+_RETRY_PART = 0.5
+
+# These list keys in order, so that a page need not look at all of them.
+_ORDERED = (S3Store, GCSStore, AzureStore, MemoryStore)
+
+# These have buckets or containers, which may be missing.
+_CONTAINERS = (S3Store, GCSStore, AzureStore)
+
+
+def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStore:
+    """Open the object store that a URL names.
+
+    Parameters
+    ----------
+    url : str
+        Such as ``s3://bucket/prefix``.
+    timeout : float
+        Seconds that a request may take.
+    options : mapping
+        What obstore takes as the store's configuration, such as ``{"endpoint": ...}``. What is not
+        there is looked for in the environment's usual variables.
+
+    Raises
+    ------
+    ValueError
+        If it names none that can be used; the message starts with "root".
+    """
+    # Options of the client would take the place of all that the environment has of them, so there
+    # are none where they are not needed.
+    urls = [url, *options.values()]
+    allow_http: ClientConfig | None = (
+        {"allow_http": True} if any(one.lower().startswith("http:") for one in urls) else None
+    )
+    retries: RetryConfig = {"retry_timeout": timedelta(seconds=timeout * _RETRY_PART)}
+    try:
+        # Its types name the options of each store; here, whatever it knows will do.
+        config: Any = dict(options) or None
+        return from_url(url, config=config, client_options=allow_http, retry_config=retries)
+    except BaseException as error:
+        # Of obstore's own kinds, which it does not document for this call; and at an option of its
+        # HTTP client it panics, which is no `Exception`.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        text = str(error).partition("\n\nDebug source:")[0]
+        raise ValueError(f"root: {hide_password(url)!r} cannot be opened: {text}") from error
+
+
+class ObjectSource:
+    """Values as objects, by their keys.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        obstore's.
+    name : str
+        What it is called in messages.
+    """
+
+    has_parts = True
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._ordered = isinstance(store, _ORDERED)
+        self._may_be_missing = isinstance(store, _CONTAINERS)
+
+    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+        options: GetOptions = {"if_none_match": known} if known else {}
+        if part is not None:
+            options["range"] = part.begin, part.end
+            if part.if_match:
+                options["if_match"] = part.if_match
+        try:
+            result = await obstore.get_async(self._store, key, options=options)
+        except PreconditionError as error:
+            raise ChangedError from error
+        except NotModifiedError as error:
+            raise UnchangedError from error
+        except FileNotFoundError as error:
+            await self._check_container(error)
+            return None
+        except GenericError as error:
+            # Of an empty value there is no part, not even from its beginning on.
+            if part is None or part.begin or not object_errors.no_such_part(error):
+                raise
+            return await self.get(key, None, known)
+        buffer = await result.bytes_async()
+        self._may_be_missing = False
+        return Found(buffer, result.meta["e_tag"] or "", result.meta["size"])
+
+    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+        try:
+            result = await obstore.put_async(
+                self._store,
+                key,
+                value,
+                mode="create" if if_absent else "overwrite",
+                use_multipart=not if_absent and value.nbytes > _MULTIPART_ABOVE,
+                chunk_size=_PART_BYTES,
+            )
+        except AlreadyExistsError:
+            return None
+        return result["e_tag"] or ""
+
+    async def head(self, key: str) -> Head | None:
+        try:
+            about = await obstore.head_async(self._store, key)
+        except FileNotFoundError as error:
+            await self._check_container(error)
+            return None
+        self._may_be_missing = False
+        return Head(about["size"], about["e_tag"] or "")
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        try:
+            await obstore.delete_async(self._store, keys)
+        except FileNotFoundError as error:
+            # Not all stores take that for success; and the others are to go all the same.
+            await self._check_container(error)
+            if len(keys) > 1:
+                for key in keys:
+                    await self.remove([key])
+
+    async def remove_prefix(self, prefix: str) -> int:
+        count = 0
+        async for part in self._listed(prefix):
+            await self.remove([key for key, _ in part])
+            count += len(part)
+        return count
+
+    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+        keys = nbytes = 0
+        async for part in self._listed(prefix):
+            for _, size in part:
+                keys, nbytes = keys + 1, nbytes + size
+                if any_key:
+                    return keys, nbytes
+        return keys, nbytes
+
+    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+        if delimited:
+            found = await obstore.list_with_delimiter_async(self._store, parent_of(prefix) or None)
+            paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
+            names = {path[len(prefix) :] for path in paths if path.startswith(prefix)}
+            return paged(sorted(names - {""}), cursor, room)
+        keys: list[str] = []
+        taken = 0
+        async for part in self._listed(prefix, cursor):
+            keys += [key for key, _ in part]
+            taken += sum(len(key.encode()) + 2 for key, _ in part)
+            if self._ordered and taken > room:
+                break
+        return paged(sorted(keys), cursor, room)
+
+    def explain(self, error: BaseException) -> str:
+        return f"{self._name}: {object_errors.explain(error)}"
+
+    async def _listed(self, prefix: str, cursor: str = "") -> AsyncIterator[list[tuple[str, int]]]:
+        """Yield keys that begin with `prefix`, from about `cursor` on, with their sizes."""
+        # What comes after an offset is listed, and the cursor itself is to be in it; but the offset
+        # must be a path, too.
+        offset = cursor[:-1].rstrip("/.")
+        stream = obstore.list(
+            self._store,
+            parent_of(prefix) or None,
+            offset=offset or None,
+            chunk_size=_LISTED,
+        )
+        async for entries in stream:
+            part = [(entry["path"], entry["size"]) for entry in entries]
+            yield [one for one in part if one[0].startswith(prefix)]
+
+    async def _check_container(self, error: FileNotFoundError) -> None:
+        """Raise unless it is the object that is missing, and not its bucket."""
+        if object_errors.no_container(error):
+            raise error
+        if self._may_be_missing:
+            # A HEAD tells nothing but the status, while a listing of no bucket fails.
+            async for _ in obstore.list(self._store, chunk_size=1):
+                break
+            self._may_be_missing = False

@@ -1,0 +1,209 @@
+"""A source with a second tier in front, in files."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ucxstore.server.sources.cache_dir import CacheDirectory
+from ucxstore.server.sources.changes import Changes
+from ucxstore.server.sources.source import (
+    ChangedError,
+    Found,
+    Head,
+    Memory,
+    Page,
+    Part,
+    Source,
+    UnchangedError,
+)
+
+# At once: what keeps a fast disk busy. Writes fewer, since somebody waits for each read.
+_READERS = 8
+_WRITERS = 2
+
+# Bytes that wait to be written. They are in no cache's bound, and where a disk is slower than the
+# source, what is beyond them is not kept.
+_BACKLOG_BYTES = 64 << 20
+
+# Of the time that a request may take, what a disk may, so that there is enough of it left to ask
+# the source.
+_DISK_PART = 0.25
+
+# Seconds for which a disk that has failed is left alone.
+_REST = 30.0
+
+log = logging.getLogger("ucxstore.server")
+
+
+class TieredSource:
+    """A source whose values are kept in files, as long as they are believed.
+
+    What comes from the source is written when it comes, and not when the cache in memory drops it:
+    that would have to hold it until the disk has it, beyond its bound.
+
+    A disk that is full or fails costs hits, and nothing else.
+
+    Parameters
+    ----------
+    source : Source
+    directory : CacheDirectory
+        Which this closes.
+    freshness : float or None
+        ``None`` where values are believed for ever. Else each is asked about when it is read from
+        its file: what follows may believe it from then on.
+    timeout : float
+        Seconds that a request may take.
+    """
+
+    def __init__(
+        self, source: Source, directory: CacheDirectory, freshness: float | None, timeout: float
+    ) -> None:
+        self.has_parts = source.has_parts
+        self._source = source
+        self._directory = directory
+        self._disk = directory.disk
+        self._believed = freshness is None
+        self._patience = timeout * _DISK_PART
+        self._readers = ThreadPoolExecutor(_READERS, "ucxstore-disk-reader")
+        self._writers = ThreadPoolExecutor(_WRITERS, "ucxstore-disk-writer")
+        self._changes = Changes()
+        self._backlog = 0
+        self._rests = {"reads": 0.0, "writes": 0.0}  # until then
+        self._hits = self._failures = 0
+
+    def stats(self) -> dict[str, int]:
+        """Count what the files have done."""
+        return {
+            "disk_hits": self._hits,
+            "disk_bytes": self._disk.bytes,
+            "disk_failures": self._failures,
+        }
+
+    def close(self) -> None:
+        """Wait for what is being written or read, and remove all files."""
+        self._readers.shutdown(cancel_futures=True)
+        self._writers.shutdown(cancel_futures=True)
+        self._directory.close()
+
+    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+        with self._changes.reading(key) as claim:
+            kept = await self._read(key, part)
+            if kept is not None and (self._believed or _is_of_one(part)):
+                self._hits += 1
+                return kept
+            try:
+                found = await self._source.get(key, part, "" if kept is None else kept.etag)
+            except UnchangedError:
+                self._hits += 1
+                return kept
+            except ChangedError:
+                self._forget(key)
+                raise
+            if kept is not None or found is None:
+                self._forget(key)  # it is another one by now, or gone
+            if found is not None and claim.alone:
+                whole = part is None or memoryview(found.buffer).nbytes == found.size
+                self._keep(key, None if whole or part is None else part.begin, found)
+            return found
+
+    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+        with self._changes.changing([key]) as (claim,):
+            self._forget(key)
+            etag = await self._source.put(key, value, if_absent=if_absent)
+            if etag is not None and claim.alone:
+                self._keep(key, None, Found(value, etag, value.nbytes))
+            return etag
+
+    async def head(self, key: str) -> Head | None:
+        return await self._source.head(key)
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        with self._changes.changing(keys):
+            for key in keys:
+                self._forget(key)
+            await self._source.remove(keys)
+
+    async def remove_prefix(self, prefix: str) -> int:
+        with self._changes.changing_prefix(prefix):
+            self._disk.forget_prefix(prefix)
+            self._sweep()
+            return await self._source.remove_prefix(prefix)
+
+    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+        return await self._source.measure(prefix, any_key=any_key)
+
+    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+        return await self._source.list_page(prefix, delimited=delimited, cursor=cursor, room=room)
+
+    def explain(self, error: BaseException) -> str:
+        return self._source.explain(error)
+
+    async def _read(self, key: str, part: Part | None) -> Found | None:
+        loop = asyncio.get_running_loop()
+        if part is None or not part.if_match:
+            file = self._disk.find(key)
+        else:
+            file = self._disk.find_part(key, part.begin, part.end, part.if_match)
+        if file is None or loop.time() < self._rests["reads"]:
+            return None
+        try:
+            async with asyncio.timeout(self._patience):
+                value = await loop.run_in_executor(self._readers, self._disk.read, file)
+        except TimeoutError:
+            value = None
+        except RuntimeError:  # the interpreter is ending
+            return None
+        if value is None:
+            self._forget(key)
+            self._failed("reads")
+            return None
+        if part is not None and not part.if_match and value.nbytes > part.end:
+            return None  # of so large a value, less was asked for
+        return Found(value, file.etag, value.nbytes)
+
+    def _keep(self, key: str, begin: int | None, found: Found) -> None:
+        """Have a value or a part of it written, and return at once."""
+        value, etag = found.buffer, found.etag
+        loop = asyncio.get_running_loop()
+        if not (etag or self._believed) or loop.time() < self._rests["writes"]:
+            return
+        size = memoryview(value).nbytes
+        if self._backlog + size > _BACKLOG_BYTES:
+            return
+        file = self._disk.add(key, begin, size, etag)
+        if file is None:
+            return
+        try:
+            writing = loop.run_in_executor(self._writers, self._disk.write, file, value)
+        except RuntimeError:  # the interpreter is ending
+            return
+        self._backlog += size
+
+        def written(done: asyncio.Future[bool]) -> None:
+            self._backlog -= size
+            if not done.cancelled() and not done.result():
+                self._forget(key)
+                self._failed("writes")
+
+        writing.add_done_callback(written)
+
+    def _forget(self, key: str) -> None:
+        self._disk.forget(key)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        try:
+            asyncio.get_running_loop().run_in_executor(self._writers, self._disk.sweep)
+        except RuntimeError:  # the interpreter is ending
+            return
+
+    def _failed(self, what: str) -> None:
+        self._failures += 1
+        self._rests[what] = asyncio.get_running_loop().time() + _REST
+        log.warning("%s of the cache's directory fail, and rest for %g s", what, _REST)
+
+
+def _is_of_one(part: Part | None) -> bool:
+    """Tell whether a part is of a value that was asked about, and not of whichever there is."""
+    return part is not None and part.if_match != ""

@@ -1,0 +1,89 @@
+"""Any store of zarr's as a source."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from zarr.abc.store import Store
+from zarr.core.buffer import cpu
+
+from ucxstore.server.sources.source import Found, Head, Memory, Page, Part, paged, parent_of
+
+
+class ZarrSource:
+    """Values of a zarr store, which from now on is used in the server's event loop alone.
+
+    Such a store tells no entity tags, so values are fetched whole.
+
+    Parameters
+    ----------
+    store : Store
+        zarr's.
+    """
+
+    has_parts = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._making = asyncio.Lock()
+
+    async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
+        if part is not None or known:
+            raise NotImplementedError("a value that has an entity tag")
+        value = await self._store.get(key, cpu.buffer_prototype)
+        return None if value is None else Found(value.as_numpy_array(), "", len(value))
+
+    async def head(self, key: str) -> Head | None:
+        try:
+            return Head(await self._store.getsize(key), "")
+        except FileNotFoundError:
+            return None
+
+    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+        # The memory stays as it is, so the store may keep it.
+        buffer = cpu.Buffer.from_array_like(value)
+        if not if_absent:
+            await self._store.set(key, buffer)
+            return ""
+        # zarr's method does not tell whether it has written.
+        async with self._making:
+            if await self._store.exists(key):
+                return None
+            await self._store.set_if_not_exists(key, buffer)
+            return ""
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            with suppress(FileNotFoundError):  # from a store that takes no missing key
+                await self._store.delete(key)
+
+    async def remove_prefix(self, prefix: str) -> int:
+        keys = [key async for key in self._listed(prefix)]
+        await self.remove(keys)
+        return len(keys)
+
+    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+        keys = nbytes = 0
+        async for key in self._listed(prefix):
+            head = await self.head(key)
+            if head is not None:
+                keys, nbytes = keys + 1, nbytes + head.size
+                if any_key:
+                    break
+        return keys, nbytes
+
+    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+        if delimited:
+            found = [name async for name in self._store.list_dir(parent_of(prefix))]
+            return paged(sorted({name.rstrip("/") for name in found}), cursor, room)
+        return paged(sorted([key async for key in self._listed(prefix)]), cursor, room)
+
+    def explain(self, error: BaseException) -> str:
+        return f"{self._store}: {type(error).__name__}: {error}"
+
+    async def _listed(self, prefix: str) -> AsyncIterator[str]:
+        # Some stores take a prefix for a directory, so it is one.
+        parent = parent_of(prefix)
+        async for key in self._store.list_prefix(f"{parent}/" if parent else ""):
+            if key.startswith(prefix):
+                yield key

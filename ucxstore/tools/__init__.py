@@ -1,1 +1,0 @@
-"""The commands that look at servers and copy between them and other places."""
