@@ -18,9 +18,9 @@ from obstore.store import MemoryStore
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
+from tests.cli.command import run
 from tests.conftest import address_of
 from tests.eventually import eventually
-from tests.tools.command import run
 from ucxstore import (
     BackingError,
     ConnectError,

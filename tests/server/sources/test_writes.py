@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from obstore.store import MemoryStore
 
-from tests.backings.http_objects import HttpObjects
-from tests.backings.test_blocks import some_bytes
-from tests.backings.test_cache import put
 from tests.eventually import eventually
+from tests.server.sources.http_objects import HttpObjects
+from tests.server.sources.test_blocks import some_bytes
+from tests.server.sources.test_cache import put
 from ucxstore import UcxStore
 from ucxstore.server import Server
 

@@ -20,8 +20,8 @@ from zarr.core.indexing import (
 )
 from zarr.storage import StorePath
 
+from tests.pipeline.planning import RAW, STORE, V2_RAW, spec_of
 from tests.pipeline.strategies import selections
-from tests.unit.planning import RAW, STORE, V2_RAW, spec_of
 from ucxstore.pipeline.geometry import costs
 from ucxstore.pipeline.geometry.runs import Part
 from ucxstore.pipeline.plan import Item

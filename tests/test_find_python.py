@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "find-python"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "find-python"
 
 
 @pytest.fixture

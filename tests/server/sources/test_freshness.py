@@ -4,10 +4,10 @@ import pytest
 from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
-from tests.backings.http_objects import HttpObjects
-from tests.backings.test_blocks import BLOCK, get_part, some_bytes
-from tests.backings.test_cache import get
 from tests.eventually import eventually
+from tests.server.sources.http_objects import HttpObjects
+from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
+from tests.server.sources.test_cache import get
 from ucxstore import UcxStore
 from ucxstore.server import Server
 from ucxstore.server.sources.options import parse_freshness

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import zarr
 
+from tests.cli.command import COMMAND, run
+from tests.cli.trees import Named, everything, fill
 from tests.eventually import eventually
-from tests.tools.command import COMMAND, run
-from tests.tools.trees import Named, everything, fill
 from ucxstore import UcxStore
 from ucxstore.server import Server
 

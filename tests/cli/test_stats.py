@@ -8,8 +8,8 @@ import pytest
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
+from tests.cli.command import COMMAND, run
 from tests.eventually import eventually
-from tests.tools.command import COMMAND, run
 from ucxstore import ProtocolError, UcxStore
 from ucxstore.server import Server
 from ucxstore.server.metrics import Metrics

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backings.http_objects import HttpObjects, http_objects
+from tests.server.sources.http_objects import HttpObjects, http_objects
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
-from tests.backings.test_cache import get, put
 from tests.eventually import eventually
+from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.errors import BackingError
 from ucxstore.server import Server

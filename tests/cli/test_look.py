@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from zarr.core.buffer import cpu
 
-from tests.tools.command import COMMAND, run
+from tests.cli.command import COMMAND, run
 from ucxstore import UcxStore
 from ucxstore.server import Server
 

@@ -10,9 +10,9 @@ from obstore.store import LocalStore, MemoryStore, ObjectStore
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
-from tests.backings.http_objects import HttpObjects
-from tests.backings.test_cache import get, put
 from tests.eventually import eventually
+from tests.server.sources.http_objects import HttpObjects
+from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.errors import BackingError
 from ucxstore.server import Server

@@ -8,8 +8,8 @@ import zarr
 from obstore.store import HTTPStore
 from obstore.store import MemoryStore as Objects
 
-from tests.backings.http_objects import HttpObjects
 from tests.conftest import address_of
+from tests.server.sources.http_objects import HttpObjects
 from ucxstore import UcxStore
 from ucxstore.errors import ServerLostError
 from ucxstore.server import Server

@@ -10,8 +10,8 @@ import zarr
 from obstore.store import HTTPStore
 from zarr.core.buffer import default_buffer_prototype
 
-from tests.backings.http_objects import HttpObjects
-from tests.backings.test_cache import fill, get, put
+from tests.server.sources.http_objects import HttpObjects
+from tests.server.sources.test_cache import fill, get, put
 from ucxstore import UcxStore
 from ucxstore.errors import BackingError
 from ucxstore.server import Server

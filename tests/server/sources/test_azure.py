@@ -10,9 +10,9 @@ import zarr
 from obstore.store import from_url
 from zarr.core.buffer import cpu
 
-from tests.backings.azurite import PROGRAM, AzureServer, azure_server
-from tests.backings.test_blocks import BLOCK, get_part, some_bytes
-from tests.backings.test_cache import get, put
+from tests.server.sources.azurite import PROGRAM, AzureServer, azure_server
+from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
+from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.errors import BackingError
 from ucxstore.server import Server

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.trees import Named
+from tests.cli.trees import Named
 from ucxstore.copies.s3 import S3Server, s3_server
 
 

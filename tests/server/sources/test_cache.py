@@ -8,8 +8,8 @@ import pytest
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
-from tests.backings.http_objects import HttpObjects
 from tests.eventually import eventually
+from tests.server.sources.http_objects import HttpObjects
 from ucxstore import UcxStore
 from ucxstore.server import Server
 

@@ -16,7 +16,7 @@ from zarr.core.indexing import (
 )
 from zarr.storage import MemoryStore, StorePath
 
-from tests.unit.planning import RAW, STORE, V2_RAW, basic, grid_of, items_of, spec_of
+from tests.pipeline.planning import RAW, STORE, V2_RAW, basic, grid_of, items_of, spec_of
 from ucxstore.pipeline.geometry import costs
 from ucxstore.pipeline.geometry.runs import Part
 from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN, NOT_RAW
