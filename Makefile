@@ -14,7 +14,7 @@ HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-
 ZARR2 := build/zarr2
 ZARR := $(shell sed -n 's/^zarr==//p' constraints.txt)
 ZARR_SOURCE := build/zarr-$(ZARR)
-CXX_FILES := $(wildcard native/*.[ch]pp native/*/*.[ch]pp)
+CXX_FILES := $(wildcard native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 # The module finds no libucp.so.0 unless UCX is loaded before it.
 STUBGEN := $(BIN)/python -c 'import ucxstore._native, nanobind.stubgen as s; s.main()' \

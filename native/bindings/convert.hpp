@@ -20,12 +20,12 @@
 #include <tuple>
 #include <vector>
 
-#include "client.hpp"
-#include "layout.hpp"
-#include "operation.hpp"
-#include "region.hpp"
-#include "status.hpp"
-#include "wire.hpp"
+#include "base/region.hpp"
+#include "base/status.hpp"
+#include "client/client.hpp"
+#include "client/operation.hpp"
+#include "protocol/layout.hpp"
+#include "protocol/wire.hpp"
 
 namespace nb = nanobind;
 

@@ -4,17 +4,17 @@
 
 #include <utility>
 
-#include "backing/directory.hpp"
-#include "backing/memory.hpp"
+#include "base/fork.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
 #include "bindings/py_remote.hpp"
-#include "control.hpp"
-#include "copier.hpp"
-#include "fork.hpp"
-#include "keys.hpp"
-#include "server.hpp"
+#include "protocol/keys.hpp"
+#include "server/server.hpp"
+#include "storage/directory.hpp"
+#include "storage/memory.hpp"
+#include "ucx/control.hpp"
+#include "ucx/copier.hpp"
 
 using namespace nb::literals;
 
@@ -200,7 +200,8 @@ class PyServer {
 
 NB_MODULE(_core, module) {
     module.doc() = "The native core of ucxstore: UCX, without the GIL.";
-    // Clients and connections live in globals of ucxstore.client.runtime until the interpreter is gone.
+    // Clients and connections live in globals of ucxstore.client.runtime until the interpreter is
+    // gone.
     nb::set_leak_warnings(false);
     nb::register_exception_translator(translate);
     module.attr("PROTOCOL_VERSION") = wire::kProtocolVersion;

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "batch.hpp"
 #include "bindings/gil.hpp"
+#include "client/batch.hpp"
 
 namespace ucxstore::py {
 namespace {

@@ -1,7 +1,7 @@
 #include "bindings/py_disk.hpp"
 
-#include "backing/disk.hpp"
 #include "bindings/gil.hpp"
+#include "cache/disk.hpp"
 
 using namespace nb::literals;
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "backing/remote.hpp"
 #include "bindings/convert.hpp"
+#include "cache/remote.hpp"
 
 namespace ucxstore::py {
 

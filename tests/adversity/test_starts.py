@@ -14,15 +14,8 @@ from tests.adversity.test_several_servers import key_on
 from tests.adversity.transfers import Background, as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
-from ucxstore import (
-    ConnectError,
-    ServerLostError,
-    ServerRestartedError,
-    UcxStore,
-    agreement,
-    incarnations,
-    member,
-)
+from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
+from ucxstore.cluster import agreement, incarnations, member
 from ucxstore.cluster.placement import Placement
 
 VALUES = np.arange(60)

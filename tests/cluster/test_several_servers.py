@@ -17,14 +17,8 @@ from zarr.testing.store import StoreTests
 
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
-from ucxstore import (
-    AddressError,
-    ConnectError,
-    InvalidKeyError,
-    ServerRestartedError,
-    UcxStore,
-    incarnations,
-)
+from ucxstore import AddressError, ConnectError, InvalidKeyError, ServerRestartedError, UcxStore
+from ucxstore.cluster import incarnations
 from ucxstore.cluster.notes import folder_of
 from ucxstore.cluster.placement import Placement
 from ucxstore.keys import STARTS_FOLDER

@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "keys.hpp"
 #include "loopback.hpp"
+#include "protocol/keys.hpp"
 
 namespace ucxstore {
 namespace {

@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
-#include "backing/directory.hpp"
-#include "backing/memory.hpp"
+#include "storage/directory.hpp"
+#include "storage/memory.hpp"
 #include "support.hpp"
 
 namespace ucxstore {

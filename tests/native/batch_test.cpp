@@ -1,8 +1,8 @@
-#include "batch.hpp"
+#include "client/batch.hpp"
 
 #include <gtest/gtest.h>
 
-#include "status.hpp"
+#include "base/status.hpp"
 #include "support.hpp"
 
 namespace ucxstore {

@@ -1,5 +1,5 @@
 // The cache of values: its bound, and what stays in it.
-#include "backing/cache.hpp"
+#include "cache/cache.hpp"
 
 #include <gtest/gtest.h>
 

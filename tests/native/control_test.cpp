@@ -1,4 +1,4 @@
-#include "control.hpp"
+#include "ucx/control.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdio>
 
-#include "status.hpp"
+#include "base/status.hpp"
 #include "support.hpp"
 
 namespace ucxstore {

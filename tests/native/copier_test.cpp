@@ -1,4 +1,4 @@
-#include "copier.hpp"
+#include "ucx/copier.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "distance.hpp"
 #include "support.hpp"
+#include "ucx/distance.hpp"
 
 namespace ucxstore {
 namespace {

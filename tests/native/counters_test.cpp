@@ -1,4 +1,4 @@
-#include "counters.hpp"
+#include "base/counters.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What is the directory's own: files that others see, and a root that keys cannot leave.
-#include "backing/directory.hpp"
+#include "storage/directory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "status.hpp"
+#include "base/status.hpp"
 #include "support.hpp"
 
 namespace ucxstore {

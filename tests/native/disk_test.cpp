@@ -1,5 +1,5 @@
 // The second tier of a cache: files, their bound, and what is never read from them.
-#include "backing/disk.hpp"
+#include "cache/disk.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "item_memory.hpp"
+#include "client/item_memory.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "protocol/wire.hpp"
 #include "support.hpp"
-#include "wire.hpp"
 
 namespace ucxstore {
 namespace {

@@ -1,4 +1,4 @@
-#include "keys.hpp"
+#include "protocol/keys.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "layout.hpp"
+#include "protocol/layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,10 +4,10 @@
 
 #include <functional>
 
-#include "backing/memory.hpp"
-#include "batch.hpp"
-#include "client.hpp"
-#include "server.hpp"
+#include "client/batch.hpp"
+#include "client/client.hpp"
+#include "server/server.hpp"
+#include "storage/memory.hpp"
 #include "support.hpp"
 
 namespace ucxstore::test {

@@ -1,9 +1,9 @@
 // Clients' notes of starts: beside whatever a server serves, for clients to set and get, bounded.
 #include <gtest/gtest.h>
 
-#include "backing/remote.hpp"
-#include "keys.hpp"
+#include "cache/remote.hpp"
 #include "loopback.hpp"
+#include "protocol/keys.hpp"
 
 namespace ucxstore {
 namespace {

@@ -1,4 +1,4 @@
-#include "operation.hpp"
+#include "client/operation.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -4,8 +4,8 @@
 
 #include <random>
 
-#include "backing/directory.hpp"
 #include "loopback.hpp"
+#include "storage/directory.hpp"
 
 namespace ucxstore {
 namespace {

@@ -1,4 +1,4 @@
-#include "progress.hpp"
+#include "ucx/progress.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "recycler.hpp"
+#include "base/recycler.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "status.hpp"
+#include "base/status.hpp"
 #include "support.hpp"
 
 namespace ucxstore {

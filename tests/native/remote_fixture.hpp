@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "backing/remote.hpp"
+#include "cache/remote.hpp"
 #include "loopback.hpp"
 
 namespace ucxstore::test {

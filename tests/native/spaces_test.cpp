@@ -1,13 +1,13 @@
 // Scratch spaces: who is in which, what they take, and when they end; by hostile clients, too.
-#include "backing/spaces.hpp"
+#include "storage/spaces.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <future>
 
-#include "keys.hpp"
 #include "loopback.hpp"
+#include "protocol/keys.hpp"
 
 namespace ucxstore {
 namespace {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "status.hpp"
+#include "base/status.hpp"
 
 // Declared here, as GCC installs no header for it.
 extern "C" std::size_t __sanitizer_get_current_allocated_bytes();

@@ -1,4 +1,4 @@
-#include "wire.hpp"
+#include "protocol/wire.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <bit>
 #include <random>
 
-#include "status.hpp"
+#include "base/status.hpp"
 #include "support.hpp"
 
 namespace ucxstore::wire {

@@ -1,5 +1,5 @@
 // Values on their way to a backing that takes its time: how many bytes of them, and who waits.
-#include "backing/write_budget.hpp"
+#include "cache/write_budget.hpp"
 
 #include "remote_fixture.hpp"
 

@@ -39,17 +39,14 @@ from tests.pipeline.strategies import (
     write,
 )
 from tests.pipeline.test_oracle import changes
-from ucxstore import (
-    UcxStore,
-    ZeroCopyCodecPipeline,
-    costs,
-    decode_plan,
-    shard_fetch,
-    shard_moves,
-    shard_write_plan,
-    shard_writes,
-    shards,
-)
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore.pipeline import decode_plan
+from ucxstore.pipeline.geometry import costs
+from ucxstore.pipeline.shards import fetch as shard_fetch
+from ucxstore.pipeline.shards import moves as shard_moves
+from ucxstore.pipeline.shards import read as shards
+from ucxstore.pipeline.shards import write as shard_writes
+from ucxstore.pipeline.shards import write_plan as shard_write_plan
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change

@@ -1,0 +1,127 @@
+#include "base/counters.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace ucxstore {
+namespace {
+
+// A peer's name and its lanes are short; longer ones are cut, so that a reply stays bounded.
+constexpr std::size_t kMaxName = 64;
+constexpr std::size_t kMaxLanes = 16;
+
+std::string quoted(std::string_view text) {
+    std::string out = "\"";
+    for (const char one : text.substr(0, kMaxName)) {
+        // Whatever is more than plain ASCII: a name of ours has nothing else.
+        const bool plain = one >= ' ' && one <= '~' && one != '"' && one != '\\';
+        out += plain ? one : '?';
+    }
+    return out + '"';
+}
+
+class Object {
+  public:
+    Object& add(const char* name, std::string value) {
+        text_ += text_.empty() ? "{" : ", ";
+        text_ += quoted(name) + ": " + std::move(value);
+        return *this;
+    }
+    Object& add(const char* name, std::uint64_t value) { return add(name, std::to_string(value)); }
+    std::string take() { return std::move(text_) + "}"; }
+
+  private:
+    std::string text_;
+};
+
+std::string array(const std::vector<std::string>& values) {
+    std::string out = "[";
+    for (const std::string& value : values) {
+        out += (out.size() > 1 ? ", " : "") + value;
+    }
+    return out + "]";
+}
+
+std::string client_json(const ClientCounters& client, const std::vector<std::string>& lanes) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < std::min(lanes.size(), kMaxLanes); ++i) {
+        names.push_back(quoted(lanes[i]));
+    }
+    return Object()
+        .add("peer", quoted(client.peer))
+        .add("lanes", array(names))
+        .add("gets", client.gets)
+        .add("sets", client.sets)
+        .add("bytes_sent", client.bytes_sent)
+        .add("bytes_received", client.bytes_received)
+        .add("bytes_in_flight", client.bytes_in_flight)
+        .add("gets_waiting", client.gets_waiting)
+        .take();
+}
+
+std::string space_json(const SpaceCounts& space) {
+    return Object()
+        .add("name", quoted(space.name))
+        .add("bytes", space.bytes)
+        .add("quota", space.quota)
+        .add("age_s", std::to_string(space.age_s))
+        .take();
+}
+
+}  // namespace
+
+std::shared_ptr<ClientCounters> Counters::add(const std::string& peer) {
+    auto client = std::make_shared<ClientCounters>(peer);
+    const std::lock_guard lock(mutex_);
+    std::erase_if(clients_, [](const auto& one) { return one.expired(); });
+    clients_.push_back(client);
+    return client;
+}
+
+void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes) {
+    const std::lock_guard lock(mutex_);
+    client.lanes_ = std::move(lanes);
+}
+
+std::string Counters::to_json(const std::vector<SpaceCounts>& spaces) const {
+    std::vector<std::string> clients;
+    std::uint64_t connected = 0;
+    std::uint64_t in_flight = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& one : clients_) {
+            const auto client = one.lock();
+            if (client == nullptr) {
+                continue;
+            }
+            in_flight += client->bytes_in_flight;
+            if (++connected <= kMaxClients) {
+                clients.push_back(client_json(*client, client->lanes_));
+            }
+        }
+    }
+    std::vector<std::string> shown;
+    for (std::size_t i = 0; i < std::min(spaces.size(), kMaxSpaces); ++i) {
+        shown.push_back(space_json(spaces[i]));
+    }
+    const auto uptime = std::chrono::steady_clock::now() - start_;
+    return Object()
+        .add("uptime_s", std::to_string(std::chrono::duration<double>(uptime).count()))
+        .add("gets", gets)
+        .add("gets_missing", gets_missing)
+        .add("sets", sets)
+        .add("bytes_sent", bytes_sent)
+        .add("bytes_received", bytes_received)
+        .add("bytes_in_flight", in_flight)
+        .add("sessions", sessions)
+        .add("sessions_lost", sessions_lost)
+        .add("messages_refused", messages_refused)
+        .add("connected", connected)
+        .add("clients", array(clients))
+        .add("scratch_spaces", spaces.size())
+        .add("spaces", array(shown))
+        .take();
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,61 @@
+// Large pieces of memory, kept for a while after use: the kernel clears every page that it hands
+// out, which costs as much as filling it, so memory that was faulted in once is worth using again.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+
+#include "base/handle.hpp"
+
+namespace ucxstore {
+
+// An anonymous mapping that begins on a huge page.
+struct Mapping {
+    std::byte* data;
+    std::uint64_t capacity;
+};
+
+class Recycler {
+  public:
+    using TimePoint = std::chrono::steady_clock::time_point;
+
+    // The one of this process. It keeps UCXSTORE_RECYCLE_BYTES at the most (256 MiB by default; 0
+    // keeps nothing), and nothing for longer than a few seconds.
+    static Recycler& instance();
+
+    explicit Recycler(std::uint64_t limit);
+
+    // Memory of at least `size` bytes: kept, or new. New memory is taken only after as much of the
+    // kept has been given back, so that keeping does not raise the process's peak.
+    Mapping take(std::uint64_t size);
+    void give(const Mapping& mapping);
+
+    // Gives back what was kept for too long. To be called when timer() can be read.
+    void trim();
+    int timer() const { return timer_.get(); }
+
+    std::uint64_t kept() const;
+
+    // Around fork(): a child must not find the lock held by a thread that it does not have.
+    void lock() { mutex_.lock(); }
+    void unlock() { mutex_.unlock(); }
+
+  private:
+    struct Kept {
+        Mapping mapping;
+        TimePoint since;
+    };
+    void set_timer();
+    void drop(std::list<Kept>::iterator entry, std::list<Kept>& dropped);
+
+    const std::uint64_t limit_;
+    const Fd timer_;
+    mutable std::mutex mutex_;
+    std::list<Kept> kept_;  // the oldest first
+    std::uint64_t bytes_ = 0;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,59 @@
+#include "base/region.hpp"
+
+#include <cstdlib>
+#include <string>
+
+#include "base/recycler.hpp"
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+// Smaller values come from the heap; a mapping of their own would cost more than it saves.
+constexpr std::uint64_t kMapAbove = 256ull << 10;
+
+class HeapRegion : public Region {
+  public:
+    explicit HeapRegion(std::uint64_t size)
+        : data_(static_cast<std::byte*>(std::malloc(size == 0 ? 1 : size))), size_(size) {
+        if (data_ == nullptr) {
+            throw Error(ErrorKind::backing,
+                        "not enough memory for a value of " + std::to_string(size) + " bytes");
+        }
+    }
+    HeapRegion(const HeapRegion&) = delete;
+    HeapRegion& operator=(const HeapRegion&) = delete;
+    ~HeapRegion() override { std::free(data_); }
+    std::byte* data() const override { return data_; }
+    std::uint64_t size() const override { return size_; }
+
+  private:
+    std::byte* data_;
+    std::uint64_t size_;
+};
+
+class RecycledRegion : public Region {
+  public:
+    explicit RecycledRegion(std::uint64_t size)
+        : mapping_(Recycler::instance().take(size)), size_(size) {}
+    RecycledRegion(const RecycledRegion&) = delete;
+    RecycledRegion& operator=(const RecycledRegion&) = delete;
+    ~RecycledRegion() override { Recycler::instance().give(mapping_); }
+    std::byte* data() const override { return mapping_.data; }
+    std::uint64_t size() const override { return size_; }
+
+  private:
+    const Mapping mapping_;
+    const std::uint64_t size_;
+};
+
+}  // namespace
+
+std::shared_ptr<Region> allocate_region(std::uint64_t size) {
+    if (size < kMapAbove) {
+        return std::make_shared<HeapRegion>(size);
+    }
+    return std::make_shared<RecycledRegion>(size);
+}
+
+}  // namespace ucxstore

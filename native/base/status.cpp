@@ -1,0 +1,19 @@
+#include "base/status.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+namespace ucxstore {
+
+void check(ucs_status_t status, std::string_view what) {
+    if (status != UCS_OK) {
+        throw Error(ErrorKind::connect, std::string(what) + ": " + ucs_status_string(status));
+    }
+}
+
+void throw_errno(std::string_view what) {
+    const int code = errno;
+    throw Error(ErrorKind::backing, std::string(what) + ": " + std::strerror(code));
+}
+
+}  // namespace ucxstore

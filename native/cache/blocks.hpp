@@ -1,0 +1,59 @@
+// A large object in blocks: which of them a get wants, and those as one value. No I/O.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/region.hpp"
+#include "protocol/wire.hpp"
+
+namespace ucxstore {
+
+// What is known of an object without its bytes.
+struct About {
+    std::uint64_t size = 0;
+    std::string etag;
+    std::uint64_t generation = 0;
+};
+
+// Blocks next to one another.
+struct Run {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+};
+
+inline std::uint64_t block_count(std::uint64_t size, std::uint64_t block) {
+    return (size + block - 1) / block;
+}
+
+// The blocks of a value that hold bytes of what is wanted, in order, as runs; none where what is
+// wanted is not in the value.
+std::vector<Run> blocks_of(const wire::Selection& wanted, std::uint64_t size, std::uint64_t block);
+
+// A value of which some parts are there, each in memory of its own.
+class PiecedRegion : public Region {
+  public:
+    struct Part {
+        std::uint64_t begin;
+        std::shared_ptr<const Region> bytes;
+    };
+
+    PiecedRegion(const About& about, std::vector<Part> parts);
+
+    // Where the value would begin; there is nothing.
+    std::byte* data() const override;
+    std::uint64_t size() const override { return size_; }
+    bool pieced() const override { return true; }
+    // Throws Error(backing) where a part is not there.
+    void locate(std::vector<ucp_dt_iov_t>& pieces) const override;
+
+  private:
+    const Part& at(std::uint64_t offset) const;
+
+    const std::uint64_t size_;
+    std::vector<Part> parts_;  // in order
+};
+
+}  // namespace ucxstore

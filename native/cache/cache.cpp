@@ -1,0 +1,205 @@
+#include "cache/cache.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace ucxstore {
+namespace {
+
+// What an entry takes beside its key and its value: nodes of a map and a list, a region's own.
+constexpr std::uint64_t kSlotBytes = 320;
+// And what is kept of one that has gone.
+constexpr std::uint64_t kGhostBytes = 128;
+
+// As the paper has them: a tenth of the cache for what is new, and uses counted up to 3.
+constexpr std::uint64_t kSmallPart = 10;
+constexpr unsigned kMostUses = 3;
+
+// A fiftieth of the cache for what is kept of those that have gone.
+constexpr std::uint64_t kGhostPart = 50;
+
+}  // namespace
+
+std::uint64_t Cache::ghost_bytes() const { return ghosts_.size() * kGhostBytes; }
+
+Cache::Value Cache::find(const std::string& key) {
+    const auto found = slots_.find(key);
+    if (found == slots_.end()) {
+        return nullptr;
+    }
+    Slot& slot = found->second;
+    slot.uses = std::min(slot.uses + 1, kMostUses);
+    return slot.value;
+}
+
+std::pair<std::string, Cache::Value> Cache::find_last(const std::string& key) {
+    auto found = slots_.upper_bound(key);
+    if (found == slots_.begin()) {
+        return {};
+    }
+    --found;
+    found->second.uses = std::min(found->second.uses + 1, kMostUses);
+    return {found->first, found->second.value};
+}
+
+void Cache::put(const std::string& key, Value value) {
+    remove(key);
+    const std::uint64_t charge = value->size() + key.size() + kSlotBytes;
+    const bool again = recall(key);
+    if (!make_room(charge)) {
+        return;
+    }
+    const auto slot = slots_.try_emplace(key).first;
+    slot->second.value = std::move(value);
+    slot->second.charge = charge;
+    slot->second.confirmed = now_();
+    enter(slot, again);
+}
+
+std::optional<Cache::Clock::duration> Cache::age(const std::string& key) const {
+    const auto found = slots_.find(key);
+    return found == slots_.end() ? std::nullopt : std::optional(now_() - found->second.confirmed);
+}
+
+void Cache::confirm(const std::string& key) {
+    const auto found = slots_.find(key);
+    if (found != slots_.end()) {
+        found->second.confirmed = now_();
+    }
+}
+
+void Cache::remove(const std::string& key) {
+    const auto found = slots_.find(key);
+    if (found != slots_.end()) {
+        drop(found);
+    }
+}
+
+void Cache::remove_prefix(const std::string& prefix) {
+    auto at = slots_.lower_bound(prefix);
+    while (at != slots_.end() && at->first.starts_with(prefix)) {
+        drop(at++);
+    }
+}
+
+void Cache::clear() {
+    remove_prefix("");
+    ghosts_.clear();
+    ghost_of_.clear();
+    ghost_charge_ = 0;
+}
+
+void Cache::enter(Slots::iterator slot, bool in_main) {
+    Queue& queue = in_main ? main_ : small_;
+    queue.push_front(slot);
+    slot->second.at = queue.begin();
+    slot->second.in_main = in_main;
+    (in_main ? main_bytes_ : small_bytes_) += slot->second.charge;
+}
+
+void Cache::leave(Slots::iterator slot) {
+    const Slot& one = slot->second;
+    (one.in_main ? main_ : small_).erase(one.at);
+    (one.in_main ? main_bytes_ : small_bytes_) -= one.charge;
+}
+
+void Cache::drop(Slots::iterator slot) {
+    leave(slot);
+    const Slot& one = slot->second;
+    if (one.value.use_count() > 1) {
+        left_.emplace_back(one.value, one.charge);
+        left_bytes_ += one.charge;
+    }
+    slots_.erase(slot);
+}
+
+bool Cache::make_room(std::uint64_t charge) {
+    sweep();
+    if (charge > capacity_) {
+        return false;
+    }
+    // Every entry is looked at once for each use that it has had, and once more: those that are
+    // being sent are passed over, and if that is all there is, there is no room.
+    for (std::size_t looks = (kMostUses + 2) * slots_.size(); bytes() + charge > capacity_;
+         --looks) {
+        if (looks == 0 || slots_.empty()) {
+            return false;
+        }
+        if (main_.empty() || (!small_.empty() && small_bytes_ >= capacity_ / kSmallPart)) {
+            pass_small();
+        } else {
+            pass_main();
+        }
+    }
+    return true;
+}
+
+// The oldest of the small queue goes, or to the main one.
+void Cache::pass_small() {
+    const auto slot = small_.back();
+    Slot& one = slot->second;
+    if (one.uses > 1 || one.value.use_count() > 1) {
+        leave(slot);
+        one.uses = 0;
+        enter(slot, true);
+        return;
+    }
+    const std::string key = slot->first;
+    const std::uint64_t charge = one.charge;
+    evict(slot);
+    remember(key, charge);
+}
+
+// The oldest of the main queue goes, or in front of it again.
+void Cache::pass_main() {
+    const auto slot = main_.back();
+    Slot& one = slot->second;
+    if (one.uses > 0 || one.value.use_count() > 1) {
+        one.uses -= one.uses > 0 ? 1 : 0;
+        main_.splice(main_.begin(), main_, one.at);
+        return;
+    }
+    evict(slot);
+}
+
+void Cache::evict(Slots::iterator slot) {
+    ++evicted_;
+    drop(slot);
+}
+
+void Cache::remember(const std::string& key, std::uint64_t charge) {
+    const std::size_t hash = std::hash<std::string>()(key);
+    if (ghost_of_.contains(hash)) {
+        return;
+    }
+    ghosts_.push_front({hash, charge});
+    ghost_of_.emplace(hash, ghosts_.begin());
+    ghost_charge_ += charge;
+    while (!ghosts_.empty() &&
+           (ghost_charge_ > capacity_ || ghost_bytes() > capacity_ / kGhostPart)) {
+        ghost_charge_ -= ghosts_.back().charge;
+        ghost_of_.erase(ghosts_.back().hash);
+        ghosts_.pop_back();
+    }
+}
+
+bool Cache::recall(const std::string& key) {
+    const auto found = ghost_of_.find(std::hash<std::string>()(key));
+    if (found == ghost_of_.end()) {
+        return false;
+    }
+    ghost_charge_ -= found->second->charge;
+    ghosts_.erase(found->second);
+    ghost_of_.erase(found);
+    return true;
+}
+
+void Cache::sweep() {
+    std::erase_if(left_, [this](const auto& one) {
+        const bool gone = one.first.expired();
+        left_bytes_ -= gone ? one.second : 0;
+        return gone;
+    });
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,93 @@
+#include "client/batch.hpp"
+
+#include <utility>
+
+#include "base/status.hpp"
+#include "protocol/keys.hpp"
+
+namespace ucxstore {
+namespace {
+
+void check_key(const std::string& key) {
+    if (const auto fault = wire::key_fault(key)) {
+        throw Error(ErrorKind::invalid_key, "the key '" + key + "' " + *fault);
+    }
+}
+
+void check_size(const std::string& body) {
+    if (body.size() > wire::kMaxRequestBytes) {
+        throw Error(ErrorKind::argument, "a request of more bytes than a server takes");
+    }
+}
+
+// Adds one more to the last message, or to a new one that begins with item `first`.
+Outgoing& add(std::vector<Outgoing>& messages, wire::Op op, std::size_t first,
+              const std::string& one) {
+    check_size(one);
+    if (messages.empty() || messages.back().body.size() + one.size() > wire::kRequestBodyBytes) {
+        messages.push_back({{{}, 0, op, static_cast<std::uint32_t>(first), 0, 0}, {}});
+    }
+    messages.back().body += one;
+    ++messages.back().header.count;
+    return messages.back();
+}
+
+}  // namespace
+
+std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
+                                          Operation::Kind kind, double timeout_s,
+                                          QueuePointer queue) {
+    std::vector<Item> items(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        check_key(keys[i]);
+        items[i].key = keys[i];
+    }
+    auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
+    operation->kind = kind;
+    return operation;
+}
+
+void request_gets(Operation& operation, std::vector<wire::GetItem> wanted) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const Item& item = operation.items[i];
+        wanted[i].key = item.key;
+        wanted[i].generation = item.generation;
+        if (item.memory) {
+            wanted[i].limit = item.memory->size();
+            wanted[i].segment = item.memory->segment_bytes();
+        }
+        std::string body;
+        wire::put_get_item(body, wanted[i]);
+        add(operation.requests, wire::Op::get, i, body);
+    }
+}
+
+std::shared_ptr<Operation> make_calls(wire::Op op, const std::vector<std::string>& keys,
+                                      double timeout_s, QueuePointer queue) {
+    std::vector<Item> items;
+    std::vector<Outgoing> messages;
+    for (const std::string& key : keys) {
+        check_key(key);
+        std::string body;
+        wire::put_string(body, key);
+        if (add(messages, op, items.size(), body).header.count == 1) {
+            items.emplace_back();
+            items.back().key = key;
+        }
+    }
+    auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
+    operation->requests = std::move(messages);
+    return operation;
+}
+
+std::shared_ptr<Operation> make_call(wire::Op op, const std::string& key, std::string body,
+                                     double timeout_s, QueuePointer queue) {
+    check_size(body);
+    std::vector<Item> items(1);
+    items[0].key = key;
+    auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
+    operation->requests.push_back({{{}, 0, op, 0, 1, 0}, std::move(body)});
+    return operation;
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,322 @@
+#include "client/connection.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.hpp"
+#include "client/refusal.hpp"
+
+namespace ucxstore {
+namespace {
+
+using wire::Status;
+
+// What goes to one server at once: enough to fill any lane; the rest waits its turn.
+constexpr std::uint64_t kMaxSends = 128;
+constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
+
+// About what a core has of the last cache. Of what is read into more memory than this, the first
+// part is in no cache any more when the last has come, so it may as well go past them.
+constexpr std::uint64_t kLargeBytes = 8ull << 20;
+
+}  // namespace
+
+class Connection::Receive : public Request {
+  public:
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Operation> operation;
+    std::uint32_t item;
+    std::uint64_t length;
+
+    void completed(ucs_status_t status) override {
+        --operation->active;
+        connection->segment_arrived(operation, operation->items[item], length, status);
+        connection->released(operation);
+    }
+};
+
+class Connection::SendValue : public Request {
+  public:
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Operation> operation;
+    std::uint64_t length;
+
+    void completed(ucs_status_t status) override {
+        --operation->active;
+        --connection->active_sends_;
+        connection->active_bytes_ -= length;
+        if (status == UCS_OK) {
+            operation->moved(Clock::now());
+            connection->pump();
+        }
+        // A failure shows as the end of the connection, or as the server's own reply.
+        connection->released(operation);
+    }
+};
+
+class Connection::SendRequest : public Request {
+  public:
+    std::string body;
+
+    void completed(ucs_status_t) override {}  // a failure shows as the end of the connection
+};
+
+Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
+                       const std::string& address, std::string peer)
+    : worker_(std::move(worker)),
+      token_(token),
+      peer_(std::move(peer)),
+      endpoint_(*worker_, address) {
+    worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_message, this);
+}
+
+void Connection::doom(ErrorKind kind, const std::string& message) {
+    if (!doom_) {
+        doom_ = {kind, message};
+    }
+}
+
+ucs_status_t Connection::on_message(void* self, const void* header, std::size_t header_size,
+                                    void* data, std::size_t size,
+                                    const ucp_am_recv_param_t* param) {
+    // No exception may pass through UCX.
+    auto* connection = static_cast<Connection*>(self);
+    const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
+    if (!decoded || decoded->token != connection->token_) {
+        return UCS_OK;
+    }
+    const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    const std::span<const std::byte> bytes(
+        rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
+    try {
+        connection->on_reply(*decoded, bytes, size, rendezvous ? data : nullptr);
+    } catch (const Error& error) {
+        connection->doom(error.kind(),
+                         std::string("the server broke the protocol: ") + error.what());
+    } catch (const std::exception& error) {
+        connection->doom(ErrorKind::server_lost, error.what());
+    }
+    return UCS_OK;
+}
+
+void Connection::start(const std::shared_ptr<Operation>& operation) {
+    if (failed()) {
+        operation->fail(ErrorKind::server_lost,
+                        peer_ + ": " + (cause_.empty() ? "the connection is closed" : cause_));
+        operation->complete();
+        return;
+    }
+    operation->registered = true;
+    operation->large = operation->memory_bytes() >= kLargeBytes;
+    operation->moved(Clock::now());
+    operations_.emplace(operation->id, operation);
+    if (operation->items.empty()) {
+        finish(operation);
+        return;
+    }
+    for (auto& outgoing : std::exchange(operation->requests, {})) {
+        outgoing.header.token = token_;
+        outgoing.header.request = operation->id;
+        send_request(std::move(outgoing));
+    }
+    if (operation->sends_values()) {
+        for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
+            values_.push_back({operation, i});
+        }
+        pump();
+    }
+}
+
+void Connection::send_request(Outgoing outgoing) {
+    const ucp_ep_h endpoint = endpoint_.get();
+    if (endpoint == nullptr) {
+        return;  // tick() will fail what waits for the reply
+    }
+    auto request = std::make_unique<SendRequest>();
+    request->body = std::move(outgoing.body);
+    request->pieces.push_back({request->body.data(), request->body.size()});
+    Request::send(std::move(request), *worker_, endpoint, wire::Message::request, &outgoing.header,
+                  sizeof(outgoing.header));
+}
+
+void Connection::pump() {
+    if (std::exchange(pumping_, true)) {
+        return;  // a send that completed at once; the loop below goes on
+    }
+    while (!failed() && !values_.empty() && active_sends_ < kMaxSends &&
+           active_bytes_ < kMaxSendBytes) {
+        const Value next = values_.front();
+        Item& item = next.operation->items[next.item];
+        if (!next.operation->registered || item.done) {
+            values_.pop_front();  // failed, or refused by the server, meanwhile
+            continue;
+        }
+        try {
+            send_segment(next.operation, item, next.item);
+        } catch (const std::exception& error) {  // no exception may pass through UCX
+            next.operation->fail(ErrorKind::backing, "sending '" + item.key + "': " + error.what());
+            finish(next.operation);
+            continue;
+        }
+        if (item.next >= item.memory->size()) {
+            values_.pop_front();
+        }
+    }
+    pumping_ = false;
+}
+
+void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
+                              std::uint32_t index) {
+    const Memory& memory = *item.memory;
+    wire::ValueHeader header{};
+    header.token = token_;
+    header.request = operation->id;
+    header.item = index;
+    header.if_absent = operation->kind == Operation::Kind::set_if_absent;
+    header.total = memory.size();
+    header.segment = memory.segment_bytes();
+    header.offset = item.next;
+    header.length = std::min(header.segment, header.total - header.offset);
+    item.next += header.length;
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    bytes += item.key;
+
+    auto request = std::make_unique<SendValue>();
+    request->connection = shared_from_this();
+    request->operation = operation;
+    request->length = header.length;
+    memory.pieces(header.offset, header.length, request->pieces);
+    ++operation->active;
+    ++active_sends_;
+    active_bytes_ += header.length;
+    Request::send(std::move(request), *worker_, endpoint_.get(), wire::Message::value, bytes.data(),
+                  bytes.size());
+}
+
+void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
+                          std::size_t size, void* descriptor) {
+    const auto found = operations_.find(header.request);
+    if (found == operations_.end()) {
+        return;  // given up meanwhile; UCX drops what we do not receive
+    }
+    const auto operation = found->second;
+    if (header.item >= operation->items.size() || operation->items[header.item].done) {
+        throw Error(ErrorKind::protocol, "a reply to no request of ours");
+    }
+    Item& item = operation->items[header.item];
+    if (header.status != Status::ok && item.size != wire::kAnySize) {
+        throw Error(ErrorKind::protocol, "a second reply to one request");
+    }
+    operation->moved(Clock::now());
+    item.status = header.status;
+    item.value_size = header.value_size;
+    using Kind = Operation::Kind;
+    switch (header.status) {
+        case Status::ok:
+            if (!operation->sends_values()) {
+                receive(operation, item, header, data, size, descriptor);
+                return;
+            }
+            break;  // the memory of such an item is what was sent, and nothing comes back
+        case Status::missing:
+            if (operation->kind != Kind::get) {
+                throw Error(ErrorKind::protocol, "'missing' for what is no get");
+            }
+            break;
+        case Status::changed:
+            if (item.generation == wire::kAnyGeneration || item.generation == header.generation) {
+                throw Error(ErrorKind::protocol, "'changed' for what is not");
+            }
+            item.generation = header.generation;
+            break;
+        case Status::kept:
+            if (operation->kind != Kind::set_if_absent) {
+                throw Error(ErrorKind::protocol, "'kept' for what is no set-if-absent");
+            }
+            break;
+        default:
+            if (header.status == Status::too_large && !item.memory) {
+                throw Error(ErrorKind::protocol, "'too large' for what may have any size");
+            }
+            operation->fail(refusal(peer_, item, header,
+                                    {reinterpret_cast<const char*>(data.data()), data.size()}));
+    }
+    item_done(operation, item);
+}
+
+void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item,
+                         const wire::ReplyHeader& header, std::span<const std::byte> data,
+                         std::size_t size, void* descriptor) {
+    const std::uint64_t room = item.memory ? item.memory->size() : wire::kMaxValueBytes;
+    const bool fits = item.exact ? header.reply_size == room : header.reply_size <= room;
+    if (!fits || header.length != size ||
+        !item.segments.add(header.reply_size, header.segment, header.offset, header.length)) {
+        throw Error(ErrorKind::protocol, "a reply that does not fit its request");
+    }
+    if (operation->kind == Operation::Kind::get) {
+        check_generation(item, header.generation);
+    }
+    item.size = header.reply_size;
+    if (!item.memory && item.owned == nullptr) {
+        item.owned = allocate_region(header.reply_size);
+    }
+    if (header.length == 0) {
+        item_done(operation, item);
+        return;
+    }
+    auto request = std::make_unique<Receive>();
+    if (item.memory) {
+        item.memory->pieces(header.offset, header.length, request->pieces);
+    } else {
+        request->pieces.push_back({item.owned->data() + header.offset, header.length});
+    }
+    if (descriptor == nullptr) {
+        scatter(data.data(), data.size(), request->pieces);
+        segment_arrived(operation, item, header.length, UCS_OK);
+        return;
+    }
+    request->connection = shared_from_this();
+    request->operation = operation;
+    request->item = header.item;
+    request->length = header.length;
+    request->write =
+        operation->large || header.reply_size >= kLargeBytes ? Write::past_caches : Write::cached;
+    ++operation->active;
+    Request::receive(std::move(request), *worker_, descriptor);
+}
+
+void Connection::check_generation(Item& item, std::uint64_t generation) {
+    if (generation == wire::kAnyGeneration ||
+        (item.generation != wire::kAnyGeneration && item.generation != generation)) {
+        throw Error(ErrorKind::protocol, "a reply of another value than was meant");
+    }
+    item.generation = generation;
+}
+
+void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
+                                 std::uint64_t length, ucs_status_t status) {
+    if (!operation->registered) {
+        return;
+    }
+    if (status != UCS_OK) {
+        // The endpoint is failing, or the server could not send what it promised: either way
+        // nothing more of this reply will come.
+        operation->fail(ErrorKind::server_lost,
+                        peer_ + ": '" + item.key + "' broke off: " + ucs_status_string(status));
+        finish(operation);
+        return;
+    }
+    operation->moved(Clock::now());
+    item.received += length;
+    if (item.received == item.size && !item.done) {
+        item_done(operation, item);
+    }
+}
+
+void Connection::item_done(const std::shared_ptr<Operation>& operation, Item& item) {
+    if (operation->item_done(item)) {
+        finish(operation);
+    }
+}
+
+}  // namespace ucxstore

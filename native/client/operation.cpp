@@ -1,0 +1,99 @@
+#include "client/operation.hpp"
+
+#include <sys/eventfd.h>
+
+#include <atomic>
+
+namespace ucxstore {
+namespace {
+
+std::uint64_t next_id() {
+    static std::atomic<std::uint64_t> last = 0;
+    return ++last;
+}
+
+}  // namespace
+
+CompletionQueue::CompletionQueue() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!fd_) {
+        throw_errno("creating an event descriptor");
+    }
+}
+
+void CompletionQueue::push(std::uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    ids_.push_back(id);
+    if (ids_.size() == 1) {
+        const std::uint64_t one = 1;
+        static_cast<void>(!::write(fd_.get(), &one, sizeof(one)));
+    }
+}
+
+std::vector<std::uint64_t> CompletionQueue::drain() {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t count;
+    static_cast<void>(!::read(fd_.get(), &count, sizeof(count)));
+    return std::exchange(ids_, {});
+}
+
+Operation::Operation(std::vector<Item> the_items, double timeout_s,
+                     std::shared_ptr<CompletionQueue> queue)
+    : id(next_id()),
+      items(std::move(the_items)),
+      timeout_(std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double>(std::min(timeout_s, 1e9)))),
+      queue_(std::move(queue)),
+      deadline_(Clock::now() + timeout_),
+      remaining_(items.size()) {}
+
+double Operation::timeout_s() const { return std::chrono::duration<double>(timeout_).count(); }
+
+std::uint64_t Operation::memory_bytes() const {
+    std::uint64_t sum = 0;
+    for (const Item& item : items) {
+        sum += item.memory ? item.memory->size() : 0;
+    }
+    return sum;
+}
+
+bool Operation::item_done(Item& item) {
+    item.done = true;
+    return --remaining_ == 0;
+}
+
+void Operation::fail(const Error& error) {
+    if (!error_) {
+        error_ = error;
+    }
+}
+
+void Operation::complete(bool leaked) {
+    {
+        const std::lock_guard lock(mutex_);
+        done_ = true;
+        leaked_ = leaked;
+        // Under the lock: the waiter may destroy this as soon as it can have it.
+        completed_.notify_all();
+    }
+    if (queue_ != nullptr) {
+        queue_->push(id);
+    }
+}
+
+bool Operation::done() const {
+    const std::lock_guard lock(mutex_);
+    return done_;
+}
+
+bool Operation::wait_for(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return completed_.wait_for(lock, time, [this] { return done_; });
+}
+
+void Operation::check() const {
+    if (error_) {
+        throw *error_;
+    }
+}
+
+}  // namespace ucxstore

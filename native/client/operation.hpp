@@ -1,0 +1,128 @@
+// One call of a caller: a batch of items that are requested together and complete together.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/region.hpp"
+#include "base/status.hpp"
+#include "client/item_memory.hpp"
+#include "protocol/wire.hpp"
+#include "ucx/progress.hpp"
+
+namespace ucxstore {
+
+class Operation;
+
+// Completed operations on their way to an event loop: an eventfd tells that there are some.
+class CompletionQueue {
+  public:
+    CompletionQueue();
+    int fd() const { return fd_.get(); }
+    void push(std::uint64_t id);
+    std::vector<std::uint64_t> drain();
+    // Tells that nobody is going to drain it any more.
+    void abandon() { abandoned_ = true; }
+    bool abandoned() const { return abandoned_; }
+
+  private:
+    Fd fd_;
+    std::atomic<bool> abandoned_ = false;
+    std::mutex mutex_;
+    std::vector<std::uint64_t> ids_;
+};
+
+struct Item {
+    std::string key;  // for messages, and for a value's header
+
+    // A reply's bytes go to `memory`, or, where the caller gave none, to memory of our own.
+    // A value's bytes come from `memory`.
+    std::optional<Memory> memory;
+    std::shared_ptr<Region> owned;
+    bool exact = false;  // whether a reply must fill `memory`
+
+    wire::Status status = wire::Status::ok;
+    bool done = false;
+    std::uint64_t value_size = 0;
+    // That the value must be of, as far as that is known: as asked for, then as first replied.
+    std::uint64_t generation = wire::kAnyGeneration;
+    std::uint64_t size = wire::kAnySize;  // of the reply, once known
+    std::uint64_t received = 0;           // of the reply
+    wire::Segments segments;              // of the reply
+    std::uint64_t next = 0;               // where the next segment of a value begins
+};
+
+// A request message, ready to be sent.
+struct Outgoing {
+    wire::RequestHeader header;
+    std::string body;
+};
+
+class Operation : public std::enable_shared_from_this<Operation> {
+  public:
+    Operation(std::vector<Item> items, double timeout_s, std::shared_ptr<CompletionQueue> queue);
+
+    const std::uint64_t id;
+    std::vector<Item> items;
+    std::vector<Outgoing> requests;
+    enum class Kind { get, set, set_if_absent, call };
+    Kind kind = Kind::call;
+    bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
+
+    // The rest of this block runs on the progress thread.
+
+    // Something of it arrived or left: the deadline is renewed.
+    void moved(TimePoint now) { deadline_ = now + timeout_; }
+    TimePoint deadline() const { return deadline_; }
+    double timeout_s() const;
+    // Of the memory that the caller gave, for all items together.
+    std::uint64_t memory_bytes() const;
+
+    // One item is finished; true when that was the last.
+    bool item_done(Item& item);
+    // Takes note of the first failure.
+    void fail(ErrorKind kind, const std::string& message) { fail(Error(kind, message)); }
+    void fail(const Error& error);
+    bool failed() const { return error_.has_value(); }
+
+    // UCX operations that read or write the caller's memory right now.
+    std::uint64_t active = 0;
+    // Whether its items have more memory than the caches hold that it would pass through.
+    bool large = false;
+    // Still known to its connection, which a complete or failed one is not.
+    bool registered = false;
+
+    // Hands it to the caller. Call when `active` is 0; `leaked` where UCX has not given the memory
+    // back in time: the caller gets the failure, and the memory is never freed.
+    void complete(bool leaked = false);
+
+    // Any thread.
+    bool done() const;
+    // Whether a thread waits for it, and not an event loop.
+    bool for_a_thread() const { return queue_ == nullptr; }
+    // Whether it is for an event loop that will see it complete.
+    bool will_be_drained() const { return queue_ != nullptr && !queue_->abandoned(); }
+    bool wait_for(std::chrono::milliseconds time);
+    // Once done. Throws the failure.
+    void check() const;
+    bool leaked() const { return leaked_; }
+
+  private:
+    const Clock::duration timeout_;
+    const std::shared_ptr<CompletionQueue> queue_;
+    TimePoint deadline_;
+    std::size_t remaining_;
+    std::optional<Error> error_;
+
+    mutable std::mutex mutex_;
+    std::condition_variable completed_;
+    bool done_ = false;
+    bool leaked_ = false;
+};
+
+}  // namespace ucxstore

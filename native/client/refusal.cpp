@@ -1,0 +1,36 @@
+#include "client/refusal.hpp"
+
+namespace ucxstore {
+
+using wire::Status;
+
+Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader& header,
+              std::string_view text) {
+    const std::string about = peer + ": '" + item.key + "' ";
+    const std::string size = std::to_string(header.value_size) + " bytes";
+    switch (header.status) {
+        case Status::invalid_key:
+            return {ErrorKind::invalid_key, about + std::string(text)};
+        case Status::read_only:
+            return {ErrorKind::read_only,
+                    peer + " serves read-only: '" + item.key + "' was not changed"};
+        case Status::too_large:
+            return {ErrorKind::value_too_large, about + "has " + size + ", more than the " +
+                                                    std::to_string(item.memory->size()) +
+                                                    " that it is read into"};
+        case Status::wrong_size:
+            return {ErrorKind::chunk_size,
+                    about + "has " + size + ", which is not the size of its chunk"};
+        case Status::bad_range:
+            return {ErrorKind::argument,
+                    about + "has " + size + ", and a part outside them was asked for"};
+        case Status::busy:
+            return {ErrorKind::backing, about + "was refused: the server is busy"};
+        case Status::ended:
+            return {ErrorKind::scratch_ended, about + "is gone: " + std::string(text)};
+        default:
+            return {ErrorKind::backing, about + "failed at the server: " + std::string(text)};
+    }
+}
+
+}  // namespace ucxstore

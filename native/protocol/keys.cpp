@@ -1,0 +1,105 @@
+#include "protocol/keys.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace ucxstore::wire {
+namespace {
+
+bool is_utf8(std::string_view text) {
+    for (std::size_t i = 0; i < text.size();) {
+        const auto lead = static_cast<unsigned char>(text[i]);
+        const std::size_t length = lead < 0x80   ? 1
+                                   : lead < 0xC2 ? 0
+                                   : lead < 0xE0 ? 2
+                                   : lead < 0xF0 ? 3
+                                   : lead < 0xF5 ? 4
+                                                 : 0;
+        if (length == 0 || i + length > text.size()) {
+            return false;
+        }
+        for (std::size_t k = 1; k < length; ++k) {
+            const auto byte = static_cast<unsigned char>(text[i + k]);
+            // The first continuation byte excludes overlong forms, surrogates, and beyond U+10FFFF.
+            const unsigned char low = k > 1          ? 0x80
+                                      : lead == 0xE0 ? 0xA0
+                                      : lead == 0xF0 ? 0x90
+                                                     : 0x80;
+            const unsigned char high = k > 1          ? 0xBF
+                                       : lead == 0xED ? 0x9F
+                                       : lead == 0xF4 ? 0x8F
+                                                      : 0xBF;
+            if (byte < low || byte > high) {
+                return false;
+            }
+        }
+        i += length;
+    }
+    return true;
+}
+
+bool segment_is_fine(std::string_view segment) {
+    return !segment.empty() && segment != "." && segment != "..";
+}
+
+}  // namespace
+
+bool is_note(std::string_view key) { return key.starts_with(kStartsFolder); }
+
+std::optional<std::string_view> space_of(std::string_view key) {
+    if (!key.starts_with(kScratchFolder)) {
+        return std::nullopt;
+    }
+    key.remove_prefix(kScratchFolder.size());
+    return key.substr(0, key.find('/'));
+}
+
+bool is_space_name(std::string_view name) {
+    return name.size() == kSpaceNameBytes && std::ranges::all_of(name, [](char one) {
+               return (one >= '0' && one <= '9') || (one >= 'a' && one <= 'f');
+           });
+}
+
+std::optional<std::string> key_fault(std::string_view key) {
+    if (key.empty()) {
+        return "is empty";
+    }
+    if (key.size() > kMaxKeyBytes) {
+        return "is longer than " + std::to_string(kMaxKeyBytes) + " bytes";
+    }
+    if (key.find('\0') != std::string_view::npos) {
+        return "has a NUL in it";
+    }
+    if (!is_utf8(key)) {
+        return "is not UTF-8";
+    }
+    while (true) {
+        const std::size_t slash = key.find('/');
+        if (!segment_is_fine(key.substr(0, slash))) {
+            return "has an empty, '.' or '..' part";
+        }
+        if (slash == std::string_view::npos) {
+            return std::nullopt;
+        }
+        key.remove_prefix(slash + 1);
+    }
+}
+
+std::optional<std::string> prefix_fault(std::string_view prefix, bool whole) {
+    if (prefix.empty()) {
+        return std::nullopt;
+    }
+    if (whole && !prefix.ends_with('/')) {
+        return "does not end in '/'";
+    }
+    if (prefix.size() > kMaxKeyBytes || prefix.find('\0') != std::string_view::npos) {
+        return "can begin no key";
+    }
+    if (!is_utf8(prefix)) {
+        return "is not UTF-8";
+    }
+    const std::size_t slash = prefix.rfind('/');
+    return slash == std::string_view::npos ? std::nullopt : key_fault(prefix.substr(0, slash));
+}
+
+}  // namespace ucxstore::wire

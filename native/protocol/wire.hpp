@@ -1,0 +1,222 @@
+// The messages, for both sides: layout, encoding, decoding; no I/O. Everything is little-endian and
+// fixed in width, and whatever comes from a peer is checked here before anybody acts on it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "protocol/layout.hpp"
+
+namespace ucxstore::wire {
+
+constexpr int kProtocolVersion = 2;
+
+// The body of one request message. Small enough to travel eagerly in one fragment of any
+// transport (shared memory: 8 KiB); a batch of more is sent as several messages.
+constexpr std::size_t kRequestBodyBytes = 6 * 1024;
+
+// What a server takes before it calls a peer broken: a request with the largest key and ranges.
+constexpr std::size_t kMaxRequestBytes = 256 * 1024;
+
+// Text of an error, and names in a page of a listing.
+constexpr std::size_t kMaxErrorBytes = 1024;
+constexpr std::size_t kPageBytes = 256 * 1024;
+
+// A value travels in segments of this size: progress can be seen in between (it renews a request's
+// deadline), descriptors of scattered memory stay few, and InfiniBand's limit of 1 GiB a message is
+// far away. Smaller ones were no faster.
+constexpr std::uint64_t kSegmentBytes = 16ull << 20;
+
+// Pieces of memory in one segment: 1 MiB of descriptors, however finely a box is cut. Where a
+// segment would have more, it is made smaller, by halves, down to kMinSegmentBytes.
+constexpr std::uint64_t kSegmentPieces = 64 * 1024;
+constexpr std::uint64_t kMinSegmentBytes = 4096;
+std::uint64_t segment_bytes(std::uint64_t pieces, std::uint64_t smallest);
+inline std::uint64_t segment_bytes(const Layout& layout) {
+    return segment_bytes(layout.run_count(), layout.run());
+}
+
+// Boxes of one selection, each at an offset of its own: what a request can carry, and a good deal
+// less than the largest request, which has a key as well.
+constexpr std::size_t kMaxOffsets = 16 * 1024;
+
+// Segments of one value that a peer may announce: what is kept of each is a bit.
+constexpr std::uint64_t kMaxSegments = 1ull << 22;
+
+// Which segments of a value have come. They are cut in one way only, so that each can be counted
+// once, and come in any order: UCX keeps none among active messages.
+class Segments {
+  public:
+    // The first one tells `total` and `segment`; later ones must agree. False where one does not
+    // fit, or has come before.
+    bool add(std::uint64_t total, std::uint64_t segment, std::uint64_t offset,
+             std::uint64_t length);
+    bool begun() const { return !seen_.empty(); }
+    std::uint64_t total() const { return total_; }
+
+  private:
+    std::uint64_t total_ = 0;
+    std::uint64_t segment_ = 0;
+    std::vector<bool> seen_;
+};
+
+// Larger than any memory or disk: what a peer may claim before it is not believed at all.
+constexpr std::uint64_t kMaxValueBytes = 1ull << 46;
+
+enum class Message : unsigned { request = 1, value = 2, reply = 3 };
+
+enum class Op : std::uint32_t {
+    ping,
+    get,
+    stat,
+    remove,
+    remove_prefix,
+    measure,
+    list,
+    abandon,  // the client has given the request of this number up; there is no reply
+    stats,
+    begin_space,  // a scratch space, by its owner
+    renew_space,
+    end_space,
+};
+
+enum class Status : std::uint32_t {
+    ok,
+    missing,  // no such key
+    kept,     // set if absent: the key was there
+    invalid_key,
+    read_only,
+    too_large,   // the reply does not fit the limit that the request gave
+    wrong_size,  // the value is not of the size that the request expects
+    bad_range,   // the box reaches outside the value
+    backing,     // the backing failed; text says how
+    busy,        // more at once than the server takes
+    changed,     // the value is not the one that the request means
+    ended,       // the scratch space that the key was in
+};
+
+using Token = std::array<std::uint8_t, 16>;
+
+struct RequestHeader {
+    Token token;
+    std::uint64_t request;
+    Op op;
+    std::uint32_t first;  // position in the batch of the message's first item
+    std::uint32_t count;  // items in this message
+    std::uint32_t reserved;
+};
+
+struct ValueHeader {
+    Token token;
+    std::uint64_t request;
+    std::uint32_t item;
+    std::uint32_t if_absent;
+    std::uint64_t total;
+    std::uint64_t segment;  // the length of every segment but the last, which may be shorter
+    std::uint64_t offset;
+    std::uint64_t length;
+    // the key follows, to the end of the header
+};
+
+struct ReplyHeader {
+    Token token;
+    std::uint64_t request;
+    std::uint32_t item;
+    Status status;
+    std::uint64_t value_size;  // of the whole value under the key
+    std::uint64_t generation;  // of that value; never 0, but 0 where the reply is about none
+    std::uint64_t reply_size;  // of all segments of this reply
+    std::uint64_t segment;     // the length of every segment but the last, which may be shorter
+    std::uint64_t offset;      // of this segment in the reply
+    std::uint64_t length;      // of this segment
+};
+
+static_assert(sizeof(RequestHeader) == 40 && sizeof(ValueHeader) == 64 &&
+              sizeof(ReplyHeader) == 80);
+
+// A byte range as Zarr has them.
+struct Range {
+    enum class Kind : std::uint8_t { range = 1, offset = 2, suffix = 3 };
+    Kind kind;
+    std::uint64_t a;
+    std::uint64_t b;  // range: end; else unused
+};
+
+// What a get wants of a value: all of it (no ranges), byte ranges, or a box, or several like it.
+using Selection = std::variant<std::vector<Range>, Layout>;
+
+constexpr std::uint64_t kAnySize = ~0ull;
+constexpr std::uint64_t kAnyGeneration = 0;
+
+struct GetItem {
+    std::string key;
+    Selection selection;
+    std::uint64_t limit = kAnySize;         // the largest reply that the client can take
+    std::uint64_t segment = kSegmentBytes;  // the largest segment of it, at least kMinSegmentBytes
+    std::uint64_t expected = kAnySize;      // the size that the whole value must have
+    std::uint64_t generation = kAnyGeneration;  // that the value must be of
+};
+
+struct ListQuery {
+    std::string prefix;
+    bool delimited = false;
+    std::string cursor;
+};
+
+// Why no request takes boxes like this, at these offsets (one at least); nullptr if they are fine:
+// then their bytes can be counted, and nothing in them overflows.
+const char* box_fault(std::span<const std::int64_t> offsets, std::uint64_t run,
+                      std::span<const Dim> dims);
+
+// What a range comes to in a value of `size` bytes: begin and length, clamped.
+struct Span {
+    std::uint64_t begin;
+    std::uint64_t length;
+};
+Span resolve(const Range& range, std::uint64_t size);
+
+// Encoders append to `out`.
+void put_get_item(std::string& out, const GetItem& item);
+void put_string(std::string& out, std::string_view text);
+void put_u64(std::string& out, std::uint64_t number);
+void put_u8(std::string& out, std::uint8_t number);
+
+// Reads a body; every method throws Error(protocol) where the bytes do not reach.
+class Reader {
+  public:
+    explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+    std::uint8_t u8();
+    std::uint16_t u16();
+    std::uint32_t u32();
+    std::uint64_t u64();
+    std::string string();
+    GetItem get_item();
+    ListQuery list_query();
+    bool done() const { return bytes_.empty(); }
+
+  private:
+    std::vector<Range> ranges();
+    Layout box(std::vector<std::int64_t> offsets);
+    std::vector<std::int64_t> offsets();
+    std::span<const std::byte> take(std::size_t size);
+    std::span<const std::byte> bytes_;
+};
+
+// Copies a fixed header out of a message; nullopt where it is too short.
+template <typename Header>
+std::optional<Header> read_header(const void* data, std::size_t size) {
+    if (size < sizeof(Header)) {
+        return std::nullopt;
+    }
+    Header header;
+    __builtin_memcpy(&header, data, sizeof(Header));
+    return header;
+}
+
+}  // namespace ucxstore::wire

@@ -1,0 +1,185 @@
+#include "server/answer.hpp"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/status.hpp"
+#include "protocol/keys.hpp"
+
+namespace ucxstore {
+namespace {
+
+using wire::Op;
+using wire::Status;
+
+// Notes are got and set, and nothing else.
+std::string checked_place(std::string place, const std::optional<std::string>& fault) {
+    if (fault) {
+        throw Error(ErrorKind::invalid_key, *fault);
+    }
+    if (wire::is_note(place)) {
+        throw Error(ErrorKind::invalid_key, "is where clients leave notes, and no values");
+    }
+    return place;
+}
+
+std::string checked_key(std::string key) {
+    const auto fault = wire::key_fault(key);
+    return checked_place(std::move(key), fault);
+}
+
+std::string checked_prefix(std::string prefix, bool whole) {
+    const auto fault = wire::prefix_fault(prefix, whole);
+    return checked_place(std::move(prefix), fault);
+}
+
+std::vector<std::string> checked_keys(wire::Reader& reader, std::uint32_t count) {
+    std::vector<std::string> keys;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        keys.push_back(checked_key(reader.string()));
+        if (wire::space_of(keys.back()) != wire::space_of(keys.front())) {
+            throw Error(ErrorKind::invalid_key, "is not where the others of its request are");
+        }
+    }
+    return keys;
+}
+
+Ask read(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    wire::Reader reader(body);
+    switch (header.op) {
+        case Op::stat:
+            return StatCall{checked_keys(reader, header.count)};
+        case Op::remove:
+            return RemoveCall{checked_keys(reader, header.count)};
+        case Op::remove_prefix:
+            return RemovePrefixCall{checked_prefix(reader.string(), true)};
+        case Op::measure: {
+            std::string prefix = checked_prefix(reader.string(), true);
+            return MeasureCall{std::move(prefix), reader.u8() != 0};
+        }
+        case Op::list: {
+            wire::ListQuery query = reader.list_query();
+            return ListCall{checked_prefix(std::move(query.prefix), query.delimited),
+                            query.delimited, std::move(query.cursor), wire::kPageBytes};
+        }
+        default:
+            throw Error(ErrorKind::protocol, "an unknown operation");
+    }
+}
+
+// What a backing that is asked tells at once.
+struct CarryOut {
+    Backing& backing;
+
+    Told operator()(const StatCall& ask) const {
+        Sizes sizes;
+        for (const std::string& key : ask.keys) {
+            sizes.push_back(backing.size(key).value_or(wire::kAnySize));
+        }
+        return sizes;
+    }
+    Told operator()(const RemoveCall& ask) const {
+        for (const std::string& key : ask.keys) {
+            backing.remove(key);
+        }
+        return Missing{};
+    }
+    Told operator()(const RemovePrefixCall& ask) const {
+        return Removed{backing.remove_prefix(ask.prefix)};
+    }
+    Told operator()(const MeasureCall& ask) const { return backing.measure(ask.prefix, ask.any); }
+    Told operator()(const ListCall& ask) const {
+        return backing.list(ask.prefix, ask.delimited, ask.cursor, ask.max_bytes);
+    }
+};
+
+// The payload that tells it to the client.
+struct Payload {
+    std::string& out;
+
+    void operator()(const Sizes& sizes) const {
+        for (const std::uint64_t size : sizes) {
+            wire::put_u64(out, size);
+        }
+    }
+    void operator()(const Removed& removed) const { wire::put_u64(out, removed.keys); }
+    void operator()(const Measure& measure) const {
+        wire::put_u64(out, measure.keys);
+        wire::put_u64(out, measure.bytes);
+    }
+    void operator()(const Page& page) const {
+        wire::put_string(out, page.cursor);
+        for (const std::string& name : page.names) {
+            wire::put_string(out, name);
+        }
+    }
+    template <typename Other>
+    void operator()(const Other&) const {}  // nothing is told but that it is done
+};
+
+struct PlaceOf {
+    const std::string& none;
+
+    const std::string& first(const std::vector<std::string>& keys) const {
+        return keys.empty() ? none : keys.front();
+    }
+    const std::string& operator()(const StatCall& ask) const { return first(ask.keys); }
+    const std::string& operator()(const RemoveCall& ask) const { return first(ask.keys); }
+    template <typename Other>
+    const std::string& operator()(const Other& ask) const {
+        return ask.prefix;
+    }
+};
+
+}  // namespace
+
+Status status_of(const std::exception& failure) {
+    const auto* error = dynamic_cast<const Error*>(&failure);
+    const bool ended = error != nullptr && error->kind() == ErrorKind::scratch_ended;
+    return ended ? Status::ended : Status::backing;
+}
+
+const std::string& place_of(const Ask& ask) {
+    static const std::string none;
+    return std::visit(PlaceOf{none}, ask);
+}
+
+std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
+                                   std::span<const std::byte> body) {
+    if (header.op == Op::ping) {
+        return Answer{};
+    }
+    try {
+        Ask ask = read(header, body);
+        const bool changes = header.op == Op::remove || header.op == Op::remove_prefix;
+        if (read_only && changes && !wire::space_of(place_of(ask))) {
+            return Answer{Status::read_only, {}};
+        }
+        return ask;
+    } catch (const Error& error) {
+        if (error.kind() == ErrorKind::protocol) {
+            throw;
+        }
+        return Answer{Status::invalid_key, error.what()};
+    }
+}
+
+Answer answer_of(Backing& backing, const Ask& ask) {
+    try {
+        return answer_of(std::visit(CarryOut{backing}, ask));
+    } catch (const Error& error) {
+        return {status_of(error), error.what()};
+    }
+}
+
+Answer answer_of(const Told& told) {
+    if (const auto* failure = std::get_if<Failure>(&told)) {
+        return {Status::backing, failure->text};
+    }
+    Answer answer;
+    std::visit(Payload{answer.payload}, told);
+    return answer;
+}
+
+}  // namespace ucxstore

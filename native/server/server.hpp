@@ -1,0 +1,78 @@
+// The server's end: progress threads, each with a UCX context of its own, and the sessions on them.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "server/session.hpp"
+
+namespace ucxstore {
+
+class ServerThread : public Progress::Driver {
+  public:
+    ServerThread(Holdings holdings, std::shared_ptr<Counters> counters, const Options& options,
+                 bool polling, bool read_only, int index);
+    ServerThread(const ServerThread&) = delete;
+    ServerThread& operator=(const ServerThread&) = delete;
+    ~ServerThread() override;
+
+    // A worker for one session: made before the handshake ends, as its address is part of that.
+    std::unique_ptr<Worker> open();
+    // For one that came to nothing.
+    void discard(std::unique_ptr<Worker> worker);
+    // Starts a session; its endpoint exists on return. Throws Error(connect).
+    void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
+                const std::string& address, const std::string& peer);
+    bool busy();
+    std::size_t sessions();
+    void close(std::chrono::milliseconds timeout);
+
+  private:
+    void tick(TimePoint now) override;
+    TimePoint deadline() const override;
+
+    void begin(const std::shared_ptr<Session>& session, Fd fd);
+
+    // Shared: a thread lives on while somebody holds it, though the Server has gone.
+    const Holdings holdings_;
+    const std::shared_ptr<Counters> counters_;
+    const bool read_only_;
+    const std::shared_ptr<const Context> context_;
+    std::vector<std::shared_ptr<Session>> sessions_;
+    std::vector<std::shared_ptr<Session>> ended_;  // closed, but UCX has not let go of all yet
+    bool closed_ = false;                          // on the progress thread
+    bool destroyed_ = false;                       // under closing_
+    std::mutex closing_;
+    std::shared_ptr<Progress> progress_;  // also held, weakly, by what sessions wait for
+};
+
+class Server {
+  public:
+    Server(Holdings holdings, int threads, const Options& options, bool polling, bool read_only);
+    ~Server();
+
+    const std::shared_ptr<ServerThread>& thread(int index) const {
+        return threads_.at(static_cast<std::size_t>(index));
+    }
+    const Counters& counters() const { return *counters_; }
+    // Of values in scratch spaces.
+    std::uint64_t scratch_bytes() const {
+        return holdings_.spaces == nullptr ? 0 : holdings_.spaces->held();
+    }
+    std::size_t sessions();
+    // Waits until nothing is under way; false where the time was not enough.
+    bool drain(std::chrono::milliseconds timeout);
+    void close(std::chrono::milliseconds timeout);
+    // In a forked child: the parent's UCX objects must not be touched, not even to free them.
+    void abandon();
+
+  private:
+    const int pid_;
+    const Holdings holdings_;
+    const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
+    std::vector<std::shared_ptr<ServerThread>> threads_;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,26 @@
+// Values as files, in the layout of zarr's LocalStore: a key is a path under the root.
+#pragma once
+
+#include "storage/backing.hpp"
+#include "storage/root.hpp"
+
+namespace ucxstore {
+
+class DirectoryBacking : public Backing {
+  public:
+    explicit DirectoryBacking(const std::string& root) : root_(root) {}
+
+    std::shared_ptr<const Region> find(const std::string& key) override;
+    std::optional<std::uint64_t> size(const std::string& key) override;
+    std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
+    void remove(const std::string& key) override;
+    std::uint64_t remove_prefix(const std::string& prefix) override;
+    Measure measure(const std::string& prefix, bool any) override;
+    Page list(const std::string& prefix, bool delimited, const std::string& cursor,
+              std::size_t max_bytes) override;
+
+  private:
+    Root root_;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,300 @@
+#include "storage/file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+// Below this, read() and write() cost less than a mapping, its page faults and its undoing.
+constexpr std::uint64_t kMapAbove = 32 * 1024;
+
+// How often a directory is made again that was pruned, for another key's sake, since it was opened:
+// 8 times was not always enough for four threads that wrote and removed.
+constexpr int kAttempts = 64;
+
+constexpr const char* kUnfinishedPrefix = ".ucxstore-";
+constexpr const char* kUnfinishedSuffix = ".partial";
+
+std::uint64_t nanoseconds(const timespec& time) {
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+class FileMapping : public Region {
+  public:
+    FileMapping(const Fd& file, std::uint64_t size, int protection, const std::string& key)
+        : size_(size) {
+        void* data = mmap(nullptr, size, protection, MAP_SHARED, file.get(), 0);
+        if (data == MAP_FAILED) {
+            throw_errno("mapping '" + key + "'");
+        }
+        data_ = static_cast<std::byte*>(data);
+    }
+    FileMapping(const FileMapping&) = delete;
+    FileMapping& operator=(const FileMapping&) = delete;
+    ~FileMapping() override { munmap(data_, size_); }
+    std::byte* data() const override { return data_; }
+    std::uint64_t size() const override { return size_; }
+
+    // Brings the pages of a part in at once, to be written: cheaper than a fault for each. The part
+    // begins on a page, as segments do.
+    void populate(std::uint64_t offset, std::uint64_t length) const {
+#ifdef MADV_POPULATE_WRITE
+        madvise(data_ + offset, length, MADV_POPULATE_WRITE);  // advice: an old kernel refuses
+#endif
+    }
+
+  private:
+    std::byte* data_;
+    std::uint64_t size_;
+};
+
+// Files are replaced, not written to, so that another value is another inode or, where a number is
+// used again, a later one.
+std::uint64_t generation_of(const struct stat& about) {
+    std::uint64_t hash = 0;
+    for (const auto number :
+         {static_cast<std::uint64_t>(about.st_ino), nanoseconds(about.st_mtim),
+          nanoseconds(about.st_ctim), static_cast<std::uint64_t>(about.st_size)}) {
+        hash = (hash ^ number) * 0x9E3779B97F4A7C15ull;
+        hash ^= hash >> 32;
+    }
+    return std::max<std::uint64_t>(hash, 1);
+}
+
+std::string unfinished_name() {
+    std::uint64_t number = 0;
+    if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+        throw_errno("drawing a random name");
+    }
+    char text[64];
+    std::snprintf(text, sizeof(text), "%s%016" PRIx64 "%s", kUnfinishedPrefix, number,
+                  kUnfinishedSuffix);
+    return text;
+}
+
+void write_all(const Fd& file, const std::byte* data, std::uint64_t size, const std::string& key) {
+    while (size > 0) {
+        const ssize_t written = ::write(file.get(), data, size);
+        if (written < 0) {
+            if (errno == EINTR) {
+                continue;
+            }
+            throw_errno("writing '" + key + "'");
+        }
+        data += written;
+        size -= static_cast<std::uint64_t>(written);
+    }
+}
+
+class FileIncoming : public Incoming {
+  public:
+    // Delegates, so that the destructor tidies up after a constructor that throws as well.
+    FileIncoming(const Root& root, const std::string& key, std::uint64_t size)
+        : FileIncoming(Members(), root, key, size) {
+        open();
+        if (size < kMapAbove || !reserve()) {
+            memory_ = allocate_region(size);
+        } else {
+            mapping_ = std::make_shared<FileMapping>(file_, size, PROT_READ | PROT_WRITE, key);
+            memory_ = mapping_;
+        }
+    }
+    FileIncoming(const FileIncoming&) = delete;
+    FileIncoming& operator=(const FileIncoming&) = delete;
+    ~FileIncoming() override {
+        if (!name_.empty()) {
+            unlinkat(directory_.get(), name_.c_str(), 0);
+        }
+        if (!committed_) {
+            root_.prune_parents(key_);
+        }
+    }
+
+    std::byte* data() override { return memory_->data(); }
+
+    void prepare(std::uint64_t offset, std::uint64_t length) override {
+        if (mapping_ != nullptr) {
+            mapping_->populate(offset, length);
+        }
+    }
+
+    bool commit(bool if_absent) override {
+        if (mapping_ == nullptr) {
+            write_all(file_, memory_->data(), size_, key_);
+        }
+        memory_.reset();
+        mapping_.reset();
+        stamp();
+        // A file linked into a directory that was pruned since would be lost.
+        for (int attempt = 0;; ++attempt) {
+            try {
+                committed_ = true;
+                return link(if_absent);
+            } catch (const Error&) {
+                committed_ = false;
+                struct stat about{};
+                if (attempt == kAttempts || fstat(directory_.get(), &about) != 0 ||
+                    about.st_nlink != 0 || !name_.empty()) {
+                    throw;
+                }
+                directory_ = root_.make_parents(key_);
+            }
+        }
+    }
+
+  private:
+    struct Members {};
+    FileIncoming(Members, const Root& root, const std::string& key, std::uint64_t size)
+        : root_(root), key_(key), size_(size) {}
+
+    void open() {
+        for (int attempt = 0; !file_; ++attempt) {
+            directory_ = root_.make_parents(key_);
+            open_in_directory();
+            if (!file_ && (errno != ENOENT || attempt == kAttempts)) {
+                throw_errno("making a file for '" + key_ + "'");
+            }
+        }
+    }
+
+    // Leaves errno where it fails.
+    void open_in_directory() {
+        // Without a name nothing stays behind, even where this process is killed.
+        file_ = Fd(openat(directory_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+        if (file_) {
+            return;
+        }
+        name_ = unfinished_name();  // a file system that has no O_TMPFILE
+        file_ = Fd(
+            openat(directory_.get(), name_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
+        if (!file_) {
+            name_.clear();
+        }
+    }
+
+    // The blocks must be there before they are mapped: writing to a mapping of a full disk is
+    // a SIGBUS. False where the file system cannot tell.
+    bool reserve() {
+        if (fallocate(file_.get(), 0, 0, static_cast<off_t>(size_)) == 0) {
+            return true;
+        }
+        if (errno == EOPNOTSUPP) {
+            return false;
+        }
+        throw_errno("room for '" + key_ + "' (" + std::to_string(size_) + " bytes)");
+    }
+
+    // By the clock, and not by the kernel's own: that stands still for some milliseconds, in which
+    // an inode's number may be used again for a value as long as this one.
+    void stamp() {
+        timespec times[2];
+        clock_gettime(CLOCK_REALTIME, &times[1]);
+        times[0] = times[1];
+        futimens(file_.get(), times);  // where that is refused, the kernel's must do
+    }
+
+    void name_file() {
+        const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
+        const std::string name = unfinished_name();
+        if (linkat(AT_FDCWD, self.c_str(), directory_.get(), name.c_str(), AT_SYMLINK_FOLLOW) !=
+            0) {
+            throw_errno("naming the file for '" + key_ + "'");
+        }
+        name_ = name;
+    }
+
+    bool link(bool if_absent) {
+        const std::string leaf = split(key_).leaf;
+        if (name_.empty()) {
+            const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
+            if (linkat(AT_FDCWD, self.c_str(), directory_.get(), leaf.c_str(), AT_SYMLINK_FOLLOW) ==
+                0) {
+                return true;
+            }
+            if (errno != EEXIST) {
+                throw_errno("writing '" + key_ + "'");
+            }
+            if (if_absent) {
+                return false;
+            }
+            name_file();
+        } else if (if_absent) {
+            if (linkat(directory_.get(), name_.c_str(), directory_.get(), leaf.c_str(), 0) == 0) {
+                return true;
+            }
+            if (errno == EEXIST) {
+                return false;
+            }
+            throw_errno("writing '" + key_ + "'");
+        }
+        if (renameat(directory_.get(), name_.c_str(), directory_.get(), leaf.c_str()) != 0) {
+            throw_errno("writing '" + key_ + "'");
+        }
+        name_.clear();
+        return true;
+    }
+
+    const Root& root_;
+    const std::string key_;
+    const std::uint64_t size_;
+    Fd directory_;
+    Fd file_;
+    std::string name_;  // the unfinished file's, while it has one
+    std::shared_ptr<Region> memory_;
+    std::shared_ptr<FileMapping> mapping_;  // the same, where it is the file itself
+    bool committed_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
+    struct stat about{};
+    if (fstat(file.get(), &about) != 0) {
+        throw_errno("looking at '" + key + "'");
+    }
+    const auto size = static_cast<std::uint64_t>(about.st_size);
+    if (size >= kMapAbove) {
+        auto mapping = std::make_shared<FileMapping>(file, size, PROT_READ, key);
+        mapping->set_generation(generation_of(about));
+        return mapping;
+    }
+    auto region = allocate_region(size);
+    region->set_generation(generation_of(about));
+    std::uint64_t filled = 0;
+    while (filled < size) {
+        const ssize_t got =
+            pread(file.get(), region->data() + filled, size - filled, static_cast<off_t>(filled));
+        if (got <= 0) {
+            if (got < 0 && errno == EINTR) {
+                continue;
+            }
+            throw Error(ErrorKind::backing, "'" + key + "' was cut short while it was read");
+        }
+        filled += static_cast<std::uint64_t>(got);
+    }
+    return region;
+}
+
+std::unique_ptr<Incoming> receive_file(const Root& root, const std::string& key,
+                                       std::uint64_t size) {
+    return std::make_unique<FileIncoming>(root, key, size);
+}
+
+bool is_unfinished(const std::string& name) {
+    return name.starts_with(kUnfinishedPrefix) && name.ends_with(kUnfinishedSuffix);
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,211 @@
+#include "storage/memory.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/status.hpp"
+#include "storage/generation.hpp"
+
+namespace ucxstore {
+namespace {
+
+// A share of a quota, for as long as it lives.
+class Share {
+  public:
+    Share(std::shared_ptr<Quota> quota, std::uint64_t size)
+        : quota_(std::move(quota)), size_(size) {
+        quota_->take(size_);
+    }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+    ~Share() { quota_->give(size_); }
+
+  private:
+    const std::shared_ptr<Quota> quota_;
+    const std::uint64_t size_;
+};
+
+struct CountedRegion {
+    Share share;  // first, so that nothing is allocated beyond the quota, and last to go
+    std::shared_ptr<Region> region;
+};
+
+// What an entry takes beside its key and its value, at the most: nodes and control blocks.
+constexpr std::uint64_t kEntryBytes = 512;
+
+std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint64_t size,
+                                         std::uint64_t more) {
+    auto counted =
+        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size + more}, nullptr});
+    counted->region = allocate_region(size);
+    Region* region = counted->region.get();
+    return {std::move(counted), region};
+}
+
+class MemoryIncoming : public Incoming {
+  public:
+    MemoryIncoming(MemoryBacking& backing, std::string key, std::shared_ptr<Region> region)
+        : backing_(backing), key_(std::move(key)), region_(std::move(region)) {}
+    std::byte* data() override { return region_->data(); }
+    bool commit(bool if_absent) override {
+        return backing_.put(key_, std::move(region_), if_absent);
+    }
+
+  private:
+    MemoryBacking& backing_;
+    std::string key_;
+    std::shared_ptr<Region> region_;
+};
+
+bool starts_with(const std::string& key, const std::string& prefix) {
+    return key.compare(0, prefix.size(), prefix) == 0;
+}
+
+}  // namespace
+
+void Quota::take(std::uint64_t size) {
+    std::uint64_t taken = taken_;
+    do {
+        if (size > limit_ - taken) {
+            throw Error(ErrorKind::backing, "no room for " + std::to_string(size) +
+                                                " bytes: values take " + std::to_string(taken) +
+                                                " of " + std::to_string(limit_) + " bytes of " +
+                                                of_);
+        }
+    } while (!taken_.compare_exchange_weak(taken, taken + size));
+    if (within_ != nullptr) {
+        try {
+            within_->take(size);
+        } catch (...) {
+            taken_ -= size;
+            throw;
+        }
+    }
+}
+
+void Quota::give(std::uint64_t size) {
+    taken_ -= size;
+    if (within_ != nullptr) {
+        within_->give(size);
+    }
+}
+
+MemoryBacking::Catalog MemoryBacking::close(std::string why) {
+    const std::lock_guard lock(mutex_);
+    closed_ = std::move(why);
+    return std::exchange(catalog_, {});
+}
+
+void MemoryBacking::check_open() const {
+    if (!closed_.empty()) {
+        throw Error(ErrorKind::scratch_ended, closed_);
+    }
+}
+
+std::shared_ptr<const Region> MemoryBacking::find(const std::string& key) {
+    const std::shared_lock lock(mutex_);
+    check_open();
+    const auto found = catalog_.find(key);
+    return found == catalog_.end() ? nullptr : found->second;
+}
+
+std::optional<std::uint64_t> MemoryBacking::size(const std::string& key) {
+    const auto region = find(key);
+    return region == nullptr ? std::nullopt : std::optional(region->size());
+}
+
+std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::uint64_t size) {
+    {
+        const std::shared_lock lock(mutex_);
+        check_open();
+    }
+    const std::uint64_t more = count_keys_ ? key.size() + kEntryBytes : 0;
+    return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, size, more));
+}
+
+bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {
+    committed->set_generation(next_generation());
+    std::shared_ptr<const Region> region = std::move(committed);
+    // The old region may be large, and freeing it slow: that happens after the lock is gone.
+    const std::lock_guard lock(mutex_);
+    check_open();
+    auto [at, added] = catalog_.try_emplace(key);
+    if (!added && if_absent) {
+        return false;
+    }
+    at->second.swap(region);
+    return true;
+}
+
+void MemoryBacking::remove(const std::string& key) {
+    std::shared_ptr<const Region> old;
+    const std::lock_guard lock(mutex_);
+    check_open();
+    const auto found = catalog_.find(key);
+    if (found != catalog_.end()) {
+        old = std::move(found->second);
+        catalog_.erase(found);
+    }
+}
+
+std::uint64_t MemoryBacking::remove_prefix(const std::string& prefix) {
+    Catalog removed;
+    const std::lock_guard lock(mutex_);
+    check_open();
+    auto at = catalog_.lower_bound(prefix);
+    while (at != catalog_.end() && starts_with(at->first, prefix)) {
+        removed.insert(removed.end(), catalog_.extract(at++));
+    }
+    return removed.size();
+}
+
+Measure MemoryBacking::measure(const std::string& prefix, bool any) {
+    Measure sum;
+    const std::shared_lock lock(mutex_);
+    check_open();
+    for (auto at = catalog_.lower_bound(prefix);
+         at != catalog_.end() && starts_with(at->first, prefix); ++at) {
+        ++sum.keys;
+        sum.bytes += at->second->size();
+        if (any) {
+            break;
+        }
+    }
+    return sum;
+}
+
+Page MemoryBacking::list(const std::string& prefix, bool delimited, const std::string& cursor,
+                         std::size_t max_bytes) {
+    Page page;
+    std::size_t bytes = 0;
+    const std::shared_lock lock(mutex_);
+    check_open();
+    auto at = catalog_.lower_bound(std::max(prefix, cursor));
+    while (at != catalog_.end() && starts_with(at->first, prefix)) {
+        std::string name = at->first;
+        auto next = std::next(at);
+        bool listed = false;
+        if (delimited) {
+            const std::size_t slash = name.find('/', prefix.size());
+            if (slash != std::string::npos) {
+                name.resize(slash);
+                listed = catalog_.contains(name);         // "a" itself came before "a/b"
+                next = catalog_.lower_bound(name + "0");  // "0" is the byte after "/"
+            }
+            name.erase(0, prefix.size());
+        }
+        if (!listed) {
+            bytes += name.size() + 2;
+            if (bytes > max_bytes && !page.names.empty()) {
+                page.cursor = at->first;
+                return page;
+            }
+            page.names.push_back(std::move(name));
+        }
+        at = next;
+    }
+    return page;
+}
+
+}  // namespace ucxstore

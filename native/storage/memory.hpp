@@ -1,0 +1,76 @@
+// Values in this process's memory, by key.
+#pragma once
+
+#include <atomic>
+#include <limits>
+#include <map>
+#include <shared_mutex>
+
+#include "storage/backing.hpp"
+
+namespace ucxstore {
+
+// How many bytes values take, and may take. Each value holds a share of it, and outlives the
+// backing where a reader has it pinned.
+class Quota {
+  public:
+    // `of` is what messages call it. What is taken is also taken of `within`, where there is that.
+    explicit Quota(std::uint64_t limit, std::string of = "memory",
+                   std::shared_ptr<Quota> within = nullptr)
+        : limit_(limit), of_(std::move(of)), within_(std::move(within)) {}
+    // Throws Error(backing) where that is more than is left.
+    void take(std::uint64_t size);
+    void give(std::uint64_t size);
+    std::uint64_t limit() const { return limit_; }
+    std::uint64_t taken() const { return taken_; }
+
+  private:
+    const std::uint64_t limit_;
+    const std::string of_;
+    const std::shared_ptr<Quota> within_;
+    std::atomic<std::uint64_t> taken_ = 0;
+};
+
+class MemoryBacking : public Backing {
+  public:
+    // What is arriving counts, and so does a value that was replaced or removed until its last
+    // reader lets go of it: `limit` bounds the memory itself.
+    explicit MemoryBacking(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
+        : MemoryBacking(std::make_shared<Quota>(limit)) {}
+    // `count_keys`: these count, too, and what else an entry takes, where values are few bytes
+    // each.
+    explicit MemoryBacking(std::shared_ptr<Quota> quota, bool count_keys = false)
+        : quota_(std::move(quota)), count_keys_(count_keys) {}
+    std::shared_ptr<const Region> find(const std::string& key) override;
+    std::optional<std::uint64_t> size(const std::string& key) override;
+    std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
+    void remove(const std::string& key) override;
+    std::uint64_t remove_prefix(const std::string& prefix) override;
+    Measure measure(const std::string& prefix, bool any) override;
+    Page list(const std::string& prefix, bool delimited, const std::string& cursor,
+              std::size_t max_bytes) override;
+
+    // Bytes of values that lie in memory.
+    std::uint64_t held() const { return quota_->taken(); }
+    const std::shared_ptr<Quota>& quota() const { return quota_; }
+
+    using Catalog = std::map<std::string, std::shared_ptr<const Region>, std::less<>>;
+
+    // Whatever is asked from now on throws Error(scratch_ended) with this text, which is not empty.
+    // What was held is the caller's to free, which may take long.
+    Catalog close(std::string why);
+
+    // For Incoming: the swap of regions under the key.
+    bool put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent);
+
+  private:
+    void check_open() const;  // under the lock
+
+    const std::shared_ptr<Quota> quota_;
+    const bool count_keys_;
+    std::shared_mutex mutex_;
+    Catalog catalog_;
+    std::string closed_;  // why; "" where it is not
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,168 @@
+#include "storage/root.hpp"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+// A directory made for one key can be pruned for another in between.
+constexpr int kMakeAttempts = 16;
+
+// Whether a failure to open means that there is nothing: ENXIO is a socket, which is no file, and a
+// name too long for the file system cannot have been written.
+bool is_absent(int code) {
+    return code == ENOENT || code == ENOTDIR || code == ENXIO || code == ENAMETOOLONG;
+}
+
+int open_beneath(int root, const char* path, int flags) {
+    open_how how{};
+    how.flags = static_cast<std::uint64_t>(flags | O_CLOEXEC);
+    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof(how)));
+}
+
+// Where the kernel or its sandbox has no openat2: part by part, following no link at all.
+int open_by_parts(int root, const std::string& path, int flags) {
+    Fd at;
+    std::size_t begin = 0;
+    while (true) {
+        const std::size_t slash = path.find('/', begin);
+        const std::string part = path.substr(begin, slash - begin);
+        if (part.empty() || part == "..") {
+            errno = EXDEV;  // what openat2 would have said
+            return -1;
+        }
+        const int base = at ? at.get() : root;
+        if (slash == std::string::npos) {
+            return openat(base, part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
+        }
+        Fd next(openat(base, part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (!next) {
+            return -1;
+        }
+        at = std::move(next);
+        begin = slash + 1;
+    }
+}
+
+}  // namespace
+
+Parts split(const std::string& key) {
+    const std::size_t slash = key.rfind('/');
+    if (slash == std::string::npos) {
+        return {"", key};
+    }
+    return {key.substr(0, slash), key.substr(slash + 1)};
+}
+
+Root::Root(const std::string& path) {
+    std::error_code failure;
+    std::filesystem::create_directories(path, failure);
+    root_ = Fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!root_) {
+        throw_errno("opening the directory " + path);
+    }
+}
+
+Fd Root::resolve(const std::string& path, int flags) const {
+    const std::string name = path.empty() ? "." : path;
+    int fd = open_beneath(root_.get(), name.c_str(), flags);
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
+        fd = open_by_parts(root_.get(), name, flags);
+    }
+    if (fd >= 0) {
+        if (path.empty()) {
+            check_present();  // a removed directory can still be opened, and is empty
+        }
+        return Fd(fd);
+    }
+    if (errno == EXDEV || errno == ELOOP) {
+        throw Error(ErrorKind::backing, "'" + path + "' leads out of the served directory");
+    }
+    const int code = errno;
+    if (is_absent(code)) {
+        check_present();  // or every key would pass for missing
+        return Fd();
+    }
+    errno = code;
+    throw_errno("opening '" + path + "'");
+}
+
+void Root::check_present() const {
+    struct stat about{};
+    if (fstat(root_.get(), &about) == 0 && about.st_nlink == 0) {
+        throw Error(ErrorKind::backing,
+                    "the served directory was removed: No such file or directory");
+    }
+}
+
+Fd Root::directory(const std::string& path) const { return resolve(path, O_RDONLY | O_DIRECTORY); }
+
+Fd Root::file(const std::string& key) const {
+    // O_NONBLOCK: a FIFO under a key must not hold the thread up.
+    Fd fd = resolve(key, O_RDONLY | O_NONBLOCK);
+    if (fd) {
+        struct stat about{};
+        if (fstat(fd.get(), &about) != 0) {
+            throw_errno("looking at '" + key + "'");
+        }
+        if (!S_ISREG(about.st_mode)) {
+            return Fd();
+        }
+    }
+    return fd;
+}
+
+Fd Root::make_parents(const std::string& key) const {
+    const std::string parent = split(key).parent;
+    for (int attempt = 0; attempt < kMakeAttempts; ++attempt) {
+        if (Fd found = directory(parent)) {
+            return found;
+        }
+        std::size_t end = 0;
+        while (end != std::string::npos) {
+            end = parent.find('/', end + 1);
+            const Parts parts = split(parent.substr(0, end));
+            const Fd above = directory(parts.parent);
+            if (!above) {
+                break;
+            }
+            if (mkdirat(above.get(), parts.leaf.c_str(), 0777) != 0 && errno != EEXIST) {
+                if (errno == ENOENT) {
+                    check_present();
+                    break;  // pruned in between, for another key's sake
+                }
+                throw_errno("making the directory '" + parent.substr(0, end) + "'");
+            }
+        }
+    }
+    throw Error(ErrorKind::backing,
+                "'" + parent + "' is no directory, so it can hold no '" + key + "'");
+}
+
+void Root::prune_parents(const std::string& key) const {
+    std::string path = split(key).parent;
+    while (!path.empty()) {
+        const Parts parts = split(path);
+        try {
+            const Fd above = directory(parts.parent);
+            if (above && unlinkat(above.get(), parts.leaf.c_str(), AT_REMOVEDIR) != 0 &&
+                !is_absent(errno)) {
+                return;  // not empty, or not ours to remove
+            }
+        } catch (const Error&) {
+            return;  // tidiness only, and called where nothing may be thrown
+        }
+        path = parts.parent;
+    }
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,190 @@
+#include "storage/spaces.hpp"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+// Of a name, what is shown to those who do not know it.
+constexpr std::size_t kShownBytes = 8;
+
+// How often memory is given back at the most: looking through all of it takes a while.
+constexpr auto kTrimEvery = std::chrono::seconds(1);
+
+// Gives freed memory back to the system: glibc keeps small values', in the arenas of the threads
+// that received them.
+void trim() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+std::string called(std::string_view name) { return "scratch space '" + std::string(name) + "'"; }
+
+std::string gone(std::string_view name) {
+    return "the " + called(name) +
+           " has ended: its owner has closed it, or was not heard of for its time-out, or the "
+           "server has restarted";
+}
+
+}  // namespace
+
+Spaces::~Spaces() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+}
+
+void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout, TimePoint now) {
+    if (timeout < Timeout(1) || timeout > kMaxTimeout) {
+        throw Error(ErrorKind::backing,
+                    "no time-out of a scratch space: " + std::to_string(timeout.count()) + " ms");
+    }
+    auto values =
+        std::make_shared<MemoryBacking>(std::make_shared<Quota>(quota, called(name), room_));
+    const std::lock_guard lock(mutex_);
+    if (spaces_.size() >= kMaxSpaces) {
+        throw Error(ErrorKind::backing, "there are " + std::to_string(kMaxSpaces) +
+                                            " scratch spaces, more than which no server keeps");
+    }
+    if (!thread_.joinable()) {
+        // Of a progress thread, which has signals blocked: so has this one.
+        thread_ = std::thread([this] { run(); });
+    }
+    if (!spaces_.try_emplace(name, Space{std::move(values), timeout, now, now + timeout}).second) {
+        throw Error(ErrorKind::backing, "the " + called(name) + " is there already");
+    }
+    changed_.notify_all();
+}
+
+void Spaces::renew(const std::string& name, TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    const auto found = spaces_.find(name);
+    if (found == spaces_.end()) {
+        throw Error(ErrorKind::scratch_ended, gone(name));
+    }
+    found->second.due = now + found->second.timeout;
+}
+
+void Spaces::end(const std::string& name, std::function<void()> freed) {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = spaces_.find(name);
+        if (found != spaces_.end()) {
+            close(found, std::move(freed));
+            return;
+        }
+    }
+    freed();
+}
+
+void Spaces::end_all() {
+    const std::lock_guard lock(mutex_);
+    for (auto at = spaces_.begin(); at != spaces_.end();) {
+        at = close(at, {});
+    }
+}
+
+void Spaces::expire(TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    close_overdue(now);
+}
+
+std::shared_ptr<Backing> Spaces::find(std::string_view name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = spaces_.find(name);
+    if (found == spaces_.end()) {
+        throw Error(ErrorKind::scratch_ended, gone(name));
+    }
+    return found->second.values;
+}
+
+std::uint64_t Spaces::held() const {
+    std::uint64_t held = 0;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, space] : spaces_) {
+        held += space.values->held();
+    }
+    return held;
+}
+
+std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
+    std::vector<SpaceCounts> counts;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, space] : spaces_) {
+        const Quota& quota = *space.values->quota();
+        counts.push_back({name.substr(0, kShownBytes), quota.taken(), quota.limit(),
+                          std::chrono::duration<double>(now - space.begun).count()});
+    }
+    return counts;
+}
+
+Spaces::All::iterator Spaces::close(All::iterator at, std::function<void()> freed) {
+    // Whoever has found it a moment ago is told that it has ended, too.
+    ended_.push_back({at->second.values->close(gone(at->first)), std::move(freed)});
+    changed_.notify_all();
+    return spaces_.erase(at);
+}
+
+Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
+    TimePoint next = TimePoint::max();
+    for (auto at = spaces_.begin(); at != spaces_.end();) {
+        if (at->second.due <= now) {
+            at = close(at, {});
+        } else {
+            next = std::min(next, at->second.due);
+            ++at;
+        }
+    }
+    return next;
+}
+
+void Spaces::run() {
+    TimePoint next_trim{};
+    bool trimmed = true;
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+        const TimePoint now = Clock::now();
+        TimePoint next = close_overdue(now);
+        if (!trimmed) {
+            next = std::min(next, next_trim);
+        }
+        auto ended = std::exchange(ended_, {});
+        if (!ended.empty()) {
+            trimmed = false;
+            lock.unlock();
+            for (Ended& one : ended) {
+                one.values.clear();
+                try {
+                    if (one.freed) {
+                        one.freed();
+                    }
+                } catch (const std::exception&) {  // for want of memory: whoever waits times out
+                }
+            }
+            lock.lock();
+        } else if (!trimmed && next_trim <= now) {
+            lock.unlock();
+            trim();
+            lock.lock();
+            next_trim = Clock::now() + kTrimEvery;
+            trimmed = true;
+        } else if (next == TimePoint::max()) {
+            changed_.wait(lock);
+        } else {
+            changed_.wait_until(lock, next);
+        }
+    }
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,83 @@
+// Scratch spaces: values in memory, each space with a quota. It ends when its owner says so, or was
+// not heard of for the space's time-out.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/counters.hpp"
+#include "storage/memory.hpp"
+
+namespace ucxstore {
+
+class Spaces {
+  public:
+    using Clock = std::chrono::steady_clock;
+    using TimePoint = Clock::time_point;
+    using Timeout = std::chrono::milliseconds;
+
+    static constexpr std::size_t kMaxSpaces = 4096;
+    static constexpr Timeout kMaxTimeout = std::chrono::hours(24 * 366);
+
+    // What all spaces hold together is taken of `room`.
+    explicit Spaces(std::shared_ptr<Quota> room) : room_(std::move(room)) {}
+    Spaces(const Spaces&) = delete;
+    Spaces& operator=(const Spaces&) = delete;
+    ~Spaces();
+
+    // Throws Error(backing) where there is a space of that name, there are too many, or the
+    // time-out is none.
+    void begin(const std::string& name, std::uint64_t quota, Timeout timeout,
+               TimePoint now = Clock::now());
+    // Its owner is there. Throws Error(scratch_ended) where there is no such space.
+    void renew(const std::string& name, TimePoint now = Clock::now());
+    // Its values are found no more, and freed by a thread, which then calls `freed`; at once where
+    // there is no such space.
+    void end(const std::string& name, std::function<void()> freed);
+    void end_all();
+    // Ends those whose owners are overdue.
+    void expire(TimePoint now);
+
+    // Where its values are. Throws Error(scratch_ended) where there is no such space.
+    std::shared_ptr<Backing> find(std::string_view name) const;
+
+    // Bytes of values in all of them.
+    std::uint64_t held() const;
+    std::vector<SpaceCounts> counts(TimePoint now = Clock::now()) const;
+
+  private:
+    struct Space {
+        std::shared_ptr<MemoryBacking> values;
+        Timeout timeout;
+        TimePoint begun;
+        TimePoint due;
+    };
+    struct Ended {
+        MemoryBacking::Catalog values;
+        std::function<void()> freed;
+    };
+    using All = std::map<std::string, Space, std::less<>>;
+
+    // These two under the lock.
+    All::iterator close(All::iterator at, std::function<void()> freed);
+    TimePoint close_overdue(TimePoint now);
+    void run();
+
+    const std::shared_ptr<Quota> room_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    All spaces_;
+    std::vector<Ended> ended_;  // still to be freed
+    bool stopping_ = false;
+    std::thread thread_;  // from the first space on
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,127 @@
+#include "ucx/context.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/fork.hpp"
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+constexpr std::array<std::pair<const char*, const char*>, 9> kDefaults = {{
+    // Without it, endpoints with peer error handling silently lose shared memory.
+    {"MM_ERROR_HANDLING", "y"},
+    // 8 KiB by default, which costs a factor of 4 to 5 with peer error handling.
+    {"TCP_TX_SEG_SIZE", "256K"},
+    {"TCP_RX_SEG_SIZE", "256K"},
+    // 8 KiB, 256 and 512 by default. Larger fragments cost less each, and with fewer of them what
+    // is under way stays in a core's cache: 1.2 times as fast where the cores are near each other,
+    // up to twice where they are far. From 64 KiB on UCX's 16-bit length overflows, and it hangs.
+    {"SYSV_SEG_SIZE", "60K"},
+    {"SYSV_FIFO_SIZE", "32"},
+    {"SYSV_RX_BUFS_GROW", "64"},
+    {"POSIX_SEG_SIZE", "60K"},
+    {"POSIX_FIFO_SIZE", "32"},
+    {"POSIX_RX_BUFS_GROW", "64"},
+}};
+
+void apply_defaults(ucp_config_t* config, const Options& options) {
+    for (const auto& [name, value] : kDefaults) {
+        const std::string variable = std::string("UCX_") + name;
+        if (std::getenv(variable.c_str()) == nullptr && !options.contains(name)) {
+            check(ucp_config_modify(config, name, value), "UCX option " + variable);
+        }
+    }
+}
+
+void apply_options(ucp_config_t* config, const Options& options) {
+    for (const auto& [name, value] : options) {
+        const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
+        if (status != UCS_OK) {
+            throw Error(ErrorKind::argument,
+                        "UCX option " + name + "=" + value + ": " + ucs_status_string(status));
+        }
+    }
+}
+
+constexpr const char* kRegistrationCache = "RCACHE_ENABLE";
+
+// What the user says of the registration cache, if anything.
+std::optional<std::string> wanted_cache(const Options& options) {
+    if (const auto found = options.find(kRegistrationCache); found != options.end()) {
+        return found->second;
+    }
+    const char* variable = std::getenv("UCX_RCACHE_ENABLE");
+    return variable == nullptr ? std::nullopt : std::optional<std::string>(variable);
+}
+
+bool says(const char* variable, std::initializer_list<std::string_view> values) {
+    const char* value = std::getenv(variable);
+    return value != nullptr && std::ranges::find(values, value) != values.end();
+}
+
+// UCX has no cache without its hooks on mmap, though it may not refuse to start for that.
+bool hooks_are_off() {
+    return says("UCX_MEM_EVENTS", {"n", "no", "0", "off"}) ||
+           says("UCX_MEM_MMAP_HOOK_MODE", {"none"});
+}
+
+ConfigHandle configure(const Options& options) {
+    ucp_config_t* config = nullptr;
+    check(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
+    ConfigHandle owner(config);
+    apply_defaults(config, options);
+    apply_options(config, options);
+    return owner;
+}
+
+ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    params.name = "ucxstore";
+    ucp_context_h context = nullptr;
+    // The version that we need, not the one of the headers at hand: ucp_init() would complain about
+    // a library that is older than they are.
+    const ucs_status_t status = ucp_init_version(1, 18, &params, config, &context);
+    if (status == UCS_OK) {
+        handle.reset(context);
+    }
+    return status;
+}
+
+}  // namespace
+
+Context::Context(const Options& options) {
+    const InUcx inside;
+    const auto wanted = wanted_cache(options);
+    const bool hooks_are_safe = !forked_after_ucx_started();
+    if (!wanted || *wanted == "try") {
+        // UCX tells whether it has a cache only by refusing to start where one is insisted on. A
+        // cache that is made waits for the hooks' lock, which in a forked child may be for ever.
+        const ConfigHandle config = configure(options);
+        const char* cache = hooks_are_safe ? "y" : "n";
+        check(ucp_config_modify(config.get(), kRegistrationCache, cache), "UCX_RCACHE_ENABLE");
+        if (start(config.get(), handle_) == UCS_OK) {
+            has_registration_cache_ = hooks_are_safe && !hooks_are_off();
+            return;
+        }
+    } else {
+        has_registration_cache_ = *wanted == "y" || *wanted == "yes" || *wanted == "1";
+        has_registration_cache_ = has_registration_cache_ && !hooks_are_off();
+    }
+    check(start(configure(options).get(), handle_), "starting UCX");
+}
+
+Context::~Context() {
+    const InUcx inside;
+    handle_.reset();
+}
+
+}  // namespace ucxstore

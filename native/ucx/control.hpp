@@ -1,0 +1,35 @@
+// The TCP control connection to a peer, once the handshake is over: nothing is said on it any more,
+// and its end is the end of the peer. UCX itself notices a dead peer late, or never if it sleeps.
+#pragma once
+
+#include <functional>
+
+#include "base/handle.hpp"
+#include "ucx/progress.hpp"
+
+namespace ucxstore {
+
+class Control {
+  public:
+    // Takes `fd` over. `on_end` runs once, on the progress thread. Only there may this be made
+    // and destroyed.
+    Control(Progress& progress, Fd fd, std::function<void()> on_end);
+    Control(const Control&) = delete;
+    Control& operator=(const Control&) = delete;
+    ~Control() { close(); }
+
+    // Tells the peer: over shared memory it would not notice that the endpoint is gone.
+    void close();
+
+  private:
+    void look(const std::function<void()>& on_end);
+
+    Progress& progress_;
+    Fd fd_;
+};
+
+// Closes the control connections that a forked child has inherited: while it holds them, the peers
+// of its parent would not see the parent's end. Async-signal-safe; takes no lock.
+void close_inherited_controls();
+
+}  // namespace ucxstore

@@ -1,0 +1,326 @@
+#include "ucx/progress.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <utility>
+
+#include "base/fork.hpp"
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How often deadlines are looked at while the thread is busy, and descriptors: those of workers
+// that sleep while another one is busy, too.
+constexpr auto kTick = 1ms;
+constexpr auto kPoll = 50us;
+
+// How long a worker is looked at for more before it is armed: longer than a round trip takes whose
+// every hop has to wake somebody, or slow round trips would keep themselves slow (90 us instead of
+// 25, with 50 us here); and longer than zarr takes between two small reads, so that the second one
+// wakes nobody (a row of ten chunks: 0.33 ms instead of 0.39). An idle process pays it once.
+constexpr auto kLinger = 600us;
+
+// While an operation is in flight the thread must keep looking, but not at the cost of those who do
+// the work: after kSpin without anything it naps, as briefly as the kernel can, and after kStalled
+// (the peer is stopped, say) for longer.
+constexpr auto kSpin = 20us;
+constexpr auto kShortNap = 20us;
+constexpr auto kStalled = 2ms;
+constexpr auto kLongNap = 1ms;
+
+void set_up_thread(const std::string& name) {
+    prctl(PR_SET_TIMERSLACK, 1UL);  // naps are shorter than the default slack of 50 us
+    pthread_setname_np(pthread_self(), name.c_str());
+}
+
+// Signals are for the process's own threads: Python handles them on its main thread.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+Progress::Progress(Driver& driver, bool polling, std::string name)
+    : driver_(driver),
+      polling_(polling),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!epoll_ || !wake_) {
+        throw_errno("creating the progress thread's descriptors");
+    }
+    listen(wake_.get());
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this, name = std::move(name)] {
+        set_up_thread(name);
+        run();
+    });
+}
+
+bool Progress::post(std::function<void()> task) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (closed_) {
+            return false;
+        }
+        tasks_.push_back(std::move(task));
+        has_tasks_.store(true);
+    }
+    if (sleeping_.load()) {
+        wake();
+    }
+    return true;
+}
+
+bool Progress::post_and_wait(std::function<void()> task) {
+    auto done = std::make_shared<std::promise<void>>();
+    auto finished = done->get_future();
+    if (!post([task = std::move(task), done] {
+            task();
+            done->set_value();
+        })) {
+        return false;
+    }
+    finished.wait();
+    return true;
+}
+
+void Progress::listen(int fd) {
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+        throw_errno("watching a descriptor");
+    }
+}
+
+void Progress::watch(int fd, std::function<void()> on_event) {
+    listen(fd);
+    watches_.push_back({fd, std::move(on_event)});
+}
+
+void Progress::unwatch(int fd) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    std::erase_if(watches_, [fd](const Watch& watch) { return watch.fd == fd; });
+}
+
+void Progress::add(Worker& worker) {
+    listen(worker.event_fd());
+    driven_.push_back({&worker, Clock::now(), false});
+}
+
+void Progress::remove(Worker& worker) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, worker.event_fd(), nullptr);
+    std::erase_if(driven_, [&worker](const Driven& one) { return one.worker == &worker; });
+}
+
+bool Progress::retire(std::unique_ptr<Worker>& worker, bool overdue) {
+    if (worker->busy() && !overdue) {
+        return false;
+    }
+    remove(*worker);
+    if (worker->busy()) {
+        Worker::leak(std::move(worker));  // UCX may still write to what its operations own
+    }
+    worker.reset();
+    return true;
+}
+
+void Progress::stop() {
+    if (!thread_.joinable()) {
+        return;
+    }
+    stop_.store(true);
+    wake();
+    thread_.join();
+}
+
+void Progress::wake() {
+    const std::uint64_t one = 1;
+    // A full counter is a wake-up already.
+    static_cast<void>(!::write(wake_.get(), &one, sizeof(one)));
+}
+
+bool Progress::run_tasks() {
+    if (!has_tasks_.load()) {
+        return false;
+    }
+    std::vector<std::function<void()>> tasks;
+    {
+        const std::lock_guard lock(mutex_);
+        tasks.swap(tasks_);
+        has_tasks_.store(false);
+    }
+    for (auto& task : tasks) {
+        task();
+    }
+    return true;
+}
+
+void Progress::poll_fds(int timeout_ms) {
+    std::array<epoll_event, 16> events;
+    const int count = [&] {
+        const OutOfUcx outside;
+        return epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    }();
+    for (int i = 0; i < count; ++i) {
+        const int fd = events[static_cast<std::size_t>(i)].data.fd;
+        if (fd == wake_.get()) {
+            std::uint64_t value;
+            static_cast<void>(!::read(fd, &value, sizeof(value)));
+            continue;
+        }
+        const auto driven = std::ranges::find(
+            driven_, fd, [](const Driven& one) { return one.worker->event_fd(); });
+        if (driven != driven_.end()) {
+            // One that is not armed is driven anyway. Its events may last until arm() takes them
+            // in, so they must not put that off.
+            if (std::exchange(driven->armed, false)) {
+                driven->last_active = Clock::now();
+            }
+            continue;
+        }
+        const auto watch = std::ranges::find(watches_, fd, &Watch::fd);
+        if (watch != watches_.end()) {
+            const auto on_event = watch->on_event;  // which may unwatch itself
+            on_event();
+        }
+    }
+}
+
+void Progress::rest(TimePoint now, Clock::duration nap) {
+    {
+        const OutOfUcx outside;
+        if (nap > 0us) {
+            std::this_thread::sleep_for(nap);
+        } else {
+            sched_yield();
+        }
+    }
+    const TimePoint after = Clock::now();
+    crowding_.rested(after, after - now, nap);
+}
+
+void Progress::sleep(TimePoint now, TimePoint until) {
+    sleeping_.store(true);
+    if (!has_tasks_.load() && !stop_.load()) {
+        int timeout_ms = -1;
+        if (until != TimePoint::max()) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+                std::max(until - now, Clock::duration(0)));
+            timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
+        }
+        poll_fds(timeout_ms);
+    }
+    sleeping_.store(false);
+}
+
+bool Progress::drive(TimePoint now) {
+    bool active = false;
+    for (Driven& one : driven_) {
+        if (one.armed && !one.worker->used) {
+            continue;
+        }
+        if (one.worker->progress() || one.worker->used) {
+            one.last_active = now;
+            one.armed = false;
+            active = true;
+        }
+        one.worker->used = false;
+    }
+    return active;
+}
+
+bool Progress::any_busy() const {
+    return std::ranges::any_of(driven_, [](const Driven& one) { return one.worker->busy(); });
+}
+
+bool Progress::arm_idle(TimePoint now) {
+    bool all = true;
+    for (Driven& one : driven_) {
+        if (!one.armed && !one.worker->busy() && now - one.last_active >= kLinger) {
+            one.armed = one.worker->arm();
+        }
+        all = all && one.armed;
+    }
+    return all;
+}
+
+void Progress::wait_longer(TimePoint now, Clock::duration idle, bool all_armed) {
+    if (polling_ || idle < kSpin) {
+        rest(now, 0us);
+    } else if (all_armed) {
+        sleep(now, driver_.deadline());
+    } else if (any_busy()) {
+        if (idle < kStalled) {
+            rest(now, kShortNap);
+        } else {
+            sleep(now, now + kLongNap);  // the others, and tasks, wake it
+        }
+    } else {
+        rest(now, 0us);
+    }
+}
+
+void Progress::run() {
+    TimePoint now = Clock::now();
+    TimePoint next_tick = now;
+    TimePoint next_poll = now;
+    TimePoint last_active = now;
+    TimePoint ticked = now;
+    const InUcx inside;
+    while (!stop_.load(std::memory_order_relaxed)) {
+        let_fork();
+        bool active = run_tasks();
+        active |= drive(now);
+        now = Clock::now();
+        if (active) {
+            last_active = now;
+        }
+        if (now >= next_poll) {
+            poll_fds(0);
+            next_poll = now + kPoll;
+        }
+        if (now >= next_tick) {
+            driver_.tick(now);
+            next_tick = now + kTick;
+            ticked = now;
+        }
+        if (active) {
+            continue;
+        }
+        const bool all_armed = !polling_ && arm_idle(now);
+        if (all_armed && ticked < last_active) {
+            next_tick = now;  // what happened last may be for tick() to see to
+            continue;
+        }
+        wait_longer(now, now - last_active, all_armed);
+        if (all_armed) {
+            next_tick = now;  // look at once: deadlines may have passed meanwhile
+        }
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+    }
+    run_tasks();  // none may be lost: somebody may wait for them
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,71 @@
+// A UCX operation in flight. It owns whatever UCX reads or writes until UCX has completed it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "protocol/wire.hpp"
+#include "ucx/copier.hpp"
+#include "ucx/worker.hpp"
+
+namespace ucxstore {
+
+class Request {
+  public:
+    virtual ~Request() = default;
+
+    // Called once, on the progress thread, when UCX will not touch the memory any more.
+    virtual void completed(ucs_status_t status) = 0;
+
+    // Above this, rendezvous: the receiver's memory is filled without staging. Below, one eager
+    // fragment is cheaper than a handshake. It must stay under one fragment of every transport, as
+    // UCX would assemble several in memory of its own.
+    static constexpr std::uint64_t kEagerBytes = 4096;
+
+    // The memory: several pieces are a scatter/gather list.
+    std::vector<ucp_dt_iov_t> pieces;
+
+    // How what is received is written, where the processor does that.
+    Write write = Write::cached;
+
+    // Both hand `request` to UCX and return at once; completed() may run before they do.
+    static void send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
+                     wire::Message message, const void* header, std::size_t header_size);
+    static void receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor);
+
+    // UCX will not touch the memory any more: completes and destroys it.
+    void finish(ucs_status_t status);
+
+  private:
+    // `pieces` as UCX takes them.
+    struct Buffer {
+        ucp_datatype_t datatype;
+        void* address;
+        std::size_t count;
+    };
+    Buffer buffer(const Worker& worker, bool eager);
+    Buffer packed();
+
+    // A datatype for UCX by which we copy each fragment ourselves: see Copier.
+    static ucp_datatype_t copied();
+    static std::size_t copied_size(void* request);
+    static std::size_t pack(void* request, std::size_t offset, void* target, std::size_t room);
+    static ucs_status_t unpack(void* request, std::size_t offset, const void* source,
+                               std::size_t length);
+
+    // Before UCX is called, which may run the callback, and so end the request, before it returns.
+    static Request* give(std::unique_ptr<Request> request, Worker& worker);
+    // After UCX was called: where it completed at once it runs no callback.
+    static void settle(Request* given, ucs_status_ptr_t pointer);
+    static void sent(void* ucx_request, ucs_status_t status, void* argument);
+    static void received(void* ucx_request, ucs_status_t status, std::size_t length,
+                         void* argument);
+    std::uint64_t bytes() const;
+
+    Worker* worker_ = nullptr;
+    std::optional<Copier> copier_;
+    std::vector<std::byte> packed_;  // what is so small that UCX copies it
+};
+
+}  // namespace ucxstore
