@@ -9,12 +9,12 @@ from typing import Any
 
 from fsspec.asyn import AsyncFileSystem
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-from zarr.core.buffer import cpu
 
 from ucxstore.address import SCHEME, Address
 from ucxstore.errors import AddressError
 from ucxstore.secret import Secret
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import cpu
 
 
 class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
 
 from ucxstore.base import Start
 from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
 from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.listing import Listing
+from ucxstore.zarr_compat import Buffer, BufferPrototype, cpu, default_buffer_prototype
 
 type _Found = tuple[npt.NDArray[np.uint8], int, int]
 """The bytes of the ranges that were asked for, joined; of the whole value, size and generation."""

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from zarr.core.buffer import cpu
 
 from ucxstore.address import HostPort
 from ucxstore.errors import ConnectError, ReadOnlyServerError, UcxStoreError
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import cpu
 
 _PINGS = 200
 _REPEATS = 5

@@ -14,12 +14,12 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
-from zarr.core.buffer import Buffer, cpu, default_buffer_prototype
 
 from ucxstore.address import SCHEME
 from ucxstore.cli.copy_plan import GROUP_KEYS, Entry
 from ucxstore.cli.options import ToolError, UsageError
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from zarr.core.sync import sync
 
 from ucxstore.copies import arrays, count_copies
 from ucxstore.copies.result import Counts
 from ucxstore.copies.stores import Row, opened
 from ucxstore.copies.workloads import Workload
+from ucxstore.zarr_compat import sync
 
 _PACKAGES = ("zarr", "numcodecs", "numpy", "memray", "obstore", "s3fs", "zarrs", "ucxstore")
 

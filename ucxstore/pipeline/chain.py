@@ -8,14 +8,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec, Codec
 from zarr.abc.codec import SupportsSyncCodec as Sync
-from zarr.codecs._v2 import V2Codec
 from zarr.codecs.bytes import BytesCodec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer, NDBuffer, cpu
-from zarr.core.codec_pipeline import resolve_aa_specs
 
 from ucxstore.pipeline.compressors import Bytes, Compressor, compressor_of
 from ucxstore.pipeline.raw import raw_chunks, stored_dtype
+from ucxstore.zarr_compat import ArraySpec, Buffer, NDBuffer, V2Codec, cpu, resolve_aa_specs
 
 # Codecs of others may not expect to be called by several threads.
 _KNOWN = ("zarr.codecs.", "numcodecs.")

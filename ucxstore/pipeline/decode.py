@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import GetResult
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import NDBuffer
-from zarr.core.chunk_utils import scatter_chunk
 
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.loops import LoopQueue
@@ -23,6 +20,7 @@ from ucxstore.pipeline.decode_frames import SplitChunk, is_large, split_chunks
 from ucxstore.pipeline.decode_plan import Group
 from ucxstore.pipeline.jobs import Jobs
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import ArraySpec, NDBuffer, scatter_chunk
 
 if TYPE_CHECKING:
     from ucxstore._core import Completions, Connection, Operation

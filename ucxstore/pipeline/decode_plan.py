@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from zarr.codecs._v2 import V2Codec
-from zarr.core.array_spec import ArraySpec
 from zarr.storage import StorePath
 
 from ucxstore.client.byte_ranges import NativeRange
@@ -13,6 +11,7 @@ from ucxstore.client.memory import may_receive
 from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.geometry.boxes import find_box
 from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN, Item, Plan
+from ucxstore.zarr_compat import ArraySpec, V2Codec
 
 # Bytes of values, at the most, that are fetched by one request and then decoded by one thread:
 # large enough for some 50 us a request not to matter. A larger chunk has a request of its own.

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zarr.core.buffer import NDBuffer
-
 from ucxstore.client.loops import LoopQueue, Pending
 from ucxstore.client.memory import describe
 from ucxstore.pipeline.budget import Claim
@@ -17,6 +15,7 @@ from ucxstore.pipeline.merge import merged
 from ucxstore.pipeline.plan import Item
 from ucxstore.pipeline.stored import Stored
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import NDBuffer
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Self
 
-from zarr.core.array_spec import ArraySpec
 from zarr.storage import StorePath
 
 from ucxstore.client.byte_ranges import NativeRange
@@ -18,6 +17,7 @@ from ucxstore.pipeline.merge import spec_nbytes
 from ucxstore.pipeline.plan import MANY_ROWS, NOT_OURS, NOT_PLAIN, SHORT_ROW_BYTES, Item, Plan
 from ucxstore.pipeline.raw import RawChunks
 from ucxstore.pipeline.workers import codec_threads
+from ucxstore.zarr_compat import ArraySpec
 
 # Bytes of values, at the most, that one thread encodes and one request sends then: large enough for
 # some 250 us a group not to matter. A larger chunk is sent by itself.

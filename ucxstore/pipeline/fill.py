@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from zarr.core.array_spec import ArraySpec
-from zarr.core.chunk_utils import fill_value_or_default
+
+from ucxstore.zarr_compat import ArraySpec, fill_value_or_default
 
 # Items compared at once. zarr's own test doubles its blocks, up to temporaries of half a chunk;
 # these stay in a core's cache, and numpy's calls are still a small part of the time.

@@ -3,13 +3,11 @@
 from typing import Any, Literal
 
 import numpy as np
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import NDBuffer
-from zarr.core.chunk_utils import fill_value_or_default
 
 from ucxstore.pipeline.buffers import allocate
 from ucxstore.pipeline.compressors import Bytes
 from ucxstore.pipeline.plan import Item
+from ucxstore.zarr_compat import ArraySpec, NDBuffer, fill_value_or_default
 
 
 def merged(

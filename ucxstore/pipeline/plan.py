@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy.typing as npt
 from zarr.abc.codec import Codec
-from zarr.core.array_spec import ArraySpec
 from zarr.storage import StorePath
 
 from ucxstore.client.memory import Layout, describe, is_plain, may_receive
@@ -22,6 +21,7 @@ from ucxstore.pipeline.geometry.axes import grid_of
 from ucxstore.pipeline.geometry.boxes import find_box, run_bytes
 from ucxstore.pipeline.geometry.costs import is_less_in_runs
 from ucxstore.pipeline.raw import raw_chunks
+from ucxstore.zarr_compat import ArraySpec
 
 # A chunk is written row by row, a row being a run of bytes that is contiguous both in the chunk and
 # in the array. A row below a cache line costs more as an entry of a scatter list, on either side,

@@ -6,11 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from zarr.abc.codec import Codec
-from zarr.codecs._v2 import V2Codec
 from zarr.codecs.bytes import BytesCodec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.dtype.common import HasEndianness
-from zarr.core.dtype.npy.structured import Struct
+
+from ucxstore.zarr_compat import ArraySpec, HasEndianness, Struct, V2Codec
 
 
 class RawChunks(NamedTuple):

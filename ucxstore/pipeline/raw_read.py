@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import GetResult
-from zarr.core.buffer import NDBuffer
-from zarr.core.chunk_utils import scatter_chunk
 
 from ucxstore.client.loops import LoopQueue, Pending
 from ucxstore.client.memory import describe
@@ -14,6 +12,7 @@ from ucxstore.pipeline.decode_plan import plan_decode
 from ucxstore.pipeline.plan import BoxBatch, Item
 from ucxstore.pipeline.read_plan import PartBatch, RawPlan
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import NDBuffer, scatter_chunk
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection, Operation

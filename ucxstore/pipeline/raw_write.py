@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from zarr.core.buffer import NDBuffer
-
 from ucxstore.client.loops import LoopQueue, Pending
 from ucxstore.pipeline.plan import Plan
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import NDBuffer
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection

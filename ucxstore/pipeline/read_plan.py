@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy.typing as npt
 from zarr.abc.codec import Codec
-from zarr.core.array_spec import ArraySpec
 from zarr.storage import StorePath
 
 from ucxstore.client.memory import may_receive
@@ -17,6 +16,7 @@ from ucxstore.pipeline.geometry.points import find_points
 from ucxstore.pipeline.geometry.runs import Move, Part, find_move
 from ucxstore.pipeline.plan import NOT_A_BOX, NOT_OURS, NOT_PLAIN, NOT_RAW, Item, Plan, plan_read
 from ucxstore.pipeline.raw import RawChunks, raw_chunks
+from ucxstore.zarr_compat import ArraySpec
 
 # From here on it is worth while to look at points of all chunks together.
 _MANY_CHUNKS = 4

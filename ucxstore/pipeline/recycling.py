@@ -16,8 +16,9 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.core.buffer import NDArrayLike, cpu
 from zarr.registry import register_ndbuffer
+
+from ucxstore.zarr_compat import NDArrayLike, cpu
 
 NDBUFFER = "ucxstore.pipeline.recycling.RecyclingNDBuffer"
 ENVIRONMENT = "UCXSTORE_RECYCLE_BYTES"

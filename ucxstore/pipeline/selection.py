@@ -6,11 +6,10 @@ import os
 import zarr
 from zarr.abc.codec import CodecPipeline
 from zarr.abc.store import Store
-from zarr.core.array import create_codec_pipeline
-from zarr.core.metadata import ArrayMetadata
 from zarr.registry import get_pipeline_class
 
 from ucxstore.pipeline.recycling import select_recycling
+from ucxstore.zarr_compat import ArrayMetadata, create_codec_pipeline
 
 PIPELINE = "ucxstore.pipeline.ZeroCopyCodecPipeline"
 ENVIRONMENT = "UCXSTORE_SELECT_PIPELINE"

@@ -5,10 +5,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from zarr.abc.codec import Codec
-from zarr.codecs._v2 import V2Codec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import NDBuffer
-from zarr.core.chunk_utils import ChunkTransform
 
 from ucxstore.client.loops import LoopQueue
 from ucxstore.pipeline.buffers import allocate
@@ -19,6 +15,7 @@ from ucxstore.pipeline.geometry.holes import Part, moved, part_nbytes
 from ucxstore.pipeline.merge import chunk_in, in_one_piece
 from ucxstore.pipeline.raw import RawChunks
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import ArraySpec, ChunkTransform, NDBuffer, V2Codec
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection

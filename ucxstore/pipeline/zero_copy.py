@@ -6,14 +6,6 @@ from typing import Self, cast
 
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, ByteSetter, Store
-from zarr.codecs._v2 import V2Codec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer, NDBuffer
-from zarr.core.chunk_utils import evolve_codecs
-from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
-from zarr.core.indexing import SelectorTuple
-from zarr.core.metadata import ArrayMetadata, ArrayV3Metadata
-from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.registry import register_pipeline
 from zarr.storage import StorePath
 
@@ -38,6 +30,20 @@ from ucxstore.pipeline.shards.write import ShardWriting
 from ucxstore.pipeline.shards.write_plan import plan_shard_writes
 from ucxstore.pipeline.stored import stored_by
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import (
+    ArrayMetadata,
+    ArraySpec,
+    ArrayV3Metadata,
+    Buffer,
+    ChunkGridMetadata,
+    NDBuffer,
+    SelectorTuple,
+    TBaseDType,
+    TBaseScalar,
+    V2Codec,
+    ZDType,
+    evolve_codecs,
+)
 
 _PRESENT = GetResult(status="present")
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from zarr.core.indexing import ChunkProjection, Indexer, IntDimIndexer, SliceDimIndexer
 
 from ucxstore.pipeline.geometry.runs import Part
 from ucxstore.pipeline.shards.index import Ints, Sharding
+from ucxstore.zarr_compat import ChunkProjection, Indexer, IntDimIndexer, SliceDimIndexer
 
 
 @dataclass(frozen=True, slots=True)

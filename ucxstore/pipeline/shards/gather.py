@@ -3,9 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import NDBuffer
-from zarr.core.chunk_utils import fill_value_or_default
 from zarr.storage import StorePath
 
 from ucxstore.client.byte_ranges import NativeRange
@@ -16,6 +13,7 @@ from ucxstore.pipeline.shards.boxes import Boxes, Points
 from ucxstore.pipeline.shards.index import ShardIndex, Sharding
 from ucxstore.pipeline.shards.moves import BoxMoves, PointMoves
 from ucxstore.pipeline.shards.plan import Shard
+from ucxstore.zarr_compat import ArraySpec, NDBuffer, fill_value_or_default
 
 
 class InnerChunk(NamedTuple):

@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import numpy_buffer_prototype
-from zarr.core.chunk_utils import evolve_codecs
 
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.errors import ChunkSizeError, ShardError
 from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.raw import RawChunks, raw_chunks
+from ucxstore.zarr_compat import ArraySpec, evolve_codecs, numpy_buffer_prototype
 
 type Ints = npt.NDArray[np.int64]
 

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from zarr.core.buffer import NDBuffer
 
 from ucxstore.client.memory import Layout, describe
 from ucxstore.pipeline.compressors import Bytes
@@ -21,6 +20,7 @@ from ucxstore.pipeline.shards.layout import lay_out
 from ucxstore.pipeline.shards.plan import view_of
 from ucxstore.pipeline.shards.write_plan import ShardWrite
 from ucxstore.pipeline.stored import Stored
+from ucxstore.zarr_compat import NDBuffer
 
 
 @dataclass(slots=True)

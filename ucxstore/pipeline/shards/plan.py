@@ -12,10 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import Codec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import NDBuffer
-from zarr.core.chunk_grids import ChunkGrid
-from zarr.core.indexing import Indexer, OrthogonalIndexer, get_indexer
 from zarr.storage import StorePath
 
 from ucxstore.client.memory import may_receive
@@ -24,6 +20,14 @@ from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN, Item, Plan
 from ucxstore.pipeline.shards.boxes import Boxes, Points, find_parts
 from ucxstore.pipeline.shards.index import MISSING, ShardIndex, Sharding
 from ucxstore.pipeline.shards.moves import BoxMoves, PointMoves, find_moves
+from ucxstore.zarr_compat import (
+    ArraySpec,
+    ChunkGrid,
+    Indexer,
+    NDBuffer,
+    OrthogonalIndexer,
+    get_indexer,
+)
 
 UNKNOWN_SHARDS = "its shards have codecs that are not known here"
 NO_FIT = "what is selected of it does not fit where it goes"

@@ -6,7 +6,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from zarr.abc.codec import GetResult
-from zarr.core.buffer import NDBuffer
 
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.loops import LoopQueue, Pending
@@ -19,6 +18,7 @@ from ucxstore.pipeline.shards.fetch import ATTEMPTS, Fetching
 from ucxstore.pipeline.shards.gather import Gathering
 from ucxstore.pipeline.shards.plan import Shard, rounds
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import NDBuffer
 
 if TYPE_CHECKING:
     from ucxstore._core import Connection, Operation

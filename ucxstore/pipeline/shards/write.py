@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from zarr.core.buffer import NDBuffer
-
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.loops import Pending
 from ucxstore.errors import ShardError
@@ -18,6 +16,7 @@ from ucxstore.pipeline.shards.make import Content, Maker
 from ucxstore.pipeline.shards.write_plan import Group, ShardWrite
 from ucxstore.pipeline.stored import stored_by
 from ucxstore.store import UcxStore
+from ucxstore.zarr_compat import NDBuffer
 
 # Pieces of a large shard for each thread that makes inner chunks: all of them are busy until the
 # end, and a piece is still much more work than handing it to a thread.

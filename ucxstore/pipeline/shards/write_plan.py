@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import Codec
-from zarr.core.chunk_grids import ChunkGrid
-from zarr.core.indexing import get_indexer
 from zarr.storage import StorePath
 
 from ucxstore.client.memory import is_plain
@@ -19,6 +17,7 @@ from ucxstore.pipeline.plan import MANY_ROWS, NOT_PLAIN, SHORT_ROW_BYTES, Item, 
 from ucxstore.pipeline.shards.boxes import Boxes, find_parts
 from ucxstore.pipeline.shards.index import MISSING, Ints, ShardIndex, Sharding
 from ucxstore.pipeline.shards.plan import basic_key, is_view, known_shards, view_of
+from ucxstore.zarr_compat import ChunkGrid, get_indexer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 from zarr.abc.store import Store
-from zarr.core.buffer import cpu
 
 from ucxstore.server.sources.source import Found, Head, Memory, Page, Part, paged, parent_of
+from ucxstore.zarr_compat import cpu
 
 
 class ZarrSource:

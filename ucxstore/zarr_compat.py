@@ -1,0 +1,75 @@
+"""The parts of zarr that are not its public interface: no other module imports them.
+
+zarr may move or change them in any release; `make test-zarr-next` runs our tests with the newest.
+"""
+
+from zarr.codecs._v2 import V2Codec
+from zarr.core.array import create_codec_pipeline
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import (
+    Buffer,
+    BufferPrototype,
+    NDArrayLike,
+    NDBuffer,
+    cpu,
+    default_buffer_prototype,
+    numpy_buffer_prototype,
+)
+from zarr.core.chunk_grids import ChunkGrid
+from zarr.core.chunk_utils import (
+    ChunkTransform,
+    evolve_codecs,
+    fill_value_or_default,
+    scatter_chunk,
+)
+from zarr.core.codec_pipeline import resolve_aa_specs
+from zarr.core.dtype.common import HasEndianness
+from zarr.core.dtype.npy.structured import Struct
+from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
+from zarr.core.indexing import (
+    ChunkProjection,
+    Indexer,
+    IntDimIndexer,
+    OrthogonalIndexer,
+    SelectorTuple,
+    SliceDimIndexer,
+    get_indexer,
+)
+from zarr.core.metadata import ArrayMetadata, ArrayV3Metadata
+from zarr.core.metadata.v3 import ChunkGridMetadata
+from zarr.core.sync import sync
+
+__all__ = [
+    "ArrayMetadata",
+    "ArraySpec",
+    "ArrayV3Metadata",
+    "Buffer",
+    "BufferPrototype",
+    "ChunkGrid",
+    "ChunkGridMetadata",
+    "ChunkProjection",
+    "ChunkTransform",
+    "HasEndianness",
+    "Indexer",
+    "IntDimIndexer",
+    "NDArrayLike",
+    "NDBuffer",
+    "OrthogonalIndexer",
+    "SelectorTuple",
+    "SliceDimIndexer",
+    "Struct",
+    "TBaseDType",
+    "TBaseScalar",
+    "V2Codec",
+    "ZDType",
+    "cpu",
+    "create_codec_pipeline",
+    "default_buffer_prototype",
+    "evolve_codecs",
+    "fill_value_or_default",
+    "get_indexer",
+    "numpy_buffer_prototype",
+    "resolve_aa_specs",
+    "scatter_chunk",
+    "sync",
+]
