@@ -24,12 +24,12 @@ type Read = Callable[[Any], Any]
 """A selection: gives of a zarr array what it gives of a numpy array."""
 
 
-def ours(backing: str, memory: str) -> str:
-    """Name the candidate that reads from a server with this backing into this kind of memory."""
-    return f"ucxstore, {backing} backing, {memory}"
+def ours(storage: str, memory: str) -> str:
+    """Name the candidate that reads from a server with this storage into this kind of memory."""
+    return f"ucxstore, {storage} storage, {memory}"
 
 
-OURS = [ours(backing, memory) for backing in ("memory", "directory") for memory in MEMORY]
+OURS = [ours(storage, memory) for storage in ("memory", "directory") for memory in MEMORY]
 
 
 def copies(values: Values) -> list[Candidate]:
@@ -81,7 +81,7 @@ def our_reads(
     shards: tuple[int, ...] | None = None,
     read: Read = whole,
 ) -> Iterator[tuple[list[Candidate], list[str]]]:
-    """Read from servers with both backings into both kinds of memory; and the lanes in use.
+    """Read from servers with both storages into both kinds of memory; and the lanes in use.
 
     The directory is the one that `local_reads` reads: the same files, in the same page cache.
     """
@@ -94,10 +94,10 @@ def our_reads(
         put_into_server(memory.address, values, chunks, compressor, shards, ucx=ucx)
         expected = read(values)
         found = []
-        for backing, store in (("memory", memory_store), ("directory", directory_store)):
+        for storage, store in (("memory", memory_store), ("directory", directory_store)):
             array = open_array(store, ZERO_COPY)
             for kind, ndbuffer in MEMORY.items():
-                name = ours(backing, kind)
+                name = ours(storage, kind)
                 found.append(_reading(name, array, read, ZERO_COPY, ndbuffer, expected))
         yield found, memory_store.stats()["lanes"]
 

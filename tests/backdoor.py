@@ -26,7 +26,7 @@ class Backdoor(Protocol):
 
 
 class DirectoryBackdoor:
-    """The files that a directory backing keeps."""
+    """The files that a directory storage keeps."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Servers for all tests, one of each backing, and a prefix of its own for each test."""
+"""Servers for all tests, one of each storage, and a prefix of its own for each test."""
 
 import os
 import uuid
@@ -96,21 +96,21 @@ def object_server(object_store: MemoryStore) -> Iterator[Server]:
 
 
 @pytest.fixture(params=["memory", "directory"])
-def backing(request: pytest.FixtureRequest) -> str:
+def storage(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-def server(backing: str, request: pytest.FixtureRequest) -> Server:
-    return request.getfixturevalue(f"{backing}_server")
+def server(storage: str, request: pytest.FixtureRequest) -> Server:
+    return request.getfixturevalue(f"{storage}_server")
 
 
 @pytest.fixture
-def backdoor(backing: str, request: pytest.FixtureRequest) -> Backdoor:
+def backdoor(storage: str, request: pytest.FixtureRequest) -> Backdoor:
     """A way to the values that goes past the store."""
-    if backing == "memory":
+    if storage == "memory":
         return request.getfixturevalue("memory_backdoor")
-    if backing == "object":
+    if storage == "object":
         return ObjectBackdoor(request.getfixturevalue("object_store"))
     return DirectoryBackdoor(request.getfixturevalue("directory_root"))
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ucxstore.errors import (
     AddressError,
     AuthenticationError,
-    BackingError,
     ChunkSizeError,
     ConnectError,
     FallbackError,
@@ -25,6 +24,7 @@ from ucxstore.errors import (
     ServerLostError,
     ServerRestartedError,
     ShardError,
+    StorageError,
     UcxStoreError,
     UcxUnavailableError,
     ValueTooLargeError,
@@ -45,7 +45,6 @@ except PackageNotFoundError:  # a source tree that was never installed
 __all__ = [
     "AddressError",
     "AuthenticationError",
-    "BackingError",
     "ChunkSizeError",
     "ConnectError",
     "FallbackError",
@@ -63,6 +62,7 @@ __all__ = [
     "ServerLostError",
     "ServerRestartedError",
     "ShardError",
+    "StorageError",
     "UcxStore",
     "UcxStoreError",
     "UcxUnavailableError",

@@ -10,7 +10,7 @@ from ucxstore.address import Address, HostPort
 from ucxstore.client.loops import LoopQueue, current_queue
 from ucxstore.client.runtime import Link, link_to
 from ucxstore.cluster.alone import Alone
-from ucxstore.cluster.cluster import Fleet
+from ucxstore.cluster.cluster import Cluster
 from ucxstore.cluster.incarnations import Incarnations, Known
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.members import Members
@@ -88,7 +88,7 @@ class StoreBase(Store):
         self.shard_indexes = ShardCache()
         self.key_prefix = f"{address.prefix}/" if address.prefix else ""
         self._scratch = is_scratch(address.prefix)
-        self._link: Alone | Fleet | None = None
+        self._link: Alone | Cluster | None = None
 
     # ---- identity ----
 
@@ -219,7 +219,7 @@ class StoreBase(Store):
     async def session(self) -> "tuple[Connection, LoopQueue]":
         """Return the connection, in any process, and the running event loop's queue.
 
-        Of several servers it is a `Fleet`, which takes the same requests.
+        Of several servers it is a `Cluster`, which takes the same requests.
         """
         link = self._own_link()
         connection = link.current() or await link.connect(self._options.connect_timeout)
@@ -245,14 +245,14 @@ class StoreBase(Store):
     async def _keeps_copies(self) -> bool:
         """Tell whether several servers each keep what says what arrays and groups are."""
         await self.session()
-        return isinstance(self._link, Fleet) and not self._link.shared
+        return isinstance(self._link, Cluster) and not self._link.shared
 
-    def _own_link(self) -> Alone | Fleet:
+    def _own_link(self) -> Alone | Cluster:
         self._is_open = True
         if self._link is None:
             first, *others = self._address.servers
             alone = Alone(first, self._link_to(first), self._incarnations)
-            self._link = self._fleet() if others else alone
+            self._link = self._cluster() if others else alone
         return self._link
 
     def _link_to(self, server: HostPort) -> Link:
@@ -261,12 +261,12 @@ class StoreBase(Store):
             self._options.secret.keep(link)
         return link
 
-    def _fleet(self) -> Fleet:
+    def _cluster(self) -> Cluster:
         members = [
             Member(server, link, self._incarnations, self.counters, scratch=self._scratch)
             for server, link in self.links().items()
         ]
-        return Fleet(Members(members, self._incarnations, self._options.connect_timeout))
+        return Cluster(Members(members, self._incarnations, self._options.connect_timeout))
 
     # ---- checks ----
 

@@ -15,7 +15,7 @@ UcxStoreError
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
 ├── ShardError (ValueError)              a shard that its index does not fit, or that keeps changing
-├── BackingError (OSError)               the server could not read or keep a value
+├── StorageError (OSError)               the server could not read or keep a value
 │   └── ScratchEndedError                    its scratch space has ended
 ├── ProtocolError                        a peer broke the protocol
 ├── FallbackError (RuntimeError)         strict mode: a chunk would leave the short path
@@ -91,11 +91,11 @@ class ShardError(UcxStoreError, ValueError):
     """A shard does not fit its index, or is replaced again and again while it is read."""
 
 
-class BackingError(UcxStoreError, OSError):
-    """The server's backing failed: a full disk, a missing permission."""
+class StorageError(UcxStoreError, OSError):
+    """The server's storage failed: a full disk, a missing permission."""
 
 
-class ScratchEndedError(BackingError):
+class ScratchEndedError(StorageError):
     """The scratch space has ended: its owner has closed it, or was gone for its time-out."""
 
 

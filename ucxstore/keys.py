@@ -1,6 +1,6 @@
 """Which keys a store takes, and how a prefix is joined to one.
 
-A key is a relative path in a directory backing, so whatever could leave the root, or would mean
+A key is a relative path in a directory storage, so whatever could leave the root, or would mean
 the same file as another key, is refused before it is sent. The server checks again.
 """
 

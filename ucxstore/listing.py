@@ -96,7 +96,7 @@ class Listing(StoreBase):
         ----------
         quota : int or str
             Bytes that values in it may take, such as ``"8GiB"``; a write beyond that raises
-            `BackingError`. A value that is replaced counts until the new one is there, and one that
+            `StorageError`. A value that is replaced counts until the new one is there, and one that
             is read until it has been sent. One server keeps to it exactly. Of several, each takes
             up to twice its share of it, since keys are placed by their hash and not by what is
             free: so with very few, large values one may refuse before the quota is reached, and all
@@ -118,7 +118,7 @@ class Listing(StoreBase):
             If an option is not usable.
         ConnectError
             If one of the servers cannot be reached.
-        BackingError
+        StorageError
             If one offers no scratch space.
 
         Examples

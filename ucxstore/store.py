@@ -13,7 +13,7 @@ from ucxstore.listing import Listing
 from ucxstore.zarr_compat import Buffer, BufferPrototype, cpu, default_buffer_prototype
 
 type _Found = tuple[npt.NDArray[np.uint8], int, int]
-"""The bytes of the ranges that were asked for, joined; of the whole value, size and generation."""
+"""The bytes of the ranges that were asked for, joined; of the whole value, size and version."""
 
 type Into = tuple[str, object, ByteRequest | None]
 """A key, where its value goes, and the part of it that is wanted."""

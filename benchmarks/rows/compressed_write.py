@@ -26,8 +26,8 @@ _CODEC = ZstdCodec()
 
 _OF_CODECS = at_least(0.87)  # within 15 % of their time
 
-_MEMORY = "ucxstore, memory backing"
-_DIRECTORY = "ucxstore, directory backing"
+_MEMORY = "ucxstore, memory storage"
+_DIRECTORY = "ucxstore, directory storage"
 _CODECS = "zarr's codecs alone"
 _ZSTD = "zstd alone, of chunks in one piece"
 

@@ -28,7 +28,7 @@ def measure(scale: Scale, folder: Path) -> Row:
     ):
         _put(memory_store, names, ZERO_COPY)
         candidates = [
-            _reading(f"ucxstore, {name} backing", store, ZERO_COPY, names)
+            _reading(f"ucxstore, {name} storage", store, ZERO_COPY, names)
             for name, store in (("memory", memory_store), ("directory", directory_store))
         ]
         candidates.append(_reading(LOCAL_FUSED, LocalStore(folder, read_only=True), FUSED, names))

@@ -17,8 +17,8 @@ from ucxstore import Server, UcxStore
 
 _OF_COPY = at_least(0.6)
 
-_MEMORY = "ucxstore, memory backing"
-_DIRECTORY = "ucxstore, directory backing"
+_MEMORY = "ucxstore, memory storage"
+_DIRECTORY = "ucxstore, directory storage"
 
 
 def measure(scale: Scale, folder: Path) -> Row:

@@ -40,7 +40,7 @@ std::byte* map_at(std::byte* address, std::uint64_t capacity) {
 
 Mapping map(std::uint64_t size) {
     if (size > SIZE_MAX - 2 * kHugePage) {
-        throw Error(ErrorKind::backing, "a value larger than any memory");
+        throw Error(ErrorKind::storage, "a value larger than any memory");
     }
     Mapping mapping{};
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));

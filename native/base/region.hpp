@@ -22,17 +22,17 @@ class Region {
     virtual bool pieced() const { return false; }
     virtual void locate(std::vector<ucp_dt_iov_t>&) const {}
 
-    // Tells the value from any other that its key has had; never 0 once a backing has set it, which
+    // Tells the value from any other that its key has had; never 0 once a storage has set it, which
     // it does before anybody finds the value.
-    std::uint64_t generation() const { return generation_; }
-    void set_generation(std::uint64_t generation) { generation_ = generation; }
+    std::uint64_t version() const { return version_; }
+    void set_version(std::uint64_t version) { version_ = version; }
 
   private:
-    std::uint64_t generation_ = 0;
+    std::uint64_t version_ = 0;
 };
 
 // Ordinary memory, not initialised. Large regions are of huge pages where the kernel has them, and
-// recycled (recycler.hpp). Throws Error(backing) where there is not enough.
+// recycled (recycler.hpp). Throws Error(storage) where there is not enough.
 std::shared_ptr<Region> allocate_region(std::uint64_t size);
 
 }  // namespace ucxstore

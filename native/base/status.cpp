@@ -13,7 +13,7 @@ void check(ucs_status_t status, std::string_view what) {
 
 void throw_errno(std::string_view what) {
     const int code = errno;
-    throw Error(ErrorKind::backing, std::string(what) + ": " + std::strerror(code));
+    throw Error(ErrorKind::storage, std::string(what) + ": " + std::strerror(code));
 }
 
 }  // namespace ucxstore

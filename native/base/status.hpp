@@ -20,7 +20,7 @@ enum class ErrorKind {
     read_only,
     value_too_large,
     chunk_size,
-    backing,
+    storage,
     scratch_ended,
     protocol,
 };
@@ -37,7 +37,7 @@ class Error : public std::runtime_error {
 // Throws Error(connect) naming `what` unless `status` is UCS_OK.
 void check(ucs_status_t status, std::string_view what);
 
-// "what: strerror(errno)", as an Error(backing).
+// "what: strerror(errno)", as an Error(storage).
 [[noreturn]] void throw_errno(std::string_view what);
 
 }  // namespace ucxstore

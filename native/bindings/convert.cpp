@@ -26,8 +26,8 @@ const char* exception_name(ErrorKind kind) {
             return "ValueTooLargeError";
         case ErrorKind::chunk_size:
             return "ChunkSizeError";
-        case ErrorKind::backing:
-            return "BackingError";
+        case ErrorKind::storage:
+            return "StorageError";
         case ErrorKind::scratch_ended:
             return "ScratchEndedError";
         case ErrorKind::protocol:

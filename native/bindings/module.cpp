@@ -146,15 +146,15 @@ class PyServer {
   public:
     PyServer(Holdings holdings, int threads, const Options& options, bool polling, bool read_only)
         : server_(std::move(holdings), threads, options, polling, read_only) {}
-    static void make(PyServer* self, const std::shared_ptr<Backing>& backing, int threads,
+    static void make(PyServer* self, const std::shared_ptr<Storage>& storage, int threads,
                      const Options& options, bool polling, bool read_only,
                      const std::shared_ptr<Spaces>& scratch) {
-        new (self) PyServer({backing, scratch}, threads, options, polling, read_only);
+        new (self) PyServer({storage, scratch}, threads, options, polling, read_only);
     }
-    static void make_remote(PyServer* self, const PyRemoteBacking& remote, int threads,
+    static void make_remote(PyServer* self, const PyCachedSource& remote, int threads,
                             const Options& options, bool polling, bool read_only,
                             const std::shared_ptr<Spaces>& scratch) {
-        new (self) PyServer({remote.backing, scratch}, threads, options, polling, read_only);
+        new (self) PyServer({remote.storage, scratch}, threads, options, polling, read_only);
     }
 
     nb::typed<nb::object, ServerPort> open(int thread) {
@@ -235,13 +235,13 @@ NB_MODULE(_core, module) {
         .def_prop_ro("lanes", &PyConnection::lanes)
         .def("close", &PyConnection::close)
         .def("get", &PyConnection::get, "keys"_a, "ranges"_a, "timeout"_a, completions,
-             "generations"_a.none() = nb::none())
+             "versions"_a.none() = nb::none())
         .def("get_into", &PyConnection::get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a,
              "timeout"_a, completions)
         .def("read_boxes", &PyConnection::read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a,
              "owner"_a, "timeout"_a, completions)
         .def("read_parts", &PyConnection::read_parts, "keys"_a, "sources"_a, "targets"_a,
-             "address"_a, "expected"_a, "generations"_a, "owner"_a, "timeout"_a, completions)
+             "address"_a, "expected"_a, "versions"_a, "owner"_a, "timeout"_a, completions)
         .def("set", &PyConnection::set, "keys"_a, "values"_a, "owners"_a, "if_absent"_a,
              "timeout"_a, completions)
         .def("set_parts", &PyConnection::set_parts, "keys"_a, "values"_a, "owners"_a, "timeout"_a,
@@ -274,26 +274,26 @@ NB_MODULE(_core, module) {
         .def("close", &PyClient::close, "timeout"_a)
         .def("abandon", &PyClient::abandon);
 
-    nb::class_<Backing>(module, "Backing");
-    nb::class_<MemoryBacking, Backing>(module, "MemoryBacking")
+    nb::class_<Storage>(module, "Storage");
+    nb::class_<MemoryStorage, Storage>(module, "MemoryStorage")
         .def(nb::init<std::uint64_t>(), "limit"_a = std::numeric_limits<std::uint64_t>::max())
-        .def_prop_ro("held", &MemoryBacking::held);
-    nb::class_<DirectoryBacking, Backing>(module, "DirectoryBacking")
+        .def_prop_ro("held", &MemoryStorage::held);
+    nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
         .def(nb::init<const std::string&>(), "root"_a);
 
     nb::class_<Spaces>(module, "Spaces")
         .def(
             "__init__",
-            [](Spaces* self, const MemoryBacking& memory) { new (self) Spaces(memory.quota()); },
+            [](Spaces* self, const MemoryStorage& memory) { new (self) Spaces(memory.quota()); },
             "memory"_a, "Scratch spaces that take of the limit of this memory.");
 
     bind_disk(module);
     bind_remote(module);
 
     nb::class_<PyServer>(module, "Server")
-        .def("__init__", &PyServer::make, "backing"_a, "threads"_a, "options"_a, "polling"_a,
+        .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "options"_a, "polling"_a,
              "read_only"_a, "scratch"_a.none() = nb::none())
-        .def("__init__", &PyServer::make_remote, "backing"_a, "threads"_a, "options"_a, "polling"_a,
+        .def("__init__", &PyServer::make_remote, "storage"_a, "threads"_a, "options"_a, "polling"_a,
              "read_only"_a, "scratch"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a)
         .def("stats", &PyServer::stats)

@@ -62,21 +62,21 @@ PyOperation::Object PyConnection::start(std::shared_ptr<Operation> operation, nb
 
 PyOperation::Object PyConnection::get(const Keys& keys, const std::vector<Ranges>& ranges,
                                       double timeout, PyCompletions* completions,
-                                      const std::optional<Generations>& generations) {
+                                      const std::optional<Versions>& versions) {
     require(ranges.size() == keys.size(), "one list of ranges a key");
-    require(!generations || generations->size() == keys.size(), "one generation a key");
+    require(!versions || versions->size() == keys.size(), "one version a key");
     auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         wanted[i].selection = to_selection(ranges[i]);
-        operation->items[i].generation = generations ? (*generations)[i] : wire::kAnyGeneration;
+        operation->items[i].version = versions ? (*versions)[i] : wire::kAnyVersion;
     }
     request_gets(*operation, std::move(wanted));
     return start(operation, nb::none(), [](Operation& done) {
         return each_item(done, [](const Item& item) {
             const bool changed = item.status == wire::Status::changed;
             const nb::object data = changed ? nb::none() : nb::cast(to_numpy(item.owned));
-            return nb::make_tuple(data, item.value_size, item.generation);
+            return nb::make_tuple(data, item.value_size, item.version);
         });
     });
 }
@@ -135,12 +135,11 @@ PyOperation::Object PyConnection::read_boxes(const Keys& keys, const Integers& b
 
 PyOperation::Object PyConnection::read_parts(
     const Keys& keys, const std::vector<PartTuple>& sources, const std::vector<PartTuple>& targets,
-    std::uint64_t address, const std::vector<std::int64_t>& expected,
-    const Generations& generations, const nb::object& owner, double timeout,
-    PyCompletions* completions) {
+    std::uint64_t address, const std::vector<std::int64_t>& expected, const Versions& versions,
+    const nb::object& owner, double timeout, PyCompletions* completions) {
     require(sources.size() == keys.size() && targets.size() == keys.size() &&
-                expected.size() == keys.size() && generations.size() == keys.size(),
-            "one source, target, size and generation a key");
+                expected.size() == keys.size() && versions.size() == keys.size(),
+            "one source, target, size and version a key");
     auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -155,7 +154,7 @@ PyOperation::Object PyConnection::read_parts(
             throw Error(error.kind(), "'" + keys[i] + "': " + error.what());
         }
         item.exact = true;
-        item.generation = generations[i];
+        item.version = versions[i];
         wanted[i].expected = static_cast<std::uint64_t>(expected[i]);  // -1: any
     }
     request_gets(*operation, std::move(wanted));

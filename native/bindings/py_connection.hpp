@@ -14,7 +14,7 @@ class PyConnection {
     using Keys = std::vector<std::string>;
     using Owners = nb::typed<nb::list, nb::any>;
     using Integers = nb::typed<nb::list, int>;
-    using Generations = std::vector<std::uint64_t>;
+    using Versions = std::vector<std::uint64_t>;
 
     PyConnection(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection);
     PyConnection(const PyConnection&) = delete;
@@ -27,8 +27,7 @@ class PyConnection {
     void close() { client_->close(connection_); }
 
     PyOperation::Object get(const Keys& keys, const std::vector<Ranges>& ranges, double timeout,
-                            PyCompletions* completions,
-                            const std::optional<Generations>& generations);
+                            PyCompletions* completions, const std::optional<Versions>& versions);
     PyOperation::Object get_into(const Keys& keys, const std::vector<Ranges>& ranges,
                                  const std::vector<ArrayTuple>& outs, const Owners& owners,
                                  double timeout, PyCompletions* completions);
@@ -39,7 +38,7 @@ class PyConnection {
     PyOperation::Object read_parts(const Keys& keys, const std::vector<PartTuple>& sources,
                                    const std::vector<PartTuple>& targets, std::uint64_t address,
                                    const std::vector<std::int64_t>& expected,
-                                   const Generations& generations, const nb::object& owner,
+                                   const Versions& versions, const nb::object& owner,
                                    double timeout, PyCompletions* completions);
     PyOperation::Object set(const Keys& keys, const std::vector<ArrayTuple>& values,
                             const Owners& owners, bool if_absent, double timeout,

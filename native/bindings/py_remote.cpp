@@ -12,7 +12,7 @@ namespace ucxstore::py {
 
 class ReleaseQueue {
   public:
-    explicit ReleaseQueue(std::shared_ptr<RemoteBacking> backing) : backing_(std::move(backing)) {}
+    explicit ReleaseQueue(std::shared_ptr<CachedSource> storage) : storage_(std::move(storage)) {}
 
     // On any thread.
     void add(const Py_buffer& buffer) {
@@ -22,8 +22,8 @@ class ReleaseQueue {
             first = buffers_.empty();
             buffers_.push_back(buffer);
         }
-        if (const auto backing = backing_.lock(); first && backing != nullptr) {
-            backing->calls().wake();
+        if (const auto storage = storage_.lock(); first && storage != nullptr) {
+            storage->calls().wake();
         }
     }
     // Under the GIL.
@@ -39,7 +39,7 @@ class ReleaseQueue {
     }
 
   private:
-    const std::weak_ptr<RemoteBacking> backing_;
+    const std::weak_ptr<CachedSource> storage_;
     std::mutex mutex_;
     std::vector<Py_buffer> buffers_;
 };
@@ -100,52 +100,52 @@ struct AsTuple {
 
 }  // namespace
 
-PyRemoteBacking::PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                                 std::optional<double> freshness, std::uint64_t write_bytes)
-    : backing(std::make_shared<RemoteBacking>(
-          cache_bytes, block_bytes, freshness ? milliseconds(*freshness) : RemoteBacking::kForEver,
+PyCachedSource::PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                               std::optional<double> freshness, std::uint64_t write_bytes)
+    : storage(std::make_shared<CachedSource>(
+          cache_bytes, block_bytes, freshness ? milliseconds(*freshness) : CachedSource::kForEver,
           write_bytes)),
-      released_(std::make_shared<ReleaseQueue>(backing)) {}
+      released_(std::make_shared<ReleaseQueue>(storage)) {}
 
-PyRemoteBacking::~PyRemoteBacking() { released_->drain(); }
+PyCachedSource::~PyCachedSource() { released_->drain(); }
 
-PyRemoteBacking::Taken PyRemoteBacking::take() {
+PyCachedSource::Taken PyCachedSource::take() {
     Taken taken;
-    for (const auto& [ticket, call] : backing->calls().take()) {
+    for (const auto& [ticket, call] : storage->calls().take()) {
         taken.append(std::visit(AsTuple{ticket}, call));
     }
     released_->drain();
     return taken;
 }
 
-void PyRemoteBacking::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
-                            std::uint64_t size) {
+void PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
+                           std::uint64_t size) {
     tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, size});
 }
 
-void PyRemoteBacking::tell(std::uint64_t ticket, Told told) {
-    backing->calls().answer(ticket, std::move(told));
+void PyCachedSource::tell(std::uint64_t ticket, Told told) {
+    storage->calls().answer(ticket, std::move(told));
     released_->drain();
 }
 
-void PyRemoteBacking::close(const std::string& why) {
-    backing->close(why);
+void PyCachedSource::close(const std::string& why) {
+    storage->close(why);
     released_->drain();
 }
 
-std::map<std::string, std::uint64_t> PyRemoteBacking::stats() const {
-    const RemoteBacking::Counters& counters = backing->counters();
+std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
+    const CachedSource::Counters& counters = storage->counters();
     return {{"cache_hits", counters.hits},
             {"cache_misses", counters.misses},
             {"requests_saved", counters.joined},
-            {"cached_bytes", backing->cached_bytes()},
-            {"writing_bytes", backing->writes().taken()},
-            {"evicted", backing->evicted()}};
+            {"cached_bytes", storage->cached_bytes()},
+            {"writing_bytes", storage->writes().taken()},
+            {"evicted", storage->evicted()}};
 }
 
 void bind_remote(nb::module_& module) {
-    using Self = PyRemoteBacking;
-    nb::class_<Self>(module, "RemoteBacking")
+    using Self = PyCachedSource;
+    nb::class_<Self>(module, "CachedSource")
         .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>, std::uint64_t>(),
              "cache_bytes"_a, "block_bytes"_a, "freshness"_a.none(), "write_bytes"_a)
         .def("fileno", &Self::fileno)

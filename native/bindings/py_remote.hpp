@@ -1,4 +1,4 @@
-// A remote backing as Python sees it, which carries out its calls: buffers of Python's become
+// A remote storage as Python sees it, which carries out its calls: buffers of Python's become
 // values, and are released by Python again.
 #pragma once
 
@@ -15,19 +15,19 @@ namespace ucxstore::py {
 // GIL only, by whoever carries the calls out.
 class ReleaseQueue;
 
-class PyRemoteBacking {
+class PyCachedSource {
   public:
     // `freshness` in seconds; nullopt: for ever.
-    PyRemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                    std::optional<double> freshness, std::uint64_t write_bytes);
-    ~PyRemoteBacking();
-    PyRemoteBacking(const PyRemoteBacking&) = delete;
-    PyRemoteBacking& operator=(const PyRemoteBacking&) = delete;
+    PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                   std::optional<double> freshness, std::uint64_t write_bytes);
+    ~PyCachedSource();
+    PyCachedSource(const PyCachedSource&) = delete;
+    PyCachedSource& operator=(const PyCachedSource&) = delete;
 
     using Taken = nb::typed<nb::list, nb::typed<nb::tuple, nb::any, nb::ellipsis>>;
 
-    int fileno() const { return backing->calls().fd(); }
-    void wake() { backing->calls().wake(); }
+    int fileno() const { return storage->calls().fd(); }
+    void wake() { storage->calls().wake(); }
     // (ticket, operation, arguments...) of each call since.
     Taken take();
     void found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
@@ -36,7 +36,7 @@ class PyRemoteBacking {
     void close(const std::string& why);
     std::map<std::string, std::uint64_t> stats() const;
 
-    const std::shared_ptr<RemoteBacking> backing;
+    const std::shared_ptr<CachedSource> storage;
 
   private:
     const std::shared_ptr<ReleaseQueue> released_;

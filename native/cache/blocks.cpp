@@ -67,7 +67,7 @@ std::vector<Run> blocks_of(const wire::Selection& wanted, std::uint64_t size, st
 PiecedRegion::PiecedRegion(const About& about, std::vector<Part> parts)
     : size_(about.size), parts_(std::move(parts)) {
     std::ranges::sort(parts_, {}, &Part::begin);
-    set_generation(about.generation);
+    set_version(about.version);
 }
 
 std::byte* PiecedRegion::data() const { return nowhere(); }
@@ -80,7 +80,7 @@ const PiecedRegion::Part& PiecedRegion::at(std::uint64_t offset) const {
             return *part;
         }
     }
-    throw Error(ErrorKind::backing, "a block of it is missing");
+    throw Error(ErrorKind::storage, "a block of it is missing");
 }
 
 void PiecedRegion::locate(std::vector<ucp_dt_iov_t>& pieces) const {

@@ -15,7 +15,7 @@ namespace ucxstore {
 struct About {
     std::uint64_t size = 0;
     std::string etag;
-    std::uint64_t generation = 0;
+    std::uint64_t version = 0;
 };
 
 // Blocks next to one another.
@@ -46,7 +46,7 @@ class PiecedRegion : public Region {
     std::byte* data() const override;
     std::uint64_t size() const override { return size_; }
     bool pieced() const override { return true; }
-    // Throws Error(backing) where a part is not there.
+    // Throws Error(storage) where a part is not there.
     void locate(std::vector<ucp_dt_iov_t>& pieces) const override;
 
   private:

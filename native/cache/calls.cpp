@@ -9,7 +9,7 @@ namespace ucxstore {
 
 const std::string& failure_of(const Told& told) {
     static const std::string kNone;
-    static const std::string kWrong = "the backing's answer is not one to what was asked";
+    static const std::string kWrong = "the storage's answer is not one to what was asked";
     if (const auto* failure = std::get_if<Failure>(&told)) {
         return failure->text;
     }

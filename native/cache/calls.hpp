@@ -1,4 +1,4 @@
-// What a server asks of a backing that takes its time, and what it is told: asked by any thread,
+// What a server asks of a storage that takes its time, and what it is told: asked by any thread,
 // carried out by one that waits for it, which is Python's.
 #pragma once
 
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/handle.hpp"
-#include "storage/backing.hpp"
+#include "storage/storage.hpp"
 
 namespace ucxstore {
 
-// What is asked. The last five are what clients ask of any backing, too.
+// What is asked. The last five are what clients ask of any storage, too.
 struct GetCall {
     std::string key;
     std::uint64_t begin = 0;

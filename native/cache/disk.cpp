@@ -90,7 +90,7 @@ DiskCache::DiskCache(const std::string& directory, std::uint64_t capacity)
         }
     }
     if (error) {
-        throw Error(ErrorKind::backing, "emptying " + directory + ": " + error.message());
+        throw Error(ErrorKind::storage, "emptying " + directory + ": " + error.message());
     }
 }
 

@@ -33,7 +33,7 @@ class DiskCache {
         std::vector<Piece> pieces;
     };
 
-    // In a directory that is there, and that nobody else uses. Throws Error(backing).
+    // In a directory that is there, and that nobody else uses. Throws Error(storage).
     DiskCache(const std::string& directory, std::uint64_t capacity);
     DiskCache(const DiskCache&) = delete;
     DiskCache& operator=(const DiskCache&) = delete;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cache/remote_names.hpp"
-#include "storage/generation.hpp"
+#include "storage/version.hpp"
 
 namespace ucxstore {
 namespace {
@@ -24,14 +24,14 @@ void ground_all(Flights& flights, const std::string& first, const std::string& l
 
 }  // namespace
 
-RemoteBacking::Value RemoteBacking::find(const std::string& key, const wire::Selection& wanted) {
+CachedSource::Value CachedSource::find(const std::string& key, const wire::Selection& wanted) {
     const std::lock_guard lock(mutex_);
     Value value = fresh(key) ? whole_or_parts(key, wanted) : nullptr;
     ++(value == nullptr ? counters_.misses : counters_.hits);
     return value;
 }
 
-void RemoteBacking::fetch_whole(const std::string& key, Later<Value> then) {
+void CachedSource::fetch_whole(const std::string& key, Later<Value> then) {
     std::shared_ptr<Flight> flight;
     Value value;
     {
@@ -57,11 +57,11 @@ void RemoteBacking::fetch_whole(const std::string& key, Later<Value> then) {
                 [this, key, flight](Told told) { landed(key, flight, std::move(told)); });
 }
 
-void RemoteBacking::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
-                           Told told) {
+void CachedSource::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
+                          Told told) {
     Outcome<Value> outcome;
     if (const auto* object = std::get_if<Object>(&told); object && object->value) {
-        object->value->set_generation(generation_of(object->etag, object->value->size()));
+        object->value->set_version(version_of(object->etag, object->value->size()));
         outcome.value = object->value;
     } else {
         outcome.failure = failure_of(told);
@@ -83,27 +83,27 @@ void RemoteBacking::landed(const std::string& key, const std::shared_ptr<Flight>
     }
 }
 
-void RemoteBacking::keep_whole(const std::string& key, const Value& value) {
+void CachedSource::keep_whole(const std::string& key, const Value& value) {
     cache_.put(key, value);
     if (cache_.find(key) != nullptr) {
         cache_.remove_prefix(runs_of(key));  // it is not kept twice
     }
 }
 
-bool RemoteBacking::changing(const std::string& key) const {
+bool CachedSource::changing(const std::string& key) const {
     return changes_.contains(key) || std::ranges::any_of(prefixes_, [&](const auto& prefix) {
                return key.starts_with(prefix);
            });
 }
 
 // For all that is being asked about the key.
-void RemoteBacking::ground(const std::string& key) {
+void CachedSource::ground(const std::string& key) {
     ground_all(flights_, key, key);
     ground_all(heads_, key, key);
     ground_all(runs_, runs_of(key), runs_of(key) + kLastKey);
 }
 
-void RemoteBacking::begin_change(const std::string& key) {
+void CachedSource::begin_change(const std::string& key) {
     const bool several = changing(key);
     Changes& changes = changes_[key];
     ++changes.count;
@@ -112,7 +112,7 @@ void RemoteBacking::begin_change(const std::string& key) {
 }
 
 // Whether it was the only one while it was under way.
-bool RemoteBacking::end_change(const std::string& key) {
+bool CachedSource::end_change(const std::string& key) {
     ground(key);  // what was asked for meanwhile may bring the old value
     const auto found = changes_.find(key);
     const bool alone = !found->second.several;
@@ -122,7 +122,7 @@ bool RemoteBacking::end_change(const std::string& key) {
     return alone;
 }
 
-void RemoteBacking::begin_prefix(const std::string& prefix) {
+void CachedSource::begin_prefix(const std::string& prefix) {
     for (auto at = changes_.lower_bound(prefix);
          at != changes_.end() && at->first.starts_with(prefix); ++at) {
         at->second.several = true;
@@ -130,7 +130,7 @@ void RemoteBacking::begin_prefix(const std::string& prefix) {
     prefixes_.push_back(prefix);
 }
 
-void RemoteBacking::end_prefix(const std::string& prefix) {
+void CachedSource::end_prefix(const std::string& prefix) {
     prefixes_.erase(std::ranges::find(prefixes_, prefix));
     const std::string last = prefix + kLastKey;
     ground_all(flights_, prefix, last);
@@ -139,10 +139,10 @@ void RemoteBacking::end_prefix(const std::string& prefix) {
     cache_.remove_prefix(prefix);
 }
 
-std::shared_ptr<Region> RemoteBacking::receive(std::uint64_t size) { return allocate_region(size); }
+std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) { return allocate_region(size); }
 
-void RemoteBacking::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
-                          Later<bool> then) {
+void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
+                         Later<bool> then) {
     {
         const std::lock_guard lock(mutex_);
         begin_change(key);
@@ -154,12 +154,12 @@ void RemoteBacking::write(const std::string& key, std::shared_ptr<Region> value,
                 });
 }
 
-void RemoteBacking::stored(const std::string& key, std::shared_ptr<Region> value, Told told,
-                           const Later<bool>& then) {
+void CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, Told told,
+                          const Later<bool>& then) {
     const auto* stored = std::get_if<Stored>(&told);
     const bool written = stored != nullptr && stored->written;
     if (written) {
-        value->set_generation(generation_of(stored->etag, value->size()));
+        value->set_version(version_of(stored->etag, value->size()));
     }
     {
         const std::lock_guard lock(mutex_);
@@ -174,7 +174,7 @@ void RemoteBacking::stored(const std::string& key, std::shared_ptr<Region> value
     then({written, stored == nullptr ? failure_of(told) : std::string()});
 }
 
-void RemoteBacking::ask(Ask ask, Later<Told> then) {
+void CachedSource::ask(Ask ask, Later<Told> then) {
     {
         const std::lock_guard lock(mutex_);
         if (const auto* remove = std::get_if<RemoveCall>(&ask)) {
@@ -195,7 +195,7 @@ void RemoteBacking::ask(Ask ask, Later<Told> then) {
 }
 
 // Whether that has worked or not: after a failure, nobody knows what is there.
-void RemoteBacking::removed(const Ask& ask) {
+void CachedSource::removed(const Ask& ask) {
     const std::lock_guard lock(mutex_);
     if (const auto* remove = std::get_if<RemoveCall>(&ask)) {
         for (const std::string& key : remove->keys) {
@@ -207,17 +207,17 @@ void RemoteBacking::removed(const Ask& ask) {
     }
 }
 
-std::uint64_t RemoteBacking::cached_bytes() {
+std::uint64_t CachedSource::cached_bytes() {
     const std::lock_guard lock(mutex_);
     return cache_.bytes();
 }
 
-std::uint64_t RemoteBacking::evicted() {
+std::uint64_t CachedSource::evicted() {
     const std::lock_guard lock(mutex_);
     return cache_.evicted();
 }
 
-void RemoteBacking::close(const std::string& why) {
+void CachedSource::close(const std::string& why) {
     calls_.close(why);
     const std::lock_guard lock(mutex_);
     cache_.clear();

@@ -1,4 +1,4 @@
-// A backing behind calls that take their time, with a cache in front: an object store, mostly.
+// A storage behind calls that take their time, with a cache in front: an object store, mostly.
 // Nothing here waits. Called from every progress thread of the server at once, and by whoever
 // carries the calls out.
 #pragma once
@@ -30,7 +30,7 @@ struct Outcome {
 template <typename T>
 using Later = std::function<void(Outcome<T>)>;  // on any thread, and not under a lock
 
-class RemoteBacking {
+class CachedSource {
   public:
     using Value = std::shared_ptr<const Region>;
 
@@ -46,10 +46,10 @@ class RemoteBacking {
     // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted;
     // none are where a block has no bytes.
     // What is in the cache is believed for as long as `freshness`, and then asked about.
-    // Values on their way to the backing take `write_bytes` at the most, or are one alone.
-    RemoteBacking(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                  std::chrono::milliseconds freshness = kForEver,
-                  std::uint64_t write_bytes = kWriteBytes, Cache::Now now = Cache::Clock::now)
+    // Values on their way to the storage take `write_bytes` at the most, or are one alone.
+    CachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
+                 std::chrono::milliseconds freshness = kForEver,
+                 std::uint64_t write_bytes = kWriteBytes, Cache::Now now = Cache::Clock::now)
         : block_(block_bytes),
           freshness_(freshness),
           writes_(write_bytes),
@@ -60,7 +60,7 @@ class RemoteBacking {
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
     // request for an object or a block, however many ask meanwhile.
     void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
-    // Memory for a value that is to be written. Throws Error(backing) where there is not enough.
+    // Memory for a value that is to be written. Throws Error(storage) where there is not enough.
     std::shared_ptr<Region> receive(std::uint64_t size);
     // Puts the value under its key; false where it was to be a new key and was not. Once it is
     // there, the cache holds it.
@@ -99,7 +99,7 @@ class RemoteBacking {
     };
     struct RunFlight {
         Run run;
-        std::uint64_t generation = 0;
+        std::uint64_t version = 0;
         std::vector<std::shared_ptr<Gather>> waiting;
         bool stale = false;
     };
@@ -153,16 +153,16 @@ constexpr std::uint64_t kStartsBytes = 4 << 20;
 
 // Where the values of a server are: one of the two, and scratch spaces beside it, if it has any.
 struct Holdings {
-    Holdings(std::shared_ptr<Backing> backing, std::shared_ptr<Spaces> scratch = nullptr)
-        : local(std::move(backing)), spaces(std::move(scratch)) {}
-    Holdings(std::shared_ptr<RemoteBacking> backing, std::shared_ptr<Spaces> scratch = nullptr)
-        : remote(std::move(backing)), spaces(std::move(scratch)) {}
+    Holdings(std::shared_ptr<Storage> storage, std::shared_ptr<Spaces> scratch = nullptr)
+        : local(std::move(storage)), spaces(std::move(scratch)) {}
+    Holdings(std::shared_ptr<CachedSource> storage, std::shared_ptr<Spaces> scratch = nullptr)
+        : remote(std::move(storage)), spaces(std::move(scratch)) {}
 
-    std::shared_ptr<Backing> local;
-    std::shared_ptr<RemoteBacking> remote;
+    std::shared_ptr<Storage> local;
+    std::shared_ptr<CachedSource> remote;
     std::shared_ptr<Spaces> spaces;
     // Clients' notes of starts, which end with the process, as they must.
-    std::shared_ptr<Backing> starts = std::make_shared<MemoryBacking>(
+    std::shared_ptr<Storage> starts = std::make_shared<MemoryStorage>(
         std::make_shared<Quota>(kStartsBytes, "clients' notes of starts"), true);
 };
 

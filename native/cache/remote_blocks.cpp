@@ -1,4 +1,4 @@
-// The blocks of large objects in a remote backing: what is asked for, who waits for it, and how it
+// The blocks of large objects in a remote storage: what is asked for, who waits for it, and how it
 // becomes one value. Blocks that are next to one another are fetched, kept and evicted together, as
 // a run.
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "cache/remote.hpp"
 #include "cache/remote_names.hpp"
-#include "storage/generation.hpp"
+#include "storage/version.hpp"
 
 namespace ucxstore {
 namespace {
@@ -51,7 +51,7 @@ bool lies_within(const wire::Selection& wanted, std::uint64_t extent) {
 }  // namespace
 
 // A get of a part of an object, until all of its blocks are there.
-struct RemoteBacking::Gather {
+struct CachedSource::Gather {
     std::string key;
     wire::Selection wanted;
     Later<Value> then = {};
@@ -63,18 +63,18 @@ struct RemoteBacking::Gather {
     std::string failure = {};
 };
 
-std::shared_ptr<const About> RemoteBacking::about(const std::string& key) {
+std::shared_ptr<const About> CachedSource::about(const std::string& key) {
     const auto found = std::dynamic_pointer_cast<const AboutRegion>(cache_.find(runs_of(key)));
     return found == nullptr ? nullptr : found->about();
 }
 
-void RemoteBacking::forget(const std::string& key) {
+void CachedSource::forget(const std::string& key) {
     cache_.remove(key);
     cache_.remove_prefix(runs_of(key));
 }
 
 // Whether what the cache has of it may be sent without asking.
-bool RemoteBacking::fresh(const std::string& key) const {
+bool CachedSource::fresh(const std::string& key) const {
     if (freshness_ == kForEver) {
         return true;
     }
@@ -86,7 +86,7 @@ bool RemoteBacking::fresh(const std::string& key) const {
 }
 
 // Whether there is something that must be asked about; without parts, it is fetched again instead.
-bool RemoteBacking::stale(const std::string& key) {
+bool CachedSource::stale(const std::string& key) {
     const std::lock_guard lock(mutex_);
     if (fresh(key) || (!cache_.age(key) && !cache_.age(runs_of(key)))) {
         return false;
@@ -98,23 +98,23 @@ bool RemoteBacking::stale(const std::string& key) {
 }
 
 // Keeps what the cache has of an object if that is what it is now.
-void RemoteBacking::judge(const std::string& key, const About& now) {
+void CachedSource::judge(const std::string& key, const About& now) {
     const Value whole = cache_.find(key);
     const auto known = about(key);
-    if (whole != nullptr && whole->generation() == now.generation) {
+    if (whole != nullptr && whole->version() == now.version) {
         cache_.confirm(key);
     } else {
         cache_.remove(key);
     }
-    if (known != nullptr && known->generation == now.generation) {
+    if (known != nullptr && known->version == now.version) {
         cache_.confirm(runs_of(key));
     } else if (known != nullptr) {
         cache_.remove_prefix(runs_of(key));
     }
 }
 
-RemoteBacking::Value RemoteBacking::whole_or_parts(const std::string& key,
-                                                   const wire::Selection& wanted) {
+CachedSource::Value CachedSource::whole_or_parts(const std::string& key,
+                                                 const wire::Selection& wanted) {
     if (Value whole = cache_.find(key)) {
         return whole;
     }
@@ -127,7 +127,7 @@ RemoteBacking::Value RemoteBacking::whole_or_parts(const std::string& key,
 }
 
 // Pins what of it is in the cache; true where that is all.
-bool RemoteBacking::take_cached(Gather& gather, std::vector<std::uint64_t>& missing) {
+bool CachedSource::take_cached(Gather& gather, std::vector<std::uint64_t>& missing) {
     const std::string names = runs_of(gather.key);
     for (const Run& run : blocks_of(gather.wanted, gather.about->size, block_)) {
         for (std::uint64_t block = run.first; block < run.first + run.count;) {
@@ -135,7 +135,7 @@ bool RemoteBacking::take_cached(Gather& gather, std::vector<std::uint64_t>& miss
             std::uint64_t first = 0;
             std::uint64_t end = 0;
             if (value != nullptr && name.size() > names.size() && name.starts_with(names) &&
-                value->generation() == gather.about->generation) {
+                value->version() == gather.about->version) {
                 std::from_chars(name.data() + names.size(), name.data() + name.size(), first, 16);
                 end = first + block_count(value->size(), block_);
             }
@@ -150,8 +150,7 @@ bool RemoteBacking::take_cached(Gather& gather, std::vector<std::uint64_t>& miss
     return missing.empty();
 }
 
-void RemoteBacking::fetch(const std::string& key, const wire::Selection& wanted,
-                          Later<Value> then) {
+void CachedSource::fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then) {
     if (!stale(key) && (block_ == 0 || (wants_all(wanted) && !being_brought(key)))) {
         fetch_whole(key, std::move(then));
         return;
@@ -160,7 +159,7 @@ void RemoteBacking::fetch(const std::string& key, const wire::Selection& wanted,
 }
 
 // Whether somebody has asked for the first blocks of it, which may be all.
-bool RemoteBacking::being_brought(const std::string& key) {
+bool CachedSource::being_brought(const std::string& key) {
     const std::lock_guard lock(mutex_);
     const auto found = heads_.find(key);
     return found != heads_.end() && found->second->brings;
@@ -168,7 +167,7 @@ bool RemoteBacking::being_brought(const std::string& key) {
 
 // Finds out what the object is, unless that is known. Where nothing is known of it, and its first
 // blocks are wanted, these tell that too, and are all of an object that is not large.
-void RemoteBacking::look(const std::shared_ptr<Gather>& gather) {
+void CachedSource::look(const std::shared_ptr<Gather>& gather) {
     Value whole;
     std::shared_ptr<HeadFlight> flight;
     bool coming = false;
@@ -210,17 +209,17 @@ void RemoteBacking::look(const std::shared_ptr<Gather>& gather) {
     }
 }
 
-void RemoteBacking::looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
-                           Told told) {
+void CachedSource::looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
+                          Told told) {
     std::shared_ptr<const About> about;
     Outcome<Value> outcome;
     std::shared_ptr<Region> first;  // blocks
     if (const auto* object = std::get_if<Object>(&told)) {
         about = std::make_shared<const About>(
-            About{object->size, object->etag, generation_of(object->etag, object->size)});
+            About{object->size, object->etag, version_of(object->etag, object->size)});
         first = object->value;
         if (first != nullptr) {
-            first->set_generation(about->generation);
+            first->set_version(about->version);
         }
         if (first != nullptr && first->size() == about->size) {
             outcome.value = first;
@@ -263,7 +262,7 @@ void RemoteBacking::looked(const std::string& key, const std::shared_ptr<HeadFli
 
 // Asks for the blocks that are neither there nor on their way; or for all of the object, where it
 // is small, or most of it is wanted, and none of it is there: nothing is to come twice.
-void RemoteBacking::plan(const std::shared_ptr<Gather>& gather) {
+void CachedSource::plan(const std::shared_ptr<Gather>& gather) {
     const About& about = *gather->about;
     std::vector<std::shared_ptr<RunFlight>> departing;
     Value cached;
@@ -271,7 +270,7 @@ void RemoteBacking::plan(const std::shared_ptr<Gather>& gather) {
         const std::lock_guard lock(mutex_);
         cached = cache_.find(gather->key);
     }
-    if (cached != nullptr && cached->generation() == about.generation) {
+    if (cached != nullptr && cached->version() == about.version) {
         gather->then({std::move(cached), {}});
         return;
     }
@@ -314,7 +313,7 @@ void RemoteBacking::plan(const std::shared_ptr<Gather>& gather) {
 }
 
 // Joins the flights that bring these blocks, and returns those that have yet to begin.
-std::vector<std::shared_ptr<RemoteBacking::RunFlight>> RemoteBacking::depart(
+std::vector<std::shared_ptr<CachedSource::RunFlight>> CachedSource::depart(
     const std::shared_ptr<Gather>& gather, const std::vector<std::uint64_t>& missing) {
     const std::string& key = gather->key;
     std::vector<std::shared_ptr<RunFlight>> departing;
@@ -325,7 +324,7 @@ std::vector<std::shared_ptr<RemoteBacking::RunFlight>> RemoteBacking::depart(
         }
         const RunFlight& one = *at->second;
         const bool brings =
-            one.generation == gather->about->generation && block < one.run.first + one.run.count;
+            one.version == gather->about->version && block < one.run.first + one.run.count;
         return brings ? at->second : nullptr;
     };
     for (const std::uint64_t block : missing) {
@@ -339,7 +338,7 @@ std::vector<std::shared_ptr<RemoteBacking::RunFlight>> RemoteBacking::depart(
             }
             flight = std::make_shared<RunFlight>();
             flight->run = {block, 1};
-            flight->generation = gather->about->generation;
+            flight->version = gather->about->version;
             flight->stale = changing(key);
             departing.push_back(flight);
             runs_[run_name(key, block)] = flight;
@@ -354,8 +353,8 @@ std::vector<std::shared_ptr<RemoteBacking::RunFlight>> RemoteBacking::depart(
     return departing;
 }
 
-void RemoteBacking::run_landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
-                               const About& about, Told told) {
+void CachedSource::run_landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+                              const About& about, Told told) {
     const std::uint64_t begin = flight->run.first * block_;
     const std::uint64_t length = std::min(about.size, begin + flight->run.count * block_) - begin;
     auto* object = std::get_if<Object>(&told);
@@ -364,7 +363,7 @@ void RemoteBacking::run_landed(const std::string& key, const std::shared_ptr<Run
     const bool changed = std::holds_alternative<Changed>(told) ||
                          std::holds_alternative<Missing>(told) || (object != nullptr && !right);
     if (right) {
-        object->value->set_generation(about.generation);
+        object->value->set_version(about.version);
     }
     std::vector<std::shared_ptr<Gather>> done;
     {
@@ -375,7 +374,7 @@ void RemoteBacking::run_landed(const std::string& key, const std::shared_ptr<Run
             runs_.erase(found);
         }
         const auto known = this->about(key);
-        if (known != nullptr && known->generation == about.generation) {
+        if (known != nullptr && known->version == about.version) {
             if (right && !flight->stale) {
                 cache_.put(name, object->value);
             } else if (changed) {
@@ -401,7 +400,7 @@ void RemoteBacking::run_landed(const std::string& key, const std::shared_ptr<Run
     }
 }
 
-void RemoteBacking::finish(const std::shared_ptr<Gather>& gather) {
+void CachedSource::finish(const std::shared_ptr<Gather>& gather) {
     if (!gather->failure.empty()) {
         gather->then({nullptr, gather->failure});
     } else if (!gather->changed) {

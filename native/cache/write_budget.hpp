@@ -1,4 +1,4 @@
-// Bytes of values that are on their way to a backing that takes its time. Whoever has room for one
+// Bytes of values that are on their way to a storage that takes its time. Whoever has room for one
 // has it until the last copy of its Room has gone; others wait, first come first served.
 #pragma once
 

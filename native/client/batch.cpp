@@ -51,7 +51,7 @@ void request_gets(Operation& operation, std::vector<wire::GetItem> wanted) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         const Item& item = operation.items[i];
         wanted[i].key = item.key;
-        wanted[i].generation = item.generation;
+        wanted[i].version = item.version;
         if (item.memory) {
             wanted[i].limit = item.memory->size();
             wanted[i].segment = item.memory->segment_bytes();

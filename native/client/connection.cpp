@@ -154,7 +154,7 @@ void Connection::pump() {
         try {
             send_segment(next.operation, item, next.item);
         } catch (const std::exception& error) {  // no exception may pass through UCX
-            next.operation->fail(ErrorKind::backing, "sending '" + item.key + "': " + error.what());
+            next.operation->fail(ErrorKind::storage, "sending '" + item.key + "': " + error.what());
             finish(next.operation);
             continue;
         }
@@ -224,10 +224,10 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
             }
             break;
         case Status::changed:
-            if (item.generation == wire::kAnyGeneration || item.generation == header.generation) {
+            if (item.version == wire::kAnyVersion || item.version == header.version) {
                 throw Error(ErrorKind::protocol, "'changed' for what is not");
             }
-            item.generation = header.generation;
+            item.version = header.version;
             break;
         case Status::kept:
             if (operation->kind != Kind::set_if_absent) {
@@ -254,7 +254,7 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
         throw Error(ErrorKind::protocol, "a reply that does not fit its request");
     }
     if (operation->kind == Operation::Kind::get) {
-        check_generation(item, header.generation);
+        check_version(item, header.version);
     }
     item.size = header.reply_size;
     if (!item.memory && item.owned == nullptr) {
@@ -285,12 +285,12 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
     Request::receive(std::move(request), *worker_, descriptor);
 }
 
-void Connection::check_generation(Item& item, std::uint64_t generation) {
-    if (generation == wire::kAnyGeneration ||
-        (item.generation != wire::kAnyGeneration && item.generation != generation)) {
+void Connection::check_version(Item& item, std::uint64_t version) {
+    if (version == wire::kAnyVersion ||
+        (item.version != wire::kAnyVersion && item.version != version)) {
         throw Error(ErrorKind::protocol, "a reply of another value than was meant");
     }
-    item.generation = generation;
+    item.version = version;
 }
 
 void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,

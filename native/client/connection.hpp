@@ -67,7 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
                  const wire::ReplyHeader& header, std::span<const std::byte> data, std::size_t size,
                  void* descriptor);
     // All of a reply is of one value, and of the one that was asked for.
-    static void check_generation(Item& item, std::uint64_t generation);
+    static void check_version(Item& item, std::uint64_t version);
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
     void item_done(const std::shared_ptr<Operation>& operation, Item& item);

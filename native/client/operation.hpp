@@ -50,7 +50,7 @@ struct Item {
     bool done = false;
     std::uint64_t value_size = 0;
     // That the value must be of, as far as that is known: as asked for, then as first replied.
-    std::uint64_t generation = wire::kAnyGeneration;
+    std::uint64_t version = wire::kAnyVersion;
     std::uint64_t size = wire::kAnySize;  // of the reply, once known
     std::uint64_t received = 0;           // of the reply
     wire::Segments segments;              // of the reply

@@ -25,11 +25,11 @@ Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader
             return {ErrorKind::argument,
                     about + "has " + size + ", and a part outside them was asked for"};
         case Status::busy:
-            return {ErrorKind::backing, about + "was refused: the server is busy"};
+            return {ErrorKind::storage, about + "was refused: the server is busy"};
         case Status::ended:
             return {ErrorKind::scratch_ended, about + "is gone: " + std::string(text)};
         default:
-            return {ErrorKind::backing, about + "failed at the server: " + std::string(text)};
+            return {ErrorKind::storage, about + "failed at the server: " + std::string(text)};
     }
 }
 

@@ -148,7 +148,7 @@ void put_get_item(std::string& out, const GetItem& item) {
     put_u64(out, item.limit);
     put_u64(out, item.segment);
     put_u64(out, item.expected);
-    put_u64(out, item.generation);
+    put_u64(out, item.version);
     if (const auto* box = std::get_if<Layout>(&item.selection)) {
         put_box(out, *box);
     } else {
@@ -199,7 +199,7 @@ GetItem Reader::get_item() {
         broken("segments too small");
     }
     item.expected = u64();
-    item.generation = u64();
+    item.version = u64();
     switch (u8()) {
         case kRanges:
             item.selection = ranges();

@@ -95,7 +95,7 @@ enum class Status : std::uint32_t {
     too_large,   // the reply does not fit the limit that the request gave
     wrong_size,  // the value is not of the size that the request expects
     bad_range,   // the box reaches outside the value
-    backing,     // the backing failed; text says how
+    storage,     // the storage failed; text says how
     busy,        // more at once than the server takes
     changed,     // the value is not the one that the request means
     ended,       // the scratch space that the key was in
@@ -130,7 +130,7 @@ struct ReplyHeader {
     std::uint32_t item;
     Status status;
     std::uint64_t value_size;  // of the whole value under the key
-    std::uint64_t generation;  // of that value; never 0, but 0 where the reply is about none
+    std::uint64_t version;     // of that value; never 0, but 0 where the reply is about none
     std::uint64_t reply_size;  // of all segments of this reply
     std::uint64_t segment;     // the length of every segment but the last, which may be shorter
     std::uint64_t offset;      // of this segment in the reply
@@ -152,7 +152,7 @@ struct Range {
 using Selection = std::variant<std::vector<Range>, Layout>;
 
 constexpr std::uint64_t kAnySize = ~0ull;
-constexpr std::uint64_t kAnyGeneration = 0;
+constexpr std::uint64_t kAnyVersion = 0;
 
 struct GetItem {
     std::string key;
@@ -160,7 +160,7 @@ struct GetItem {
     std::uint64_t limit = kAnySize;         // the largest reply that the client can take
     std::uint64_t segment = kSegmentBytes;  // the largest segment of it, at least kMinSegmentBytes
     std::uint64_t expected = kAnySize;      // the size that the whole value must have
-    std::uint64_t generation = kAnyGeneration;  // that the value must be of
+    std::uint64_t version = kAnyVersion;    // that the value must be of
 };
 
 struct ListQuery {

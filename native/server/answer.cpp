@@ -68,29 +68,29 @@ Ask read(const wire::RequestHeader& header, std::span<const std::byte> body) {
     }
 }
 
-// What a backing that is asked tells at once.
+// What a storage that is asked tells at once.
 struct CarryOut {
-    Backing& backing;
+    Storage& storage;
 
     Told operator()(const StatCall& ask) const {
         Sizes sizes;
         for (const std::string& key : ask.keys) {
-            sizes.push_back(backing.size(key).value_or(wire::kAnySize));
+            sizes.push_back(storage.size(key).value_or(wire::kAnySize));
         }
         return sizes;
     }
     Told operator()(const RemoveCall& ask) const {
         for (const std::string& key : ask.keys) {
-            backing.remove(key);
+            storage.remove(key);
         }
         return Missing{};
     }
     Told operator()(const RemovePrefixCall& ask) const {
-        return Removed{backing.remove_prefix(ask.prefix)};
+        return Removed{storage.remove_prefix(ask.prefix)};
     }
-    Told operator()(const MeasureCall& ask) const { return backing.measure(ask.prefix, ask.any); }
+    Told operator()(const MeasureCall& ask) const { return storage.measure(ask.prefix, ask.any); }
     Told operator()(const ListCall& ask) const {
-        return backing.list(ask.prefix, ask.delimited, ask.cursor, ask.max_bytes);
+        return storage.list(ask.prefix, ask.delimited, ask.cursor, ask.max_bytes);
     }
 };
 
@@ -137,7 +137,7 @@ struct PlaceOf {
 Status status_of(const std::exception& failure) {
     const auto* error = dynamic_cast<const Error*>(&failure);
     const bool ended = error != nullptr && error->kind() == ErrorKind::scratch_ended;
-    return ended ? Status::ended : Status::backing;
+    return ended ? Status::ended : Status::storage;
 }
 
 const std::string& place_of(const Ask& ask) {
@@ -165,9 +165,9 @@ std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& he
     }
 }
 
-Answer answer_of(Backing& backing, const Ask& ask) {
+Answer answer_of(Storage& storage, const Ask& ask) {
     try {
-        return answer_of(std::visit(CarryOut{backing}, ask));
+        return answer_of(std::visit(CarryOut{storage}, ask));
     } catch (const Error& error) {
         return {status_of(error), error.what()};
     }
@@ -175,7 +175,7 @@ Answer answer_of(Backing& backing, const Ask& ask) {
 
 Answer answer_of(const Told& told) {
     if (const auto* failure = std::get_if<Failure>(&told)) {
-        return {Status::backing, failure->text};
+        return {Status::storage, failure->text};
     }
     Answer answer;
     std::visit(Payload{answer.payload}, told);

@@ -17,10 +17,10 @@ struct Answer {
     std::string payload;  // or what went wrong
 };
 
-// How a failure of a backing is told.
+// How a failure of a storage is told.
 wire::Status status_of(const std::exception& failure);
 
-// What a request asks of the backing; or the answer, where the backing is not needed for that. All
+// What a request asks of the storage; or the answer, where the storage is not needed for that. All
 // of its keys are of one scratch space, or none is of any. Throws Error(protocol) where the client
 // breaks it.
 std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
@@ -30,7 +30,7 @@ std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& he
 const std::string& place_of(const Ask& ask);
 
 // Carries it out; whatever fails is the answer.
-Answer answer_of(Backing& backing, const Ask& ask);
+Answer answer_of(Storage& storage, const Ask& ask);
 
 // The answer from what was told elsewhere.
 Answer answer_of(const Told& told);

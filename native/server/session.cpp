@@ -18,7 +18,7 @@ using wire::Status;
 constexpr std::uint64_t kMaxSends = 128;
 constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 
-// What a remote backing fetches for one client at once: as many as can then be sent.
+// What a remote storage fetches for one client at once: as many as can then be sent.
 constexpr std::size_t kMaxFetches = kMaxSends;
 
 // What one client may have waiting before it is refused.
@@ -243,9 +243,9 @@ bool Session::begin(Waiting& waiting, std::shared_ptr<const Region> region) {
         reply(waiting.request, waiting.item, Status::missing);
         return false;
     }
-    if (get.generation != wire::kAnyGeneration && get.generation != region->generation()) {
+    if (get.version != wire::kAnyVersion && get.version != region->version()) {
         reply(waiting.request, waiting.item, Status::changed, {}, region->size(),
-              region->generation());
+              region->version());
         return false;
     }
     if (get.expected != wire::kAnySize && get.expected != region->size()) {
@@ -299,7 +299,7 @@ void Session::send_segment(Waiting& waiting) {
     }  // else several byte ranges: one message, as they were one request
     wire::ReplyHeader header = reply_header(waiting.request, waiting.item, Status::ok);
     header.value_size = waiting.region->size();
-    header.generation = waiting.region->generation();
+    header.version = waiting.region->version();
     header.reply_size = waiting.size;
     header.segment = step;
     header.offset = waiting.sent;
@@ -345,7 +345,7 @@ void Session::abandon(std::uint64_t request) {
 }
 
 void Session::reply(std::uint64_t request, std::uint32_t item, Status status, std::string payload,
-                    std::uint64_t value_size, std::uint64_t generation) {
+                    std::uint64_t value_size, std::uint64_t version) {
     if (status != Status::ok) {
         payload.resize(std::min(payload.size(), wire::kMaxErrorBytes));
     }
@@ -357,7 +357,7 @@ void Session::reply(std::uint64_t request, std::uint32_t item, Status status, st
     }
     wire::ReplyHeader header = reply_header(request, item, status);
     header.value_size = value_size;
-    header.generation = generation;
+    header.version = version;
     header.reply_size = text->bytes;
     header.segment = std::max<std::uint64_t>(text->bytes, wire::kMinSegmentBytes);
     header.length = text->bytes;
@@ -397,7 +397,7 @@ void Session::answer(const wire::RequestHeader& header, std::span<const std::byt
     }
     std::variant<Ask, Answer> asked = read_ask(read_only_, header, body);
     if (auto* wanted = std::get_if<Ask>(&asked)) {
-        std::shared_ptr<Backing> home;
+        std::shared_ptr<Storage> home;
         try {
             home = home_of(place_of(*wanted));
         } catch (const Error& error) {

@@ -43,7 +43,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool closed() const { return closed_; }
     // Whether anything of it is under way; whether any of that is the client's to move, and since
     // when nothing has moved.
-    bool busy() const { return awaits_client() || awaits_backing() || !waiting_.empty(); }
+    bool busy() const { return awaits_client() || awaits_storage() || !waiting_.empty(); }
     bool awaits_client() const {
         return active_sends_ + active_receives_ + arriving_.size() > waits_for_room_;
     }
@@ -99,9 +99,9 @@ class Session : public std::enable_shared_from_this<Session> {
         bool accepted = false;
         bool refused = false;
         // One of the two once accepted; neither, or refused: it is only counted.
-        std::shared_ptr<Backing> home;  // before what is on its way into it
+        std::shared_ptr<Storage> home;  // before what is on its way into it
         std::unique_ptr<Incoming> incoming;
-        std::shared_ptr<Region> remote;  // for a remote backing
+        std::shared_ptr<Region> remote;  // for a remote storage
         WriteBudget::Room room;
         // Segments that wait for room, and whose descriptors they are.
         Worker* waits = nullptr;
@@ -131,15 +131,15 @@ class Session : public std::enable_shared_from_this<Session> {
     void answer(const wire::RequestHeader& header, std::span<const std::byte> body);
     void reply(std::uint64_t request, std::uint32_t item, wire::Status status,
                std::string payload = {}, std::uint64_t value_size = 0,
-               std::uint64_t generation = wire::kAnyGeneration);
+               std::uint64_t version = wire::kAnyVersion);
     wire::ReplyHeader reply_header(std::uint64_t request, std::uint32_t item,
                                    wire::Status status) const;
     void send(const wire::ReplyHeader& header, std::unique_ptr<Send> request);
     // Tells others what is under way.
     void note();
 
-    // What waits for the remote backing, which holds up nothing else: session_remote.cpp.
-    bool awaits_backing() const {
+    // What waits for the remote storage, which holds up nothing else: session_remote.cpp.
+    bool awaits_storage() const {
         return !fetching_.empty() || !fetched_.empty() || calls_ + waits_for_room_ > 0;
     }
     // `then` runs with what comes, on the progress thread; neither the thread nor the session is
@@ -151,9 +151,9 @@ class Session : public std::enable_shared_from_this<Session> {
     void ask(const wire::RequestHeader& header, Ask ask);
     void put(const wire::ValueHeader& header, Arriving& value);
 
-    // Which backing a key is in; nullptr for the remote one. Throws Error(scratch_ended), and
-    // Error(backing) where scratch spaces are not offered.
-    std::shared_ptr<Backing> home_of(const std::string& key) const;
+    // Which storage a key is in; nullptr for the remote one. Throws Error(scratch_ended), and
+    // Error(storage) where scratch spaces are not offered.
+    std::shared_ptr<Storage> home_of(const std::string& key) const;
     // What an owner says of its scratch space: session_scratch.cpp.
     void scratch(const wire::RequestHeader& header, std::span<const std::byte> body);
 
@@ -183,7 +183,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<wire::RequestHeader> first_ping_;
     std::unique_ptr<Control> control_;
     std::deque<Waiting> waiting_;
-    std::unordered_map<std::uint64_t, Waiting> fetching_;  // gets that the remote backing sees to
+    std::unordered_map<std::uint64_t, Waiting> fetching_;  // gets that the remote storage sees to
     std::deque<Waiting> fetched_;                          // and those that it has seen to
     std::uint64_t last_ticket_ = 0;
     std::uint64_t calls_ = 0;  // other requests that it sees to

@@ -1,4 +1,4 @@
-// What of a session waits for a remote backing: gets, other requests, and values that are put. It
+// What of a session waits for a remote storage: gets, other requests, and values that are put. It
 // is finished by a task for the progress thread, unless the session has gone, or the client has
 // given it up.
 #include <utility>
@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxCalls = 64 * 1024;
 void Session::fetch(Waiting& waiting) {
     const std::uint64_t ticket = ++last_ticket_;
     const wire::GetItem& get = fetching_.emplace(ticket, std::move(waiting)).first->second.get;
-    using Value = RemoteBacking::Value;
+    using Value = CachedSource::Value;
     holdings_.remote->fetch(get.key, get.selection,
                             later<Value>([ticket](Session& self, Outcome<Value> outcome) {
                                 self.fetched(ticket, std::move(outcome));
@@ -34,7 +34,7 @@ void Session::fetched(std::uint64_t ticket, Outcome<std::shared_ptr<const Region
     last_moved_ = Clock::now();
     Waiting& waiting = node.mapped();
     if (!outcome.failure.empty()) {
-        reply(waiting.request, waiting.item, Status::backing, std::move(outcome.failure));
+        reply(waiting.request, waiting.item, Status::storage, std::move(outcome.failure));
     } else if (begin(waiting, std::move(outcome.value))) {
         fetched_.push_back(std::move(waiting));
     }
@@ -104,7 +104,7 @@ void Session::put(const wire::ValueHeader& header, Arriving& value) {
                                 --self.calls_;
                                 self.last_moved_ = Clock::now();
                                 if (!outcome.failure.empty()) {
-                                    self.reply(header.request, header.item, Status::backing,
+                                    self.reply(header.request, header.item, Status::storage,
                                                std::move(outcome.failure));
                                     return;
                                 }

@@ -15,7 +15,7 @@ namespace {
 
 Spaces& offered(const Holdings& holdings) {
     if (holdings.spaces == nullptr) {
-        throw Error(ErrorKind::backing,
+        throw Error(ErrorKind::storage,
                     "the server offers no scratch space: start it with Server(..., "
                     "scratch=\"memory://\"), or ucxstore serve --scratch memory://");
     }
@@ -24,7 +24,7 @@ Spaces& offered(const Holdings& holdings) {
 
 }  // namespace
 
-std::shared_ptr<Backing> Session::home_of(const std::string& key) const {
+std::shared_ptr<Storage> Session::home_of(const std::string& key) const {
     if (wire::is_note(key)) {
         return holdings_.starts;
     }

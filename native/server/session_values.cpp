@@ -1,4 +1,4 @@
-// Values on their way in: what a client sends of them, until the backing has them whole.
+// Values on their way in: what a client sends of them, until the storage has them whole.
 #include <algorithm>
 #include <new>
 #include <utility>

@@ -127,12 +127,12 @@ bool add_to_page(Page& page, std::size_t& bytes, std::size_t max_bytes, const st
 
 }  // namespace
 
-std::shared_ptr<const Region> DirectoryBacking::find(const std::string& key) {
+std::shared_ptr<const Region> DirectoryStorage::find(const std::string& key) {
     const Fd file = root_.file(key);
     return file ? map_file(file, key) : nullptr;
 }
 
-std::optional<std::uint64_t> DirectoryBacking::size(const std::string& key) {
+std::optional<std::uint64_t> DirectoryStorage::size(const std::string& key) {
     const Fd file = root_.file(key);
     if (!file) {
         return std::nullopt;
@@ -144,11 +144,11 @@ std::optional<std::uint64_t> DirectoryBacking::size(const std::string& key) {
     return static_cast<std::uint64_t>(about.st_size);
 }
 
-std::unique_ptr<Incoming> DirectoryBacking::receive(const std::string& key, std::uint64_t size) {
+std::unique_ptr<Incoming> DirectoryStorage::receive(const std::string& key, std::uint64_t size) {
     return receive_file(root_, key, size);
 }
 
-void DirectoryBacking::remove(const std::string& key) {
+void DirectoryStorage::remove(const std::string& key) {
     const Parts parts = split(key);
     const Fd parent = root_.directory(parts.parent);
     struct stat about{};
@@ -165,7 +165,7 @@ void DirectoryBacking::remove(const std::string& key) {
     root_.prune_parents(key);
 }
 
-std::uint64_t DirectoryBacking::remove_prefix(const std::string& prefix) {
+std::uint64_t DirectoryStorage::remove_prefix(const std::string& prefix) {
     std::vector<std::string> keys;
     walk(root_, directory_of(prefix), prefix, "", [&](const std::string& key) {
         keys.push_back(key);
@@ -177,7 +177,7 @@ std::uint64_t DirectoryBacking::remove_prefix(const std::string& prefix) {
     return keys.size();
 }
 
-Measure DirectoryBacking::measure(const std::string& prefix, bool any) {
+Measure DirectoryStorage::measure(const std::string& prefix, bool any) {
     Measure sum;
     walk(root_, directory_of(prefix), prefix, "", [&](const std::string& key) {
         if (const auto bytes = size(key)) {
@@ -189,7 +189,7 @@ Measure DirectoryBacking::measure(const std::string& prefix, bool any) {
     return sum;
 }
 
-Page DirectoryBacking::list(const std::string& prefix, bool delimited, const std::string& cursor,
+Page DirectoryStorage::list(const std::string& prefix, bool delimited, const std::string& cursor,
                             std::size_t max_bytes) {
     Page page;
     std::size_t bytes = 0;

@@ -1,14 +1,14 @@
 // Values as files, in the layout of zarr's LocalStore: a key is a path under the root.
 #pragma once
 
-#include "storage/backing.hpp"
 #include "storage/root.hpp"
+#include "storage/storage.hpp"
 
 namespace ucxstore {
 
-class DirectoryBacking : public Backing {
+class DirectoryStorage : public Storage {
   public:
-    explicit DirectoryBacking(const std::string& root) : root_(root) {}
+    explicit DirectoryStorage(const std::string& root) : root_(root) {}
 
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;

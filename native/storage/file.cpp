@@ -63,7 +63,7 @@ class FileMapping : public Region {
 
 // Files are replaced, not written to, so that another value is another inode or, where a number is
 // used again, a later one.
-std::uint64_t generation_of(const struct stat& about) {
+std::uint64_t version_of(const struct stat& about) {
     std::uint64_t hash = 0;
     for (const auto number :
          {static_cast<std::uint64_t>(about.st_ino), nanoseconds(about.st_mtim),
@@ -268,11 +268,11 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
     const auto size = static_cast<std::uint64_t>(about.st_size);
     if (size >= kMapAbove) {
         auto mapping = std::make_shared<FileMapping>(file, size, PROT_READ, key);
-        mapping->set_generation(generation_of(about));
+        mapping->set_version(version_of(about));
         return mapping;
     }
     auto region = allocate_region(size);
-    region->set_generation(generation_of(about));
+    region->set_version(version_of(about));
     std::uint64_t filled = 0;
     while (filled < size) {
         const ssize_t got =
@@ -281,7 +281,7 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
             if (got < 0 && errno == EINTR) {
                 continue;
             }
-            throw Error(ErrorKind::backing, "'" + key + "' was cut short while it was read");
+            throw Error(ErrorKind::storage, "'" + key + "' was cut short while it was read");
         }
         filled += static_cast<std::uint64_t>(got);
     }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/handle.hpp"
-#include "storage/backing.hpp"
 #include "storage/root.hpp"
+#include "storage/storage.hpp"
 
 namespace ucxstore {
 

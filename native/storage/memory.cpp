@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.hpp"
-#include "storage/generation.hpp"
+#include "storage/version.hpp"
 
 namespace ucxstore {
 namespace {
@@ -45,15 +45,15 @@ std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint
 
 class MemoryIncoming : public Incoming {
   public:
-    MemoryIncoming(MemoryBacking& backing, std::string key, std::shared_ptr<Region> region)
-        : backing_(backing), key_(std::move(key)), region_(std::move(region)) {}
+    MemoryIncoming(MemoryStorage& storage, std::string key, std::shared_ptr<Region> region)
+        : storage_(storage), key_(std::move(key)), region_(std::move(region)) {}
     std::byte* data() override { return region_->data(); }
     bool commit(bool if_absent) override {
-        return backing_.put(key_, std::move(region_), if_absent);
+        return storage_.put(key_, std::move(region_), if_absent);
     }
 
   private:
-    MemoryBacking& backing_;
+    MemoryStorage& storage_;
     std::string key_;
     std::shared_ptr<Region> region_;
 };
@@ -68,7 +68,7 @@ void Quota::take(std::uint64_t size) {
     std::uint64_t taken = taken_;
     do {
         if (size > limit_ - taken) {
-            throw Error(ErrorKind::backing, "no room for " + std::to_string(size) +
+            throw Error(ErrorKind::storage, "no room for " + std::to_string(size) +
                                                 " bytes: values take " + std::to_string(taken) +
                                                 " of " + std::to_string(limit_) + " bytes of " +
                                                 of_);
@@ -91,31 +91,31 @@ void Quota::give(std::uint64_t size) {
     }
 }
 
-MemoryBacking::Catalog MemoryBacking::close(std::string why) {
+MemoryStorage::Catalog MemoryStorage::close(std::string why) {
     const std::lock_guard lock(mutex_);
     closed_ = std::move(why);
     return std::exchange(catalog_, {});
 }
 
-void MemoryBacking::check_open() const {
+void MemoryStorage::check_open() const {
     if (!closed_.empty()) {
         throw Error(ErrorKind::scratch_ended, closed_);
     }
 }
 
-std::shared_ptr<const Region> MemoryBacking::find(const std::string& key) {
+std::shared_ptr<const Region> MemoryStorage::find(const std::string& key) {
     const std::shared_lock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);
     return found == catalog_.end() ? nullptr : found->second;
 }
 
-std::optional<std::uint64_t> MemoryBacking::size(const std::string& key) {
+std::optional<std::uint64_t> MemoryStorage::size(const std::string& key) {
     const auto region = find(key);
     return region == nullptr ? std::nullopt : std::optional(region->size());
 }
 
-std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::uint64_t size) {
+std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::uint64_t size) {
     {
         const std::shared_lock lock(mutex_);
         check_open();
@@ -124,8 +124,8 @@ std::unique_ptr<Incoming> MemoryBacking::receive(const std::string& key, std::ui
     return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, size, more));
 }
 
-bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {
-    committed->set_generation(next_generation());
+bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {
+    committed->set_version(next_version());
     std::shared_ptr<const Region> region = std::move(committed);
     // The old region may be large, and freeing it slow: that happens after the lock is gone.
     const std::lock_guard lock(mutex_);
@@ -138,7 +138,7 @@ bool MemoryBacking::put(const std::string& key, std::shared_ptr<Region> committe
     return true;
 }
 
-void MemoryBacking::remove(const std::string& key) {
+void MemoryStorage::remove(const std::string& key) {
     std::shared_ptr<const Region> old;
     const std::lock_guard lock(mutex_);
     check_open();
@@ -149,7 +149,7 @@ void MemoryBacking::remove(const std::string& key) {
     }
 }
 
-std::uint64_t MemoryBacking::remove_prefix(const std::string& prefix) {
+std::uint64_t MemoryStorage::remove_prefix(const std::string& prefix) {
     Catalog removed;
     const std::lock_guard lock(mutex_);
     check_open();
@@ -160,7 +160,7 @@ std::uint64_t MemoryBacking::remove_prefix(const std::string& prefix) {
     return removed.size();
 }
 
-Measure MemoryBacking::measure(const std::string& prefix, bool any) {
+Measure MemoryStorage::measure(const std::string& prefix, bool any) {
     Measure sum;
     const std::shared_lock lock(mutex_);
     check_open();
@@ -175,7 +175,7 @@ Measure MemoryBacking::measure(const std::string& prefix, bool any) {
     return sum;
 }
 
-Page MemoryBacking::list(const std::string& prefix, bool delimited, const std::string& cursor,
+Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::string& cursor,
                          std::size_t max_bytes) {
     Page page;
     std::size_t bytes = 0;

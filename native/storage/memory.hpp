@@ -6,19 +6,19 @@
 #include <map>
 #include <shared_mutex>
 
-#include "storage/backing.hpp"
+#include "storage/storage.hpp"
 
 namespace ucxstore {
 
 // How many bytes values take, and may take. Each value holds a share of it, and outlives the
-// backing where a reader has it pinned.
+// storage where a reader has it pinned.
 class Quota {
   public:
     // `of` is what messages call it. What is taken is also taken of `within`, where there is that.
     explicit Quota(std::uint64_t limit, std::string of = "memory",
                    std::shared_ptr<Quota> within = nullptr)
         : limit_(limit), of_(std::move(of)), within_(std::move(within)) {}
-    // Throws Error(backing) where that is more than is left.
+    // Throws Error(storage) where that is more than is left.
     void take(std::uint64_t size);
     void give(std::uint64_t size);
     std::uint64_t limit() const { return limit_; }
@@ -31,15 +31,15 @@ class Quota {
     std::atomic<std::uint64_t> taken_ = 0;
 };
 
-class MemoryBacking : public Backing {
+class MemoryStorage : public Storage {
   public:
     // What is arriving counts, and so does a value that was replaced or removed until its last
     // reader lets go of it: `limit` bounds the memory itself.
-    explicit MemoryBacking(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
-        : MemoryBacking(std::make_shared<Quota>(limit)) {}
+    explicit MemoryStorage(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
+        : MemoryStorage(std::make_shared<Quota>(limit)) {}
     // `count_keys`: these count, too, and what else an entry takes, where values are few bytes
     // each.
-    explicit MemoryBacking(std::shared_ptr<Quota> quota, bool count_keys = false)
+    explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false)
         : quota_(std::move(quota)), count_keys_(count_keys) {}
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;

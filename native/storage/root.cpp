@@ -85,7 +85,7 @@ Fd Root::resolve(const std::string& path, int flags) const {
         return Fd(fd);
     }
     if (errno == EXDEV || errno == ELOOP) {
-        throw Error(ErrorKind::backing, "'" + path + "' leads out of the served directory");
+        throw Error(ErrorKind::storage, "'" + path + "' leads out of the served directory");
     }
     const int code = errno;
     if (is_absent(code)) {
@@ -99,7 +99,7 @@ Fd Root::resolve(const std::string& path, int flags) const {
 void Root::check_present() const {
     struct stat about{};
     if (fstat(root_.get(), &about) == 0 && about.st_nlink == 0) {
-        throw Error(ErrorKind::backing,
+        throw Error(ErrorKind::storage,
                     "the served directory was removed: No such file or directory");
     }
 }
@@ -144,7 +144,7 @@ Fd Root::make_parents(const std::string& key) const {
             }
         }
     }
-    throw Error(ErrorKind::backing,
+    throw Error(ErrorKind::storage,
                 "'" + parent + "' is no directory, so it can hold no '" + key + "'");
 }
 

@@ -9,7 +9,7 @@ namespace ucxstore {
 
 class Root {
   public:
-    // Makes the directory where there is none. Throws Error(backing).
+    // Makes the directory where there is none. Throws Error(storage).
     explicit Root(const std::string& path);
 
     // The directory that `path` ("" for the root) names; an empty Fd where there is none.
@@ -22,9 +22,9 @@ class Root {
     void prune_parents(const std::string& key) const;
 
   private:
-    // Throws Error(backing) but where nothing is there: then the Fd is empty.
+    // Throws Error(storage) but where nothing is there: then the Fd is empty.
     Fd resolve(const std::string& path, int flags) const;
-    // Throws Error(backing) where the root directory is gone.
+    // Throws Error(storage) where the root directory is gone.
     void check_present() const;
 
     Fd root_;

@@ -47,14 +47,14 @@ Spaces::~Spaces() {
 
 void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout, TimePoint now) {
     if (timeout < Timeout(1) || timeout > kMaxTimeout) {
-        throw Error(ErrorKind::backing,
+        throw Error(ErrorKind::storage,
                     "no time-out of a scratch space: " + std::to_string(timeout.count()) + " ms");
     }
     auto values =
-        std::make_shared<MemoryBacking>(std::make_shared<Quota>(quota, called(name), room_));
+        std::make_shared<MemoryStorage>(std::make_shared<Quota>(quota, called(name), room_));
     const std::lock_guard lock(mutex_);
     if (spaces_.size() >= kMaxSpaces) {
-        throw Error(ErrorKind::backing, "there are " + std::to_string(kMaxSpaces) +
+        throw Error(ErrorKind::storage, "there are " + std::to_string(kMaxSpaces) +
                                             " scratch spaces, more than which no server keeps");
     }
     if (!thread_.joinable()) {
@@ -62,7 +62,7 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
         thread_ = std::thread([this] { run(); });
     }
     if (!spaces_.try_emplace(name, Space{std::move(values), timeout, now, now + timeout}).second) {
-        throw Error(ErrorKind::backing, "the " + called(name) + " is there already");
+        throw Error(ErrorKind::storage, "the " + called(name) + " is there already");
     }
     changed_.notify_all();
 }
@@ -100,7 +100,7 @@ void Spaces::expire(TimePoint now) {
     close_overdue(now);
 }
 
-std::shared_ptr<Backing> Spaces::find(std::string_view name) const {
+std::shared_ptr<Storage> Spaces::find(std::string_view name) const {
     const std::lock_guard lock(mutex_);
     const auto found = spaces_.find(name);
     if (found == spaces_.end()) {

@@ -33,7 +33,7 @@ class Spaces {
     Spaces& operator=(const Spaces&) = delete;
     ~Spaces();
 
-    // Throws Error(backing) where there is a space of that name, there are too many, or the
+    // Throws Error(storage) where there is a space of that name, there are too many, or the
     // time-out is none.
     void begin(const std::string& name, std::uint64_t quota, Timeout timeout,
                TimePoint now = Clock::now());
@@ -47,7 +47,7 @@ class Spaces {
     void expire(TimePoint now);
 
     // Where its values are. Throws Error(scratch_ended) where there is no such space.
-    std::shared_ptr<Backing> find(std::string_view name) const;
+    std::shared_ptr<Storage> find(std::string_view name) const;
 
     // Bytes of values in all of them.
     std::uint64_t held() const;
@@ -55,13 +55,13 @@ class Spaces {
 
   private:
     struct Space {
-        std::shared_ptr<MemoryBacking> values;
+        std::shared_ptr<MemoryStorage> values;
         Timeout timeout;
         TimePoint begun;
         TimePoint due;
     };
     struct Ended {
-        MemoryBacking::Catalog values;
+        MemoryStorage::Catalog values;
         std::function<void()> freed;
     };
     using All = std::map<std::string, Space, std::less<>>;

@@ -159,12 +159,12 @@ assert not failures
 def test_grandchildren(server: RemoteServer, store: UcxStore, ucx: Ucx) -> None:
     code = """
 in_the_background(read)
-def generations(left):
+def versions(left):
     reads()
     if left:
-        assert os.waitpid(in_child(lambda: generations(left - 1)), 0)[1] == 0
+        assert os.waitpid(in_child(lambda: versions(left - 1)), 0)[1] == 0
     reads()
-generations(2)
+versions(2)
 assert not failures
 """
     with Script(server.address, ucx, IN_THE_BACKGROUND + code) as script:

@@ -184,7 +184,7 @@ def test_arrays_are_read_while_servers_come_and_go(
                 pass
 
 
-def test_servers_of_equal_values_with_generations_of_their_own(
+def test_servers_of_equal_values_with_versions_of_their_own(
     open_store: OpenStore, start_server: StartServer, tmp_path: Path
 ) -> None:
     """What is known of a shard from one server, such as where its chunks are, is asked anew."""

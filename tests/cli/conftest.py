@@ -8,8 +8,8 @@ from ucxstore.copies.s3 import S3Server, s3_server
 
 
 @pytest.fixture
-def backing() -> str:
-    return "memory"  # what backings have in common, tests/store proves
+def storage() -> str:
+    return "memory"  # what storages have in common, tests/store proves
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,11 @@
-"""A fleet takes the requests that a connection takes: the rest of the store knows no difference."""
+"""A cluster takes the requests that a connection takes: the store knows no difference."""
 
 import ast
 import inspect
 from pathlib import Path
 
 import ucxstore
-from ucxstore.cluster.cluster import Fleet
+from ucxstore.cluster.cluster import Cluster
 
 # What stores ask of a link instead, and what each server has of its own.
 NOT_REQUESTS = {
@@ -32,4 +32,4 @@ def test_every_request_has_the_same_parameters() -> None:
     }
     assert "read_parts" in requests
     for name, parameters in requests.items():
-        assert list(inspect.signature(getattr(Fleet, name)).parameters) == parameters, name
+        assert list(inspect.signature(getattr(Cluster, name)).parameters) == parameters, name

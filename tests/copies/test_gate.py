@@ -62,9 +62,9 @@ def extra(result: CaseResult, at: str) -> float:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("backing", ["memory", "directory"])
-def test_raw_chunks_are_not_copied(backing: str, tmp_path: Path) -> None:
-    found = measure([f"UcxStore, {backing}"], ["raw-one", "raw-grid"], tmp_path)
+@pytest.mark.parametrize("storage", ["memory", "directory"])
+def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
+    found = measure([f"UcxStore, {storage}"], ["raw-one", "raw-grid"], tmp_path)
     assert {result.side for result in found} == {"client", "server"}
     assert {result.transport for result in found} == {"shared memory", "TCP"}
     assert len(found) == 16

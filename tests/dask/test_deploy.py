@@ -19,9 +19,9 @@ from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
 from ucxstore import (
     AuthenticationError,
-    BackingError,
     ConnectError,
     ScratchEndedError,
+    StorageError,
     UcxStore,
 )
 from ucxstore.dask import Deployment, deploy, locality
@@ -61,9 +61,9 @@ def each_server(deployed: Deployment, store: UcxStore) -> dict[str, UcxStore]:
 
 @pytest.mark.parametrize("kind", ["memory", "directory"])
 def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) -> None:
-    backing = "memory://" if kind == "memory" else tmp_path / "shared"
+    storage = "memory://" if kind == "memory" else tmp_path / "shared"
     values = some_values()
-    with deploy(client, backing, memory="64MiB") as deployed:
+    with deploy(client, storage, memory="64MiB") as deployed:
         store = deployed.store("scratch/run", strict=True)
         assert sorted(store.servers) == list(store.servers)
         assert {f"ucx://{server}" for server in store.servers} == set(deployed.addresses.values())
@@ -85,9 +85,9 @@ def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) 
 def test_scratch_space_is_in_the_memory_of_the_workers(
     client: Client, kind: str, tmp_path: Path
 ) -> None:
-    backing = "memory://" if kind == "memory" else tmp_path / "shared"
+    storage = "memory://" if kind == "memory" else tmp_path / "shared"
     values = some_values()
-    with deploy(client, backing, memory="64MiB") as deployed:
+    with deploy(client, storage, memory="64MiB") as deployed:
         with deployed.scratch("1MB", strict=True) as scratch:
             z = make_array(scratch.store("step"))
             da.from_array(values, chunks=(100, 120)).store(z, lock=False)
@@ -98,7 +98,7 @@ def test_scratch_space_is_in_the_memory_of_the_workers(
         assert not any(client.run(_bytes_held).values())
         with pytest.raises(ScratchEndedError, match=scratch.name):
             da.from_zarr(z).compute()
-        assert kind == "memory" or not [each for each in Path(backing).iterdir() if each.is_dir()]
+        assert kind == "memory" or not [each for each in Path(storage).iterdir() if each.is_dir()]
 
 
 def _bytes_held(dask_worker: Worker) -> int:
@@ -214,10 +214,10 @@ def test_memory_is_bounded_and_shown(client: Client) -> None:
         for key in range(10):
             try:
                 store.set_sync(f"c/{key}", as_buffer(held))
-            except BackingError as error:
+            except StorageError as error:
                 assert "of 1048576 bytes of memory" in str(error)  # noqa: PT017
                 assert f"c/{key}" in str(error)  # noqa: PT017
-        with pytest.raises(BackingError, match="no room for 2000000 bytes"):
+        with pytest.raises(StorageError, match="no room for 2000000 bytes"):
             store.set_sync("large", as_buffer(np.zeros(2_000_000, "u1")))
         sizes = [int(single_bytes(single)) for single in each_server(deployed, store).values()]
         assert max(sizes) <= 1 << 20
@@ -309,9 +309,9 @@ def test_a_cluster_without_workers_is_refused() -> None:
 
 def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> None:
     plugins = client.run(what_is_there)
-    with pytest.raises(ValueError, match="backing: 'ftp://host'"):
+    with pytest.raises(ValueError, match="storage: 'ftp://host'"):
         deploy(client, "ftp://host")
-    with pytest.raises(ValueError, match="freshness: the backing is no object store"):
+    with pytest.raises(ValueError, match="freshness: the storage is no object store"):
         deploy(client, tmp_path, freshness=3)
     with pytest.raises(ValueError, match="block_size: 1 is less"):
         deploy(client, "s3://bucket", block_size=1)
@@ -333,7 +333,7 @@ def test_another_directory_of_that_name_is_refused(tmp_path: Path) -> None:
     make_mark(str(tmp_path), "ucxstore-1")
     check_mark(str(tmp_path), "ucxstore-1", "tcp://worker")
     remove_mark(str(tmp_path), "ucxstore-1")
-    with pytest.raises(ValueError, match=r"backing: .*tcp://worker is not the directory"):
+    with pytest.raises(ValueError, match=r"storage: .*tcp://worker is not the directory"):
         check_mark(str(tmp_path), "ucxstore-1", "tcp://worker")
 
 

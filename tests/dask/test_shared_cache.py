@@ -17,7 +17,7 @@ from zarr.storage import ObjectStore
 
 from tests.dask.conftest import SECONDS, cluster_of
 from tests.eventually import eventually
-from ucxstore import BackingError
+from ucxstore import StorageError
 from ucxstore.copies.s3 import S3Server, S3ServerError, s3_server
 from ucxstore.copies.s3_log import S3Request, read_log
 from ucxstore.dask import deploy, locality
@@ -188,7 +188,7 @@ def test_what_the_object_store_says(s3: S3Server) -> None:
         wrong = {**options_of(s3), "secret_access_key": "not-the-secret"}
         with (
             deploy(client, url, memory="16MiB", storage_options=wrong) as deployed,
-            pytest.raises(BackingError, match=r"permission denied") as caught,
+            pytest.raises(StorageError, match=r"permission denied") as caught,
         ):
             deployed.store().get_sync("zarr.json")
         assert "not-the-secret" not in str(caught.value)

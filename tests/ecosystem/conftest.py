@@ -2,5 +2,5 @@ import pytest
 
 
 @pytest.fixture
-def backing() -> str:
-    return "memory"  # what backings have in common, tests/store proves
+def storage() -> str:
+    return "memory"  # what storages have in common, tests/store proves

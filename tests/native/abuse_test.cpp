@@ -23,8 +23,8 @@ constexpr std::uint64_t kSegment = wire::kSegmentBytes;
 
 class BadClient : public testing::Test {
   protected:
-    explicit BadClient(std::shared_ptr<Backing> backing = nullptr)
-        : both_({}, false, std::move(backing)) {
+    explicit BadClient(std::shared_ptr<Storage> storage = nullptr)
+        : both_({}, false, std::move(storage)) {
         join();
         both_.set("good", pattern(100));
     }
@@ -249,7 +249,7 @@ TEST_F(BadClient, AskingForMoreMemoryThanThereIsIsRefused) {
     constexpr std::uint64_t kTotal = wire::kMaxValueBytes / 4;
     puppet_.send(Message::value, value(kTotal, kTotal - kSegment, kSegment) + "evil",
                  std::string(kSegment, 'x'), Puppet::Way::rendezvous);
-    EXPECT_EQ(answer(), wire::Status::backing);
+    EXPECT_EQ(answer(), wire::Status::storage);
     EXPECT_FALSE(is_thrown_out(100ms));
     EXPECT_TRUE(server_is_well());
 }
@@ -316,15 +316,15 @@ TEST_F(BadClient, IsThrownOutByAnIdleServerToo) {
 // Values that are never finished.
 
 // Counts the values on their way in, and has no room under "full/".
-class CountingBacking : public MemoryBacking {
+class CountingStorage : public MemoryStorage {
   public:
     std::atomic<int> incoming = 0;
 
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override {
         if (key.starts_with("full/")) {
-            throw Error(ErrorKind::backing, "no room");
+            throw Error(ErrorKind::storage, "no room");
         }
-        return std::make_unique<Counted>(incoming, MemoryBacking::receive(key, size));
+        return std::make_unique<Counted>(incoming, MemoryStorage::receive(key, size));
     }
 
   private:
@@ -349,26 +349,26 @@ Memory endless(Bytes& bytes, std::uint64_t segments) {
 }
 
 TEST(Unfinished, ACancelledSetIsForgotten) {
-    const auto backing = std::make_shared<CountingBacking>();
-    Loopback both({}, false, backing);
+    const auto storage = std::make_shared<CountingStorage>();
+    Loopback both({}, false, storage);
     Bytes bytes = pattern(1 << 20);
     for (int round = 0; round < 3; ++round) {
         const auto operation = set_operation({{"k", endless(bytes, 16)}});
         both.submit(operation);
-        ASSERT_TRUE(eventually([&] { return backing->incoming == 1 || operation->done(); }));
+        ASSERT_TRUE(eventually([&] { return storage->incoming == 1 || operation->done(); }));
         both.client->cancel(both.connection, operation);
         ASSERT_TRUE(operation->wait_for(kPatience));
-        EXPECT_TRUE(eventually([&] { return backing->incoming == 0; }, 5s))
+        EXPECT_TRUE(eventually([&] { return storage->incoming == 0; }, 5s))
             << "the server keeps the memory of a value that will never be whole";
     }
 }
 
 TEST(Unfinished, RefusedSetsAreForgotten) {
-    Loopback both({}, false, std::make_shared<CountingBacking>());
+    Loopback both({}, false, std::make_shared<CountingStorage>());
     Bytes bytes = pattern(1 << 20);
     for (int round = 0; round < 1100; ++round) {
         const auto operation = set_operation({{"full/k", endless(bytes, 6)}});
-        ASSERT_EQ(error_of([&] { both.run(operation); }), ErrorKind::backing);
+        ASSERT_EQ(error_of([&] { both.run(operation); }), ErrorKind::storage);
     }
     both.set("k", pattern(10));
 }
@@ -481,7 +481,7 @@ INSTANTIATE_TEST_SUITE_P(
                              }},
                     BadReply{"AnEndlessSegment", [](auto& header) { header.length = ~0ull; }},
                     BadReply{"OfSegmentsOfNothing", [](auto& header) { header.segment = 0; }},
-                    BadReply{"OfNoValue", [](auto& header) { header.generation = 0; }},
+                    BadReply{"OfNoValue", [](auto& header) { header.version = 0; }},
                     BadReply{"ChangedThoughAnyWillDo",
                              [](auto& header) { header.status = wire::Status::changed; }},
                     BadReply{"KeptForAGet",
@@ -501,7 +501,7 @@ TEST_P(BadReplyTest, EndsTheConnection) {
 
 TEST_F(BadServer, OfAnotherValueThanWasMeant) {
     Bytes out(100);
-    ask(get_operation({{.key = "k", .memory = memory_of(out), .generation = 77}}));
+    ask(get_operation({{.key = "k", .memory = memory_of(out), .version = 77}}));
     send(reply(wire::Status::ok, 3), "abc");
     EXPECT_EQ(failure(), ErrorKind::protocol);
     EXPECT_EQ(out, Bytes(100));
@@ -516,14 +516,14 @@ TEST_F(BadServer, MayNotMixTwoValues) {
     send(header, std::string(header.length, 'x'));
     header.offset = header.segment;
     header.length = 3;
-    ++header.generation;
+    ++header.version;
     send(header, "abc");
     EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 
 TEST_F(BadServer, MayNotCallChangedWhatIsAsItWas) {
-    ask(get_operation({{.key = "k", .generation = 1}}));
-    send(reply(wire::Status::changed));  // generation 1
+    ask(get_operation({{.key = "k", .version = 1}}));
+    send(reply(wire::Status::changed));  // version 1
     EXPECT_EQ(failure(), ErrorKind::protocol);
 }
 

@@ -269,7 +269,7 @@ const Transfer kTransfers[] = {{"Default", {}, kLarge},
 class MidTransfer : public testing::TestWithParam<Transfer> {
   protected:
     MidTransfer() {
-        const auto incoming = both_.backing->receive("k", kLarge);
+        const auto incoming = both_.storage->receive("k", kLarge);
         std::fill_n(incoming->data(), kLarge, std::byte{'x'});
         incoming->commit(false);
     }
@@ -341,7 +341,7 @@ TEST_P(MidTransfer, TheConnectionIsClosed) {
 // A value is pinned while UCX sends it: that must end with the client, or the server's memory fills
 // with values that nobody reads any more.
 TEST_P(MidTransfer, TheServerUnpinsWhatItWasSending) {
-    const std::weak_ptr<const Region> region = both_.backing->find("k");
+    const std::weak_ptr<const Region> region = both_.storage->find("k");
     const std::vector<Dim> every_other = {{kLarge / 16, 16}};
     const Layout box = Layout::strided(0, 8, every_other);
     for (const auto& selection :
@@ -357,7 +357,7 @@ TEST_P(MidTransfer, TheServerUnpinsWhatItWasSending) {
         ASSERT_TRUE(operation->wait_for(kPatience));
         both_.connection = both_.connect();
     }
-    both_.backing->remove("k");
+    both_.storage->remove("k");
     // 5 s is what a server gives UCX to let go of it.
     EXPECT_TRUE(eventually([&] { return region.expired(); }, 8s)) << "it is still pinned";
 }
@@ -377,7 +377,7 @@ TEST_P(MidTransfer, TheServerIsClosed) {
     start();
     ASSERT_TRUE(eventually([&] { return moving(); }));
     both_.server->close(5s);
-    both_.backing.reset();
+    both_.storage.reset();
     expect_over(ErrorKind::server_lost);
 }
 
@@ -390,10 +390,10 @@ TEST_P(MidTransfer, TheServerClosesItselfOnDestruction) {
 TEST_P(MidTransfer, TheValueIsReplacedAndRemoved) {
     start();
     for (int i = 0; i < 3; ++i) {
-        const auto incoming = both_.backing->receive("k", 1000);
+        const auto incoming = both_.storage->receive("k", 1000);
         std::fill_n(incoming->data(), 1000, std::byte{'y'});
         incoming->commit(false);
-        both_.backing->remove("k");
+        both_.storage->remove("k");
     }
     for (const auto& operation : operations_) {
         ASSERT_TRUE(operation->wait_for(kPatience));

@@ -1,4 +1,4 @@
-// A large object behind a remote backing, and what is asked of it.
+// A large object behind a remote storage, and what is asked of it.
 #pragma once
 
 #include <algorithm>

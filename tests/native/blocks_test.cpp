@@ -1,4 +1,4 @@
-// Parts of large objects in a remote backing: found out about, and fetched by blocks.
+// Parts of large objects in a remote storage: found out about, and fetched by blocks.
 #include <algorithm>
 #include <utility>
 
@@ -28,7 +28,7 @@ TEST_F(BlocksTest, OnlyTheBlocksThatAreWantedAreFetched) {
     const auto more = fetch_part(0, 4 * kBlock);
     EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, kBlock}, {3 * kBlock, 4 * kBlock}}));
     EXPECT_EQ(bytes_of(*more, 0, 4 * kBlock), cut(value_, 0, 4 * kBlock));
-    EXPECT_EQ(more->outcome->value->generation(), fetched->outcome->value->generation());
+    EXPECT_EQ(more->outcome->value->version(), fetched->outcome->value->version());
 }
 
 TEST_F(BlocksTest, TheLastBlockIsShort) {
@@ -122,7 +122,7 @@ TEST_F(BlocksTest, WhatIsNotInTheValueNeedsNoBlock) {
     serve(value_, "e");
     EXPECT_TRUE(nothing_asked());
     EXPECT_EQ(fetched->outcome->value->size(), value_.size());
-    EXPECT_EQ(test::error_of([&] { bytes_of(*fetched, 0, 1); }), ErrorKind::backing)
+    EXPECT_EQ(test::error_of([&] { bytes_of(*fetched, 0, 1); }), ErrorKind::storage)
         << "and a block that is not there is no memory to read";
 }
 
@@ -138,7 +138,7 @@ TEST_F(BlocksTest, AnObjectThatChangesBetweenBlocksIsReadAnew) {
     EXPECT_EQ(serve(changed, "new"), kHead);
     EXPECT_EQ(serve(changed, "new"), (std::vector<Part>{{kFar, next + kBlock}}));
     EXPECT_EQ(bytes_of(*both, next - 5, 10), cut(changed, next - 5, 10));
-    EXPECT_NE(both->outcome->value->generation(), first->outcome->value->generation());
+    EXPECT_NE(both->outcome->value->version(), first->outcome->value->version());
 }
 
 TEST_F(BlocksTest, OneThatKeepsChangingIsAFailure) {

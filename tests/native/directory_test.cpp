@@ -24,13 +24,13 @@ using test::to_bytes;
 class DirectoryTest : public testing::Test {
   protected:
     void put(const std::string& key, const std::string& value) {
-        const auto incoming = backing_.receive(key, value.size());
+        const auto incoming = storage_.receive(key, value.size());
         const Bytes bytes = to_bytes(value);
         std::copy(bytes.begin(), bytes.end(), incoming->data());
         incoming->commit(false);
     }
     std::optional<std::string> get(const std::string& key) {
-        const auto region = backing_.find(key);
+        const auto region = storage_.find(key);
         if (region == nullptr) {
             return std::nullopt;
         }
@@ -45,13 +45,13 @@ class DirectoryTest : public testing::Test {
         return {std::istreambuf_iterator<char>(file), {}};
     }
     std::vector<std::string> names(const std::string& prefix = "", bool delimited = false) {
-        return backing_.list(prefix, delimited, "", 1'000'000).names;
+        return storage_.list(prefix, delimited, "", 1'000'000).names;
     }
 
     test::TemporaryDirectory directory_;
     const fs::path root_ = directory_.path() / "made" / "root";
     const fs::path outside_ = directory_.path() / "outside";
-    DirectoryBacking backing_{root_};
+    DirectoryStorage storage_{root_};
 };
 
 TEST_F(DirectoryTest, AValueIsAFileUnderItsKey) {
@@ -64,28 +64,28 @@ TEST_F(DirectoryTest, AValueIsAFileUnderItsKey) {
 
 TEST_F(DirectoryTest, TheRootMustBeADirectory) {
     write_file(directory_.path() / "file", "");
-    EXPECT_EQ(error_of([&] { DirectoryBacking(directory_.path() / "file"); }), ErrorKind::backing);
-    EXPECT_EQ(error_of([&] { DirectoryBacking(directory_.path() / "file/x"); }),
-              ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { DirectoryStorage(directory_.path() / "file"); }), ErrorKind::storage);
+    EXPECT_EQ(error_of([&] { DirectoryStorage(directory_.path() / "file/x"); }),
+              ErrorKind::storage);
 }
 
 TEST_F(DirectoryTest, RemovingPrunesEmptyDirectoriesButNotTheRoot) {
     put("a/b/c", "1");
     put("a/d", "2");
-    backing_.remove("a/b/c");
+    storage_.remove("a/b/c");
     EXPECT_FALSE(fs::exists(root_ / "a/b"));
     EXPECT_TRUE(fs::exists(root_ / "a/d"));
-    backing_.remove("a/d");
+    storage_.remove("a/d");
     EXPECT_TRUE(fs::exists(root_));
     EXPECT_TRUE(fs::is_empty(root_));
 }
 
 TEST_F(DirectoryTest, AFileInTheWayIsAnError) {
     put("a", "1");
-    EXPECT_EQ(error_of([&] { put("a/b", "2"); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { put("a/b", "2"); }), ErrorKind::storage);
     EXPECT_EQ(get("a/b"), std::nullopt);
     put("d/k", "3");
-    EXPECT_EQ(error_of([&] { put("d", "4"); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { put("d", "4"); }), ErrorKind::storage);
     EXPECT_EQ(get("d/k"), "3");
     EXPECT_EQ(get("a"), "1");
 }
@@ -94,11 +94,11 @@ TEST_F(DirectoryTest, NoKeyLeavesTheRoot) {
     write_file(outside_ / "secret", "secret");
     for (const std::string key :
          {"../outside/secret", "../../outside/secret", "a/../../../outside/secret"}) {
-        EXPECT_EQ(error_of([&] { get(key); }).value_or(ErrorKind::backing), ErrorKind::backing);
+        EXPECT_EQ(error_of([&] { get(key); }).value_or(ErrorKind::storage), ErrorKind::storage);
         EXPECT_NE(error_of([&] { put(key, "mine"); }), std::nullopt) << key;
-        static_cast<void>(error_of([&] { backing_.remove(key); }));
+        static_cast<void>(error_of([&] { storage_.remove(key); }));
     }
-    EXPECT_EQ(error_of([&] { get(outside_ / "secret"); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { get(outside_ / "secret"); }), ErrorKind::storage);
     EXPECT_EQ(read_file(outside_ / "secret"), "secret");
 }
 
@@ -107,7 +107,7 @@ TEST_F(DirectoryTest, NoPrefixLeavesTheRoot) {
     for (const std::string prefix : {"../../outside/", "../", "/", "a/../../../"}) {
         static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix).empty()); }));
         static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix, true).empty()); }));
-        static_cast<void>(error_of([&] { backing_.remove_prefix(prefix); }));
+        static_cast<void>(error_of([&] { storage_.remove_prefix(prefix); }));
     }
     EXPECT_EQ(read_file(outside_ / "secret"), "secret");
 }
@@ -118,12 +118,12 @@ TEST_F(DirectoryTest, NoLinkLeavesTheRoot) {
     fs::create_symlink(outside_ / "secret", root_ / "secret");
     fs::create_symlink("../../outside/secret", root_ / "relative");
     for (const std::string key : {"linked/secret", "secret", "relative"}) {
-        EXPECT_EQ(error_of([&] { get(key); }), ErrorKind::backing) << key;
-        EXPECT_EQ(error_of([&] { static_cast<void>(backing_.size(key)); }), ErrorKind::backing);
+        EXPECT_EQ(error_of([&] { get(key); }), ErrorKind::storage) << key;
+        EXPECT_EQ(error_of([&] { static_cast<void>(storage_.size(key)); }), ErrorKind::storage);
     }
-    EXPECT_EQ(error_of([&] { put("linked/new", "1"); }), ErrorKind::backing);
-    EXPECT_EQ(error_of([&] { backing_.remove("linked/secret"); }), ErrorKind::backing);
-    backing_.remove_prefix("");
+    EXPECT_EQ(error_of([&] { put("linked/new", "1"); }), ErrorKind::storage);
+    EXPECT_EQ(error_of([&] { storage_.remove("linked/secret"); }), ErrorKind::storage);
+    storage_.remove_prefix("");
     EXPECT_EQ(read_file(outside_ / "secret"), "secret");
     EXPECT_FALSE(fs::exists(outside_ / "new"));
 }
@@ -142,7 +142,7 @@ TEST_F(DirectoryTest, ALinkThatLeavesTheRootIsNoKeyInAListing) {
     put("k", "12");
     EXPECT_EQ(names(), std::vector<std::string>{"k"});
     EXPECT_EQ(names("", true), std::vector<std::string>{"k"});
-    EXPECT_EQ(backing_.measure("", false).bytes, 2u);
+    EXPECT_EQ(storage_.measure("", false).bytes, 2u);
 }
 
 TEST_F(DirectoryTest, ALinkInsideTheRootIsAKey) {
@@ -158,7 +158,7 @@ TEST_F(DirectoryTest, ACycleOfLinksEnds) {
     fs::create_directory_symlink(".", root_ / "self");
     put("k", "1");
     EXPECT_EQ(names(), std::vector<std::string>{"k"});
-    EXPECT_EQ(error_of([&] { get("a"); }).value_or(ErrorKind::backing), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { get("a"); }).value_or(ErrorKind::storage), ErrorKind::storage);
 }
 
 TEST_F(DirectoryTest, WhatIsNoRegularFileIsNoKey) {
@@ -174,8 +174,8 @@ TEST_F(DirectoryTest, WhatIsNoRegularFileIsNoKey) {
     close(listener);
     for (const std::string key : {"fifo", "socket", "d"}) {
         EXPECT_EQ(get(key), std::nullopt) << key;
-        EXPECT_EQ(backing_.size(key), std::nullopt) << key;
-        backing_.remove(key);
+        EXPECT_EQ(storage_.size(key), std::nullopt) << key;
+        storage_.remove(key);
     }
     EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
     EXPECT_TRUE(fs::exists(root_ / "fifo")) << "what is no key cannot be removed as one";
@@ -186,13 +186,13 @@ TEST_F(DirectoryTest, UnfinishedFilesAreHidden) {
     put("d/k", "1");
     EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
     EXPECT_EQ(names("d/", true), std::vector<std::string>{"k"});
-    EXPECT_EQ(backing_.measure("", false).keys, 1u);
+    EXPECT_EQ(storage_.measure("", false).keys, 1u);
 }
 
 TEST_F(DirectoryTest, AWriteLeavesNoFileButItsOwn) {
     put("k", "1");
     put("k", "2");
-    EXPECT_FALSE(backing_.receive("k", 10)->commit(true));
+    EXPECT_FALSE(storage_.receive("k", 10)->commit(true));
     EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 1);
 }
 
@@ -200,9 +200,9 @@ TEST_F(DirectoryTest, ANameTooLongForTheFileSystemIsNoKeyThere) {
     const std::string name(300, 'n');
     EXPECT_EQ(get(name), std::nullopt);
     EXPECT_EQ(get("d/" + name), std::nullopt);
-    EXPECT_NO_THROW(backing_.remove(name));
-    EXPECT_EQ(error_of([&] { put("new/" + name, "1"); }), ErrorKind::backing);
-    EXPECT_EQ(error_of([&] { put("new/" + name + "/k", "1"); }), ErrorKind::backing);
+    EXPECT_NO_THROW(storage_.remove(name));
+    EXPECT_EQ(error_of([&] { put("new/" + name, "1"); }), ErrorKind::storage);
+    EXPECT_EQ(error_of([&] { put("new/" + name + "/k", "1"); }), ErrorKind::storage);
     EXPECT_TRUE(fs::is_empty(root_)) << "directories of a failed write stay behind";
 }
 
@@ -213,7 +213,7 @@ TEST_F(DirectoryTest, NamesThatAreNoTextAreNotListed) {
 }
 
 TEST_F(DirectoryTest, GivingUpSurvivesAParentThatNowLeadsAway) {
-    auto incoming = backing_.receive("d/k", 10);
+    auto incoming = storage_.receive("d/k", 10);
     fs::create_directories(outside_);
     fs::rename(root_ / "d", directory_.path() / "moved");
     fs::create_directory_symlink(outside_, root_ / "d");
@@ -223,21 +223,21 @@ TEST_F(DirectoryTest, GivingUpSurvivesAParentThatNowLeadsAway) {
 
 TEST_F(DirectoryTest, GivingUpSurvivesARunOutOfDescriptors) {
     // UBSan needs descriptors of its own where it sees a class for the first time.
-    backing_.receive("d/e/k", 10).reset();
+    storage_.receive("d/e/k", 10).reset();
     EXPECT_THROW(throw_errno("no descriptors"), Error);
-    auto incoming = backing_.receive("d/e/k", 10);
+    auto incoming = storage_.receive("d/e/k", 10);
     rlimit before{};
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    EXPECT_THROW(backing_.receive("e/k", 10), Error);
+    EXPECT_THROW(storage_.receive("e/k", 10), Error);
     incoming.reset();
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(DirectoryTest, AFileCutShortWhileItIsReadIsAnErrorOrWhole) {
     put("k", std::string(1000, 'x'));
-    const auto region = backing_.find("k");
+    const auto region = storage_.find("k");
     fs::resize_file(root_ / "k", 0);
     EXPECT_EQ(region->size(), 1000u);
     EXPECT_EQ(static_cast<char>(region->data()[999]), 'x');

@@ -174,7 +174,7 @@ TEST_F(Disk, ADirectoryThatHasGoneCostsNoMoreThanHits) {
     std::filesystem::remove_all(directory_.path());
     EXPECT_EQ(get("k"), std::nullopt);
     EXPECT_FALSE(put("l", pattern(10'000)));
-    EXPECT_EQ(test::error_of([&] { DiskCache(directory_.path(), kCapacity); }), ErrorKind::backing);
+    EXPECT_EQ(test::error_of([&] { DiskCache(directory_.path(), kCapacity); }), ErrorKind::storage);
 }
 
 TEST_F(Disk, FilesOfAnEarlierOneAreRemovedAndNoOthers) {

@@ -1,4 +1,4 @@
-// For how long a remote backing believes what is in its cache, and what it does then; by a clock
+// For how long a remote storage believes what is in its cache, and what it does then; by a clock
 // that the test sets.
 #include "blocks_fixture.hpp"
 
@@ -22,8 +22,8 @@ class FreshTest : public BlocksTest {
 
     explicit FreshTest(std::chrono::milliseconds freshness = kFreshness,
                        const Time& now = std::make_shared<Cache::Clock::time_point>())
-        : BlocksTest(std::make_shared<RemoteBacking>(
-              4 << 20, kBlock, freshness, RemoteBacking::kWriteBytes, [now] { return *now; })),
+        : BlocksTest(std::make_shared<CachedSource>(
+              4 << 20, kBlock, freshness, CachedSource::kWriteBytes, [now] { return *now; })),
           now_(now) {}
 
     void pass(std::chrono::milliseconds time) { *now_ += time; }
@@ -61,7 +61,7 @@ TEST_F(FreshTest, StaysWhereItIsConfirmed) {
     const auto fetched = fetch("k");
     const auto joined = fetch("k");
     head("1", 3);
-    EXPECT_EQ(fetched->outcome->value, value) << "the same memory, and so the same generation";
+    EXPECT_EQ(fetched->outcome->value, value) << "the same memory, and so the same version";
     EXPECT_EQ(joined->outcome->value, value);
     EXPECT_TRUE(nothing_asked());
     pass(kFreshness - 1ms);
@@ -79,7 +79,7 @@ TEST_F(FreshTest, AnotherOneTakesItsPlace) {
     answer(taken<GetCall>(), Object{region("new"), "2", 3});
     EXPECT_EQ(fetched->text(), "new");
     EXPECT_EQ(text_of(remote_->find("k")), "new");
-    EXPECT_NE(fetched->outcome->value->generation(), before->generation());
+    EXPECT_NE(fetched->outcome->value->version(), before->version());
     EXPECT_EQ(text_of(before), "old") << "to those who are being sent it";
 }
 
@@ -150,7 +150,7 @@ TEST_F(FreshTest, BlocksOfTwoValuesAreNeverRead) {
     EXPECT_EQ(serve(other_, "2"), (std::vector<Part>{{kFar, kFar + 2 * kBlock}}));
     EXPECT_EQ(bytes_of(*fetched, kFar, 2 * kBlock), cut(other_, kFar, 2 * kBlock));
     EXPECT_EQ(bytes_of(*before, kFar, kBlock), cut(value_, kFar, kBlock));
-    EXPECT_NE(fetched->outcome->value->generation(), before->outcome->value->generation());
+    EXPECT_NE(fetched->outcome->value->version(), before->outcome->value->version());
 }
 
 // One reader waits for a block of the old value when another one learns that there is a new one.
@@ -208,7 +208,7 @@ TEST_F(NeverFresh, EveryGetAsksForItself) {
 
 class EverFresh : public FreshTest {
   protected:
-    EverFresh() : FreshTest(RemoteBacking::kForEver) {}
+    EverFresh() : FreshTest(CachedSource::kForEver) {}
 };
 
 TEST_F(EverFresh, NothingIsAskedAgain) {

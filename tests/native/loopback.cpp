@@ -44,15 +44,15 @@ std::unique_ptr<Worker> new_worker(const Options& options) {
     return std::make_unique<Worker>(std::make_shared<const Context>(options));
 }
 
-Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Backing> the_backing)
-    : backing(the_backing ? std::move(the_backing) : std::make_shared<MemoryBacking>()),
+Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Storage> the_storage)
+    : storage(the_storage ? std::move(the_storage) : std::make_shared<MemoryStorage>()),
       server(
-          std::make_unique<ServerThread>(backing, shared_counters, options, false, read_only, 0)),
+          std::make_unique<ServerThread>(storage, shared_counters, options, false, read_only, 0)),
       client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
 
-Loopback::Loopback(std::shared_ptr<RemoteBacking> remote, const Options& options,
+Loopback::Loopback(std::shared_ptr<CachedSource> remote, const Options& options,
                    std::shared_ptr<Spaces> spaces)
     : server(std::make_unique<ServerThread>(Holdings(std::move(remote), std::move(spaces)),
                                             shared_counters, options, false, false, 0)),
@@ -120,7 +120,7 @@ std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double ti
         items[i].key = gets[i].key;
         items[i].memory = gets[i].memory;
         items[i].exact = gets[i].exact;
-        items[i].generation = gets[i].generation;
+        items[i].version = gets[i].version;
         wanted[i].selection = gets[i].selection;
         wanted[i].expected = gets[i].expected;
     }
@@ -172,7 +172,7 @@ wire::ReplyHeader reply_header(const wire::Token& token, std::uint64_t request, 
     header.item = item;
     header.status = status;
     header.value_size = size;
-    header.generation = 1;
+    header.version = 1;
     header.reply_size = size;
     header.segment = std::max(size, wire::kMinSegmentBytes);
     header.length = size;

@@ -24,8 +24,8 @@ std::unique_ptr<Worker> new_worker(const Options& options = {});
 class Loopback {
   public:
     explicit Loopback(const Options& options = {}, bool read_only = false,
-                      std::shared_ptr<Backing> backing = nullptr);
-    explicit Loopback(std::shared_ptr<RemoteBacking> remote, const Options& options = {},
+                      std::shared_ptr<Storage> storage = nullptr);
+    explicit Loopback(std::shared_ptr<CachedSource> remote, const Options& options = {},
                       std::shared_ptr<Spaces> spaces = nullptr);
     ~Loopback();
 
@@ -42,7 +42,7 @@ class Loopback {
     std::optional<Bytes> get(const std::string& key, wire::Selection selection = {});
     std::uint64_t stat(const std::string& key);
 
-    std::shared_ptr<Backing> backing;  // nullptr where it is a remote one
+    std::shared_ptr<Storage> storage;  // nullptr where it is a remote one
     const std::shared_ptr<Counters> shared_counters = std::make_shared<Counters>();
     Counters& counters = *shared_counters;
     std::unique_ptr<ServerThread> server;
@@ -59,7 +59,7 @@ struct Get {
     std::optional<Memory> memory = {};
     bool exact = false;
     std::uint64_t expected = wire::kAnySize;
-    std::uint64_t generation = wire::kAnyGeneration;
+    std::uint64_t version = wire::kAnyVersion;
 };
 std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double timeout_s = 60);
 

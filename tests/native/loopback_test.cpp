@@ -404,7 +404,7 @@ TEST(SharedMemory, RowsOfAnArrayAreCopiedByUs) {
 
 TEST(ReadOnly, NothingIsChanged) {
     Loopback both({}, true);
-    const auto incoming = both.backing->receive("d/k", 1);
+    const auto incoming = both.storage->receive("d/k", 1);
     incoming->data()[0] = std::byte{1};
     incoming->commit(false);
     Bytes value = pattern(100'000);

@@ -40,8 +40,8 @@ std::optional<ErrorKind> refused(Loopback& both, wire::Op op, const std::string&
 TEST(Notes, AreLeftWithAServerOfMemory) {
     Loopback both;
     expect_notes(both);
-    EXPECT_EQ(both.backing->measure("", false).keys, 0u);
-    both.backing->remove_prefix("");
+    EXPECT_EQ(both.storage->measure("", false).keys, 0u);
+    both.storage->remove_prefix("");
     EXPECT_EQ(both.get(note("set/b:1")), pattern(16, 3));
 }
 
@@ -51,18 +51,18 @@ TEST(Notes, AreLeftWithAServerThatOnlyReads) {
     EXPECT_EQ(error_of([&] { both.set("a", pattern(1)); }), ErrorKind::read_only);
 }
 
-TEST(Notes, AreNotAskedOfARemoteBacking) {
-    const auto remote = std::make_shared<RemoteBacking>(1 << 20, 0);
+TEST(Notes, AreNotAskedOfARemoteStorage) {
+    const auto remote = std::make_shared<CachedSource>(1 << 20, 0);
     Loopback both(remote);
     expect_notes(both);
     EXPECT_TRUE(remote->calls().take().empty());
 }
 
 TEST(Notes, AreOfTheServerAndNotOfAThread) {
-    const Holdings holdings(std::make_shared<MemoryBacking>());
+    const Holdings holdings(std::make_shared<MemoryStorage>());
     const Holdings same = holdings;
     EXPECT_EQ(holdings.starts, same.starts);
-    EXPECT_NE(holdings.starts, Holdings(std::make_shared<MemoryBacking>()).starts);
+    EXPECT_NE(holdings.starts, Holdings(std::make_shared<MemoryStorage>()).starts);
 }
 
 TEST(Notes, AreNeitherListedNorRemoved) {
@@ -86,7 +86,7 @@ TEST(Notes, AreNeitherListedNorRemoved) {
 
 // Values may be empty, so it is their keys that could take any memory.
 TEST(Notes, TakeBoundedMemory) {
-    const Holdings holdings(std::make_shared<MemoryBacking>());
+    const Holdings holdings(std::make_shared<MemoryStorage>());
     const std::string longest(wire::kMaxKeyBytes - 8, 'n');
     std::uint64_t left = 0;
     const auto fill = [&] {
@@ -95,10 +95,10 @@ TEST(Notes, TakeBoundedMemory) {
             ++left;
         }
     };
-    EXPECT_EQ(error_of(fill), ErrorKind::backing);
+    EXPECT_EQ(error_of(fill), ErrorKind::storage);
     EXPECT_GT(left, 1000u);
     EXPECT_EQ(error_of([&] { holdings.starts->receive("large", kStartsBytes); }),
-              ErrorKind::backing);
+              ErrorKind::storage);
 }
 
 }  // namespace

@@ -35,16 +35,16 @@ class PartsTest : public testing::TestWithParam<Setup> {
                 .memory = Memory(out.data(), std::move(target)),
                 .exact = true};
     }
-    std::uint64_t generation(const std::string& key) {
+    std::uint64_t version(const std::string& key) {
         const auto operation = get_operation({{.key = key}});
         both_.run(operation);
-        return operation->items[0].generation;
+        return operation->items[0].version;
     }
 
     TemporaryDirectory directory_;
     Loopback both_{GetParam().options, false,
                    GetParam().directory
-                       ? std::make_shared<DirectoryBacking>(directory_.path() / "root")
+                       ? std::make_shared<DirectoryStorage>(directory_.path() / "root")
                        : nullptr};
 };
 
@@ -192,12 +192,12 @@ TEST_P(PartsTest, AShardOfTwoSegmentsAndAnIndex) {
 TEST_P(PartsTest, AValueThatIsTheSameIsRead) {
     const Bytes value = pattern(10'000);
     both_.set("k", value);
-    const std::uint64_t first = generation("k");
-    EXPECT_NE(first, wire::kAnyGeneration);
-    EXPECT_EQ(generation("k"), first);
+    const std::uint64_t first = version("k");
+    EXPECT_NE(first, wire::kAnyVersion);
+    EXPECT_EQ(version("k"), first);
     Bytes out(value.size());
     const auto operation =
-        get_operation({{.key = "k", .memory = memory_of(out), .exact = true, .generation = first}});
+        get_operation({{.key = "k", .memory = memory_of(out), .exact = true, .version = first}});
     both_.run(operation);
     EXPECT_EQ(operation->items[0].status, wire::Status::ok);
     EXPECT_EQ(out, value);
@@ -206,7 +206,7 @@ TEST_P(PartsTest, AValueThatIsTheSameIsRead) {
 TEST_P(PartsTest, AValueThatHasChangedIsNot) {
     for (const std::size_t size : {10u, 100'000u}) {
         both_.set("k", pattern(size));
-        const std::uint64_t first = generation("k");
+        const std::uint64_t first = version("k");
         both_.set("k", pattern(size, 1));
         Bytes out(2 * size, std::byte{7});
         // Neither the size nor the part that was right for another value matters.
@@ -215,14 +215,14 @@ TEST_P(PartsTest, AValueThatHasChangedIsNot) {
                                                .memory = memory_of(out),
                                                .exact = true,
                                                .expected = 2 * size,
-                                               .generation = first},
-                                              {.key = "missing", .generation = first},
+                                               .version = first},
+                                              {.key = "missing", .version = first},
                                               {.key = "k"}});
         both_.run(operation);
         EXPECT_EQ(operation->items[0].status, wire::Status::changed);
         EXPECT_EQ(operation->items[0].value_size, size);
-        EXPECT_EQ(operation->items[0].generation, generation("k"));
-        EXPECT_NE(operation->items[0].generation, first);
+        EXPECT_EQ(operation->items[0].version, version("k"));
+        EXPECT_NE(operation->items[0].version, first);
         EXPECT_EQ(operation->items[1].status, wire::Status::missing);
         EXPECT_EQ(reply_of(*operation, 2), pattern(size, 1));
         EXPECT_EQ(out, Bytes(2 * size, std::byte{7}));

@@ -1,4 +1,4 @@
-// A remote backing whose calls are carried out by the test, when it will.
+// A remote storage whose calls are carried out by the test, when it will.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ inline std::shared_ptr<Region> region(const Bytes& bytes) {
 }
 inline std::shared_ptr<Region> region(const std::string& text) { return region(to_bytes(text)); }
 
-inline std::string text_of(const RemoteBacking::Value& value) {
+inline std::string text_of(const CachedSource::Value& value) {
     return value == nullptr
                ? "none"
                : std::string(reinterpret_cast<const char*>(value->data()), value->size());
@@ -28,7 +28,7 @@ constexpr std::uint64_t kBlock = 64 << 10;
 
 // What came of a fetch.
 struct Fetched {
-    std::optional<Outcome<RemoteBacking::Value>> outcome;
+    std::optional<Outcome<CachedSource::Value>> outcome;
     std::string text() const {
         if (!outcome) {
             return "not yet";
@@ -40,7 +40,7 @@ struct Fetched {
 class RemoteTest : public testing::Test {
   protected:
     explicit RemoteTest(
-        std::shared_ptr<RemoteBacking> remote = std::make_shared<RemoteBacking>(1 << 20, kBlock))
+        std::shared_ptr<CachedSource> remote = std::make_shared<CachedSource>(1 << 20, kBlock))
         : remote_(std::move(remote)) {}
 
     std::shared_ptr<Fetched> fetch(const std::string& key) {
@@ -68,7 +68,7 @@ class RemoteTest : public testing::Test {
         EXPECT_TRUE(remote_->calls().answer(ticket, std::move(told)));
     }
 
-    const std::shared_ptr<RemoteBacking> remote_;
+    const std::shared_ptr<CachedSource> remote_;
 };
 
 }  // namespace ucxstore::test

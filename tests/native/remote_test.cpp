@@ -1,4 +1,4 @@
-// A backing whose calls take their time: single flight, changes meanwhile, and clients that do not
+// A storage whose calls take their time: single flight, changes meanwhile, and clients that do not
 // wait.
 #include "remote_fixture.hpp"
 
@@ -57,19 +57,19 @@ TEST_F(RemoteTest, AnAnswerToAnotherQuestionIsAFailure) {
     EXPECT_NE(fetched->outcome->failure, "");
 }
 
-TEST_F(RemoteTest, TheSameTagIsTheSameGeneration) {
-    const auto generation = [&](const std::string& key, const std::string& etag) {
+TEST_F(RemoteTest, TheSameTagIsTheSameVersion) {
+    const auto version = [&](const std::string& key, const std::string& etag) {
         const auto fetched = fetch(key);
         answer(taken<GetCall>(), Object{region("v"), etag});
-        return fetched->outcome->value->generation();
+        return fetched->outcome->value->version();
     };
-    const std::uint64_t one = generation("k", "one");
+    const std::uint64_t one = version("k", "one");
     EXPECT_NE(one, 0u);
-    EXPECT_EQ(generation("l", "one"), one);
-    EXPECT_NE(generation("m", "two"), one);
-    const std::uint64_t without = generation("n", "");
+    EXPECT_EQ(version("l", "one"), one);
+    EXPECT_NE(version("m", "two"), one);
+    const std::uint64_t without = version("n", "");
     EXPECT_NE(without, 0u);
-    EXPECT_NE(generation("o", ""), without);
+    EXPECT_NE(version("o", ""), without);
 }
 
 TEST_F(RemoteTest, WhatIsWrittenIsThereOnceItIsStored) {
@@ -80,7 +80,7 @@ TEST_F(RemoteTest, WhatIsWrittenIsThereOnceItIsStored) {
     answer(ticket, Stored{true, "etag"});
     EXPECT_EQ(*written, true);
     EXPECT_EQ(text_of(remote_->find("k")), "new");
-    EXPECT_NE(remote_->find("k")->generation(), 0u);
+    EXPECT_NE(remote_->find("k")->version(), 0u);
 }
 
 // A get that was on its way before a write is acknowledged may bring the old value: not to those
@@ -269,14 +269,14 @@ TEST_F(RemoteServer, AFailureIsToldWithItsText) {
         operation->check();
         FAIL() << "it has not failed";
     } catch (const Error& error) {
-        EXPECT_EQ(error.kind(), ErrorKind::backing);
+        EXPECT_EQ(error.kind(), ErrorKind::storage);
         EXPECT_NE(std::string(error.what()).find("'k'"), std::string::npos);
         EXPECT_NE(std::string(error.what()).find("permission denied"), std::string::npos);
     }
 }
 
-TEST_F(RemoteServer, AnotherGenerationIsNotSent) {
-    const auto operation = test::get_operation({{.key = "k", .generation = 5}});
+TEST_F(RemoteServer, AnotherVersionIsNotSent) {
+    const auto operation = test::get_operation({{.key = "k", .version = 5}});
     both_.submit(operation);
     answer(wait_for_call(), Object{region("v"), "e"});
     test::finish(operation);
@@ -364,7 +364,7 @@ TEST_F(RemoteServer, OtherRequestsAreAnswered) {
     both_.submit(remove);
     answer(wait_for_call(), Failure{"denied"});
     ASSERT_TRUE(remove->wait_for(test::kPatience));
-    EXPECT_EQ(test::error_of([&] { remove->check(); }), ErrorKind::backing);
+    EXPECT_EQ(test::error_of([&] { remove->check(); }), ErrorKind::storage);
 }
 
 }  // namespace

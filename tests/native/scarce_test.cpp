@@ -53,8 +53,8 @@ class Scarce : public testing::TestWithParam<Options> {
     }
 
     std::uint64_t ping_ = 1'000'000;
-    const std::shared_ptr<RemoteBacking> remote_ =
-        std::make_shared<RemoteBacking>(64 << 20, kBlock, RemoteBacking::kForEver, kBudget);
+    const std::shared_ptr<CachedSource> remote_ =
+        std::make_shared<CachedSource>(64 << 20, kBlock, CachedSource::kForEver, kBudget);
     Loopback both_{remote_, GetParam()};
     const wire::Token token_ = new_token();
     Puppet puppet_{GetParam()};
@@ -85,7 +85,7 @@ TEST_P(Scarce, MemoryMayRunOutOnceThereIsRoom) {
         }
         ASSERT_TRUE(is_heard());
         if (const auto reply = reply_to(number)) {  // else it ran out for something else
-            EXPECT_EQ(reply->first, wire::Status::backing);
+            EXPECT_EQ(reply->first, wire::Status::storage);
             EXPECT_EQ(reply->second, "not enough memory");
             ++refused;
         }
@@ -97,14 +97,14 @@ TEST_P(Scarce, MemoryMayRunOutOnceThereIsRoom) {
     EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
 }
 
-TEST_P(Scarce, TheBackingMayHaveNoMemoryForIt) {
+TEST_P(Scarce, TheStorageMayHaveNoMemoryForIt) {
     ASSERT_TRUE(is_heard());
     WriteBudget::Room others = remote_->writes().take_now(kBudget);
     begin_value(1, wire::kMaxValueBytes / 4, wire::kSegmentBytes);
     ASSERT_TRUE(is_heard());
     others.reset();
     ASSERT_TRUE(puppet_.until([&] { return reply_to(1) && puppet_.in_flight() == 0; }));
-    EXPECT_EQ(reply_to(1)->first, wire::Status::backing);
+    EXPECT_EQ(reply_to(1)->first, wire::Status::storage);
     EXPECT_NE(reply_to(1)->second.find("Cannot allocate memory"), std::string::npos);
     EXPECT_TRUE(is_heard());
 }

@@ -23,14 +23,14 @@ std::string key_in(const std::string& space, const std::string& rest) {
     return std::string(wire::kScratchFolder) + space + "/" + rest;
 }
 
-std::unique_ptr<Incoming> fill(Backing& backing, const std::string& key, const Bytes& value) {
-    auto incoming = backing.receive(key, value.size());
+std::unique_ptr<Incoming> fill(Storage& storage, const std::string& key, const Bytes& value) {
+    auto incoming = storage.receive(key, value.size());
     std::memcpy(incoming->data(), value.data(), value.size());
     return incoming;
 }
 
-void put(Backing& backing, const std::string& key, std::uint64_t size) {
-    fill(backing, key, pattern(size))->commit(false);
+void put(Storage& storage, const std::string& key, std::uint64_t size) {
+    fill(storage, key, pattern(size))->commit(false);
 }
 
 template <typename Call>
@@ -153,15 +153,15 @@ TEST_F(SpacesTest, EndTwiceOrAllAtOnce) {
 
 TEST_F(SpacesTest, AreRefused) {
     spaces_.begin(kOne, kAny, Spaces::kMaxTimeout);
-    EXPECT_EQ(error_of([&] { spaces_.begin(kOne, kAny, 1h); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { spaces_.begin(kOne, kAny, 1h); }), ErrorKind::storage);
     for (const auto timeout :
          {Spaces::Timeout(0), Spaces::Timeout(-1), Spaces::kMaxTimeout + Spaces::Timeout(1)}) {
-        EXPECT_EQ(error_of([&] { spaces_.begin(kOther, kAny, timeout); }), ErrorKind::backing);
+        EXPECT_EQ(error_of([&] { spaces_.begin(kOther, kAny, timeout); }), ErrorKind::storage);
     }
     for (std::size_t i = 1; i < Spaces::kMaxSpaces; ++i) {
         spaces_.begin(std::to_string(i), kAny, 1h);
     }
-    EXPECT_EQ(error_of([&] { spaces_.begin(kOther, kAny, 1h); }), ErrorKind::backing);
+    EXPECT_EQ(error_of([&] { spaces_.begin(kOther, kAny, 1h); }), ErrorKind::storage);
     EXPECT_EQ(count(), Spaces::kMaxSpaces);
 }
 
@@ -193,7 +193,7 @@ TEST_F(SpacesTest, WritersAndTheEndAtTheSameTime) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Through a server of something else, here a remote backing that nobody answers for.
+// Through a server of something else, here a remote storage that nobody answers for.
 
 std::string begin_body(const std::string& name, std::uint64_t quota, std::uint64_t timeout_ms) {
     std::string body = strings({name});
@@ -217,11 +217,11 @@ class ScratchTest : public testing::Test {
 
     const std::shared_ptr<Quota> room_ = std::make_shared<Quota>(kAny);
     const std::shared_ptr<Spaces> spaces_ = std::make_shared<Spaces>(room_);
-    const std::shared_ptr<RemoteBacking> remote_ = std::make_shared<RemoteBacking>(1 << 20, 0);
+    const std::shared_ptr<CachedSource> remote_ = std::make_shared<CachedSource>(1 << 20, 0);
     Loopback both_{remote_, Options{}, spaces_};
 };
 
-TEST_F(ScratchTest, ValuesComeAndGoWithoutTheBacking) {
+TEST_F(ScratchTest, ValuesComeAndGoWithoutTheStorage) {
     begin(kOne);
     const Bytes large = pattern(3 << 20);
     both_.set(key_in(kOne, "a"), large);
@@ -286,7 +286,7 @@ TEST_F(ScratchTest, NamesAreChecked) {
         EXPECT_EQ(refused(wire::Op::end_space, strings({name})), ErrorKind::invalid_key);
     }
     for (const std::uint64_t timeout : {std::uint64_t{0}, kAny, kAny / 2 + 1}) {
-        EXPECT_EQ(refused(wire::Op::begin_space, begin_body(kOne, 1, timeout)), ErrorKind::backing);
+        EXPECT_EQ(refused(wire::Op::begin_space, begin_body(kOne, 1, timeout)), ErrorKind::storage);
     }
     EXPECT_TRUE(spaces_->counts().empty());
 }

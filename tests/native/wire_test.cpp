@@ -29,7 +29,7 @@ void expect_same(const GetItem& got, const GetItem& expected) {
     EXPECT_EQ(got.limit, expected.limit);
     EXPECT_EQ(got.segment, expected.segment);
     EXPECT_EQ(got.expected, expected.expected);
-    EXPECT_EQ(got.generation, expected.generation);
+    EXPECT_EQ(got.version, expected.version);
     ASSERT_EQ(got.selection.index(), expected.selection.index());
     if (const auto* box = std::get_if<Layout>(&expected.selection)) {
         const auto& other = std::get<Layout>(got.selection);
@@ -63,7 +63,7 @@ GetItem random_item(std::mt19937_64& random) {
     item.limit = random();
     item.segment = kMinSegmentBytes + random() / 2;
     item.expected = random();
-    item.generation = random();
+    item.version = random();
     if (random() % 2 == 0) {
         std::vector<Range> ranges(random() % 5);
         for (Range& range : ranges) {
@@ -216,7 +216,7 @@ std::string raw_item() {
     put_u64(body, kAnySize);
     put_u64(body, kSegmentBytes);
     put_u64(body, kAnySize);
-    put_u64(body, kAnyGeneration);
+    put_u64(body, kAnyVersion);
     return body;
 }
 

@@ -1,4 +1,4 @@
-// Values on their way to a backing that takes its time: how many bytes of them, and who waits.
+// Values on their way to a storage that takes its time: how many bytes of them, and who waits.
 #include "cache/write_budget.hpp"
 
 #include "remote_fixture.hpp"
@@ -79,7 +79,7 @@ constexpr std::uint64_t kBudget = 1 << 20;
 // With a server in front, over each transport.
 class Writes : public testing::TestWithParam<Options> {
   protected:
-    // The writes that have come to the backing since.
+    // The writes that have come to the storage since.
     std::vector<std::pair<Calls::Ticket, PutCall>> puts() {
         std::vector<std::pair<Calls::Ticket, PutCall>> found;
         for (auto& [ticket, call] : remote_->calls().take()) {
@@ -106,8 +106,8 @@ class Writes : public testing::TestWithParam<Options> {
     }
     std::uint64_t taken() { return remote_->writes().taken(); }
 
-    const std::shared_ptr<RemoteBacking> remote_ =
-        std::make_shared<RemoteBacking>(64 << 20, test::kBlock, RemoteBacking::kForEver, kBudget);
+    const std::shared_ptr<CachedSource> remote_ =
+        std::make_shared<CachedSource>(64 << 20, test::kBlock, CachedSource::kForEver, kBudget);
     Loopback both_{remote_, GetParam()};
     std::vector<std::pair<Calls::Ticket, PutCall>> puts_;
 };

@@ -2,6 +2,6 @@ import pytest
 
 
 @pytest.fixture(params=["memory", "directory", "object"])
-def backing(request: pytest.FixtureRequest) -> str:
+def storage(request: pytest.FixtureRequest) -> str:
     """Of all kinds: what is tested here is the server."""
     return request.param

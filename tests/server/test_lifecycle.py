@@ -306,8 +306,8 @@ class TestOptions:
         Server(roots[form]).close()
         assert path.is_dir()
 
-    def test_a_backing_of_the_core(self) -> None:
-        Server(core.MemoryBacking()).close()
+    def test_a_storage_of_the_core(self) -> None:
+        Server(core.MemoryStorage()).close()
 
     def test_a_root_that_is_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -501,14 +501,14 @@ class TestSpawn:
             assert repr(process) == f"ServerProcess(address={process.address!r}, pid={process.pid})"
 
 
-def test_a_server_lets_go_of_its_backing_without_the_collector() -> None:
-    backing = core.MemoryBacking(1 << 20)
-    unused = sys.getrefcount(backing)
+def test_a_server_lets_go_of_its_storage_without_the_collector() -> None:
+    storage = core.MemoryStorage(1 << 20)
+    unused = sys.getrefcount(storage)
     gc.disable()
     try:
-        with Server(backing) as server:
-            assert sys.getrefcount(backing) > unused
+        with Server(storage) as server:
+            assert sys.getrefcount(storage) > unused
         del server
-        assert sys.getrefcount(backing) == unused
+        assert sys.getrefcount(storage) == unused
     finally:
         gc.enable()

@@ -1,4 +1,4 @@
-"""zarr's own state machines, which compare a store with a model, for both backings."""
+"""zarr's own state machines, which compare a store with a model, for both storages."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -41,8 +41,8 @@ def run(machine: type[RuleBasedStateMachine], *args: Any) -> None:
     run_state_machine_as_test(lambda: machine(*args), settings=SETTINGS)
 
 
-def test_values(ucx_store: UcxStore, backing: str) -> None:
-    run(DirectoryStoreMachine if backing == "directory" else ZarrStoreStateMachine, ucx_store)
+def test_values(ucx_store: UcxStore, storage: str) -> None:
+    run(DirectoryStoreMachine if storage == "directory" else ZarrStoreStateMachine, ucx_store)
 
 
 @pytest.mark.filterwarnings("ignore")  # of dtypes that zarr's specification does not have yet

@@ -1,4 +1,4 @@
-"""zarr's own tests of a store, for both backings."""
+"""zarr's own tests of a store, for both storages."""
 
 from typing import Any
 

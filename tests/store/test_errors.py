@@ -36,7 +36,7 @@ def test_every_exception_is_of_our_tree_and_in_its_picture(error_class: type[Exc
         (errors.AddressError, ValueError),
         (errors.AuthenticationError, PermissionError),
         (errors.AuthenticationError, ConnectionError),
-        (errors.BackingError, OSError),
+        (errors.StorageError, OSError),
         (errors.RequestTimeoutError, TimeoutError),
         (errors.ServerLostError, ConnectionError),
         (errors.UcxUnavailableError, ImportError),

@@ -1,4 +1,4 @@
-"""The directory backing and zarr's `LocalStore` share a directory, both ways."""
+"""The directory storage and zarr's `LocalStore` share a directory, both ways."""
 
 from pathlib import Path
 

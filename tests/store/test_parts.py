@@ -117,11 +117,11 @@ def read(
     out: npt.NDArray[Any],
     *,
     sizes: list[int] | None = None,
-    generations: list[int] | None = None,
+    versions: list[int] | None = None,
 ) -> list[int]:
     address = out.__array_interface__["data"][0]
     expected = sizes or [-1] * len(keys)
-    mean = generations or [0] * len(keys)
+    mean = versions or [0] * len(keys)
     operation = client.connection.read_parts(
         keys, wanted, filled, address, expected, mean, out, TIMEOUT, None
     )
@@ -129,7 +129,7 @@ def read(
     return outcomes
 
 
-def generation(client: MemoryBackdoor, key: str) -> int:
+def version(client: MemoryBackdoor, key: str) -> int:
     ((_, _, number),) = client.connection.get([key], [[]], TIMEOUT, None).wait()
     assert number != 0
     return int(number)
@@ -137,27 +137,27 @@ def generation(client: MemoryBackdoor, key: str) -> int:
 
 def test_each_item_has_its_outcome(client: MemoryBackdoor, key: str) -> None:
     client.set(key, b"first")
-    first = generation(client, key)
+    first = version(client, key)
     client.set(key, b"later")
     part: Part = 0, 5, [], [], None
     filled: list[Part] = [(5 * i, 5, [], [], None) for i in range(5)]
     out = np.full(25, ord("."), "u1")
     keys = [key, key, f"{key}/none", key, f"{key}/none"]
-    mean = [generation(client, key), first, 0, 0, first]
-    outcomes = read(client, keys, [part] * 5, filled, out, generations=mean)
+    mean = [version(client, key), first, 0, 0, first]
+    outcomes = read(client, keys, [part] * 5, filled, out, versions=mean)
     assert outcomes == [OK, CHANGED, MISSING, OK, MISSING]
     assert out.tobytes() == b"later..........later....."
 
 
 def test_a_changed_value_is_not_got(client: MemoryBackdoor, key: str) -> None:
     client.set(key, b"first")
-    first = generation(client, key)
+    first = version(client, key)
     ((data, size, number),) = client.connection.get(
-        [key], [[]], TIMEOUT, None, generations=[first]
+        [key], [[]], TIMEOUT, None, versions=[first]
     ).wait()
     assert (bytes(data), size, number) == (b"first", 5, first)
     client.set(key, b"another")
-    now = generation(client, key)
+    now = version(client, key)
     got = client.connection.get([key] * 2, [[(1, 90, 99)], []], TIMEOUT, None, [first, now]).wait()
     assert got[0] == (None, 7, now)
     assert got[1][0].tobytes() == b"another"
@@ -214,7 +214,7 @@ def test_what_no_request_takes(
 def test_as_many_of_each(client: MemoryBackdoor, key: str) -> None:
     part: Part = 0, 1, [], [], None
     out = np.zeros(1, "u1")
-    for bad in ({"wanted": []}, {"filled": []}, {"sizes": [1, 1]}, {"generations": [1, 1]}):
+    for bad in ({"wanted": []}, {"filled": []}, {"sizes": [1, 1]}, {"versions": [1, 1]}):
         with pytest.raises(ValueError, match="one"):
             read(client, [key], **{"wanted": [part], "filled": [part], "out": out} | bad)
 

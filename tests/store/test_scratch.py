@@ -22,12 +22,12 @@ from tests.cli.command import run
 from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import (
-    BackingError,
     ConnectError,
     InvalidKeyError,
     ScratchEndedError,
     ServerLostError,
     ServerRestartedError,
+    StorageError,
     UcxStore,
 )
 from ucxstore._native import core
@@ -84,12 +84,12 @@ def owner(server: Server, timeout: float) -> Iterator[tuple[subprocess.Popen[str
 
 
 @pytest.fixture
-def memory() -> core.MemoryBacking:
-    return core.MemoryBacking(1_000_000)
+def memory() -> core.MemoryStorage:
+    return core.MemoryStorage(1_000_000)
 
 
 @pytest.fixture
-def own_server(memory: core.MemoryBacking) -> Iterator[Server]:
+def own_server(memory: core.MemoryStorage) -> Iterator[Server]:
     with Server(memory) as server:
         yield server
 
@@ -151,12 +151,12 @@ def test_everything_says_that_it_has_ended(scratch: Scratch[UcxStore]) -> None:
         by_address.get_sync("c/0")
 
 
-def test_the_quota_is_kept(scratch: Scratch[UcxStore], memory: core.MemoryBacking) -> None:
+def test_the_quota_is_kept(scratch: Scratch[UcxStore], memory: core.MemoryStorage) -> None:
     store = scratch.store()
     store.set_sync("c/0", buffer(50_000))
     store.set_sync("c/1", buffer(40_000))
     space = f"no room for 20000 bytes.* of 100000 bytes of scratch space '{scratch.name}'"
-    with pytest.raises(BackingError, match=rf"'{SCRATCH_FOLDER}{scratch.name}/c/2'.*{space}"):
+    with pytest.raises(StorageError, match=rf"'{SCRATCH_FOLDER}{scratch.name}/c/2'.*{space}"):
         store.set_sync("c/2", buffer(20_000))
     assert store.get_sync("c/2") is None
     assert len(store.get_sync("c/1")) == 40_000
@@ -170,12 +170,12 @@ def test_the_quota_is_kept(scratch: Scratch[UcxStore], memory: core.MemoryBackin
 
 
 def test_it_is_within_the_limit_of_the_servers_memory(
-    own_server: Server, memory: core.MemoryBacking
+    own_server: Server, memory: core.MemoryStorage
 ) -> None:
     with UcxStore(own_server.address) as store, store.scratch("5MB") as scratch:
         store.set_sync("a", buffer(600_000))
         assert own_server.stats()["scratch_bytes"] == 0
-        with pytest.raises(BackingError, match="of 1000000 bytes of memory"):
+        with pytest.raises(StorageError, match="of 1000000 bytes of memory"):
             scratch.store().set_sync("a", buffer(500_000))
         scratch.store().set_sync("a", buffer(400_000))
         assert own_server.stats()["scratch_bytes"] == 400_000
@@ -216,7 +216,7 @@ def test_a_forgotten_one_is_ended(own_server: Server) -> None:
     eventually(lambda: not spaces_at(own_server))
 
 
-def test_a_process_that_exits_ends_its_own(own_server: Server, memory: core.MemoryBacking) -> None:
+def test_a_process_that_exits_ends_its_own(own_server: Server, memory: core.MemoryStorage) -> None:
     with owner(own_server, HOUR) as (process, _):
         assert memory.held == 1000
         assert process.stdin is not None
@@ -226,7 +226,7 @@ def test_a_process_that_exits_ends_its_own(own_server: Server, memory: core.Memo
 
 
 def test_the_space_of_a_killed_owner_ends_by_its_time_out(
-    own_server: Server, memory: core.MemoryBacking
+    own_server: Server, memory: core.MemoryStorage
 ) -> None:
     with owner(own_server, 1.5) as (process, store):
         # Its owner puts the end off all the time.
@@ -307,7 +307,7 @@ def test_beside_an_object_store(tmp_path: Path) -> None:
         store = UcxStore(process.address)
         with store.scratch("2MB") as scratch:
             scratch.store().set_sync("c/0", buffer(900_000))
-            with pytest.raises(BackingError, match="of 1000000 bytes of memory"):
+            with pytest.raises(StorageError, match="of 1000000 bytes of memory"):
                 scratch.store().set_sync("c/1", buffer(200_000))
 
 
@@ -328,7 +328,7 @@ def test_a_server_without_it_says_so(tmp_path: Path) -> None:
         Server("memory://") as offering,
     ):
         for address in (directory.address, fixed.address, address_of([offering, directory])):
-            with pytest.raises(BackingError, match="offers no scratch space: start it with"):
+            with pytest.raises(StorageError, match="offers no scratch space: start it with"):
                 UcxStore(address).scratch("1kB")
         eventually(lambda: not spaces_at(offering))  # all or none
     with pytest.raises(ConnectError):
@@ -376,7 +376,7 @@ def test_several_servers_share_the_values_and_the_quota(three: list[Server]) -> 
             try:
                 store.set_sync(f"c/{written}", buffer(10_000))
                 written += 1
-            except BackingError as error:
+            except StorageError as error:
                 refusal = str(error)
         assert "of 200000 bytes of scratch space" in refusal
         assert 20 <= written <= 60

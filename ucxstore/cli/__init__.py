@@ -125,7 +125,7 @@ def _add_serve(commands: Commands) -> None:
         help="how long the cache is believed; or 'always', 'forever' (default: forever)",
     )
     add(
-        "--backing-timeout",
+        "--source-timeout",
         type=float,
         metavar="SECONDS",
         help="how long a request to an object store may take",
@@ -168,7 +168,7 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 cache=arguments.cache,
                 block_size=arguments.block_size,
                 freshness=arguments.freshness,
-                backing_timeout=arguments.backing_timeout,
+                source_timeout=arguments.source_timeout,
                 scratch=arguments.scratch,
                 scratch_limit=arguments.scratch_limit,
                 cache_dir=arguments.cache_dir,

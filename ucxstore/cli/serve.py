@@ -46,7 +46,7 @@ class ServeOptions:
     cache: str | None = None
     block_size: str | None = None
     freshness: str | None = None
-    backing_timeout: float | None = None
+    source_timeout: float | None = None
     scratch: str | None = None
     scratch_limit: str | None = None
     cache_dir: str | None = None
@@ -75,7 +75,7 @@ def serve(options: ServeOptions) -> int:
             cache=options.cache,
             block_size=options.block_size,
             freshness=options.freshness,
-            backing_timeout=options.backing_timeout,
+            source_timeout=options.source_timeout,
             scratch=options.scratch,
             scratch_limit=options.scratch_limit,
             cache_dir=options.cache_dir,

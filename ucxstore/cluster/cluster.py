@@ -31,7 +31,7 @@ type _Part = tuple[int, int, Sequence[int], Sequence[int], _Offsets]
 type _Ranges = Sequence[tuple[int, int, int]]
 
 
-class Fleet(Routes):
+class Cluster(Routes):
     """The servers of a store that has several.
 
     Keys are placed by rendezvous hashing. Servers that share what they serve stand in for one
@@ -45,7 +45,7 @@ class Fleet(Routes):
         ranges: Sequence[_Ranges],
         timeout: float,
         completions: "Completions | None" = None,
-        generations: Sequence[int] | None = None,
+        versions: Sequence[int] | None = None,
     ) -> Joined:
         def start(to: "Connection", some: Sequence[int]) -> "Operation":
             return to.get(
@@ -53,7 +53,7 @@ class Fleet(Routes):
                 pick(ranges, some),
                 timeout,
                 completions,
-                None if generations is None else pick(generations, some),
+                None if versions is None else pick(versions, some),
             )
 
         return self._read_values(keys, start, completions)
@@ -98,7 +98,7 @@ class Fleet(Routes):
         targets: Sequence[_Part],
         address: int,
         expected: Sequence[int],
-        generations: Sequence[int],
+        versions: Sequence[int],
         owner: object,
         timeout: float,
         completions: "Completions | None" = None,
@@ -110,7 +110,7 @@ class Fleet(Routes):
                 pick(targets, some),
                 address,
                 pick(expected, some),
-                pick(generations, some),
+                pick(versions, some),
                 owner,
                 timeout,
                 completions,
@@ -234,7 +234,7 @@ class Fleet(Routes):
             return to.list_page(prefix, delimited, cursor, timeout, completions)
 
         if delimited and not self.shared:
-            # Where a page of a folder ends, backings tell in ways of their own.
+            # Where a page of a folder ends, storages tell in ways of their own.
             spread, answer = self._spread([prefix], lambda to, _: start(to, cursor), Folder())
             return self._join(spread.all_pages(start), answer, completions)
         return self._ask_all(prefix, lambda to, _: start(to, cursor), Page(), completions)

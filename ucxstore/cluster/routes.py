@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Routes:
-    """The part of `Fleet` that knows its servers.
+    """The part of `Cluster` that knows its servers.
 
     Parameters
     ----------
@@ -116,5 +116,5 @@ def split_metadata(keys: Sequence[str]) -> tuple[list[int], Sequence[int]]:
 
 
 def _is_missing(item: object) -> bool:
-    """Tell whether there is no value, by what `Fleet.get` or `Fleet.stat` says of a key."""
+    """Tell whether there is no value, by what `Cluster.get` or `Cluster.stat` says of a key."""
     return item is None or item == -1

@@ -30,7 +30,7 @@ _STACK_DEPTH = 40
 
 # Where the native core gets a value's memory, or maps its file. Values of a few bytes are metadata:
 # looking up their stacks would take longer than all the rest.
-_BACKINGS = tuple(f"native/backing/{name}.cpp" for name in ("memory", "file", "remote"))
+_STORAGES = tuple(f"native/storage/{name}.cpp" for name in ("memory", "file", "remote"))
 _SMALL_VALUE = 4096
 
 
@@ -122,7 +122,7 @@ def count(
         The user's memory. A block that was allocated in the capture, and holds one of these at its
         end, is the result and no copy.
     stored_nbytes : int
-        At a server: the bytes of the values that it keeps or maps. As much memory of its backing
+        At a server: the bytes of the values that it keeps or maps. As much memory of its storage
         is those values, and no copy.
     rss_extra : float
         Passed on.
@@ -193,15 +193,15 @@ def _stored(blocks: Iterable[_Block], nbytes: int) -> set[int]:
         # A mapping is whole pages, of which the value leaves a part of the last one free.
         whole_pages = block.size % mmap.PAGESIZE == 0
         size = block.size - mmap.PAGESIZE + 1 if whole_pages else block.size
-        if block.size > _SMALL_VALUE and size <= left and _is_of_a_backing(block.record):
+        if block.size > _SMALL_VALUE and size <= left and _is_of_a_storage(block.record):
             records.add(id(block.record))
             left -= size
     return records
 
 
-def _is_of_a_backing(record: AllocationRecord) -> bool:
+def _is_of_a_storage(record: AllocationRecord) -> bool:
     stack = record.native_stack_trace(max_stacks=_STACK_DEPTH)
-    return any(file.endswith(_BACKINGS) for _, file, _ in stack)
+    return any(file.endswith(_STORAGES) for _, file, _ in stack)
 
 
 def _holding(blocks: dict[int, _Block], own: Sequence[Range]) -> list[_Block]:

@@ -72,7 +72,7 @@ def _run_zarr2(work: Work, folder: Path, prepared: Prepared) -> CaseResult:
 def _run_with_server(work: Work, folder: Path, prepared: Prepared) -> list[CaseResult]:
     root = _root(work, folder, prepared)
     with serving(root, work.row.ucx, work.access) as server:
-        if work.workload.direction == "read" and work.row.backing != COLD:
+        if work.workload.direction == "read" and work.row.storage != COLD:
             run_child(work.spec("prepare", server.address), folder)
         capture = work.capture("server")
         said: list[dict[str, Any]] = []
@@ -83,8 +83,8 @@ def _run_with_server(work: Work, folder: Path, prepared: Prepared) -> list[CaseR
         answer = run_child(work.spec("measure", server.address), folder, at=at)
         resident = int(said[0]["resident"])
     stored = int(answer["stored_nbytes"])
-    is_kept = work.row.backing == COLD or work.workload.direction == "write"
-    keeps = is_kept and work.row.backing != "directory"
+    is_kept = work.row.storage == COLD or work.workload.direction == "write"
+    keeps = is_kept and work.row.storage != "directory"
     counts = count_elsewhere(
         capture,
         folder,
@@ -100,8 +100,8 @@ def _run_with_server(work: Work, folder: Path, prepared: Prepared) -> list[CaseR
 def _root(work: Work, folder: Path, prepared: Prepared) -> str:
     """Return what the server serves."""
     if not work.row.in_bucket:
-        return "memory://" if work.row.backing == "memory" else str(folder / "served")
-    if work.row.backing == COLD:
+        return "memory://" if work.row.storage == "memory" else str(folder / "served")
+    if work.row.storage == COLD:
         return f"s3://{prepared.place(work, folder)}"
     return f"s3://{prepared.written(work)}"
 

@@ -30,7 +30,7 @@ class Row:
     place : str
         Where its chunks live: a ``"folder"``, a ``"bucket"`` of an S3 server, the ``"process"``
         itself, or a ``"server"`` of ours.
-    backing : str
+    storage : str
         What that server serves: ``"memory"``, ``"directory"``, or a bucket, of which it has the
         values in its cache (``"S3, hot"``) or has yet to fetch them (``"S3, cold"``).
     zarr2 : bool
@@ -41,7 +41,7 @@ class Row:
     pipeline: str
     place: Place
     transport: str = ""
-    backing: str = ""
+    storage: str = ""
     zarr2: bool = False
 
     @property
@@ -52,14 +52,14 @@ class Row:
 
     def can(self, workload: Workload) -> bool:
         """Whether there is such a case: not of shards in Zarr format 2, nor of cold writes."""
-        if self.backing == COLD:
+        if self.storage == COLD:
             return workload.direction == "read"
         return not (self.zarr2 and workload.layout == "shard")
 
     @property
     def in_bucket(self) -> bool:
         """Whether its chunks are in a bucket, in the end."""
-        return self.place == "bucket" or self.backing in (HOT, COLD)
+        return self.place == "bucket" or self.storage in (HOT, COLD)
 
     @property
     def ucx(self) -> dict[str, str]:
@@ -78,8 +78,8 @@ _OF_ZARR: tuple[tuple[str, Place], ...] = (
 
 ROWS: tuple[Row, ...] = (
     *(
-        Row(f"UcxStore, {backing}", "zero-copy", "server", transport, backing)
-        for backing in ("memory", "directory", HOT, COLD)
+        Row(f"UcxStore, {storage}", "zero-copy", "server", transport, storage)
+        for storage in ("memory", "directory", HOT, COLD)
         for transport in ("shared memory", "TCP")
     ),
     *(

@@ -20,7 +20,7 @@ from ucxstore.options import UcxValue
 from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.secret import Secret
 from ucxstore.server.sources.locations import RootKind, hide_password, parse_root
-from ucxstore.server.sources.options import BackingOptions
+from ucxstore.server.sources.options import StorageOptions
 from ucxstore.store import UcxStore
 
 # Seconds that all workers may take to start their servers, and to answer anything else.
@@ -30,7 +30,7 @@ ANSWER_SECONDS = 30.0
 
 def deploy(
     client: Client,
-    backing: str | os.PathLike[str] = "memory://",
+    storage: str | os.PathLike[str] = "memory://",
     memory: int | str = "2GiB",
     *,
     threads: int = 1,
@@ -46,7 +46,7 @@ def deploy(
     ----------
     client : distributed.Client
         Not an asynchronous one.
-    backing : str or os.PathLike
+    storage : str or os.PathLike
         ``"memory://"``: each server holds its share of the chunks in its worker's memory, and takes
         it along when the worker ends. A directory that all workers see: any server answers for
         any chunk, so nothing is lost with a worker. The URL of an object store, such as
@@ -54,7 +54,7 @@ def deploy(
         all workers together fetch an object once; and nothing is lost with a worker.
     memory : int or str
         How many bytes of values each server may hold in memory, such as ``"2GiB"``; a write beyond
-        that raises `BackingError`, while a cache drops values. Dask counts them as the worker's
+        that raises `StorageError`, while a cache drops values. Dask counts them as the worker's
         unmanaged memory: keep it well below the worker's ``memory_limit``. Over a directory, only
         scratch spaces take any; before an object store, they may take as much again.
     threads : int
@@ -63,7 +63,7 @@ def deploy(
         UCX options of the servers, and of the stores.
     **options
         Those of `ucxstore.Server` for an object store: `block_size`, `freshness`,
-        `backing_timeout` and `storage_options`. What the last does not say, each worker finds in
+        `source_timeout` and `storage_options`. What the last does not say, each worker finds in
         its own environment; what it says is sent to the workers as the secret is.
 
     Returns
@@ -86,7 +86,7 @@ def deploy(
     >>> with ucxstore.dask.deploy(client, memory="4GiB") as deployed:  # doctest: +SKIP
     ...     x.to_zarr(zarr.create_array(deployed.store("scratch"), ...))
     """
-    kind, root = parse_root("backing", backing)
+    kind, root = parse_root("storage", storage)
     if kind is RootKind.DIRECTORY:
         root = str(Path(root).absolute())  # for workers, which run in other folders
     limit = parse_bytes(memory)
@@ -94,11 +94,11 @@ def deploy(
         raise ValueError(f"memory: {memory!r} is less than a byte")
     if client.asynchronous:
         raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
-    BackingOptions.of(**options, cache=limit)  # each of them is checked here, once
+    StorageOptions.of(**options, cache=limit)  # each of them is checked here, once
     if kind is RootKind.OBJECTS:
         options["cache"] = limit
     elif options:
-        raise ValueError(f"{next(iter(options))}: the backing is no object store")
+        raise ValueError(f"{next(iter(options))}: the storage is no object store")
     name = f"ucxstore-{secrets.token_hex(8)}"
     text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
     deployment = Deployment(client, name, DeploymentSecret.hold(name, text), kind, root, ucx)

@@ -17,7 +17,7 @@ from ucxstore.secret import Secret
 from ucxstore.server.sources.locations import RootKind
 
 if TYPE_CHECKING:
-    from ucxstore._core import MemoryBacking
+    from ucxstore._core import MemoryStorage
     from ucxstore.server import Server
 
 # The worker's metric with the bytes that servers hold in its memory: a column of the dashboard's
@@ -75,7 +75,7 @@ class ServerPlugin(WorkerPlugin):
         self._ucx = ucx
         self._options = options
         self._held: DeploymentSecret | None = None
-        self._backing: MemoryBacking | None = None
+        self._storage: MemoryStorage | None = None
         self._server: Server | None = None
 
     @property
@@ -89,8 +89,8 @@ class ServerPlugin(WorkerPlugin):
     @property
     def bytes_held(self) -> int:
         """Bytes of values in the worker's memory."""
-        if self._backing is not None:
-            return self._backing.held
+        if self._storage is not None:
+            return self._storage.held
         if self._server is None:
             return 0
         stats = self._server.stats()
@@ -114,24 +114,24 @@ class ServerPlugin(WorkerPlugin):
         from ucxstore.server import Server
 
         if self._kind is RootKind.MEMORY:
-            self._backing = core.MemoryBacking(self._memory)
+            self._storage = core.MemoryStorage(self._memory)
         elif self._kind is RootKind.DIRECTORY:
             check_mark(self._root, self.name, worker)
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
         self._held = DeploymentSecret.hold(self.name, self._secret.reveal())
         self._server = Server(
-            self._root if self._backing is None else self._backing,
+            self._root if self._storage is None else self._storage,
             str(HostPort(host, 0)),
             threads=self._threads,
             secret=self._held,
             ucx=self._ucx,
-            shared=self._backing is None,
+            shared=self._storage is None,
             **self._options,
-            scratch_limit=self._memory if self._backing is None else None,
+            scratch_limit=self._memory if self._storage is None else None,
         )
 
     def _stop(self) -> None:
-        server, self._server, self._backing = self._server, None, None
+        server, self._server, self._storage = self._server, None, None
         if server is not None:
             server.close()
             del server  # with the values it held
@@ -183,7 +183,7 @@ def check_mark(root: str, name: str, worker: str) -> None:
     """Raise ``ValueError`` where the directory is another one than the one that was marked."""
     if not _mark(root, name).exists():
         raise ValueError(
-            f"backing: {root!r} at the worker {worker} is not the directory of that name that "
+            f"storage: {root!r} at the worker {worker} is not the directory of that name that "
             "another worker sees; all must see the same one"
         )
 

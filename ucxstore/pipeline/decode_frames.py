@@ -34,7 +34,7 @@ class SplitChunk:
         What its value was split into.
     region : array of uint8
         Where its values go.
-    generation : int
+    version : int
         Of its value.
 
     Attributes
@@ -50,7 +50,7 @@ class SplitChunk:
         group: Group,
         frames: list[Frame],
         region: Bytes,
-        generation: int,
+        version: int,
         store: UcxStore,
         connection: "Connection",
         queue: LoopQueue,
@@ -62,7 +62,7 @@ class SplitChunk:
         self.is_complete = True
         self.received = 0
         self._region = region
-        self._generation = generation
+        self._version = version
         self._store = store
         self._connection = connection
         self._queue = queue
@@ -82,7 +82,7 @@ class SplitChunk:
             [(head, length, [], [], None)],
             value.__array_interface__["data"][0],
             [-1],
-            [self._generation],
+            [self._version],
             value,
             self._store.timeout,
             self._queue.native,
@@ -138,11 +138,11 @@ async def split_chunks(
     chunks = []
     for (group, region), value in zip(wanted, found, strict=True):
         if value is not None:
-            prefix, size, generation = value
+            prefix, size, version = value
             frames = split(prefix, size, region.size, GROUP_BYTES)
             if len(frames) > 1:
                 chunk = SplitChunk(
-                    group, frames, region, generation, store, connection, queue, compressor, jobs
+                    group, frames, region, version, store, connection, queue, compressor, jobs
                 )
                 chunk.received = prefix.size
                 chunks.append(chunk)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ucxstore._core import Connection, Operation
 
 # What `Connection.read_parts` is asked, and what it says, of a key.
-_ANY_GENERATION = 0
+_ANY_VERSION = 0
 _MISSING = 1
 
 
@@ -134,7 +134,7 @@ class RawRead:
             batch.targets,
             address,
             batch.sizes,
-            [_ANY_GENERATION] * len(batch.keys),
+            [_ANY_VERSION] * len(batch.keys),
             array,
             self._store.timeout,
             queue.native,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PRESENT, _MISSING, _CHANGED = range(3)  # what `read_parts` tells
 
-_ANY = 0  # no value has this generation
+_ANY = 0  # no value has this version
 
 
 class Existing(NamedTuple):
@@ -120,7 +120,7 @@ class _Piece(NamedTuple):
     chunk: int
     source: Part
     target: Part
-    generation: int
+    version: int
 
 
 class PlainChunks:
@@ -144,19 +144,19 @@ class PlainChunks:
     ) -> Existing:
         """Read the parts straight to their places in chunks of our own."""
         keys = [store.key_prefix + key for key in group.keys]
-        generations: list[int | None] = [_ANY] * len(keys)
+        versions: list[int | None] = [_ANY] * len(keys)
         if any(len(parts) > 1 for parts in group.parts):
             # Parts of different values are no chunk: they must all be of the one that is there now.
             heads = await queue.complete(
                 connection.get(keys, [[(1, 0, 0)]] * len(keys), store.timeout, queue.native)
             )
-            generations = [None if head is None else head[2] for head in heads]
+            versions = [None if head is None else head[2] for head in heads]
         memory = allocate(group.nbytes)
         starts = list(accumulate(group.sizes, initial=0))
         pieces = [
-            _Piece(chunk, part, moved(part, starts[chunk]), generation)
-            for chunk, (parts, generation) in enumerate(zip(group.parts, generations, strict=True))
-            if generation is not None
+            _Piece(chunk, part, moved(part, starts[chunk]), version)
+            for chunk, (parts, version) in enumerate(zip(group.parts, versions, strict=True))
+            if version is not None
             for part in parts
         ]
         found = await queue.complete(
@@ -166,7 +166,7 @@ class PlainChunks:
                 [piece.target for piece in pieces],
                 memory.__array_interface__["data"][0],
                 [group.sizes[piece.chunk] for piece in pieces],
-                [piece.generation for piece in pieces],
+                [piece.version for piece in pieces],
                 memory,
                 store.timeout,
                 queue.native,
@@ -177,7 +177,7 @@ class PlainChunks:
         if _CHANGED in found:
             again = [group.alone(i, size) for i, size in enumerate(group.sizes)]
             return Existing([], nbytes, again)
-        missing = {chunk for chunk, generation in enumerate(generations) if generation is None}
+        missing = {chunk for chunk, version in enumerate(versions) if version is None}
         missing |= {piece.chunk for piece, status in told if status == _MISSING}
         sources = [
             None if chunk in missing else memory[start:end]

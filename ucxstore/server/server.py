@@ -14,7 +14,7 @@ from ucxstore.server.acceptor import Acceptor
 from ucxstore.server.listen import advertise, listen, parse_bind
 from ucxstore.server.parts import ServerParts
 from ucxstore.server.sources.opening import Root, is_shared, open_root, open_scratch
-from ucxstore.server.sources.options import BackingOptions, ScratchOptions
+from ucxstore.server.sources.options import ScratchOptions, StorageOptions
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 
 MAX_THREADS = 256
@@ -31,9 +31,9 @@ class Server:
 
     Parameters
     ----------
-    root : str, os.PathLike, MemoryBacking, DirectoryBacking, obstore or zarr store
+    root : str, os.PathLike, MemoryStorage, DirectoryStorage, obstore or zarr store
         What holds the values: ``"memory://"``, a directory (as a path or ``file://`` URL, made if
-        it does not exist), a backing of the native core; or an object store behind a cache, by its
+        it does not exist), a storage of the native core; or an object store behind a cache, by its
         URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as an object of
         obstore's; or any zarr store behind a cache, which is then used by the server alone.
     bind : str
@@ -62,7 +62,7 @@ class Server:
     freshness : float, str or None
         Seconds for which a value in the cache is believed, before the object store is asked whether
         it has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
-    backing_timeout : float
+    source_timeout : float
         Seconds that a request to an object store may take.
     storage_options : mapping or None
         How an object store's URL is opened, by obstore's names, such as ``{"endpoint": ...}``; what
@@ -103,7 +103,7 @@ class Server:
         cache: int | str | None = None,
         block_size: int | str | None = None,
         freshness: float | str | None = None,
-        backing_timeout: float | None = None,
+        source_timeout: float | None = None,
         storage_options: Mapping[str, str] | None = None,
         scratch: str | None = None,
         scratch_limit: int | str | None = None,
@@ -119,11 +119,11 @@ class Server:
             shared = is_shared(root)
         elif shared and root == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
-        options = BackingOptions.of(
+        options = StorageOptions.of(
             cache=cache,
             block_size=block_size,
             freshness=freshness,
-            backing_timeout=backing_timeout,
+            source_timeout=source_timeout,
             storage_options=storage_options,
             cache_dir=cache_dir,
             cache_dir_size=cache_dir_size,
@@ -135,16 +135,16 @@ class Server:
             listener = listen(place, anywhere=insecure or bool(key))
             on_failure.callback(listener.close)
             self._address = advertise(place, listener)
-            backing, carrier = open_root(root, options)
+            storage, carrier = open_root(root, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, CLOSE_SECONDS)
             native = core.Server(
-                backing,
+                storage,
                 threads,
                 dict(config.options),
                 config.polling,
                 read_only,
-                open_scratch(backing, spaces, read_only=read_only),
+                open_scratch(storage, spaces, read_only=read_only),
             )
             acceptor = Acceptor(
                 listener,
@@ -153,7 +153,7 @@ class Server:
                 key,
                 read_only=read_only,
                 shared=shared,
-                volatile=isinstance(backing, core.MemoryBacking) and not shared,
+                volatile=isinstance(storage, core.MemoryStorage) and not shared,
             )
             on_failure.pop_all()
         self._root = root
@@ -174,7 +174,7 @@ class Server:
         cache: int | str | None = None,
         block_size: int | str | None = None,
         freshness: float | str | None = None,
-        backing_timeout: float | None = None,
+        source_timeout: float | None = None,
         scratch: str | None = None,
         scratch_limit: int | str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -189,7 +189,7 @@ class Server:
         Parameters
         ----------
         root, bind, threads, secret, read_only, insecure, progress, ucx, shared, cache, \
-        block_size, freshness, backing_timeout, scratch, scratch_limit, cache_dir, cache_dir_size, \
+        block_size, freshness, source_timeout, scratch, scratch_limit, cache_dir, cache_dir_size, \
         write_budget
             As for `Server`, except that `root` must be a path or a URL.
         die_with_parent : bool
@@ -213,11 +213,11 @@ class Server:
             insecure=insecure,
             ucx=UcxConfig.of(progress, ucx),
             shared=shared,
-            backing=BackingOptions.of(
+            storage=StorageOptions.of(
                 cache=cache,
                 block_size=block_size,
                 freshness=freshness,
-                backing_timeout=backing_timeout,
+                source_timeout=source_timeout,
                 cache_dir=cache_dir,
                 cache_dir_size=cache_dir_size,
                 write_budget=write_budget,

@@ -14,7 +14,7 @@ from typing import IO, Self
 
 from ucxstore.options import UcxConfig, check_timeout
 from ucxstore.secret import Secret
-from ucxstore.server.sources.options import BackingOptions, ScratchOptions
+from ucxstore.server.sources.options import ScratchOptions, StorageOptions
 
 START_SECONDS = 30.0
 CLOSE_SECONDS = 15.0  # more than the process itself gives its clients to finish
@@ -48,7 +48,7 @@ class ServerProcess:
         insecure: bool,
         ucx: UcxConfig,
         shared: bool | None,
-        backing: BackingOptions | None,
+        storage: StorageOptions | None,
         scratch: ScratchOptions | None,
         die_with_parent: bool,
         start_timeout: float,
@@ -59,7 +59,7 @@ class ServerProcess:
         arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
         if shared is not None:
             arguments.append("--shared" if shared else "--no-shared")
-        arguments += [] if backing is None else backing.arguments()
+        arguments += [] if storage is None else storage.arguments()
         arguments += [] if scratch is None else scratch.arguments()
         with ExitStack() as until_started:
             ready, ready_end = map(until_started.enter_context, _pipe())

@@ -9,8 +9,8 @@ from ucxstore.pipeline.shards.index import IndexForm, ShardIndex
 FORM = IndexForm((), "end", (10,), None)
 
 
-def index_of(generation: int, count: int = 10) -> ShardIndex:
-    return ShardIndex(np.zeros(count, "i8"), np.zeros(count, "i8"), generation, True)
+def index_of(version: int, count: int = 10) -> ShardIndex:
+    return ShardIndex(np.zeros(count, "i8"), np.zeros(count, "i8"), version, True)
 
 
 def test_an_index_is_found_as_what_it_was_read_as() -> None:
@@ -18,14 +18,14 @@ def test_an_index_is_found_as_what_it_was_read_as() -> None:
     cache.put("a", FORM, index_of(1))
     found = cache.get("a", IndexForm((), "end", (10,), None))
     assert found is not None
-    assert found.generation == 1
+    assert found.version == 1
     assert cache.get("a", FORM._replace(location="start")) is None
     assert cache.get("a", FORM._replace(raw_nbytes=100)) is None
     assert cache.get("b", FORM) is None
     cache.put("a", FORM, index_of(2))
     found = cache.get("a", FORM)
     assert found is not None
-    assert found.generation == 2
+    assert found.version == 2
     assert len(cache) == 1
 
 

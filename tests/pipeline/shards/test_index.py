@@ -111,7 +111,7 @@ def test_an_index_is_as_zarr_wrote_it() -> None:
     sharding = sharding_of()
     assert sharding is not None
     index = ShardIndex.decode(value[-68:], value.size, 7, sharding)
-    assert index.generation == 7
+    assert index.version == 7
     assert index.offsets.tolist() == [0, 24, MISSING, MISSING]
     offsets, lengths = index.find(np.array([1, 2, 0]), sharding, "a")
     assert offsets.tolist() == [24, MISSING, 0]

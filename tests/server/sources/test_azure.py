@@ -14,7 +14,7 @@ from tests.server.sources.azurite import PROGRAM, AzureServer, azure_server
 from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.errors import BackingError
+from ucxstore.errors import StorageError
 from ucxstore.server import Server
 
 
@@ -91,7 +91,7 @@ def test_a_missing_container_and_a_wrong_key_are_told(azure: AzureServer) -> Non
         with (
             Server(root, storage_options=options) as server,
             UcxStore(server.address) as store,
-            pytest.raises(BackingError, match=rf"'k' .*{cause}") as caught,
+            pytest.raises(StorageError, match=rf"'k' .*{cause}") as caught,
         ):
             get(store, "k")
         assert wrong_key not in str(caught.value)

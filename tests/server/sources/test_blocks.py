@@ -14,7 +14,7 @@ from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.errors import BackingError
+from ucxstore.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -107,7 +107,7 @@ def test_all_of_an_object_is_not_taken_for_a_part(objects: HttpObjects) -> None:
     objects.objects["k"] = some_bytes(20 * BLOCK)
     objects.has_ranges = False
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
-        with pytest.raises(BackingError, match="'k' "):
+        with pytest.raises(StorageError, match="'k' "):
             get_part(store, "k", 5 * BLOCK, 5 * BLOCK + 10)
         assert get(store, "k") == objects.objects["k"]
 

@@ -19,7 +19,7 @@ from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
 from tests.server.sources.test_cache import fill, get, put
 from ucxstore import UcxStore
 from ucxstore.server import Server
-from ucxstore.server.sources.options import BackingOptions
+from ucxstore.server.sources.options import StorageOptions
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 )
 def test_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
-        BackingOptions.of(**options)
+        StorageOptions.of(**options)
 
 
 def test_a_disk_that_fails_costs_hits_and_no_errors(objects: HttpObjects, folder: Path) -> None:

@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.test_cache import fill, get, put
 from ucxstore import UcxStore
-from ucxstore.errors import BackingError
+from ucxstore.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -38,7 +38,7 @@ def test_a_status_is_told(objects: HttpObjects, status: int, text: str) -> None:
             lambda: put(store, "a/k", b"w"),
             lambda: asyncio.run(store.getsize("a/k")),
         ):
-            with pytest.raises(BackingError, match=rf"'a/k' failed at the server: .*: {text}"):
+            with pytest.raises(StorageError, match=rf"'a/k' failed at the server: .*: {text}"):
                 call()
         del objects.status["a/k"]
         assert get(store, "a/k") == b"v"
@@ -48,10 +48,10 @@ def test_no_answer_in_time(objects: HttpObjects) -> None:
     objects.objects["k"] = b"v"
     objects.gate.clear()
     with (
-        Server(objects.store(), backing_timeout=0.3) as server,
+        Server(objects.store(), source_timeout=0.3) as server,
         UcxStore(server.address) as store,
     ):
-        with pytest.raises(BackingError, match=r"'k' .*no answer within 0.3 s"):
+        with pytest.raises(StorageError, match=r"'k' .*no answer within 0.3 s"):
             get(store, "k")
         objects.gate.set()
         assert get(store, "k") == b"v"
@@ -68,7 +68,7 @@ def test_nobody_there() -> None:
     with (
         Server(store) as server,
         UcxStore(server.address) as ours,
-        pytest.raises(BackingError, match=r"'k' .*connection refused"),
+        pytest.raises(StorageError, match=r"'k' .*connection refused"),
     ):
         get(ours, "k")
 
@@ -78,7 +78,7 @@ def test_no_failure_becomes_fill_values(objects: HttpObjects) -> None:
     objects.status["c/3/4"] = 503
     with Server(objects.store()) as server, UcxStore(server.address) as store:
         array = zarr.open_array(store, mode="r")
-        with pytest.raises(BackingError, match=r"'c/3/4' .*throttled"):
+        with pytest.raises(StorageError, match=r"'c/3/4' .*throttled"):
             array[:]
         objects.status.clear()
         np.testing.assert_array_equal(array[:], values)

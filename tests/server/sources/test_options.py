@@ -1,7 +1,7 @@
 import pytest
 
 from ucxstore.options import parse_size
-from ucxstore.server.sources.options import BackingOptions
+from ucxstore.server.sources.options import StorageOptions
 
 
 @pytest.mark.parametrize(
@@ -37,20 +37,20 @@ def test_what_cannot_be_a_size(given: object) -> None:
 
 
 def test_options_that_nobody_gave_are_none() -> None:
-    assert BackingOptions.of() is None
-    assert BackingOptions.of(cache="1MB") == BackingOptions(cache=1_000_000)
+    assert StorageOptions.of() is None
+    assert StorageOptions.of(cache="1MB") == StorageOptions(cache=1_000_000)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_a_timeout_is_a_time(seconds: float) -> None:
-    with pytest.raises(ValueError, match=r"^backing_timeout: "):
-        BackingOptions.of(backing_timeout=seconds)
+    with pytest.raises(ValueError, match=r"^source_timeout: "):
+        StorageOptions.of(source_timeout=seconds)
 
 
 def test_storage_options_are_text_and_not_shown() -> None:
-    options = BackingOptions.of(storage_options={"secret_access_key": "the-secret"})
+    options = StorageOptions.of(storage_options={"secret_access_key": "the-secret"})
     assert options is not None
     assert "the-secret" not in repr(options)
     with pytest.raises(TypeError, match=r"^storage_options: ") as caught:
-        BackingOptions.of(storage_options={"a": "the-secret", "b": 1})  # type: ignore[dict-item]
+        StorageOptions.of(storage_options={"a": "the-secret", "b": 1})  # type: ignore[dict-item]
     assert "the-secret" not in str(caught.value)

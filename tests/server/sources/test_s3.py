@@ -14,7 +14,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.copies.s3 import S3Server, S3ServerError, s3_server
-from ucxstore.errors import BackingError
+from ucxstore.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -105,7 +105,7 @@ def test_a_missing_bucket_is_no_missing_key(s3: S3Server) -> None:
             lambda: asyncio.run(store.exists("k")),
             lambda: asyncio.run(store.delete("k")),
         ):
-            with pytest.raises(BackingError, match=r"'k' .*there is no such bucket"):
+            with pytest.raises(StorageError, match=r"'k' .*there is no such bucket"):
                 call()
 
 
@@ -115,7 +115,7 @@ def test_a_wrong_secret_is_told_and_not_shown(s3: S3Server) -> None:
     with (
         Server(bucket(s3, secret_access_key="not-the-secret")) as server,
         UcxStore(server.address) as store,
-        pytest.raises(BackingError, match=r"'k' .*permission denied") as caught,
+        pytest.raises(StorageError, match=r"'k' .*permission denied") as caught,
     ):
         get(store, "k")
     assert "not-the-secret" not in str(caught.value)

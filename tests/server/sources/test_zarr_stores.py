@@ -16,7 +16,7 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 from tests.eventually import eventually
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.errors import BackingError
+from ucxstore.errors import StorageError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -91,7 +91,7 @@ def test_a_failure_is_told() -> None:
     with (
         Server(watched) as server,
         UcxStore(server.address) as store,
-        pytest.raises(BackingError, match=r"'k' failed .*OSError: .*the disk is on fire"),
+        pytest.raises(StorageError, match=r"'k' failed .*OSError: .*the disk is on fire"),
     ):
         get(store, "k")
 

@@ -18,7 +18,7 @@ _ENTRY_BYTES = 1024
 class ShardCache:
     """The indexes that were used last, by key. Methods may be called by any thread.
 
-    An entry may be out of date: whoever uses one asks the server for values of its generation.
+    An entry may be out of date: whoever uses one asks the server for values of its version.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Fetching:
         Parameters
         ----------
         wanted : sequence of (str, int, sequence)
-            Keys of shards, the generations that they must have, and ranges of bytes in them.
+            Keys of shards, the versions that they must have, and ranges of bytes in them.
 
         Returns
         -------
@@ -141,9 +141,9 @@ class Fetching:
         return found
 
 
-def _decode(shard: Wanted, data: Bytes, size: int, generation: int) -> ShardIndex:
+def _decode(shard: Wanted, data: Bytes, size: int, version: int) -> ShardIndex:
     try:
-        return ShardIndex.decode(data, size, generation, shard.sharding)
+        return ShardIndex.decode(data, size, version, shard.sharding)
     except Exception as error:
         error.add_note(f"while reading the index of {shard.path}")
         raise

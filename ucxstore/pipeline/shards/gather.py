@@ -41,7 +41,7 @@ class Gathering:
         Where targets are counted from.
     owners : list
         What holds the memory that they are in.
-    generations : dict
+    versions : dict
         The ones that shards must have, by key.
     keys, sources, targets : list
         Parts that move straight, as `Connection.read_parts` takes them.
@@ -55,7 +55,7 @@ class Gathering:
 
     address: int
     owners: list[object] = field(default_factory=list)
-    generations: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     sources: list[Part] = field(default_factory=list)
     targets: list[Part] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Gathering:
         if index is None or not shard.any_held(index):
             target[...] = fill_value_or_default(shard.sharding.spec)
             return
-        self.generations[shard.key] = index.generation
+        self.versions[shard.key] = index.version
         for moving in shard.wanted.direct:
             self._move(shard, index, moving, target)
         for part in shard.wanted.decode:

@@ -138,7 +138,7 @@ class ShardIndex:
     ----------
     offsets, lengths : numpy.ndarray
         Of each inner chunk, in bytes, in C order. Offsets below 0 are no offsets.
-    generation : int
+    version : int
         The value's; another value of the same key has another one.
     sound : bool
         Whether `find` will find nothing wrong.
@@ -146,12 +146,12 @@ class ShardIndex:
 
     offsets: Ints
     lengths: Ints
-    generation: int
+    version: int
     sound: bool
 
     @classmethod
     def decode(
-        cls, data: npt.NDArray[np.uint8], size: int, generation: int, sharding: Sharding
+        cls, data: npt.NDArray[np.uint8], size: int, version: int, sharding: Sharding
     ) -> Self:
         """Decode an index as zarr does, checks included.
 
@@ -161,7 +161,7 @@ class ShardIndex:
             What `Sharding.index_ranges` takes from a value.
         size : int
             Bytes of the whole value.
-        generation : int
+        version : int
         sharding : Sharding
 
         Raises
@@ -181,7 +181,7 @@ class ShardIndex:
         sound = not (offsets == _OUTSIDE).any()
         if sharding.raw is not None:
             sound = sound and bool((missing | (lengths == sharding.chunk_nbytes)).all())
-        return cls(offsets, lengths.astype(np.int64), generation, sound)
+        return cls(offsets, lengths.astype(np.int64), version, sound)
 
     @property
     def nbytes(self) -> int:

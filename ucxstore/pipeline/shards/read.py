@@ -110,7 +110,7 @@ class ShardReading:
             gathering.targets,
             gathering.address,
             [-1] * len(gathering.keys),
-            [gathering.generations[key] for key in gathering.keys],
+            [gathering.versions[key] for key in gathering.keys],
             gathering.owners,
             self._store.timeout,
             fetching.queue.native,
@@ -129,7 +129,7 @@ class _InnerDecoding(Decoding):
         super().__init__(fetching.store, gathering.items, out, inner.sharding.chain, ())
         self.changed: set[str] = set()
         self._fetching = fetching
-        self._generations = gathering.generations
+        self._versions = gathering.versions
 
     def _count(self, chunks: int) -> None:
         super()._count(0)  # those of a shard are counted when all of them are there
@@ -155,16 +155,16 @@ class _InnerDecoding(Decoding):
         ranges: list[list[NativeRange]],
     ) -> list[Found]:
         wanted = [
-            (key, self._generations[key], [each for _, (each,) in pairs])
+            (key, self._versions[key], [each for _, (each,) in pairs])
             for key, pairs in groupby(zip(keys, ranges, strict=True), itemgetter(0))
         ]
         found: list[Found] = []
-        for (key, generation, its_ranges), pieces in zip(
+        for (key, version, its_ranges), pieces in zip(
             wanted, await self._fetching.chunks(wanted), strict=True
         ):
             if pieces is None:
                 self.changed.add(key)
                 found += [None] * len(its_ranges)
             else:
-                found += [(piece, piece.size, generation) for piece in pieces]
+                found += [(piece, piece.size, version) for piece in pieces]
         return found

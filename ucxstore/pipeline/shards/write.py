@@ -92,7 +92,7 @@ class ShardWriting:
                     held = starts >= 0
                     ends = (starts + lengths)[held].tolist()
                     ranges = [(1, a, b) for a, b in zip(starts[held].tolist(), ends, strict=True)]
-                    wanted.append((shard.key, index.generation, ranges))
+                    wanted.append((shard.key, index.version, ranges))
                     numbers.append(kept[held].tolist())
             changed: set[str] = set()
             found = await fetching.chunks(wanted) if wanted else []

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from ucxstore._native import core
-from ucxstore.errors import BackingError
+from ucxstore.errors import StorageError
 
 _LOCK = "ucxstore-cache.lock"
 
@@ -46,7 +46,7 @@ class CacheDirectory:
             raise OSError(
                 error.errno, f"cache_dir: {directory} is in use by another server"
             ) from error
-        except (OSError, BackingError) as error:
+        except (OSError, StorageError) as error:
             os.close(lock)
             raise OSError(f"cache_dir: {error}") from error
         self._lock = lock

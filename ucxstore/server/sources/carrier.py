@@ -22,7 +22,7 @@ class Carrier:
 
     Parameters
     ----------
-    backing : core.RemoteBacking
+    storage : core.CachedSource
         Where the calls are.
     source : Source
         What carries them out.
@@ -34,19 +34,19 @@ class Carrier:
 
     def __init__(
         self,
-        backing: core.RemoteBacking,
+        storage: core.CachedSource,
         source: Source,
         timeout: float,
         tier: TieredSource | None = None,
     ) -> None:
-        self._backing = backing
+        self._storage = storage
         self._source = source
         self._timeout = timeout
         self._tier = tier
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ucxstore-backing", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ucxstore-storage", daemon=True)
         self._thread.start()
 
     @property
@@ -56,22 +56,22 @@ class Carrier:
 
     def stats(self) -> dict[str, int]:
         """Count what the cache has done."""
-        counted = self._backing.stats()
+        counted = self._storage.stats()
         return counted if self._tier is None else {**counted, **self._tier.stats()}
 
     def close(self, timeout: float) -> None:
         """Let every call fail, and the thread end; wait `timeout` seconds for that."""
         self._stopping.set()
-        self._backing.close("the server is closed")
-        self._backing.wake()
+        self._storage.close("the server is closed")
+        self._storage.wake()
         self._thread.join(timeout)
 
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
         except Exception as error:
-            log.exception("the backing's thread has ended")
-            self._backing.close(f"the server's backing has ended: {error}")
+            log.exception("the storage's thread has ended")
+            self._storage.close(f"the server's storage has ended: {error}")
         finally:
             if self._tier is not None:
                 self._tier.close()
@@ -81,18 +81,18 @@ class Carrier:
         stopped = asyncio.Event()
 
         def take() -> None:
-            for ticket, *call in self._backing.take():
+            for ticket, *call in self._storage.take():
                 task = loop.create_task(self._carry(ticket, *call))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             if self._stopping.is_set():
                 stopped.set()
 
-        loop.add_reader(self._backing.fileno(), take)
+        loop.add_reader(self._storage.fileno(), take)
         try:
             await stopped.wait()
         finally:
-            loop.remove_reader(self._backing.fileno())
+            loop.remove_reader(self._storage.fileno())
 
     async def _carry(self, ticket: int, operation: str, *arguments: object) -> None:
         try:
@@ -103,35 +103,35 @@ class Carrier:
                 why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
             else:
                 why = self._source.explain(error)
-            self._backing.failed(ticket, why)
+            self._storage.failed(ticket, why)
 
     async def _carry_out(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
-        source, backing = self._source, self._backing
+        source, storage = self._source, self._storage
         match operation, arguments:
             case "get", (str(key), int(begin), int(end), str(if_match)):
                 await self._get(ticket, key, Part(begin, end, if_match) if end else None)
             case "head", (str(key),):
                 head = await source.head(key)
                 if head is None:
-                    backing.missing(ticket)
+                    storage.missing(ticket)
                 else:
-                    backing.headed(ticket, head.size, head.etag)
+                    storage.headed(ticket, head.size, head.etag)
             case "put", (str(key), np.ndarray() as value, bool(if_absent)):
                 etag = await source.put(key, value, if_absent=if_absent)
-                backing.stored(ticket, etag is not None, etag or "")
+                storage.stored(ticket, etag is not None, etag or "")
             case "stat", (list(keys),):
                 heads = await _all(map(source.head, keys))
-                backing.sized(ticket, [None if head is None else head.size for head in heads])
+                storage.sized(ticket, [None if head is None else head.size for head in heads])
             case "remove", (list(keys),):
                 await source.remove(keys)
-                backing.missing(ticket)
+                storage.missing(ticket)
             case "remove_prefix", (str(prefix),):
-                backing.removed(ticket, await source.remove_prefix(prefix))
+                storage.removed(ticket, await source.remove_prefix(prefix))
             case "measure", (str(prefix), bool(any_key)):
-                backing.measured(ticket, *await source.measure(prefix, any_key=any_key))
+                storage.measured(ticket, *await source.measure(prefix, any_key=any_key))
             case "list", (str(prefix), bool(delimited), str(cursor), int(room)):
                 page = await source.list_page(prefix, delimited=delimited, cursor=cursor, room=room)
-                backing.listed(ticket, page.names, page.cursor)
+                storage.listed(ticket, page.names, page.cursor)
             case _:
                 raise NotImplementedError(f"{operation} is not known")
 
@@ -139,12 +139,12 @@ class Carrier:
         try:
             found = await self._source.get(key, part)
         except ChangedError:
-            self._backing.changed(ticket)
+            self._storage.changed(ticket)
             return
         if found is None:
-            self._backing.missing(ticket)
+            self._storage.missing(ticket)
         else:
-            self._backing.found(ticket, found.buffer, found.etag, found.size)
+            self._storage.found(ticket, found.buffer, found.etag, found.size)
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:

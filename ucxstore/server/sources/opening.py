@@ -8,7 +8,7 @@ from ucxstore._native import core
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.carrier import Carrier
 from ucxstore.server.sources.locations import TEXTS, RootKind, hide_password, parse_root
-from ucxstore.server.sources.options import BackingOptions, ScratchOptions
+from ucxstore.server.sources.options import ScratchOptions, StorageOptions
 from ucxstore.server.sources.source import Source
 from ucxstore.server.sources.tiered import TieredSource
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from zarr.abc.store import Store
 
-type Local = core.MemoryBacking | core.DirectoryBacking
+type Local = core.MemoryStorage | core.DirectoryStorage
 type Root = str | os.PathLike[str] | Local | ObjectStore | Store
 
 _CHOICE = f"{TEXTS}, an object store of obstore's, or a store of zarr's"
 
 
 def open_root(
-    root: Root, options: BackingOptions | None
-) -> tuple[Local | core.RemoteBacking, Carrier | None]:
+    root: Root, options: StorageOptions | None
+) -> tuple[Local | core.CachedSource, Carrier | None]:
     """Open what is to be served.
 
     Parameters
     ----------
     root
         As `Server` takes it.
-    options : BackingOptions or None
+    options : StorageOptions or None
         ``None`` where the user gave none: only stores behind a cache have any.
 
     Returns
     -------
     tuple
-        The native backing, and the thread behind it where there is one, which the caller closes.
+        The native storage, and the thread behind it where there is one, which the caller closes.
 
     Raises
     ------
@@ -54,14 +54,14 @@ def open_root(
                 "served from where they are"
             )
         return local, None
-    chosen = BackingOptions() if options is None else options
+    chosen = StorageOptions() if options is None else options
     source = _open_source(root, chosen)
     tier = None
     if chosen.cache_dir is not None:
         directory = CacheDirectory(chosen.cache_dir, chosen.cache_dir_size)
         tier = TieredSource(source, directory, chosen.freshness, chosen.timeout)
     block_size = chosen.block_size if source.has_parts else 0
-    remote = core.RemoteBacking(chosen.cache, block_size, chosen.freshness, chosen.write_budget)
+    remote = core.CachedSource(chosen.cache, block_size, chosen.freshness, chosen.write_budget)
     return remote, Carrier(remote, source if tier is None else tier, chosen.timeout, tier)
 
 
@@ -84,13 +84,13 @@ def is_shared(root: Root) -> bool:
 
 
 def open_scratch(
-    backing: Local | core.RemoteBacking, options: ScratchOptions | None, *, read_only: bool
+    storage: Local | core.CachedSource, options: ScratchOptions | None, *, read_only: bool
 ) -> core.Spaces | None:
     """Return the scratch spaces of a server; ``None`` where it offers none.
 
     Parameters
     ----------
-    backing
+    storage
         What is served. Memory has them within its own limit, if nothing else is asked for.
     options : ScratchOptions or None
         ``None`` where the user gave none.
@@ -99,26 +99,26 @@ def open_scratch(
     """
     if options is not None:
         memory = (
-            core.MemoryBacking() if options.limit is None else core.MemoryBacking(options.limit)
+            core.MemoryStorage() if options.limit is None else core.MemoryStorage(options.limit)
         )
         return core.Spaces(memory)
-    if isinstance(backing, core.MemoryBacking) and not read_only:
-        return core.Spaces(backing)
+    if isinstance(storage, core.MemoryStorage) and not read_only:
+        return core.Spaces(storage)
     return None
 
 
 def _open_local(root: Root) -> Local | None:
-    if isinstance(root, core.MemoryBacking | core.DirectoryBacking):
+    if isinstance(root, core.MemoryStorage | core.DirectoryStorage):
         return root
     if not isinstance(root, str | bytes | os.PathLike):
         return None
     kind, text = parse_root("root", root)
     if kind is RootKind.MEMORY:
-        return core.MemoryBacking()
-    return core.DirectoryBacking(text) if kind is RootKind.DIRECTORY else None
+        return core.MemoryStorage()
+    return core.DirectoryStorage(text) if kind is RootKind.DIRECTORY else None
 
 
-def _open_source(root: Any, options: BackingOptions) -> Source:
+def _open_source(root: Any, options: StorageOptions) -> Source:
     if isinstance(root, str | bytes | os.PathLike):
         url = os.fsdecode(root)
         try:

@@ -11,7 +11,7 @@ from ucxstore.options import check_timeout, parse_size
 DEFAULT_CACHE = 1 << 30
 
 # Seconds. Less than a client's default timeout, so that it is told what has failed, and where.
-DEFAULT_BACKING_TIMEOUT = 20.0
+DEFAULT_SOURCE_TIMEOUT = 20.0
 
 # Bytes. Some 40 ms at the speed of one connection to an object store: more than its latency, so
 # that blocks cost little more than the whole; and a few inner chunks of usual sizes.
@@ -26,7 +26,7 @@ DEFAULT_WRITE_BUDGET = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackingOptions:
+class StorageOptions:
     """How a server reads through to an object store, or another store of zarr's.
 
     Parameters
@@ -52,7 +52,7 @@ class BackingOptions:
     cache: int = DEFAULT_CACHE
     block_size: int = DEFAULT_BLOCK_SIZE
     freshness: float | None = None
-    timeout: float = DEFAULT_BACKING_TIMEOUT
+    timeout: float = DEFAULT_SOURCE_TIMEOUT
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     write_budget: int = DEFAULT_WRITE_BUDGET
     cache_dir: str | None = None
@@ -65,7 +65,7 @@ class BackingOptions:
         cache: int | str | None = None,
         block_size: int | str | None = None,
         freshness: float | str | None = None,
-        backing_timeout: float | None = None,
+        source_timeout: float | None = None,
         storage_options: Mapping[str, str] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_dir_size: int | str | None = None,
@@ -87,8 +87,8 @@ class BackingOptions:
                 raise ValueError(f"block_size: {block_size!r} is less than {_LEAST_BLOCK} bytes")
         if freshness is not None:
             given["freshness"] = parse_freshness(freshness)
-        if backing_timeout is not None:
-            given["timeout"] = check_timeout("backing_timeout", backing_timeout)
+        if source_timeout is not None:
+            given["timeout"] = check_timeout("source_timeout", source_timeout)
         if storage_options is not None:
             given["storage_options"] = _check_texts("storage_options", storage_options)
         if write_budget is not None:
@@ -110,7 +110,7 @@ class BackingOptions:
             *("--cache", str(self.cache)),
             *("--block-size", str(self.block_size)),
             *("--freshness", "forever" if self.freshness is None else repr(self.freshness)),
-            *("--backing-timeout", repr(self.timeout)),
+            *("--source-timeout", repr(self.timeout)),
             *("--write-budget", str(self.write_budget)),
             *([] if self.cache_dir is None else self._directory_arguments(self.cache_dir)),
         ]

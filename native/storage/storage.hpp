@@ -33,10 +33,10 @@ struct Page {
     std::string cursor;  // where the next page begins; "" where this was the last
 };
 
-// Keys have passed wire::key_fault() before they come here. A failure is Error(backing).
-class Backing {
+// Keys have passed wire::key_fault() before they come here. A failure is Error(storage).
+class Storage {
   public:
-    virtual ~Backing() = default;
+    virtual ~Storage() = default;
     // The value, pinned; nullptr where the key has none.
     virtual std::shared_ptr<const Region> find(const std::string& key) = 0;
     virtual std::optional<std::uint64_t> size(const std::string& key) = 0;

@@ -1,11 +1,11 @@
-#include "storage/generation.hpp"
+#include "storage/version.hpp"
 
 #include <atomic>
 #include <random>
 
 namespace ucxstore {
 
-std::uint64_t next_generation() {
+std::uint64_t next_version() {
     static std::atomic<std::uint64_t> last = [] {
         std::random_device random;
         return std::uint64_t{random()} << 32 | random();
@@ -17,9 +17,9 @@ std::uint64_t next_generation() {
     return next;
 }
 
-std::uint64_t generation_of(std::string_view etag, std::uint64_t size) {
+std::uint64_t version_of(std::string_view etag, std::uint64_t size) {
     if (etag.empty()) {
-        return next_generation();
+        return next_version();
     }
     // FNV-1a, which is the same everywhere, with splitmix64's last steps.
     std::uint64_t hash = 0xCBF29CE484222325ull ^ size;

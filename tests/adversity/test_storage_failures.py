@@ -24,7 +24,7 @@ from tests.adversity.transfers import (
     filled,
 )
 from tests.eventually import eventually
-from ucxstore import BackingError, ConnectError, UcxStore
+from ucxstore import ConnectError, StorageError, UcxStore
 
 # Below, a value is written by write(); above, it is received into a mapped file.
 SMALL = 20_000
@@ -59,7 +59,7 @@ def refused(store: UcxStore, key: str, size: int, cause: str) -> None:
         lambda: asyncio.run(store.set_if_not_exists(f"{key}-too", value)),
     ):
         error, message = Background(write).failure()
-        assert error is BackingError
+        assert error is StorageError
         assert f"'{key}" in message
         assert cause in message
         assert store.address.removeprefix("ucx://") in message
@@ -101,13 +101,13 @@ async def test_no_room_for_some(server: RemoteServer, store: UcxStore) -> None:
     )
     for (key, size), result in zip(values.items(), results, strict=True):
         if size == MEDIUM:
-            assert isinstance(result, BackingError)
+            assert isinstance(result, StorageError)
             assert not await store.exists(key)
         else:
             assert result is None
             assert await store.getsize(key) == size
     batch = [(f"batch/{key}", as_buffer(filled(VALUE, size))) for key, size in values.items()]
-    with pytest.raises(BackingError, match="batch"):
+    with pytest.raises(StorageError, match="batch"):
         await store._set_many(batch)
     for key, value in batch:
         if await store.exists(key):
@@ -155,7 +155,7 @@ def test_no_descriptors(server: RemoteServer, store: UcxStore) -> None:
         lambda: asyncio.run(store.is_empty("")),
     ):
         error, message = Background(read).failure()
-        assert error is BackingError  # and not a missing key, which zarr takes for a fill value
+        assert error is StorageError  # and not a missing key, which zarr takes for a fill value
         assert os.strerror(24) in message
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
     lives(store)
@@ -194,7 +194,7 @@ def test_no_permission(nursery: Nursery, open_store: OpenStore, ucx: Ucx, root: 
     refused(store, "folder/key", MEDIUM, denied)
     refused(store, "folder/deeper/key", SMALL, denied)
     error, message = Background(lambda: store.delete_sync("folder/key")).failure()
-    assert error is BackingError
+    assert error is StorageError
     assert "'folder/key'" in message
     assert denied in message
     folder.chmod(0o000)  # nothing can be found
@@ -206,13 +206,13 @@ def test_no_permission(nursery: Nursery, open_store: OpenStore, ucx: Ucx, root: 
         lambda: asyncio.run(store.delete_dir("folder")),
     ):
         error, message = Background(read).failure()
-        assert error is BackingError
+        assert error is StorageError
         assert "folder" in message
         assert denied in message
     folder.chmod(0o755)
     (folder / "key").chmod(0o000)
     error, message = Background(lambda: store.get_sync("folder/key")).failure()
-    assert error is BackingError
+    assert error is StorageError
     assert denied in message
     (folder / "key").chmod(0o644)
     found = store.get_sync("folder/key")
@@ -231,7 +231,7 @@ def test_a_file_in_the_way(store: UcxStore, size: int) -> None:
     refused(store, "file/key", size, "no directory")
     store.set_sync("folder/key", as_buffer(b"value"))
     error, message = Background(lambda: store.set_sync("folder", as_buffer(bytes(size)))).failure()
-    assert error is BackingError
+    assert error is StorageError
     assert "'folder'" in message
     lives(store)
 
@@ -245,7 +245,7 @@ def test_the_root_is_removed(server: RemoteServer, store: UcxStore, root: Path) 
     assert server.sessions == 1
     root.mkdir()  # another directory, which this server knows nothing of
     error, _ = Background(lambda: store.set_sync("key", as_buffer(b"value"))).failure()
-    assert error is BackingError
+    assert error is StorageError
 
 
 def test_what_is_read_of_a_root_that_is_removed(store: UcxStore, root: Path) -> None:
@@ -254,7 +254,7 @@ def test_what_is_read_of_a_root_that_is_removed(store: UcxStore, root: Path) -> 
     shutil.rmtree(root)
     for read in (lambda: store.get_sync("key"), lambda: asyncio.run(store.exists("key"))):
         error, message = Background(read).failure()
-        assert error is BackingError
+        assert error is StorageError
         assert os.strerror(2) in message
 
 
@@ -273,7 +273,7 @@ def test_the_root_is_removed_while_it_is_read(store: UcxStore, root: Path) -> No
         for number, (size, out) in enumerate(zip(reading.result, outs, strict=True)):
             assert (out == number).all() if size is not None else (out == BLANK).all()
     else:
-        assert reading.error[0] is BackingError
+        assert reading.error[0] is StorageError
 
 
 def test_a_file_is_replaced_while_it_is_read(store: UcxStore, root: Path) -> None:

@@ -1,4 +1,4 @@
-// What every backing must do, whatever it keeps its values in.
+// What every storage must do, whatever it keeps its values in.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,18 +24,18 @@ using test::to_bytes;
 
 enum class Kind { memory, directory };
 
-class BackingTest : public testing::TestWithParam<Kind> {
+class StorageTest : public testing::TestWithParam<Kind> {
   protected:
-    BackingTest() {
+    StorageTest() {
         if (GetParam() == Kind::memory) {
-            backing_ = std::make_unique<MemoryBacking>();
+            storage_ = std::make_unique<MemoryStorage>();
         } else {
-            backing_ = std::make_unique<DirectoryBacking>(directory_.path() / "root");
+            storage_ = std::make_unique<DirectoryStorage>(directory_.path() / "root");
         }
     }
 
     bool put(const std::string& key, const Bytes& value, bool if_absent = false) {
-        const auto incoming = backing_->receive(key, value.size());
+        const auto incoming = storage_->receive(key, value.size());
         std::copy(value.begin(), value.end(), incoming->data());
         return incoming->commit(if_absent);
     }
@@ -44,7 +44,7 @@ class BackingTest : public testing::TestWithParam<Kind> {
         return {region.data(), region.data() + region.size()};
     }
     std::optional<Bytes> get(const std::string& key) {
-        const auto region = backing_->find(key);
+        const auto region = storage_->find(key);
         return region == nullptr ? std::nullopt : std::optional(bytes(*region));
     }
     std::vector<std::string> names(const std::string& prefix, bool delimited,
@@ -52,7 +52,7 @@ class BackingTest : public testing::TestWithParam<Kind> {
         std::vector<std::string> names;
         std::string cursor;
         do {
-            const Page page = backing_->list(prefix, delimited, cursor, page_bytes);
+            const Page page = storage_->list(prefix, delimited, cursor, page_bytes);
             names.insert(names.end(), page.names.begin(), page.names.end());
             EXPECT_NE(page.cursor.empty() ? "x" : page.cursor, cursor)
                 << "a page that ends where it began";
@@ -62,17 +62,17 @@ class BackingTest : public testing::TestWithParam<Kind> {
     }
 
     test::TemporaryDirectory directory_;
-    std::unique_ptr<Backing> backing_;
+    std::unique_ptr<Storage> storage_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, BackingTest, testing::Values(Kind::memory, Kind::directory),
+INSTANTIATE_TEST_SUITE_P(All, StorageTest, testing::Values(Kind::memory, Kind::directory),
                          [](const auto& info) {
                              return info.param == Kind::memory ? "Memory" : "Directory";
                          });
 
-TEST_P(BackingTest, GivesBackWhatWasPut) {
+TEST_P(StorageTest, GivesBackWhatWasPut) {
     EXPECT_EQ(get("a"), std::nullopt);
-    EXPECT_EQ(backing_->size("a"), std::nullopt);
+    EXPECT_EQ(storage_->size("a"), std::nullopt);
     // About every threshold between ways to hold a value.
     for (const std::size_t size :
          {std::size_t{0}, std::size_t{1}, std::size_t{4095}, (std::size_t{32} << 10) - 1,
@@ -82,26 +82,26 @@ TEST_P(BackingTest, GivesBackWhatWasPut) {
         const Bytes value = pattern(size);
         EXPECT_TRUE(put(key, value));
         EXPECT_EQ(get(key), value) << size;
-        EXPECT_EQ(backing_->size(key), size);
+        EXPECT_EQ(storage_->size(key), size);
     }
 }
 
-TEST_P(BackingTest, AReaderKeepsTheValueItHas) {
+TEST_P(StorageTest, AReaderKeepsTheValueItHas) {
     for (const std::size_t size : {std::size_t{100}, std::size_t{1} << 20}) {
         const Bytes old_value = pattern(size, 1);
         const Bytes new_value = pattern(size / 2, 2);
         put("k", old_value);
-        const auto reader = backing_->find("k");
+        const auto reader = storage_->find("k");
         put("k", new_value);
         EXPECT_EQ(get("k"), new_value);
         EXPECT_EQ(bytes(*reader), old_value);
-        backing_->remove("k");
+        storage_->remove("k");
         EXPECT_EQ(get("k"), std::nullopt);
         EXPECT_EQ(bytes(*reader), old_value);
     }
 }
 
-TEST_P(BackingTest, IfAbsentKeepsWhatIsThere) {
+TEST_P(StorageTest, IfAbsentKeepsWhatIsThere) {
     EXPECT_TRUE(put("d/k", to_bytes("first"), true));
     EXPECT_FALSE(put("d/k", to_bytes("second"), true));
     EXPECT_EQ(get("d/k"), to_bytes("first"));
@@ -109,60 +109,60 @@ TEST_P(BackingTest, IfAbsentKeepsWhatIsThere) {
     EXPECT_EQ(get("d/k"), to_bytes("third"));
 }
 
-TEST(MemoryBackingTest, HoldsNoMoreThanItsLimit) {
-    MemoryBacking backing(1000);
+TEST(MemoryStorageTest, HoldsNoMoreThanItsLimit) {
+    MemoryStorage storage(1000);
     const auto put = [&](const std::string& key, std::uint64_t size) {
-        return backing.receive(key, size)->commit(false);
+        return storage.receive(key, size)->commit(false);
     };
     put("a", 600);
-    EXPECT_EQ(backing.held(), 600U);
+    EXPECT_EQ(storage.held(), 600U);
     try {
         put("b", 401);
         FAIL() << "a value beyond the limit";
     } catch (const Error& error) {
-        EXPECT_EQ(error.kind(), ErrorKind::backing);
+        EXPECT_EQ(error.kind(), ErrorKind::storage);
         EXPECT_NE(std::string(error.what()).find("600 of 1000 bytes"), std::string::npos);
     }
-    EXPECT_EQ(backing.find("b"), nullptr);
+    EXPECT_EQ(storage.find("b"), nullptr);
     put("b", 400);
     EXPECT_THROW(put("c", 1), Error);
     EXPECT_THROW(put("c", std::numeric_limits<std::uint64_t>::max()), Error);
     put("empty", 0);
-    backing.remove("b");
-    EXPECT_EQ(backing.held(), 600U);
+    storage.remove("b");
+    EXPECT_EQ(storage.held(), 600U);
     put("a", 300);  // both lie in memory until the new one is there
-    EXPECT_EQ(backing.held(), 300U);
+    EXPECT_EQ(storage.held(), 300U);
 }
 
-TEST(MemoryBackingTest, WhatArrivesOrIsPinnedCounts) {
-    auto backing = std::make_unique<MemoryBacking>(1000);
-    auto arriving = backing->receive("a", 600);
-    EXPECT_THROW(backing->receive("b", 600), Error);
+TEST(MemoryStorageTest, WhatArrivesOrIsPinnedCounts) {
+    auto storage = std::make_unique<MemoryStorage>(1000);
+    auto arriving = storage->receive("a", 600);
+    EXPECT_THROW(storage->receive("b", 600), Error);
     arriving.reset();
-    EXPECT_EQ(backing->held(), 0U);
-    backing->receive("a", 600)->commit(false);
-    EXPECT_FALSE(backing->receive("a", 400)->commit(true));
-    auto reader = backing->find("a");
-    backing->remove_prefix("");
-    EXPECT_EQ(backing->held(), 600U);
-    EXPECT_THROW(backing->receive("b", 600), Error);
+    EXPECT_EQ(storage->held(), 0U);
+    storage->receive("a", 600)->commit(false);
+    EXPECT_FALSE(storage->receive("a", 400)->commit(true));
+    auto reader = storage->find("a");
+    storage->remove_prefix("");
+    EXPECT_EQ(storage->held(), 600U);
+    EXPECT_THROW(storage->receive("b", 600), Error);
     reader.reset();
-    EXPECT_EQ(backing->held(), 0U);
-    backing->receive("a", 600)->commit(false);
-    reader = backing->find("a");
-    backing.reset();
+    EXPECT_EQ(storage->held(), 0U);
+    storage->receive("a", 600)->commit(false);
+    reader = storage->find("a");
+    storage.reset();
     EXPECT_EQ(reader->size(), 600U);
 }
 
-TEST(MemoryBackingTest, ManyWritersStayWithinTheLimit) {
-    MemoryBacking backing(5000);
+TEST(MemoryStorageTest, ManyWritersStayWithinTheLimit) {
+    MemoryStorage storage(5000);
     std::atomic<int> written = 0;
     std::vector<std::thread> threads;
     for (int thread = 0; thread < 4; ++thread) {
         threads.emplace_back([&, thread] {
             for (int i = 0; i < 25; ++i) {
                 try {
-                    backing.receive(std::to_string(thread * 25 + i), 100)->commit(false);
+                    storage.receive(std::to_string(thread * 25 + i), 100)->commit(false);
                     ++written;
                 } catch (const Error&) {
                 }
@@ -173,10 +173,10 @@ TEST(MemoryBackingTest, ManyWritersStayWithinTheLimit) {
         thread.join();
     }
     EXPECT_EQ(written, 50);
-    EXPECT_EQ(backing.held(), 5000U);
+    EXPECT_EQ(storage.held(), 5000U);
 }
 
-TEST_P(BackingTest, OneOfManyIfAbsentIsWritten) {
+TEST_P(StorageTest, OneOfManyIfAbsentIsWritten) {
     std::atomic<int> written = 0;
     std::vector<std::thread> threads;
     for (unsigned thread = 0; thread < 4; ++thread) {
@@ -192,63 +192,63 @@ TEST_P(BackingTest, OneOfManyIfAbsentIsWritten) {
     EXPECT_EQ(written, 25);
 }
 
-TEST_P(BackingTest, RemovesAKeyAndNoOther) {
+TEST_P(StorageTest, RemovesAKeyAndNoOther) {
     put("a/b", "1");
     put("a/c", "2");
-    backing_->remove("a/b");
-    backing_->remove("a/b");
-    backing_->remove("never/was");
-    backing_->remove("a");  // leads to keys, and is none
+    storage_->remove("a/b");
+    storage_->remove("a/b");
+    storage_->remove("never/was");
+    storage_->remove("a");  // leads to keys, and is none
     EXPECT_EQ(get("a/b"), std::nullopt);
     EXPECT_EQ(get("a/c"), to_bytes("2"));
     EXPECT_EQ(get("a"), std::nullopt);
 }
 
-TEST_P(BackingTest, RemovesAPrefix) {
+TEST_P(StorageTest, RemovesAPrefix) {
     for (const std::string key : {"a/b", "a/c/d", "a-b", "ab", "b/a/c"}) {
         put(key, key);
     }
-    EXPECT_EQ(backing_->remove_prefix("x/"), 0u);
-    EXPECT_EQ(backing_->remove_prefix("a/"), 2u);
+    EXPECT_EQ(storage_->remove_prefix("x/"), 0u);
+    EXPECT_EQ(storage_->remove_prefix("a/"), 2u);
     EXPECT_EQ(names("", false, 1000), (std::vector<std::string>{"a-b", "ab", "b/a/c"}));
-    EXPECT_EQ(backing_->remove_prefix(""), 3u);
+    EXPECT_EQ(storage_->remove_prefix(""), 3u);
     EXPECT_TRUE(names("", false, 1000).empty());
 }
 
-TEST_P(BackingTest, MeasuresAPrefix) {
+TEST_P(StorageTest, MeasuresAPrefix) {
     put("a/b", "12");
     put("a/c/d", "345");
     put("ab", "6");
-    EXPECT_EQ(backing_->measure("a/", false).keys, 2u);
-    EXPECT_EQ(backing_->measure("a/", false).bytes, 5u);
-    EXPECT_EQ(backing_->measure("", false).keys, 3u);
-    EXPECT_EQ(backing_->measure("", false).bytes, 6u);
-    EXPECT_EQ(backing_->measure("a/", true).keys, 1u);
-    EXPECT_EQ(backing_->measure("x/", true).keys, 0u);
+    EXPECT_EQ(storage_->measure("a/", false).keys, 2u);
+    EXPECT_EQ(storage_->measure("a/", false).bytes, 5u);
+    EXPECT_EQ(storage_->measure("", false).keys, 3u);
+    EXPECT_EQ(storage_->measure("", false).bytes, 6u);
+    EXPECT_EQ(storage_->measure("a/", true).keys, 1u);
+    EXPECT_EQ(storage_->measure("x/", true).keys, 0u);
 }
 
-TEST_P(BackingTest, AValueThatIsGivenUpLeavesNoTrace) {
+TEST_P(StorageTest, AValueThatIsGivenUpLeavesNoTrace) {
     put("kept/k", "old");
     for (const std::size_t size : {std::size_t{10}, std::size_t{1} << 20}) {
-        static_cast<void>(backing_->receive("kept/k", size));
-        static_cast<void>(backing_->receive("new/deep/er/k", size));
+        static_cast<void>(storage_->receive("kept/k", size));
+        static_cast<void>(storage_->receive("new/deep/er/k", size));
     }
     EXPECT_EQ(get("kept/k"), to_bytes("old"));
     EXPECT_EQ(names("", false, 1000), std::vector<std::string>{"kept/k"});
     EXPECT_EQ(names("", true, 1000), std::vector<std::string>{"kept"});
 }
 
-TEST_P(BackingTest, AValueOnItsWayIsNotListed) {
-    const auto incoming = backing_->receive("new/k", 1 << 20);
+TEST_P(StorageTest, AValueOnItsWayIsNotListed) {
+    const auto incoming = storage_->receive("new/k", 1 << 20);
     EXPECT_TRUE(names("", false, 1000).empty());
     EXPECT_TRUE(names("new/", true, 1000).empty());
-    EXPECT_EQ(backing_->measure("", false).keys, 0u);
+    EXPECT_EQ(storage_->measure("", false).keys, 0u);
     EXPECT_EQ(get("new/k"), std::nullopt);
 }
 
-TEST_P(BackingTest, AnImpossibleSizeIsAnErrorAndLeavesNoTrace) {
-    EXPECT_EQ(test::error_of([&] { backing_->receive("new/k", (1ull << 63) - 1); }),
-              ErrorKind::backing);
+TEST_P(StorageTest, AnImpossibleSizeIsAnErrorAndLeavesNoTrace) {
+    EXPECT_EQ(test::error_of([&] { storage_->receive("new/k", (1ull << 63) - 1); }),
+              ErrorKind::storage);
     EXPECT_TRUE(names("", true, 1000).empty());
 }
 
@@ -286,10 +286,10 @@ bool is_beneath(const std::string& key, const std::string& other) {
     return key.starts_with(other + "/");
 }
 
-TEST_P(BackingTest, ListsWhatAMapWouldHave) {
+TEST_P(StorageTest, ListsWhatAMapWouldHave) {
     for (std::uint32_t seed = 0; seed < 12; ++seed) {
         std::mt19937 random(seed);
-        backing_->remove_prefix("");
+        storage_->remove_prefix("");
         std::set<std::string> keys;
         for (int i = 0; i < 40; ++i) {
             const std::string key = random_key(random);
@@ -317,42 +317,42 @@ TEST_P(BackingTest, ListsWhatAMapWouldHave) {
     }
 }
 
-TEST_P(BackingTest, APageHoldsAsMuchAsItMay) {
+TEST_P(StorageTest, APageHoldsAsMuchAsItMay) {
     for (int i = 0; i < 100; ++i) {
         put("k" + std::to_string(100 + i), "");
     }
-    const Page page = backing_->list("", false, "", 60);
+    const Page page = storage_->list("", false, "", 60);
     EXPECT_EQ(page.names.size(), 10u);  // 4 bytes of name and 2 of length each
     EXPECT_FALSE(page.cursor.empty());
-    EXPECT_EQ(backing_->list("", false, "", 1).names.size(), 1u);
+    EXPECT_EQ(storage_->list("", false, "", 1).names.size(), 1u);
 }
 
-TEST_P(BackingTest, APageGoesOnAfterItsFirstKeyWasRemoved) {
+TEST_P(StorageTest, APageGoesOnAfterItsFirstKeyWasRemoved) {
     for (const std::string key : {"a", "b", "c", "d"}) {
         put(key, "");
     }
     for (const bool delimited : {false, true}) {
         put("b", "");
-        const Page page = backing_->list("", delimited, "", 1);
-        backing_->remove("b");
-        EXPECT_EQ(backing_->list("", delimited, page.cursor, 1000).names,
+        const Page page = storage_->list("", delimited, "", 1);
+        storage_->remove("b");
+        EXPECT_EQ(storage_->list("", delimited, page.cursor, 1000).names,
                   (std::vector<std::string>{"c", "d"}));
     }
 }
 
-TEST_P(BackingTest, EveryValueIsOfAnotherGeneration) {
+TEST_P(StorageTest, EveryValueIsOfAnotherVersion) {
     std::set<std::uint64_t> seen = {0};
     for (const std::size_t size : {10u, 100'000u}) {
         for (unsigned round = 0; round < 200; ++round) {
             put("k", pattern(size, round));
-            const std::uint64_t generation = backing_->find("k")->generation();
-            EXPECT_TRUE(seen.insert(generation).second) << "round " << round;
-            EXPECT_EQ(backing_->find("k")->generation(), generation);
+            const std::uint64_t version = storage_->find("k")->version();
+            EXPECT_TRUE(seen.insert(version).second) << "round " << round;
+            EXPECT_EQ(storage_->find("k")->version(), version);
         }
     }
-    backing_->remove("k");
+    storage_->remove("k");
     put("k", pattern(10));
-    EXPECT_TRUE(seen.insert(backing_->find("k")->generation()).second);
+    EXPECT_TRUE(seen.insert(storage_->find("k")->version()).second);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ bool is_whole(const Region& region) {
                        [&](std::byte byte) { return byte == region.data()[0]; });
 }
 
-TEST_P(BackingTest, ReadersAndWritersOfOneKeySeeWholeValues) {
+TEST_P(StorageTest, ReadersAndWritersOfOneKeySeeWholeValues) {
     std::atomic<bool> stop = false;
     std::atomic<int> torn = 0;
     put("d/k", Bytes(1000, std::byte{1}));
@@ -373,7 +373,7 @@ TEST_P(BackingTest, ReadersAndWritersOfOneKeySeeWholeValues) {
     for (int reader = 0; reader < 2; ++reader) {
         threads.emplace_back([&] {
             while (!stop) {
-                const auto region = backing_->find("d/k");
+                const auto region = storage_->find("d/k");
                 torn += region == nullptr || !is_whole(*region) ? 1 : 0;
             }
         });
@@ -388,7 +388,7 @@ TEST_P(BackingTest, ReadersAndWritersOfOneKeySeeWholeValues) {
     EXPECT_EQ(torn, 0);
 }
 
-TEST_P(BackingTest, WritersAndRemoversOfOneDirectory) {
+TEST_P(StorageTest, WritersAndRemoversOfOneDirectory) {
     constexpr int kThreads = 4;
     constexpr int kRounds = 150;
     std::vector<std::thread> threads;
@@ -401,11 +401,11 @@ TEST_P(BackingTest, WritersAndRemoversOfOneDirectory) {
             for (int i = 0; i < kRounds; ++i) {
                 try {
                     put(key, Bytes(i % 2 == 0 ? 10 : 40'000, std::byte(i)));
-                    lost += backing_->find(key) == nullptr ? 1 : 0;
+                    lost += storage_->find(key) == nullptr ? 1 : 0;
                     if (i % 3 == 0) {
-                        static_cast<void>(backing_->receive("deep/er/given-up", 10));
+                        static_cast<void>(storage_->receive("deep/er/given-up", 10));
                     }
-                    backing_->remove(key);  // the last one out prunes the directory
+                    storage_->remove(key);  // the last one out prunes the directory
                 } catch (const std::exception& error) {
                     const std::lock_guard lock(mutex);
                     failures.insert(error.what());
