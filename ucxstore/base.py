@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from zarr.abc.store import Store
 
 from ucxstore.address import Address, HostPort
+from ucxstore.client.channel import Channel, Starter
 from ucxstore.client.loops import LoopQueue, current_queue
+from ucxstore.client.requests import Request
 from ucxstore.client.runtime import Link, link_to
 from ucxstore.cluster.alone import Alone
 from ucxstore.cluster.cluster import Cluster
@@ -23,6 +25,7 @@ from ucxstore.options import (
     ClientOptions,
     UcxValue,
 )
+from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.budget import Budget
 from ucxstore.pipeline.selection import select_pipeline as select
 from ucxstore.pipeline.shards.cache import ShardCache
@@ -247,6 +250,25 @@ class StoreBase(Store):
         await self.session()
         return isinstance(self._link, Cluster) and not self._link.shared
 
+    @property
+    def channel(self) -> Channel:
+        """The way to the store's servers."""
+        return _ChannelOver(self._own_link(), self._options)
+
+    @property
+    def chunk_access(self) -> ChunkAccess:
+        """What the pipeline needs of the store."""
+        return ChunkAccess(
+            store=self,
+            channel=self.channel,
+            key_prefix=self.key_prefix,
+            strict=self._strict,
+            counters=self.counters,
+            budget=self.budget,
+            shard_indexes=self.shard_indexes,
+            check_writable=self._check_writable,
+        )
+
     def _own_link(self) -> Alone | Cluster:
         self._is_open = True
         if self._link is None:
@@ -297,3 +319,39 @@ def _unpickle(
     store._set_up(address, options, read_only, strict, select_choice, incarnations)
     select(select_choice)
     return store
+
+
+class _ChannelOver(Channel):
+    """A channel over what there was before channels."""
+
+    def __init__(self, way: Alone | Cluster, options: ClientOptions) -> None:
+        super().__init__(options.timeout, options.connect_timeout)
+        self._way = way
+        self._connection: Any = None
+
+    @property
+    def opened(self) -> bool:
+        current = self._way.current()
+        if current is not None:
+            self._connection = current
+        return current is not None
+
+    def open_sync(self) -> None:
+        self._connection = self._way.connect_sync(self.connect_timeout)
+
+    def begin(self, request: Request[Any], queue: LoopQueue | None) -> "Operation":
+        completions = None if queue is None else queue.native
+        return request.start(self._connection, self.timeout, completions)
+
+    @property
+    def starter(self) -> Starter | None:
+        if isinstance(self._way, Cluster):
+            return None
+        return lambda request, done: request.start(self._connection, self.timeout, done)
+
+    @property
+    def lanes(self) -> list[str]:
+        return self._way.lanes
+
+    def accept_restarted(self) -> None:
+        self._way.accept_restarted()

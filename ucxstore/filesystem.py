@@ -12,6 +12,7 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Suf
 
 from ucxstore.address import SCHEME, Address
 from ucxstore.errors import AddressError
+from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.secret import Secret
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu
@@ -88,6 +89,10 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
             # Two threads may both make one: both then use the one that was there first.
             store = self._stores.setdefault(wanted, store)
         return store
+
+    def chunk_access_at(self, path: str, *, read_only: bool) -> ChunkAccess:
+        """Return the access to the chunks of what is under `path`."""
+        return self.ucx_store_at(path, read_only=read_only).chunk_access
 
     # fsspec sets it after __init__, as it was given, and pickles it.
     @property

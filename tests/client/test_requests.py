@@ -1,0 +1,151 @@
+"""Requests as the core takes them, taken apart and joined as a cluster does it."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import ucxstore
+from ucxstore.client import requests
+from ucxstore.client.memory import readable_view
+from ucxstore.client.requests import Request, pick
+
+MEMORY = readable_view(np.arange(8, dtype="u1"))
+PART = (0, 4, [], [], None)
+
+EACH: list[Request[Any]] = [
+    requests.get(["a", "b"], [[(1, 0, 2)], []]),
+    requests.get(["a", "b"], [[(1, 0, 2)], []], [7, 8]),
+    requests.get_into(["a", "b"], [[], []], [MEMORY, MEMORY]),
+    requests.read_boxes(["a", "b"], [0, 0, 2, 0, 2, 2], MEMORY, [2]),
+    requests.read_parts(["a", "b"], [PART, PART], [PART, PART], MEMORY),
+    requests.set(["a", "b"], [MEMORY, MEMORY]),
+    requests.add(["a", "b"], [MEMORY, MEMORY]),
+    requests.set_parts(["a", "b"], [[MEMORY.layout], []], [MEMORY.owner]),
+    requests.write_boxes(["a", "b"], [0, 2], MEMORY, [2]),
+    requests.delete(["a", "b"]),
+    requests.delete_prefix("p/"),
+    requests.stat(["a", "b"]),
+    requests.measure("p/", any=True),
+    requests.list_page("p/", delimited=True, cursor=""),
+    requests.list_page("p/", delimited=False, cursor="p/k"),
+    requests.ping(),
+    requests.stats(),
+    requests.begin_space("name", 100, 1000),
+    requests.renew_space("name"),
+    requests.end_space("name"),
+]
+
+NOT_REQUESTS = {"alive", "peer", "lanes", "close"}
+
+
+def methods() -> dict[str, tuple[set[str], set[str]]]:
+    """What the core's methods must be given, and all that they take."""
+    stub = ast.parse(Path(ucxstore.__file__).with_name("_core.pyi").read_text())
+    (connection,) = [
+        node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Connection"
+    ]
+    found = {}
+    for node in connection.body:
+        if isinstance(node, ast.FunctionDef) and node.name not in NOT_REQUESTS:
+            names = [argument.arg for argument in node.args.args][1:]
+            optional = len(node.args.defaults)
+            found[node.name] = set(names[: len(names) - optional]), set(names)
+    return found
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda **arguments: self.calls.append((name, arguments))
+
+
+def arguments_of(request: Request[Any]) -> dict[str, Any]:
+    connection: Any = Connection()
+    request.start(connection, 5.0, None)
+    ((name, arguments),) = connection.calls
+    assert name == request.kind.name
+    return arguments
+
+
+@pytest.mark.parametrize("request_", EACH, ids=lambda request: request.kind.name)
+def test_the_core_takes_it(request_: Request[Any]) -> None:
+    needed, taken = methods()[request_.kind.name]
+    assert needed <= arguments_of(request_).keys() <= taken
+
+
+def test_nothing_of_the_core_is_forgotten() -> None:
+    assert {request.kind.name for request in EACH} == methods().keys()
+
+
+@pytest.mark.parametrize(
+    "request_", [one for one in EACH if one.kind.keyed], ids=lambda request: request.kind.name
+)
+def test_some_of_the_keys(request_: Request[Any]) -> None:
+    whole, part = arguments_of(request_), arguments_of(request_.part([1]))
+    assert part.pop("keys") == ["b"]
+    assert whole.pop("keys") == ["a", "b"]
+    assert part.keys() == whole.keys()
+    for name, value in part.items():
+        if name in request_.columns:
+            middle = len(whole[name]) // 2
+            assert list(value) == list(whole[name][middle:])
+        else:
+            assert value is whole[name]
+    assert request_.part([0, 1]) is request_
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 6))
+def test_what_belongs_to_keys_is_picked(data: st.DataObject, width: int, count: int) -> None:
+    positions = sorted(data.draw(st.sets(st.sampled_from(range(count)))) if count else [])
+    numbers = list(range(count * width))
+    rows = [numbers[i * width : (i + 1) * width] for i in range(count)]
+    assert list(pick(numbers, positions, width)) == [n for i in positions for n in rows[i]]
+
+
+names = st.text(st.sampled_from("ab/-é0"), min_size=1, max_size=4)
+
+
+@given(st.lists(st.sets(names), min_size=1, max_size=4), st.integers(1, 5))
+def test_pages_of_keys_are_merged(servers: list[set[str]], most: int) -> None:
+    """Each server's pages hold `most` keys; a cursor is the key that the next one begins with."""
+    kind = requests.list_page("", delimited=False, cursor="").kind
+    listed: list[str] = []
+    cursor = ""
+    while True:
+        answers = []
+        for server in servers:
+            left = sorted(name for name in server if name >= cursor)
+            answers.append(((0,), (left[:most], left[most] if len(left) > most else "")))
+        some, cursor = kind.join(1, answers)
+        listed += some
+        if not cursor:
+            break
+        assert some
+    assert listed == sorted(set().union(*servers))
+
+
+def test_what_came_later_counts() -> None:
+    join = requests.stat([]).kind.join
+    assert join(3, [((0, 2), [-1, 5]), ((1,), [6]), ((0,), [4])]) == [4, 6, 5]
+
+
+def test_missing_keys_are_told_by_where_they_were_asked_for() -> None:
+    join = requests.read_boxes([], [], MEMORY, []).kind.join
+    assert join(5, [((1, 4), [1]), ((0, 2, 3), [0, 2])]) == [0, 3, 4]
+
+
+def test_a_folder_is_asked_for_until_its_end() -> None:
+    page = requests.list_page("p/", delimited=True, cursor="")
+    following = page.kind.following
+    assert following is not None
+    assert following(page, (["a"], "")) is None
+    then = following(page, (["a"], "p/b"))
+    assert then is not None
+    assert arguments_of(then) == {**arguments_of(page), "cursor": "p/b"}

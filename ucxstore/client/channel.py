@@ -1,0 +1,157 @@
+"""`Channel`: what stores and pipelines ask their servers through, one or many."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from ucxstore.client.loops import LoopQueue, Pending, current_queue
+from ucxstore.client.requests import Request
+
+if TYPE_CHECKING:
+    from ucxstore._core import Completions, Operation
+
+type Starter = Callable[[Request[Any], Completions], Operation]
+"""Starts a request in any thread, which hears of its end by the completions."""
+
+
+class Channel(ABC):
+    """The way to the servers of a store, from any thread and event loop of a process.
+
+    It connects when it is first used, and again after a connection was lost. One server and a
+    cluster of them are the two kinds.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds that a request may go without progress.
+    connect_timeout : float
+        Seconds that connecting may take.
+    """
+
+    def __init__(self, timeout: float, connect_timeout: float) -> None:
+        self.timeout = timeout
+        self.connect_timeout = connect_timeout
+
+    # ---- what the two kinds do in ways of their own ----
+
+    @property
+    @abstractmethod
+    def opened(self) -> bool:
+        """Whether requests can be sent without connecting first; never blocks.
+
+        Raises
+        ------
+        ServerRestartedError
+            If a server has lost what it held in the meantime.
+        """
+
+    @abstractmethod
+    def open_sync(self) -> None:
+        """Connect, blocking.
+
+        Raises
+        ------
+        ConnectError
+            If no server could be reached or used.
+        ServerRestartedError
+            If a server has lost what it held in the meantime.
+        """
+
+    @abstractmethod
+    def begin(self, request: Request[Any], queue: LoopQueue | None) -> "Operation":
+        """Start a request over an open channel; never blocks.
+
+        Parameters
+        ----------
+        request : Request
+        queue : LoopQueue or None
+            The running event loop's; ``None`` if a thread waits for the operation.
+        """
+
+    @property
+    def starter(self) -> Starter | None:
+        """What threads start requests with; ``None`` if only event loops and callers can.
+
+        Requests to several servers go on where they were started, when one of them answers.
+        """
+        return None
+
+    @property
+    @abstractmethod
+    def lanes(self) -> list[str]:
+        """What UCX chose for the connections that there are, each once."""
+
+    @abstractmethod
+    def accept_restarted(self) -> None:
+        """Rely on servers as they are now, whatever they have lost.
+
+        Raises
+        ------
+        ConnectError
+            If one of several cannot be told that.
+        """
+
+    # ---- what stores and pipelines use ----
+
+    async def open(self) -> None:
+        """Connect if that is needed; see `open_sync`."""
+        if not self.opened:
+            await asyncio.to_thread(self.open_sync)
+
+    async def ask[T](self, request: Request[T]) -> T:
+        """Send a request, and return the answer.
+
+        Cancelled, it cancels the request and sees it end before it raises: only then is the memory
+        of the request the caller's again.
+        """
+        await self.open()
+        queue = current_queue()
+        return cast(T, await queue.complete(self.begin(request, queue)))
+
+    def ask_sync[T](self, request: Request[T]) -> T:
+        """Do as `ask`, blocking."""
+        if not self.opened:
+            self.open_sync()
+        try:
+            return cast(T, self.begin(request, None).wait())
+        except BaseException:
+            # An interrupt may have come between the start and the wait: see it complete, too.
+            from ucxstore._native import core
+
+            core.Operation.end_unwaited()
+            raise
+
+    def flight(self) -> "Flight":
+        """Return a context for many requests at once."""
+        return Flight(self)
+
+
+class Flight:
+    """Requests in flight. Leaving it, as an asynchronous context, sees all of them end.
+
+    Entering it opens the channel. An exception inside, cancellation too, cancels the requests.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def start(self, request: Request[Any]) -> None:
+        """Send a request."""
+        self._pending.add(self._channel.begin(request, self._queue))
+
+    def results(self) -> list[Any]:
+        """Return the answers to all, in the order of their start, or raise the first failure.
+
+        Call it after the context.
+        """
+        return self._pending.results()
+
+    async def __aenter__(self) -> Self:
+        await self._channel.open()
+        self._queue = current_queue()
+        self._pending = Pending(self._queue)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        await self._pending.__aexit__(kind, *exception)

@@ -1,0 +1,428 @@
+"""Requests to the servers of a store, each kind described once: pure, no I/O.
+
+A `Request` is a value: what is asked, of which keys. It starts as one native operation at one
+server; a cluster splits it by where its keys are, and joins what the servers answer. So a `Kind`
+says all that a request needs: the method of the core's ``Connection`` that sends it, which servers
+a cluster asks, and how their answers become one. The functions below make the requests; what they
+take and return is described there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ucxstore.client.byte_ranges import NativeRange
+from ucxstore.client.memory import Layout, Memory
+
+if TYPE_CHECKING:
+    from ucxstore._core import Completions, Connection, Operation
+
+type Found = tuple[npt.NDArray[np.uint8], int, int]
+"""The bytes of the ranges that were asked for, joined; of the whole value, size and version."""
+
+type Part = tuple[int, int, Sequence[int], Sequence[int], npt.NDArray[np.int64] | None]
+"""First byte, bytes of a run, counts and strides of runs, and offsets at which all of that is."""
+
+type Positions = Sequence[int]
+"""Where keys stand in the request that they were taken from, in ascending order."""
+
+type Answers = Sequence[tuple[Positions, Any]]
+"""What servers have answered about some of a request's keys, in the order in which it came."""
+
+# What `read_parts` takes for a value of any version, and of any size.
+ANY_VERSION = 0
+ANY_SIZE = -1
+
+# What it answers for a key: read, not there, or there in another version.
+READ, MISSING, CHANGED = range(3)
+
+
+class Route(Enum):
+    """Which servers of a cluster a request goes to.
+
+    Servers that all serve the same values stand in for one another, whatever the route. The routes
+    are for servers that each have values of their own; all of them keep copies of metadata.
+    """
+
+    CHUNKS = auto()
+    """The server of each key; these are keys of chunks, of which there are no copies."""
+    READ = auto()
+    """The server of each key; for metadata any server that has a copy."""
+    WRITE = auto()
+    """The server of each key; for metadata all servers."""
+    ADD = auto()
+    """The server of each key; for metadata its first server decides, and the others follow."""
+    ALL = auto()
+    """All servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind[T]:
+    """What requests of one kind have in common.
+
+    Parameters
+    ----------
+    name : str
+        The method of the core's ``Connection``.
+    route : Route
+        Which servers of a cluster are asked.
+    join : callable
+        Makes one answer, given how many keys were asked for and what servers have answered.
+    keyed : bool
+        Whether the method takes keys. The key of another request is only named in errors.
+    fixed : mapping
+        Arguments that are the same in all requests of this kind.
+    copies : Kind, optional
+        What the other servers are asked by `Route.ADD`, once the first one has decided.
+    following : callable, optional
+        Returns what the same server must be asked next, given a request and its answer.
+    """
+
+    name: str
+    route: Route
+    join: Callable[[int, Answers], T]
+    keyed: bool = True
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    copies: "Kind[Any] | None" = None
+    following: "Callable[[Request[T], T], Request[T] | None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request[T]:
+    """What is asked of a store's servers, which answer with a ``T``.
+
+    Parameters
+    ----------
+    kind : Kind
+    keys : sequence of str
+        With the store's prefix.
+    columns : mapping
+        Arguments that hold something for each key. Of flat lists the same number of items belongs
+        to each.
+    rest : mapping
+        Arguments that concern all keys.
+    """
+
+    kind: Kind[T]
+    keys: Sequence[str]
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+    def start(
+        self, connection: "Connection", timeout: float, completions: "Completions | None"
+    ) -> "Operation":
+        """Send it to one server.
+
+        Parameters
+        ----------
+        connection : Connection
+        timeout : float
+            Seconds that it may go without progress.
+        completions : Completions or None
+            Where its operation completes; ``None`` if a thread waits for it.
+        """
+        kind = self.kind
+        method = getattr(connection, kind.name)
+        keys = {"keys": self.keys} if kind.keyed else {}
+        operation: Operation = method(
+            **keys,
+            **self.columns,
+            **self.rest,
+            **kind.fixed,
+            timeout=timeout,
+            completions=completions,
+        )
+        return operation
+
+    def part(self, positions: Positions) -> "Request[T]":
+        """Return the same request for some of the keys."""
+        count = len(self.keys)
+        if len(positions) == count:
+            return self
+        columns = {
+            name: pick(values, positions, len(values) // count)
+            for name, values in self.columns.items()
+        }
+        return Request(self.kind, pick(self.keys, positions), columns, self.rest)
+
+
+def pick[V](values: Sequence[V], positions: Positions, width: int = 1) -> Sequence[V]:
+    """Return the values of some keys, of which each has `width`."""
+    if width == 1:
+        return [values[position] for position in positions]
+    return [
+        value
+        for position in positions
+        for value in values[position * width : (position + 1) * width]
+    ]
+
+
+# ---- how answers join ----
+
+
+def _each(count: int, answers: Answers) -> list[Any]:
+    """Return an item for each key; what came later counts."""
+    items: list[Any] = [None] * count
+    for positions, result in answers:
+        for position, item in zip(positions, result, strict=True):
+            items[position] = item
+    return items
+
+
+def _missing(count: int, answers: Answers) -> list[int]:
+    return sorted(positions[i] for positions, result in answers for i in result)
+
+
+def _nothing(count: int, answers: Answers) -> None:
+    return None
+
+
+def _total(count: int, answers: Answers) -> int:
+    return sum(result for _, result in answers)
+
+
+def _measures(count: int, answers: Answers) -> tuple[int, int]:
+    keys, sizes = zip(*(measured for _, measured in answers), strict=True)
+    return sum(keys), sum(sizes)
+
+
+def _page(count: int, answers: Answers) -> tuple[list[str], str]:
+    """Return the union, as far as all servers' pages reach."""
+    # A cursor is the first key that is not in its page.
+    cursor = min((cursor for _, (_, cursor) in answers if cursor), default="")
+    names = {name for _, (names, _) in answers for name in names if not cursor or name < cursor}
+    return sorted(names), cursor
+
+
+def _folder(count: int, answers: Answers) -> tuple[list[str], str]:
+    return sorted({name for _, (names, _) in answers for name in names}), ""
+
+
+def only(count: int, answers: Answers) -> Any:
+    """Return what a single server has answered."""
+    ((_, result),) = answers
+    return result
+
+
+# ---- the kinds ----
+
+
+def _next_page(
+    request: Request[tuple[list[str], str]], answer: tuple[list[str], str]
+) -> Request[tuple[list[str], str]] | None:
+    _, cursor = answer
+    if not cursor:
+        return None
+    return Request(request.kind, request.keys, request.columns, {**request.rest, "cursor": cursor})
+
+
+_GET: Kind[list[Found | None]] = Kind("get", Route.READ, _each)
+_GET_INTO: Kind[list[int | None]] = Kind("get_into", Route.READ, _each)
+_STAT: Kind[list[int]] = Kind("stat", Route.READ, _each)
+_READ_BOXES: Kind[list[int]] = Kind("read_boxes", Route.CHUNKS, _missing)
+_READ_PARTS: Kind[list[int]] = Kind("read_parts", Route.CHUNKS, _each)
+_SET: Kind[list[bool]] = Kind("set", Route.WRITE, _each, fixed={"if_absent": False})
+_ADD: Kind[list[bool]] = Kind("set", Route.ADD, _each, fixed={"if_absent": True}, copies=_SET)
+_SET_PARTS: Kind[None] = Kind("set_parts", Route.CHUNKS, _nothing)
+_WRITE_BOXES: Kind[None] = Kind("write_boxes", Route.CHUNKS, _nothing)
+_DELETE: Kind[None] = Kind("delete", Route.WRITE, _nothing)
+_DELETE_PREFIX: Kind[int] = Kind("delete_prefix", Route.ALL, _total, keyed=False)
+_MEASURE: Kind[tuple[int, int]] = Kind("measure", Route.ALL, _measures, keyed=False)
+_LIST_KEYS: Kind[tuple[list[str], str]] = Kind("list_page", Route.ALL, _page, keyed=False)
+_LIST_FOLDER: Kind[tuple[list[str], str]] = Kind(
+    # Where a page of a folder ends, storages tell in ways of their own: all pages are merged.
+    "list_page",
+    Route.ALL,
+    _folder,
+    keyed=False,
+    following=_next_page,
+)
+_PING: Kind[None] = Kind("ping", Route.ALL, _nothing, keyed=False)
+_STATS: Kind[bytes] = Kind("stats", Route.ALL, only, keyed=False)
+_BEGIN_SPACE: Kind[None] = Kind("begin_space", Route.ALL, _nothing, keyed=False)
+_RENEW_SPACE: Kind[None] = Kind("renew_space", Route.ALL, _nothing, keyed=False)
+_END_SPACE: Kind[None] = Kind("end_space", Route.ALL, _nothing, keyed=False)
+
+
+# ---- reading ----
+
+
+def get(
+    keys: Sequence[str],
+    ranges: Sequence[Sequence[NativeRange]],
+    versions: Sequence[int] | None = None,
+) -> Request[list[Found | None]]:
+    """Read values into memory of the core's.
+
+    Parameters
+    ----------
+    keys : sequence of str
+    ranges : sequence
+        The ranges that are wanted of each value; none for all of it.
+    versions : sequence of int, optional
+        The version that each must have. What has another one is found without bytes: ``None`` in
+        their place.
+    """
+    columns: dict[str, Sequence[Any]] = {"ranges": ranges}
+    if versions is not None:
+        columns["versions"] = versions
+    return Request(_GET, keys, columns)
+
+
+def get_into(
+    keys: Sequence[str], ranges: Sequence[Sequence[NativeRange]], outs: Sequence[Memory]
+) -> Request[list[int | None]]:
+    """Read values into memory of the caller's; the answer is how many bytes each took."""
+    columns = {"ranges": ranges, "outs": [out.layout for out in outs]}
+    return Request(_GET_INTO, keys, columns, {"owners": [out.owner for out in outs]})
+
+
+def read_boxes(
+    keys: Sequence[str], boxes: list[int], out: Memory, chunk_shape: Sequence[int]
+) -> Request[list[int]]:
+    """Read a box of each raw chunk into a box of an array; the answer is which are missing.
+
+    Parameters
+    ----------
+    keys : sequence of str
+    boxes : list of int
+        For each key and axis three numbers: where the box starts in the chunk, where it starts in
+        the array, and its length.
+    out : Memory
+        The array.
+    chunk_shape : sequence of int
+    """
+    rest = {"out": out.layout, "chunk_shape": chunk_shape, "owner": out.owner}
+    return Request(_READ_BOXES, keys, {"boxes": boxes}, rest)
+
+
+def read_parts(
+    keys: Sequence[str],
+    sources: Sequence[Part],
+    targets: Sequence[Part],
+    out: Memory,
+    sizes: Sequence[int] | None = None,
+    versions: Sequence[int] | None = None,
+) -> Request[list[int]]:
+    """Read a part of each value into a part of one memory; see `READ` for the answers.
+
+    Parameters
+    ----------
+    keys : sequence of str
+    sources, targets : sequence of Part
+        Which bytes of the value, and which of the memory, counted from its first item.
+    out : Memory
+    sizes : sequence of int, optional
+        How many bytes each value must have; `ANY_SIZE` for any.
+    versions : sequence of int, optional
+        The version that each must have; `ANY_VERSION` for any.
+    """
+    address, *_ = out.layout
+    columns = {
+        "sources": sources,
+        "targets": targets,
+        "expected": [ANY_SIZE] * len(keys) if sizes is None else sizes,
+        "versions": [ANY_VERSION] * len(keys) if versions is None else versions,
+    }
+    return Request(_READ_PARTS, keys, columns, {"address": address, "owner": out.owner})
+
+
+# ---- writing ----
+
+
+def set(keys: Sequence[str], values: Sequence[Memory]) -> Request[list[bool]]:
+    """Write values."""
+    return _set(_SET, keys, values)
+
+
+def add(keys: Sequence[str], values: Sequence[Memory]) -> Request[list[bool]]:
+    """Write values whose keys are missing; the answer is which were written."""
+    return _set(_ADD, keys, values)
+
+
+def _set(
+    kind: Kind[list[bool]], keys: Sequence[str], values: Sequence[Memory]
+) -> Request[list[bool]]:
+    columns = {"values": [value.layout for value in values]}
+    return Request(kind, keys, columns, {"owners": [value.owner for value in values]})
+
+
+def set_parts(
+    keys: Sequence[str], values: Sequence[Sequence[Layout]], owners: list[Any]
+) -> Request[None]:
+    """Write values that lie in several parts of memory, which the owners hold."""
+    return Request(_SET_PARTS, keys, {"values": values}, {"owners": owners})
+
+
+def write_boxes(
+    keys: Sequence[str], starts: list[int], value: Memory, chunk_shape: Sequence[int]
+) -> Request[None]:
+    """Write whole raw chunks from an array, in which each starts where `starts` says by axis."""
+    rest = {"value": value.layout, "chunk_shape": chunk_shape, "owner": value.owner}
+    return Request(_WRITE_BOXES, keys, {"starts": starts}, rest)
+
+
+def delete(keys: Sequence[str]) -> Request[None]:
+    """Delete keys, missing ones too."""
+    return Request(_DELETE, keys)
+
+
+def delete_prefix(prefix: str) -> Request[int]:
+    """Delete all keys that begin with a prefix; the answer is how many there were."""
+    return Request(_DELETE_PREFIX, [prefix], rest={"prefix": prefix})
+
+
+# ---- what moves no values ----
+
+
+def stat(keys: Sequence[str]) -> Request[list[int]]:
+    """Ask for the sizes of values; -1 for a missing key."""
+    return Request(_STAT, keys)
+
+
+def measure(prefix: str, *, any: bool) -> Request[tuple[int, int]]:
+    """Ask how many keys begin with a prefix, and for the bytes of their values.
+
+    With `any` of one key at the most. What several servers keep a copy of counts at each.
+    """
+    return Request(_MEASURE, [prefix], rest={"prefix": prefix, "any": any})
+
+
+def list_page(prefix: str, *, delimited: bool, cursor: str) -> Request[tuple[list[str], str]]:
+    """Ask for names under a prefix, from a cursor on; the answer has the next cursor, or ``""``."""
+    kind = _LIST_FOLDER if delimited else _LIST_KEYS
+    rest = {"prefix": prefix, "delimited": delimited, "cursor": cursor}
+    return Request(kind, [prefix], rest=rest)
+
+
+def ping() -> Request[None]:
+    """Ask for nothing: one round trip."""
+    return Request(_PING, [""])
+
+
+def stats() -> Request[bytes]:
+    """Ask one server for its counters, as JSON."""
+    return Request(_STATS, [""])
+
+
+# ---- scratch spaces ----
+
+
+def begin_space(name: str, quota: int, timeout_ms: int) -> Request[None]:
+    """Make a scratch space of so many bytes, which ends without a renewal for so long."""
+    rest = {"name": name, "quota": quota, "timeout_ms": timeout_ms}
+    return Request(_BEGIN_SPACE, [name], rest=rest)
+
+
+def renew_space(name: str) -> Request[None]:
+    """Keep a scratch space."""
+    return Request(_RENEW_SPACE, [name], rest={"name": name})
+
+
+def end_space(name: str) -> Request[None]:
+    """End a scratch space, and free its values."""
+    return Request(_END_SPACE, [name], rest={"name": name})
