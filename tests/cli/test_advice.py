@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from ucxstore._ucx import UcxLibrary
-from ucxstore.cli.advice import Finding, advise
-from ucxstore.cli.machine import Machine, parse_transports
-from ucxstore.cli.measure import Way
+from ucxstore.cli.doctor.advice import Finding, advise
+from ucxstore.cli.doctor.machine import Machine, parse_transports
+from ucxstore.cli.doctor.measure import Way
 
 LIBRARY = UcxLibrary("system", "1.21.0", Path("/usr/lib/libucp.so.0"))
 MACHINE = Machine(

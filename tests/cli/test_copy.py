@@ -9,10 +9,11 @@ import pytest
 from zarr.core.buffer import Buffer, cpu
 
 from ucxstore import UcxStore
-from ucxstore.cli import cp, places
-from ucxstore.cli.copy_plan import Entry, plan_copy
-from ucxstore.cli.options import ToolError
-from ucxstore.cli.places import DirectoryPlace, ServerPlace, open_objects
+from ucxstore.cli import cp
+from ucxstore.cli.command import CommandError
+from ucxstore.cli.cp import locations
+from ucxstore.cli.cp.locations import DirectoryLocation, ServerLocation, open_objects
+from ucxstore.cli.cp.plan import Entry, plan_copy
 
 
 class Watched:
@@ -64,27 +65,27 @@ async def test_a_value_that_went_away(address: str, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     plan = plan_copy([Entry("c/0", 3)], {})
     for place in (
-        ServerPlace(UcxStore(address)),
+        ServerLocation(UcxStore(address)),
         open_objects(str(tmp_path / "there"), 1, make=False),
     ):
-        with pytest.raises(ToolError, match="c/0: "):
+        with pytest.raises(CommandError, match="c/0: "):
             await cp.copy(plan, place, place, 2, lambda _: None)
 
 
 async def test_an_object_that_changes_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "_PART_BYTES", 1000)
+    monkeypatch.setattr(locations, "_PART_BYTES", 1000)
     place = open_objects(str(tmp_path), 2, make=False)
-    assert isinstance(place, DirectoryPlace)
+    assert isinstance(place, DirectoryLocation)
     (tmp_path / "a").write_bytes(bytes(2500))
     [entry] = [entry async for entry in place.list()]
     [value] = await place.read([entry])
     assert value.to_bytes() == bytes(2500)
     os.utime(tmp_path / "a", (1, 1))
-    with pytest.raises(ToolError, match="a: "):
+    with pytest.raises(CommandError, match="a: "):
         await place.read([entry])
     (tmp_path / "a").write_bytes(bytes(2200))
     untagged = Entry("a", 2500)
-    with pytest.raises(ToolError, match="a: it is no longer of the size"):
+    with pytest.raises(CommandError, match="a: it is no longer of the size"):
         await place.read([untagged])

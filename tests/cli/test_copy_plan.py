@@ -1,6 +1,6 @@
 import pytest
 
-from ucxstore.cli.copy_plan import GROUP_BYTES, Entry, groups, is_same, plan_copy
+from ucxstore.cli.cp.plan import GROUP_BYTES, Entry, groups, is_same, plan_copy
 
 
 @pytest.mark.parametrize(

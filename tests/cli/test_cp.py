@@ -1,4 +1,4 @@
-"""``ucxstore cp`` between every two kinds of places; what it does when that cannot be."""
+"""``ucxstore cp`` between every two kinds of locations; what it does when that cannot be."""
 
 import os
 import pty
@@ -20,7 +20,7 @@ from ucxstore.server import Server
 
 pytestmark = pytest.mark.usefixtures("zarr_config")
 
-PLACES = ["directory", "server", "s3"]
+LOCATIONS = ["directory", "server", "s3"]
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def values() -> dict[str, bytes]:
     return {key: random.bytes(size) for key, size in sizes.items()}
 
 
-@pytest.mark.parametrize("destination", PLACES)
-@pytest.mark.parametrize("source", PLACES)
-def test_between_places(
+@pytest.mark.parametrize("destination", LOCATIONS)
+@pytest.mark.parametrize("source", LOCATIONS)
+def test_between_locations(
     source: str, destination: str, values: dict[str, bytes], named: Named
 ) -> None:
     first, second = named(source, "first"), named(destination, "second")
@@ -173,7 +173,7 @@ def test_a_link_that_leads_out_of_a_directory(side: str, named: Named, tmp_path:
         (["ucx://127.0.0.1:1/x", "ucx://127.0.0.1:1/y"], 1, "127.0.0.1:1"),
     ],
 )
-def test_what_is_no_place(arguments: list[str], status: int, message: str) -> None:
+def test_what_is_no_location(arguments: list[str], status: int, message: str) -> None:
     done = run("cp", *arguments)
     assert done.returncode == status
     [line] = done.stderr.splitlines()

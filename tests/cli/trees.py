@@ -1,4 +1,4 @@
-"""Trees of values at places of every kind, not by way of the code that copies."""
+"""Trees of values at locations of every kind, not by way of the code that copies."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,18 +11,18 @@ from zarr.core.sync import sync
 from ucxstore import UcxStore
 
 type Named = Callable[[str, str], str]
-"""Makes the name of a place of one kind."""
+"""Makes the name of a location of one kind."""
 
 
-def everything(place: str) -> dict[str, bytes]:
-    """Return what is at a place, not by way of the code that copies."""
-    if place.startswith("ucx://"):
-        return sync(_everything(UcxStore(place)))
-    if place.startswith("s3://"):
-        store = obstore.store.from_url(place)
+def everything(location: str) -> dict[str, bytes]:
+    """Return what is at a location, not by way of the code that copies."""
+    if location.startswith("ucx://"):
+        return sync(_everything(UcxStore(location)))
+    if location.startswith("s3://"):
+        store = obstore.store.from_url(location)
         listed = [meta["path"] for batch in obstore.list(store) for meta in batch]
         return {key: bytes(obstore.get(store, key).bytes()) for key in listed}
-    root = Path(place)
+    root = Path(location)
     files = (path for path in root.rglob("*") if path.is_file())
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
@@ -36,17 +36,17 @@ async def _everything(store: UcxStore) -> dict[str, bytes]:
     return found
 
 
-def fill(place: str, values: dict[str, bytes]) -> None:
-    if place.startswith("ucx://"):
-        store = UcxStore(place)
+def fill(location: str, values: dict[str, bytes]) -> None:
+    if location.startswith("ucx://"):
+        store = UcxStore(location)
         for key, value in values.items():
             store.set_sync(key, cpu.Buffer.from_bytes(value))
-    elif place.startswith("s3://"):
-        objects = obstore.store.from_url(place)
+    elif location.startswith("s3://"):
+        objects = obstore.store.from_url(location)
         for key, value in values.items():
             obstore.put(objects, key, value)
     else:
         for key, value in values.items():
-            path = Path(place, key)
+            path = Path(location, key)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(value)

@@ -1,4 +1,4 @@
-"""``ucxstore stats``: what a server has counted, once or again and again."""
+"""``ucxstore stats``: the counters of a server, once or repeatedly."""
 
 import argparse
 import asyncio
@@ -6,7 +6,8 @@ import json
 import time
 from collections.abc import Sequence
 
-from ucxstore.cli.options import Commands, UsageError, add_client_options, open_store, run
+from ucxstore.cli.command import UsageError, add_client_options, open_store, run
+from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import printable, size_text
 from ucxstore.options import MAX_TIMEOUT
 from ucxstore.stats import ClientStats, ServerStats, SpaceStats
@@ -16,24 +17,26 @@ _COLUMNS = ("client", "lanes", "gets", "sets", "sent", "received", "in flight", 
 _SPACE_COLUMNS = ("scratch space", "bytes", "quota", "age")
 
 
-def add_command(commands: Commands) -> None:
-    """Add ``stats``."""
-    stats = commands.add_parser(
-        "stats",
-        help="tell what a server has counted",
-        description="Print a server's counters since it was started, and those of its clients.",
-        allow_abbrev=False,
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore stats``; return the exit status."""
+    arguments = _make_parser().parse_args(argv)
+    return run("stats", lambda: asyncio.run(_main(arguments)))
+
+
+def _make_parser() -> Parser:
+    parser = make_parser(
+        "stats", "Print a server's counters since it was started, and those of its clients."
     )
-    stats.add_argument("address", metavar="ADDRESS", help="ucx://host:port")
-    stats.add_argument(
+    parser.add_argument("address", metavar="ADDRESS", help="ucx://host:port")
+    parser.add_argument(
         "--watch",
         type=float,
         metavar="SECONDS",
         help="repeat it every so many seconds, with what came in between",
     )
-    stats.add_argument("--json", action="store_true", help="as JSON, a line each time")
-    add_client_options(stats)
-    stats.set_defaults(run=lambda arguments: run(arguments, _main(arguments)))
+    parser.add_argument("--json", action="store_true", help="as JSON, a line each time")
+    add_client_options(parser)
+    return parser
 
 
 async def _main(arguments: argparse.Namespace) -> int:

@@ -9,16 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
-from ucxstore.cli.copy_plan import CopyPlan, Entry, groups, plan_copy
-from ucxstore.cli.options import (
-    Commands,
-    ToolError,
-    UsageError,
-    add_client_options,
-    open_store,
-    run,
-)
-from ucxstore.cli.places import Place, ServerPlace, is_server, open_objects
+from ucxstore.cli.command import CommandError, UsageError, add_client_options, open_store, run
+from ucxstore.cli.cp.locations import Location, ServerLocation, is_server, open_objects
+from ucxstore.cli.cp.plan import CopyPlan, Entry, groups, plan_copy
+from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import size_text
 from ucxstore.options import DEFAULT_BUFFER_BUDGET
 from ucxstore.pipeline.budget import Budget
@@ -29,34 +23,35 @@ MAX_JOBS = 1024
 type Moved = Callable[[int], object]
 """Is told how many bytes were copied just now."""
 
-_PLACES = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., or ucx://host:port"
+_LOCATIONS = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., or ucx://host:port"
 
 
-def add_command(commands: Commands) -> None:
-    """Add ``cp``."""
-    cp = commands.add_parser(
+def main(argv: Sequence[str]) -> NoReturn:
+    """Run ``ucxstore cp``, and end the process with the exit status."""
+    arguments = _make_parser().parse_args(argv)
+    _leave(run("cp", lambda: asyncio.run(_main(arguments))))
+
+
+def _make_parser() -> Parser:
+    parser = make_parser(
         "cp",
-        help="copy a tree of values between servers, directories and object stores",
-        description=(
-            "Copy all values under SOURCE to DESTINATION. What is there with the same size, and "
-            "is not older as far as both sides know times, is left out, so that a copy that was "
-            "interrupted goes on when it is repeated."
-        ),
-        allow_abbrev=False,
+        "Copy all values under SOURCE to DESTINATION. What is there with the same size, and is "
+        "not older as far as both sides know times, is left out, so that a copy that was "
+        "interrupted goes on when it is repeated.",
     )
-    cp.add_argument("source", metavar="SOURCE", help=f"{_PLACES}[/prefix]")
-    cp.add_argument("destination", metavar="DESTINATION", help="the same")
-    cp.add_argument(
+    parser.add_argument("source", metavar="SOURCE", help=f"{_LOCATIONS}[/prefix]")
+    parser.add_argument("destination", metavar="DESTINATION", help="the same")
+    parser.add_argument(
         "--jobs",
         type=int,
         default=DEFAULT_JOBS,
         metavar="N",
         help="requests at once (default: %(default)s)",
     )
-    cp.add_argument("--all", action="store_true", help="copy what is there already, too")
-    cp.add_argument("--quiet", action="store_true", help="neither a progress bar nor a summary")
-    add_client_options(cp)
-    cp.set_defaults(run=lambda arguments: _leave(run(arguments, _main(arguments))))
+    parser.add_argument("--all", action="store_true", help="copy what is there already, too")
+    parser.add_argument("--quiet", action="store_true", help="neither a progress bar nor a summary")
+    add_client_options(parser)
+    return parser
 
 
 def _leave(status: int) -> NoReturn:
@@ -88,22 +83,24 @@ async def _main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _plan(arguments: argparse.Namespace, source: Place, destination: Place) -> CopyPlan:
+async def _plan(arguments: argparse.Namespace, source: Location, destination: Location) -> CopyPlan:
     entries = [entry async for entry in source.list()]
     if not entries:
-        raise ToolError(f"{arguments.source}: there is nothing")
+        raise CommandError(f"{arguments.source}: there is nothing")
     there = {} if arguments.all else {entry.key: entry async for entry in destination.list()}
     try:
         plan = plan_copy(entries, there)
     except ValueError as error:
-        raise ToolError(f"{arguments.source}: {error}") from error
+        raise CommandError(f"{arguments.source}: {error}") from error
     for entry in (*plan.chunks, *plan.metadata):
         source.check(entry.key)
         destination.check(entry.key)
     return plan
 
 
-async def copy(plan: CopyPlan, source: Place, destination: Place, jobs: int, moved: Moved) -> None:
+async def copy(
+    plan: CopyPlan, source: Location, destination: Location, jobs: int, moved: Moved
+) -> None:
     """Carry out a plan.
 
     What is in memory at once are 256 MiB, or one value that is larger. The first failure ends the
@@ -111,7 +108,7 @@ async def copy(plan: CopyPlan, source: Place, destination: Place, jobs: int, mov
 
     Raises
     ------
-    ToolError, UcxStoreError
+    CommandError, UcxStoreError
         What failed, with the key.
     """
     budget = Budget(DEFAULT_BUFFER_BUDGET)
@@ -128,8 +125,8 @@ async def copy(plan: CopyPlan, source: Place, destination: Place, jobs: int, mov
 
 async def _work(
     todo: Iterator[Sequence[Entry]],
-    source: Place,
-    destination: Place,
+    source: Location,
+    destination: Location,
     budget: Budget,
     moved: Moved,
 ) -> None:
@@ -148,17 +145,17 @@ def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     return failure
 
 
-def _open(arguments: argparse.Namespace, place: str, *, writes: bool) -> Place:
-    if is_server(place):
-        return ServerPlace(open_store(arguments, place, read_only=not writes))
-    return open_objects(place, arguments.jobs, make=writes)
+def _open(arguments: argparse.Namespace, location: str, *, writes: bool) -> Location:
+    if is_server(location):
+        return ServerLocation(open_store(arguments, location, read_only=not writes))
+    return open_objects(location, arguments.jobs, make=writes)
 
 
 def _progress(plan: CopyPlan, *, shown: bool) -> AbstractContextManager[Moved]:
     """Show a bar on a terminal, if rich is there to draw it."""
     if not shown or not sys.stderr.isatty():
         return nullcontext(lambda _: None)
-    from ucxstore.cli.bar import bar
+    from ucxstore.cli.cp.bar import bar
 
     return bar(plan.nbytes)
 

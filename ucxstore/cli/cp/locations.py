@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ucxstore.address import SCHEME
-from ucxstore.cli.copy_plan import GROUP_KEYS, Entry
-from ucxstore.cli.options import ToolError, UsageError
+from ucxstore.cli.command import CommandError, UsageError
+from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
 
@@ -33,7 +33,7 @@ _PART_BYTES = 16 << 20
 _SIZES_AT_ONCE = 1000
 
 
-class Place(Protocol):
+class Location(Protocol):
     """A tree of values. Every failure tells the key."""
 
     max_keys: int
@@ -43,7 +43,7 @@ class Place(Protocol):
         """List all values."""
 
     def check(self, key: str) -> None:
-        """Raise `ToolError` where a key leads out of the tree."""
+        """Raise `CommandError` where a key leads out of the tree."""
 
     async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
         """Read whole values."""
@@ -55,7 +55,7 @@ class Place(Protocol):
         """Let go of what it holds."""
 
 
-class ServerPlace:
+class ServerLocation:
     """A server of ours, through its store: many values in one request, without a copy."""
 
     max_keys = GROUP_KEYS
@@ -87,7 +87,7 @@ class ServerPlace:
         values = await self._store.get_partial_values(default_buffer_prototype(), keys)
         for entry, value in zip(entries, values, strict=True):
             if value is None:
-                raise ToolError(f"{self._store}/{entry.key}: it is no longer there")
+                raise CommandError(f"{self._store}/{entry.key}: it is no longer there")
         return [value for value in values if value is not None]
 
     async def write(self, entries: Sequence[Entry], values: Sequence[Buffer]) -> None:
@@ -99,7 +99,7 @@ class ServerPlace:
         self._store.close()
 
 
-class ObjectPlace:
+class ObjectLocation:
     """An object store or a directory, through obstore.
 
     Parameters
@@ -129,7 +129,7 @@ class ObjectPlace:
                     modified = meta["last_modified"].timestamp()
                     yield Entry(meta["path"], meta["size"], modified, meta["e_tag"])
         except self._failures as error:
-            raise ToolError(f"{self._name}: cannot be listed: {_first_line(error)}") from error
+            raise CommandError(f"{self._name}: cannot be listed: {_first_line(error)}") from error
 
     def check(self, key: str) -> None:
         """Do nothing: an object store's keys are names, not ways."""
@@ -173,14 +173,14 @@ class ObjectPlace:
         except self._failures as error:
             raise self._failed(entry, error) from error
 
-    def _failed(self, entry: Entry, error: Exception) -> ToolError:
-        return ToolError(f"{self._name}: {entry.key}: {_first_line(error)}")
+    def _failed(self, entry: Entry, error: Exception) -> CommandError:
+        return CommandError(f"{self._name}: {entry.key}: {_first_line(error)}")
 
     def close(self) -> None:
         """Do nothing: obstore keeps what it has until it is collected."""
 
 
-class DirectoryPlace(ObjectPlace):
+class DirectoryLocation(ObjectLocation):
     """A directory; no symbolic link in it leads out of it."""
 
     def __init__(self, store: "ObjectStore", root: Path, jobs: int) -> None:
@@ -189,20 +189,20 @@ class DirectoryPlace(ObjectPlace):
 
     def check(self, key: str) -> None:
         if not (self._root / key).resolve().is_relative_to(self._root):
-            raise ToolError(f"{self._name}: {key}: a symbolic link leads out of the directory")
+            raise CommandError(f"{self._name}: {key}: a symbolic link leads out of the directory")
 
 
-def is_server(place: str) -> bool:
-    """Tell whether a place is an address of ours."""
-    return place.startswith(SCHEME)
+def is_server(location: str) -> bool:
+    """Tell whether a location is an address of ours."""
+    return location.startswith(SCHEME)
 
 
-def open_objects(place: str, jobs: int, *, make: bool) -> ObjectPlace:
+def open_objects(location: str, jobs: int, *, make: bool) -> ObjectLocation:
     """Open a directory or an object store's URL.
 
     Parameters
     ----------
-    place : str
+    location : str
         A path, or a URL that obstore knows; its options are in the environment, such as
         ``AWS_ENDPOINT_URL``.
     jobs : int
@@ -213,35 +213,35 @@ def open_objects(place: str, jobs: int, *, make: bool) -> ObjectPlace:
     Raises
     ------
     UsageError
-        If it is no place.
+        If it is no location.
     ModuleNotFoundError
         If obstore is not installed.
     """
     from obstore.exceptions import BaseError
     from obstore.store import LocalStore, from_url
 
-    if place.startswith("memory:"):  # which obstore knows: the memory of this very process
-        raise UsageError(f"{place}: nothing is kept there once the copy has ended")
-    path = _as_path(place)
+    if location.startswith("memory:"):  # which obstore knows: the memory of this very process
+        raise UsageError(f"{location}: nothing is kept there once the copy has ended")
+    path = _as_path(location)
     try:
         if path is None:
-            if place.startswith("http://"):
-                return ObjectPlace(
-                    from_url(place, client_options={"allow_http": True}), place, jobs
+            if location.startswith("http://"):
+                return ObjectLocation(
+                    from_url(location, client_options={"allow_http": True}), location, jobs
                 )
-            return ObjectPlace(from_url(place), place, jobs)
+            return ObjectLocation(from_url(location), location, jobs)
         if not make and not path.is_dir():
-            raise UsageError(f"{place}: there is no such directory")
-        return DirectoryPlace(LocalStore(path, mkdir=make), path, jobs)
+            raise UsageError(f"{location}: there is no such directory")
+        return DirectoryLocation(LocalStore(path, mkdir=make), path, jobs)
     except (BaseError, OSError, ValueError) as error:
-        raise UsageError(f"{place}: {_first_line(error)}") from error
+        raise UsageError(f"{location}: {_first_line(error)}") from error
 
 
-def _as_path(place: str) -> Path | None:
-    if not _OTHER_SCHEME.match(place):
-        return Path(place).absolute()
+def _as_path(location: str) -> Path | None:
+    if not _OTHER_SCHEME.match(location):
+        return Path(location).absolute()
     with suppress(ValueError):
-        url = urlsplit(place)
+        url = urlsplit(location)
         if url.scheme == "file" and url.netloc in {"", "localhost"} and url.path:
             return Path(unquote(url.path))
     return None

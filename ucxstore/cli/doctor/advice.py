@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ucxstore._ucx import UcxLibrary
-from ucxstore.cli.machine import Machine
-from ucxstore.cli.measure import Way
+from ucxstore.cli.doctor.machine import Machine
+from ucxstore.cli.doctor.measure import Way
 from ucxstore.cli.text import size_text
 
 SHARED = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})

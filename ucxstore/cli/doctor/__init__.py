@@ -1,7 +1,6 @@
 """``ucxstore doctor``: what UCX is, what the way to a server is like, and what to change."""
 
 import argparse
-import asyncio
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -10,34 +9,32 @@ from dataclasses import asdict
 
 from ucxstore._ucx import UcxLibrary, load
 from ucxstore.address import Address
-from ucxstore.cli.advice import SHARED, Finding, advise
-from ucxstore.cli.machine import Machine, look_around
-from ucxstore.cli.measure import Way, is_this_host, measure
-from ucxstore.cli.options import Commands, add_client_options, open_store, parse_ucx, run
+from ucxstore.cli.command import add_client_options, open_store, run
+from ucxstore.cli.doctor.advice import SHARED, Finding, advise
+from ucxstore.cli.doctor.machine import Machine, look_around
+from ucxstore.cli.doctor.measure import Way, is_this_host, measure
+from ucxstore.cli.parser import Parser, make_parser, parse_ucx
 from ucxstore.cli.text import printable, size_text
 from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
 
 
-def add_command(commands: Commands) -> None:
-    """Add ``doctor``."""
-    doctor = commands.add_parser(
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore doctor``; return the exit status."""
+    arguments = _make_parser().parse_args(argv)
+    return run("doctor", lambda: _examine(arguments))
+
+
+def _make_parser() -> Parser:
+    parser = make_parser(
         "doctor",
-        help="find out what is wrong with UCX, or with the way to a server",
-        description=(
-            "Look at UCX, at this machine and at the way to a server, measure that, and say what "
-            "to change. A server that takes writes holds a value for it meanwhile; without "
-            "ADDRESS one is started. Exits with 1 if there is a problem."
-        ),
-        allow_abbrev=False,
+        "Look at UCX, at this machine and at the way to a server, measure that, and say what to "
+        "change. A server that takes writes holds a value for it meanwhile; without ADDRESS one "
+        "is started. Exits with 1 if there is a problem.",
     )
-    doctor.add_argument("address", metavar="ADDRESS", nargs="?", help="ucx://host:port[/prefix]")
-    doctor.add_argument("--json", action="store_true", help="as one JSON object")
-    add_client_options(doctor)
-    doctor.set_defaults(run=lambda arguments: run(arguments, _main(arguments)))
-
-
-async def _main(arguments: argparse.Namespace) -> int:
-    return await asyncio.to_thread(_examine, arguments)
+    parser.add_argument("address", metavar="ADDRESS", nargs="?", help="ucx://host:port[/prefix]")
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    add_client_options(parser)
+    return parser
 
 
 def _examine(arguments: argparse.Namespace) -> int:
