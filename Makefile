@@ -20,12 +20,17 @@ CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 STUBGEN := $(BIN)/python -c 'import ucxstore._native, nanobind.stubgen as s; s.main()' \
     --quiet --module ucxstore._core --output-file
 
+# A client's thread spins for a while after each transfer, so that more workers than cores wait for
+# one another; and beyond a few, starting them costs more than they save.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
+PATIENT := --timeout 3600 --override-ini faulthandler_timeout=3660
+
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help build venv demo test test-full test-nightly test-python test-scales test-adversity test-zarr \
-        test-zarr-all zarr-tests test-native test-address test-thread bench copies flamegraphs \
+.PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
+        test-python-nightly test-adversity test-zarr test-zarr-all test-zarr-nightly zarr-tests test-native test-address test-thread bench copies flamegraphs \
         s3 azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
@@ -51,32 +56,39 @@ $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
-test: test-python test-zarr test-address ## Run the tests that every change must pass
+test: $(BUILT) ## Run the tests that every change must pass, in parts: a failing one stops no other
+	+scripts/run-parts test-python test-zarr test-address
 
-test-full: test test-scales test-zarr-all test-thread ## Run every test: also large ones, all of zarr's, TSan
+test-full: $(BUILT) ## Run every test: all examples, large sizes, all of zarr's own, C++ under TSan too
+	+scripts/run-parts test-python-full test-zarr-all test-address test-thread
 
-test-nightly: export HYPOTHESIS_PROFILE := nightly
-test-nightly: $(BUILT) zarr-tests ## Run the tests that draw their examples, with many more of these
-	$(BIN)/pytest --timeout 3600 --override-ini faulthandler_timeout=3660 \
-	    tests/pipeline/test_zarr_strategies.py $(PYTEST_ARGS)
-	scripts/zarr-tests $(ZARR_SOURCE) all --run-slow-hypothesis --timeout 3600 \
-	    -k 'properties or stateful or equivalence'
+test-nightly: $(BUILT) ## Run the tests that draw their examples, with many more of these
+	+scripts/run-parts test-python-nightly test-zarr-nightly
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m 'not full' $(PYTEST_ARGS)
 
-test-scales: $(BUILT) s3 ## Run those tests that have one in their full size, of gigabytes
-	$(BIN)/pytest -m scales --full --timeout 1200 --override-ini faulthandler_timeout=1260 \
-	    $(PYTEST_ARGS)
+test-python-full: export HYPOTHESIS_PROFILE := full
+test-python-full: $(BUILT) s3 azure zarr2 ## Run all Python tests, those that scale in their full size
+	$(BIN)/pytest $(PARALLEL) --full $(PATIENT) $(PYTEST_ARGS)
+
+test-python-nightly: export HYPOTHESIS_PROFILE := nightly
+test-python-nightly: $(BUILT)
+	$(BIN)/pytest $(PARALLEL) -m hypothesis $(PATIENT) $(PYTEST_ARGS)
 
 test-adversity: $(BUILT) ## Run the tests with peers that are killed, stopped or hostile
 	$(BIN)/pytest tests/adversity $(PYTEST_ARGS)
 
 test-zarr: $(BUILT) zarr-tests ## Run zarr's own tests of arrays and codecs on our store and pipeline
-	scripts/zarr-tests $(ZARR_SOURCE) arrays $(PYTEST_ARGS)
+	scripts/zarr-tests $(ZARR_SOURCE) arrays $(PARALLEL) $(PYTEST_ARGS)
 
 test-zarr-all: $(BUILT) zarr-tests ## Run zarr's other tests on them, too
-	scripts/zarr-tests $(ZARR_SOURCE) all $(PYTEST_ARGS)
+	scripts/zarr-tests $(ZARR_SOURCE) all $(PARALLEL) $(PYTEST_ARGS)
+
+test-zarr-nightly: export HYPOTHESIS_PROFILE := nightly
+test-zarr-nightly: $(BUILT) zarr-tests
+	scripts/zarr-tests $(ZARR_SOURCE) all $(PARALLEL) --run-slow-hypothesis --timeout 3600 \
+	    -k 'properties or stateful or equivalence'
 
 zarr-tests: $(ZARR_SOURCE)/PKG-INFO ## Get zarr's tests, which its source distribution has
 

@@ -1,6 +1,5 @@
 """Servers for all tests, one of each storage, and a prefix of its own for each test."""
 
-import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -9,25 +8,15 @@ from typing import Any
 
 import pytest
 import zarr
-from hypothesis import HealthCheck, settings
 from obstore.store import MemoryStore
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor, ObjectBackdoor
+from tests.drawing import load_profile
 from ucxstore import UcxStore
 from ucxstore.pipeline import selection
 from ucxstore.server import Server
 
-# The same examples each time: what fails is then the change's. `make test-nightly` draws others,
-# and many more; tests that say themselves how many they draw are not concerned by that.
-settings.register_profile("every-change", derandomize=True)
-settings.register_profile(
-    "nightly",
-    max_examples=2000,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "every-change")
+load_profile()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

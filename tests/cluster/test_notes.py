@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from tests.drawing import examples
 from ucxstore.address import HostPort
 from ucxstore.cluster import incarnations
 from ucxstore.cluster.incarnations import Incarnations
@@ -261,4 +262,6 @@ class ManyProcesses(RuleBasedStateMachine):
 
 
 TestManyProcesses = ManyProcesses.TestCase
-TestManyProcesses.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestManyProcesses.settings = settings(
+    max_examples=examples(300), stateful_step_count=60, deadline=None
+)

@@ -28,6 +28,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from tests.drawing import examples
 from tests.pipeline.strategies import (
     DTYPES,
     assert_reads_into,
@@ -130,7 +131,7 @@ def keeper(memory_server: Server) -> Iterator[UcxStore]:
 
 @given(data=st.data())
 @settings(
-    max_examples=400,
+    max_examples=examples(400),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -17,6 +17,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from tests.drawing import examples
 from tests.pipeline.strategies import DTYPES, contents, noise, outcome, read, special, write
 from tests.pipeline.test_decode_oracle import compressors, old_compressors
 from tests.pipeline.test_oracle import changes
@@ -78,7 +79,7 @@ def keeper(memory_server: Server) -> Iterator[UcxStore]:
 
 @given(data=st.data())
 @settings(
-    max_examples=400,
+    max_examples=examples(400),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -20,6 +20,7 @@ from zarr.core.indexing import (
 )
 from zarr.storage import StorePath
 
+from tests.drawing import examples
 from tests.pipeline.planning import RAW, STORE, V2_RAW, spec_of
 from tests.pipeline.strategies import selections
 from ucxstore.pipeline.geometry import costs
@@ -133,7 +134,7 @@ def grids(draw: st.DrawFn, shape: tuple[int, ...]) -> ChunkGrid:
 
 
 @given(data=st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_it_moves_what_numpy_assigns(data: st.DataObject) -> None:
     least = data.draw(st.sampled_from([1, 4]))
     shape = data.draw(

@@ -2,7 +2,7 @@
 
 An array that is drawn gets a twin on the other side: one in memory, with zarr's pipeline, and one
 in a `UcxStore`, with ours. Both go through the same steps, and all that is read and stored must be
-the same bit by bit. How many examples are drawn is the Hypothesis profile's: tests/conftest.py.
+the same bit by bit. How many examples are drawn is the Hypothesis profile's: tests/drawing.py.
 """
 
 import uuid

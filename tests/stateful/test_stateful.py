@@ -15,12 +15,13 @@ from zarr.testing.stateful import (
 from zarr.testing.strategies import keys
 
 from tests.conftest import address_of
+from tests.drawing import examples
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
 # A step of the hierarchy machine makes arrays, and reads all keys of both sides.
 SETTINGS = settings(
-    max_examples=30,
+    max_examples=examples(30),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

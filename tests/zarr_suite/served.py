@@ -25,12 +25,14 @@ from ucxstore.stats import Counters
 
 SHORT = ("direct", "decode")
 CHUNKS = (*SHORT, "fallback")
+COUNTED = "ucxstore counted"
 OTHER_STORES = {"local", "zip", "fsspec"}
 
 server = Server("memory://")
 keeper = UcxStore(server.address)
 keeper.get_sync("key")  # connects, and so keeps the connection between tests
 counters: list[Counters] = []
+counted: Counter[str] = Counter()  # in the end, of all workers
 served_dicts: dict[int, tuple[object, str]] = {}
 
 
@@ -147,17 +149,28 @@ def pytest_runtest_call() -> None:
     select_pipeline(None)  # zarr's fixtures reset the configuration before each test
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail where nothing of ours was tested, unless only some tests were asked for."""
+    counted.update(_counted_here())
+    if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist's: it tells, and is done
+        session.config.workeroutput[COUNTED] = dict(counted)
+        return
     some = session.config.option.collectonly or session.config.option.keyword
-    if not some and not all(_chunks()[way] for way in SHORT):
+    if not some and not all(counted[way] for way in SHORT):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a worker of pytest-xdist's has counted."""
+    counted.update(getattr(node, "workeroutput", {}).get(COUNTED, {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    chunks = ", ".join(f"{_chunks()[way]} {way}" for way in CHUNKS)
+    chunks = ", ".join(f"{counted[way]} {way}" for way in CHUNKS)
     terminalreporter.write_line(
-        f"{len(counters)} stores of ours; chunks that went each way: {chunks}"
+        f"{counted['stores']} stores of ours; chunks that went each way: {chunks}"
     )
 
 
@@ -166,8 +179,8 @@ def pytest_unconfigure() -> None:
     server.close()
 
 
-def _chunks() -> Counter[str]:
-    total: Counter[str] = Counter()
-    for counted in counters:
-        total.update({way: counted.snapshot([])[way] for way in CHUNKS})  # type: ignore[literal-required]
+def _counted_here() -> Counter[str]:
+    total = Counter(stores=len(counters))
+    for one in counters:
+        total.update({way: one.snapshot([])[way] for way in CHUNKS})  # type: ignore[literal-required]
     return total

@@ -28,6 +28,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from tests.drawing import examples
 from tests.pipeline.strategies import (
     DTYPES,
     contents,
@@ -117,7 +118,7 @@ def keeper(memory_server: Server, request: pytest.FixtureRequest) -> Iterator[Uc
 
 @given(data=st.data())
 @settings(
-    max_examples=300,
+    max_examples=examples(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -183,7 +184,7 @@ def test_it_reads_as_zarr_reads(
 
 @given(data=st.data())
 @settings(
-    max_examples=300,
+    max_examples=examples(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
