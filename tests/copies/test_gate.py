@@ -1,4 +1,4 @@
-"""The promise: no path of ours makes more copies than architecture.md says, at either side."""
+"""No path of ours makes more copies than rule 1 of docs/architecture.md allows, at either side."""
 
 from pathlib import Path
 
