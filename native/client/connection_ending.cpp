@@ -55,12 +55,10 @@ void Connection::cancel(const std::shared_ptr<Operation>& operation) {
 }
 
 void Connection::close(ErrorKind kind, const std::string& message) {
-    if (closed_.exchange(true)) {
+    if (!begin_close()) {
         return;
     }
-    closed_at_ = Clock::now();
     cause_ = message;
-    control_.reset();
     values_.clear();
     endpoint_.close();
     for (const auto& [id, operation] : std::exchange(operations_, {})) {
@@ -77,11 +75,6 @@ TimePoint Connection::tick(Progress& progress, TimePoint now) {
         close(doom_->kind, doom_->message);
     }
     return std::min(time_out(now), release(progress, now));
-}
-
-bool Connection::settle(Progress& progress, TimePoint now, bool overdue) {
-    return worker_ == nullptr ||
-           progress.retire(worker_, overdue || now - closed_at_ > kReleaseTimeout);
 }
 
 TimePoint Connection::time_out(TimePoint now) {

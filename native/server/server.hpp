@@ -3,49 +3,29 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "server/session.hpp"
+#include "ucx/peer_thread.hpp"
 
 namespace ucxstore {
 
-class ServerThread : public Progress::Driver {
+class ServerThread : public PeerThread {
   public:
     ServerThread(Holdings holdings, std::shared_ptr<Counters> counters, const Options& options,
                  bool polling, bool read_only, int index);
-    ServerThread(const ServerThread&) = delete;
-    ServerThread& operator=(const ServerThread&) = delete;
-    ~ServerThread() override;
+    ~ServerThread();
 
-    // A worker for one session: made before the handshake ends, as its address is part of that.
-    std::unique_ptr<Worker> open();
-    // For one that came to nothing.
-    void discard(std::unique_ptr<Worker> worker);
     // Starts a session; its endpoint exists on return. Throws Error(connect).
     void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
                 const std::string& address, const std::string& peer);
-    bool busy();
-    std::size_t sessions();
-    void close(std::chrono::milliseconds timeout);
+    std::size_t sessions() { return peers(); }
 
   private:
-    void tick(TimePoint now) override;
-    TimePoint deadline() const override;
-
-    void begin(const std::shared_ptr<Session>& session, Fd fd);
-
     // Shared: a thread lives on while somebody holds it, though the Server has gone.
     const Holdings holdings_;
     const std::shared_ptr<Counters> counters_;
     const bool read_only_;
-    const std::shared_ptr<const Context> context_;
-    std::vector<std::shared_ptr<Session>> sessions_;
-    std::vector<std::shared_ptr<Session>> ended_;  // closed, but UCX has not let go of all yet
-    bool closed_ = false;                          // on the progress thread
-    bool destroyed_ = false;                       // under closing_
-    std::mutex closing_;
-    std::shared_ptr<Progress> progress_;  // also held, weakly, by what sessions wait for
 };
 
 class Server {

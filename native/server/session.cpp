@@ -27,6 +27,9 @@ constexpr std::size_t kMaxWaiting = 1'000'000;
 // Requests that were abandoned, which are remembered as their messages may still be on the way.
 constexpr std::size_t kRemembered = 256;
 
+// A client that has something in flight and has not moved it for this long is given up.
+constexpr auto kStallTimeout = std::chrono::seconds(60);
+
 // How long UCX may take to let go of memory once the endpoint was closed by force.
 constexpr auto kReleaseTimeout = std::chrono::seconds(5);
 
@@ -66,7 +69,7 @@ class Session::Send : public Request {
 Session::Session(std::unique_ptr<Worker> worker, Holdings holdings,
                  std::weak_ptr<Progress> progress, Counters& counters, bool read_only,
                  const wire::Token& token, const std::string& address, const std::string& peer)
-    : worker_(std::move(worker)),
+    : Peer(std::move(worker), kReleaseTimeout),
       holdings_(std::move(holdings)),
       progress_(std::move(progress)),
       counters_(counters),
@@ -93,9 +96,7 @@ void Session::meet() {
 }
 
 void Session::close() {
-    if (!std::exchange(closed_, true)) {
-        closed_at_ = Clock::now();
-        control_.reset();
+    if (begin_close()) {
         waiting_.clear();
         fetching_.clear();
         fetched_.clear();
@@ -107,9 +108,20 @@ void Session::close() {
     }
 }
 
-bool Session::settle(Progress& progress, TimePoint now, bool overdue) {
-    return worker_ == nullptr ||
-           progress.retire(worker_, overdue || now - closed_at_ > kReleaseTimeout);
+TimePoint Session::tick(Progress&, TimePoint now) {
+    if (closed_) {
+        return TimePoint::max();
+    }
+    meet();
+    const bool stalled = awaits_client() && now - last_moved_ > kStallTimeout;
+    if (doomed_ || failed() || stalled) {
+        if (busy() || failed()) {
+            ++counters_.sessions_lost;
+        }
+        close();
+        return TimePoint::max();
+    }
+    return awaits_client() ? last_moved_ + kStallTimeout : TimePoint::max();
 }
 
 template <typename Header, typename Handle>
@@ -372,7 +384,7 @@ void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> reques
     const std::uint64_t bytes = request->bytes;
     ++active_sends_;
     active_bytes_ += bytes;
-    request->session = shared_from_this();
+    request->session = self();
     try {
         Request::send(std::move(request), *worker_, endpoint, wire::Message::reply, &header,
                       sizeof(header));

@@ -11,49 +11,44 @@
 #include "base/counters.hpp"
 #include "cache/remote.hpp"
 #include "protocol/wire.hpp"
-#include "ucx/control.hpp"
 #include "ucx/endpoint.hpp"
+#include "ucx/peer.hpp"
 #include "ucx/request.hpp"
 
 namespace ucxstore {
 
-class Session : public std::enable_shared_from_this<Session> {
+class Session : public Peer {
   public:
     // Takes the worker that it alone uses. Throws Error(connect).
     Session(std::unique_ptr<Worker> worker, Holdings holdings, std::weak_ptr<Progress> progress,
             Counters& counters, bool read_only, const wire::Token& token,
             const std::string& address, const std::string& peer);
 
-    Worker& worker() { return *worker_; }
+    void lose() override { doom(); }
+    void shut(const char*) override { close(); }
+    // Ends it where the client is gone, or has stalled.
+    TimePoint tick(Progress& progress, TimePoint now) override;
+    bool busy() const override { return awaits_client() || awaits_storage() || !waiting_.empty(); }
 
-    void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
-
+  private:
     // The client is gone, or has broken the protocol: noted where nothing may be closed.
     void doom() { doomed_ = true; }
-    bool doomed() const { return doomed_ || failed(); }
     bool failed() const { return endpoint_ != nullptr && endpoint_->failed(); }
+    // Whether any of what is under way is the client's to move.
+    bool awaits_client() const {
+        return active_sends_ + active_receives_ + arriving_.size() > waits_for_room_;
+    }
 
     // Makes the endpoint, once the client's first message has come: so that UCX always uses the
     // connection that the client has made, and a client never has to accept one (which a forked
     // child cannot: UCX's accepting thread stays with its parent). Not inside UCX's callbacks.
     void meet();
-
     // Frees the memory in bounded time: everything in flight completes as cancelled.
     void close();
-    bool closed() const { return closed_; }
-    // Whether anything of it is under way; whether any of that is the client's to move, and since
-    // when nothing has moved.
-    bool busy() const { return awaits_client() || awaits_storage() || !waiting_.empty(); }
-    bool awaits_client() const {
-        return active_sends_ + active_receives_ + arriving_.size() > waits_for_room_;
+    std::shared_ptr<Session> self() {
+        return std::static_pointer_cast<Session>(shared_from_this());
     }
-    TimePoint last_moved() const { return last_moved_; }
 
-    // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
-    // UCX has not let go of it in time (`overdue`: now).
-    bool settle(Progress& progress, TimePoint now, bool overdue = false);
-
-  private:
     static ucs_status_t on_request_message(void* self, const void* header, std::size_t header_size,
                                            void* data, std::size_t size,
                                            const ucp_am_recv_param_t* param);
@@ -171,7 +166,6 @@ class Session : public std::enable_shared_from_this<Session> {
     void segment_arrived(const wire::ValueHeader& header, const std::shared_ptr<Arriving>& value,
                          ucs_status_t status);
 
-    std::unique_ptr<Worker> worker_;
     const Holdings holdings_;
     const std::weak_ptr<Progress> progress_;
     Counters& counters_;
@@ -181,7 +175,6 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::string address_;
     std::unique_ptr<Endpoint> endpoint_;
     std::optional<wire::RequestHeader> first_ping_;
-    std::unique_ptr<Control> control_;
     std::deque<Waiting> waiting_;
     std::unordered_map<std::uint64_t, Waiting> fetching_;  // gets that the remote storage sees to
     std::deque<Waiting> fetched_;                          // and those that it has seen to
@@ -196,13 +189,11 @@ class Session : public std::enable_shared_from_this<Session> {
     TimePoint last_moved_ = Clock::now();
     bool pumping_ = false;
     bool doomed_ = false;
-    bool closed_ = false;
-    TimePoint closed_at_{};
 };
 
 template <typename T, typename Then>
 Later<T> Session::later(Then then) {
-    return [progress = progress_, weak = weak_from_this(), then](Outcome<T> outcome) {
+    return [progress = progress_, weak = std::weak_ptr(self()), then](Outcome<T> outcome) {
         const auto thread = progress.lock();
         if (thread == nullptr) {
             return;

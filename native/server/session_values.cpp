@@ -169,7 +169,7 @@ bool Session::fill(const wire::ValueHeader& header, const std::shared_ptr<Arrivi
     try {
         std::byte* target = value->prepare(header.offset, header.length);
         if (target != nullptr && descriptor != nullptr) {
-            auto receive = std::make_unique<Receive>(shared_from_this(), value, header);
+            auto receive = std::make_unique<Receive>(self(), value, header);
             receive->write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
             receive->pieces.push_back({target, header.length});
             Request::receive(std::move(receive), *worker_, descriptor);

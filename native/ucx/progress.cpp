@@ -112,21 +112,25 @@ void Progress::listen(int fd) {
 }
 
 void Progress::watch(int fd, std::function<void()> on_event) {
+    bound_.check("Progress::watch");
     listen(fd);
     watches_.push_back({fd, std::move(on_event)});
 }
 
 void Progress::unwatch(int fd) {
+    bound_.check("Progress::unwatch");
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     std::erase_if(watches_, [fd](const Watch& watch) { return watch.fd == fd; });
 }
 
 void Progress::add(Worker& worker) {
+    bound_.check("Progress::add");
     listen(worker.event_fd());
     driven_.push_back({&worker, Clock::now(), false});
 }
 
 void Progress::remove(Worker& worker) {
+    bound_.check("Progress::remove");
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, worker.event_fd(), nullptr);
     std::erase_if(driven_, [&worker](const Driven& one) { return one.worker == &worker; });
 }
@@ -280,6 +284,7 @@ void Progress::wait_longer(TimePoint now, Clock::duration idle, bool all_armed) 
 }
 
 void Progress::run() {
+    bound_.bind();
     TimePoint now = Clock::now();
     TimePoint next_tick = now;
     TimePoint next_poll = now;

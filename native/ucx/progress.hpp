@@ -14,6 +14,7 @@
 #include "base/crowding.hpp"
 #include "base/handle.hpp"
 #include "base/status.hpp"
+#include "base/thread_bound.hpp"
 #include "ucx/worker.hpp"
 
 namespace ucxstore {
@@ -109,6 +110,7 @@ class Progress {
     const bool polling_;
     Fd epoll_;
     Fd wake_;
+    ThreadBound bound_{ThreadBound::Later()};
     std::vector<Watch> watches_;
     std::vector<Driven> driven_;
     Crowding crowding_;

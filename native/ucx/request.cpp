@@ -125,6 +125,7 @@ ucs_status_t Request::unpack(void* request, std::size_t offset, const void* sour
 }
 
 Request* Request::give(std::unique_ptr<Request> request, Worker& worker) {
+    worker.thread.check("a UCX request");
     request->worker_ = &worker;
     worker.used = true;
     worker.requests.insert(request.get());

@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "base/thread_bound.hpp"
 #include "ucx/context.hpp"
 #include "ucx/distance.hpp"
 
@@ -20,13 +21,19 @@ class Worker {
   public:
     explicit Worker(std::shared_ptr<const Context> context);
 
+    // The thread that made it: UCX takes no lock for a worker of ours.
+    const ThreadBound thread;
+
     ucp_worker_h get() const { return handle_.get(); }
     const Context& context() const { return *context_; }
     const std::string& address() const { return address_; }
     int event_fd() const { return event_fd_; }
 
     // One round; whether anything happened.
-    bool progress() { return ucp_worker_progress(handle_.get()) != 0; }
+    bool progress() {
+        thread.check("Worker::progress");
+        return ucp_worker_progress(handle_.get()) != 0;
+    }
 
     // Whether it may sleep on event_fd(): false means that events are there already.
     bool arm() { return ucp_worker_arm(handle_.get()) == UCS_OK; }

@@ -1,0 +1,59 @@
+// The other side of a connection, as a progress thread sees it: what a client's connection and a
+// server's session have in common. Everything but the constructor's caller runs on that thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "base/thread_bound.hpp"
+#include "ucx/control.hpp"
+#include "ucx/progress.hpp"
+#include "ucx/worker.hpp"
+
+namespace ucxstore {
+
+class Peer : public std::enable_shared_from_this<Peer> {
+  public:
+    // Takes the worker that it alone uses. `release_timeout`: how long UCX may take to let go of
+    // memory once the connection is closed.
+    Peer(std::unique_ptr<Worker> worker, std::chrono::seconds release_timeout);
+    Peer(const Peer&) = delete;
+    Peer& operator=(const Peer&) = delete;
+    virtual ~Peer() = default;
+
+    Worker& worker() { return *worker_; }
+    // False once settle() has destroyed or leaked it.
+    bool has_worker() const { return worker_ != nullptr; }
+    void set_control(std::unique_ptr<Control> control) { control_ = std::move(control); }
+    bool closed() const { return closed_; }  // any thread
+
+    // The control connection has ended. Only noted; tick() closes.
+    virtual void lose() = 0;
+    // Closes it because this side ends, for which `why` is the text. Everything in flight ends in
+    // bounded time.
+    virtual void shut(const char* why) = 0;
+    // Looks at deadlines and failures. Returns when the next look is due.
+    virtual TimePoint tick(Progress& progress, TimePoint now) = 0;
+    // Whether a request or a transfer is under way.
+    virtual bool busy() const = 0;
+
+    // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
+    // UCX has not let go of it in time (`overdue`: now).
+    bool settle(Progress& progress, TimePoint now, bool overdue = false);
+
+  protected:
+    // Closes the control connection; false where that was done before.
+    bool begin_close();
+
+    const ThreadBound thread_;
+    std::unique_ptr<Worker> worker_;
+    std::unique_ptr<Control> control_;
+    std::atomic<bool> closed_ = false;
+
+  private:
+    const Clock::duration release_timeout_;
+    TimePoint closed_at_{};
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,71 @@
+// A progress thread with a UCX context of its own, and the peers on it: how they begin and end.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ucx/peer.hpp"
+
+namespace ucxstore {
+
+class PeerThread {
+  public:
+    // `polling` and `name` as for Progress; `closed` is the text of failures once it is closed.
+    PeerThread(const Options& options, bool polling, std::string name, const char* closed);
+    PeerThread(const PeerThread&) = delete;
+    PeerThread& operator=(const PeerThread&) = delete;
+    ~PeerThread();
+
+    // A worker for one peer: made before the handshake ends, as its address is part of that.
+    std::unique_ptr<Worker> open();
+    // For one that came to nothing.
+    void discard(std::unique_ptr<Worker> worker);
+    // Whether anything is under way with a peer.
+    bool busy();
+    // Those that are not closed.
+    std::size_t peers();
+    // Closes all peers and ends the thread. What UCX has not let go of by `timeout` is leaked.
+    void close(std::chrono::milliseconds timeout);
+
+  protected:
+    using Make = std::function<std::shared_ptr<Peer>(std::unique_ptr<Worker>)>;
+    // Takes the worker and the control connection over, makes the peer on the progress thread, and
+    // drives it from now on. Throws Error(connect).
+    void adopt(std::unique_ptr<Worker> worker, Fd fd, const Make& make);
+
+    const std::shared_ptr<Progress>& progress() const { return progress_; }
+    const char* closed_text() const { return closed_text_; }
+
+  private:
+    // Apart, as the thread runs before a derived class is whole.
+    class Driver final : public Progress::Driver {
+      public:
+        explicit Driver(PeerThread& owner) : owner_(owner) {}
+        void tick(TimePoint now) override { owner_.tick(now); }
+        TimePoint deadline() const override { return owner_.deadline_; }
+
+      private:
+        PeerThread& owner_;
+    };
+
+    void tick(TimePoint now);
+    bool ended(Peer& peer, TimePoint now);
+    void end_all(TimePoint deadline);
+
+    Driver driver_{*this};
+    const char* const closed_text_;
+    const std::shared_ptr<const Context> context_;
+    std::vector<std::shared_ptr<Peer>> peers_;
+    TimePoint deadline_ = TimePoint::max();
+    bool closed_ = false;     // on the progress thread
+    bool destroyed_ = false;  // under closing_
+    std::mutex closing_;
+    std::shared_ptr<Progress> progress_;  // also held, weakly, by what sessions wait for
+};
+
+}  // namespace ucxstore
