@@ -1,14 +1,17 @@
-import os
 import resource
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from ucxstore import cli
 from ucxstore._ucx import load
+from ucxstore.address import HostPort
+from ucxstore.secret import Secret
+from ucxstore.server import ServerOptions, foreground
 
 COMMAND = [sys.executable, "-m", "ucxstore"]
 
@@ -37,7 +40,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 0
-    assert "-fd" not in capsys.readouterr().out  # what is for Server.spawn alone
+    assert "usage: ucxstore" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["dance"], "dance"),
         (["--dance"], "--dance"),
-        (["serve"], "ROOT"),
+        (["serve"], "LOCATION"),
         (["serve", "memory://", "--dance"], "--dance"),
         (["serve", "memory://", "--threads", "many"], "many"),
         (["serve", "memory://", "--threads", "0"], "threads: 0"),
@@ -55,6 +58,8 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "memory://", "--ucx", "TLS"], "NAME=VALUE"),
         (["serve", "memory://", "--ucx", "A=1", "--ucx", "A=2"], "given twice"),
         (["serve", "memory://", "--ucx", "=tcp"], "no name of a UCX option"),
+        (["serve", "memory://", "--storage-options", "A"], "--storage-options takes NAME=VALUE"),
+        (["serve", "memory://", "--cache", "1MB"], "cache: the storage is no object store"),
         (["serve", "memory://", "--secret-file", "/no/such/file"], "/no/such/file"),
         (["serve", "memory://", "--secret-file", "/dev/null"], "'/dev/null' is empty"),
         (["serve", "ftp://host"], "ftp://host"),
@@ -83,36 +88,28 @@ def test_what_fails_at_run_time_gives_one_line() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("progress", ["blocking", "polling"])
 def test_serve_until_a_signal(number: signal.Signals, progress: str, tmp_path: Path) -> None:
-    root = tmp_path / "data"
+    location = tmp_path / "data"
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery staple\n")
-    command = [*COMMAND, "serve", str(root), "--secret-file", str(secret), "--progress", progress]
+    command = [
+        *COMMAND,
+        "serve",
+        str(location),
+        "--secret-file",
+        str(secret),
+        "--progress",
+        progress,
+    ]
     command += ["--read-only", "--threads", "2", "--ucx", "TLS=tcp", "--ucx=UCX_LOG_LEVEL=error"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith(f"serving {root} at ucx://127.0.0.1:")
+        assert line.startswith(f"serving {location} at ucx://127.0.0.1:")
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "", "")
-
-
-def test_serve_ends_with_its_parents_pipe() -> None:
-    reader, writer = os.pipe()
-    with subprocess.Popen(
-        [*COMMAND, "serve", "memory://", "--parent-fd", str(reader)],
-        stdout=subprocess.PIPE,
-        text=True,
-        pass_fds=[reader],
-    ) as process:
-        os.close(reader)
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert process.poll() is None
-        os.close(writer)
-        assert process.wait(timeout=60) == 0
 
 
 def test_serve_takes_all_the_descriptors_it_may() -> None:
@@ -140,3 +137,40 @@ def test_demo_gets_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ucxstore.cli.demo", Demo)
     assert cli.main(["demo", "--help", "--size", "3"]) == 7
     assert seen == [["--help", "--size", "3"]]
+
+
+def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With what each is given as text, and what becomes of it."""
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse")
+    given = {
+        "--bind": ("127.0.0.1:7400", "bind", HostPort("127.0.0.1", 7400)),
+        "--threads": ("3", "threads", 3),
+        "--secret-file": (str(secret), "secret", Secret("correct horse")),
+        "--read-only": (None, "read_only", True),
+        "--insecure": (None, "insecure", True),
+        "--progress": ("polling", "progress", "polling"),
+        "--ucx": ("TLS=tcp", "ucx", {"TLS": "tcp"}),
+        "--no-shared": (None, "shared", False),
+        "--cache": ("1MB", "cache", 1_000_000),
+        "--block-size": ("1MiB", "block_size", 1 << 20),
+        "--freshness": ("always", "freshness", 0.0),
+        "--source-timeout": ("3", "source_timeout", 3.0),
+        "--storage-options": ("region=r", "storage_options", {"region": "r"}),
+        "--scratch": ("memory://", "scratch", "memory://"),
+        "--scratch-limit": ("2MB", "scratch_limit", 2_000_000),
+        "--cache-dir": ("d", "cache_dir", "d"),
+        "--cache-dir-size": ("3MB", "cache_dir_size", 3_000_000),
+        "--write-budget": ("4MB", "write_budget", 4_000_000),
+    }
+    seen: list[tuple[object, ServerOptions, object]] = []
+    monkeypatch.setattr(foreground, "serve", lambda *order, metrics: seen.append((*order, metrics)))
+    arguments = [each for flag, (text, *_) in given.items() for each in (flag, text) if each]
+    assert cli.main(["serve", *arguments, "--metrics", "127.0.0.1:0", "s3://bucket"]) == 0
+    assert cli.main(["serve", "memory://"]) == 0
+    (location, options, metrics), (_, by_default, _) = seen
+    assert (location, metrics) == ("s3://bucket", "127.0.0.1:0")
+    expected = {name: value for _, name, value in given.values()}
+    assert {each.name: getattr(options, each.name) for each in fields(options)} == expected
+    assert by_default == ServerOptions()
+    assert all(getattr(by_default, name) != value for name, value in expected.items())

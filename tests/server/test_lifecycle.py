@@ -12,10 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
+import zarr
+from zarr.storage import LocalStore, LoggingStore
 
 from tests.eventually import eventually
+from ucxstore import UcxStore
 from ucxstore._native import core
 from ucxstore.address import Address, HostPort
 from ucxstore.client.connect import handshake_socket
@@ -292,11 +297,11 @@ class TestOptions:
         assert caught.value.errno == errno.EADDRINUSE
 
     @pytest.mark.parametrize(
-        "root", ["ftp://host/path", "memory://x", "file://elsewhere/data", "file://", ""]
+        "location", ["ftp://host/path", "memory://x", "file://elsewhere/data", "file://", ""]
     )
-    def test_a_root_that_cannot_be_served(self, root: str) -> None:
-        with pytest.raises(ValueError, match=r"^root: "):
-            Server(root)
+    def test_a_location_that_cannot_be_served(self, location: str) -> None:
+        with pytest.raises(ValueError, match=r"^storage: "):
+            Server(location)
 
     @pytest.mark.parametrize("form", ["path", "str", "url"])
     def test_a_directory_is_made(self, tmp_path: Path, form: str) -> None:
@@ -309,7 +314,7 @@ class TestOptions:
     def test_a_storage_of_the_core(self) -> None:
         Server(core.MemoryStorage()).close()
 
-    def test_a_root_that_is_a_file(self, tmp_path: Path) -> None:
+    def test_a_location_that_is_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(OSError, match="file"):
             Server(tmp_path / "file")
@@ -420,7 +425,7 @@ class TestSpawn:
         assert refuses(process.address)
         process.close()
 
-    def test_a_root_that_looks_like_an_option(
+    def test_a_location_that_looks_like_an_option(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -438,20 +443,56 @@ class TestSpawn:
             handshake(process.address, worker, Secret(secret))[0].close()
 
     @pytest.mark.parametrize(
-        ("root", "options", "message"),
+        ("location", "options", "message"),
         [
-            ("ftp://host", {}, "exit status 2.*root: 'ftp://host'"),
             ("memory://", {"bind": "0.0.0.0:0"}, "exit status 2.*no secret"),
-            ("memory://", {"threads": 0}, "exit status 2.*threads: 0"),
+            ("memory://", {"cache": "1MB"}, "exit status 2.*cache: the storage is no object"),
             ("/dev/null/data", {}, "exit status 1.*/dev/null/data"),
         ],
     )
     def test_one_that_cannot_start_says_why(
-        self, root: str, options: dict[str, str], message: str
+        self, location: str, options: dict[str, str], message: str
     ) -> None:
         with pytest.raises(ChildProcessError, match=message) as caught:
-            Server.spawn(root, **options)  # type: ignore[arg-type]
+            Server.spawn(location, **options)  # type: ignore[arg-type]
         assert "Traceback" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("location", "options", "message"),
+        [
+            ("ftp://host", {}, "storage: 'ftp://host'"),
+            ("memory://", {"threads": 0}, "threads: 0"),
+            ("memory://", {"freshness": "often"}, "freshness: 'often'"),
+        ],
+    )
+    def test_what_cannot_be_is_said_before_it_starts(
+        self, location: str, options: dict[str, object], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=f"^{message}"):
+            Server.spawn(location, **options)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "storage",
+        [
+            core.MemoryStorage(),
+            zarr.storage.MemoryStore(),
+            LoggingStore(zarr.storage.MemoryStore()),
+            obstore.store.MemoryStore(),
+            object,
+        ],
+        ids=lambda storage: type(storage).__name__,
+    )
+    def test_a_storage_that_cannot_be_sent(self, storage: Any) -> None:
+        with pytest.raises((TypeError, ChildProcessError), match="storage: "):
+            Server.spawn(storage)
+
+    @pytest.mark.parametrize("make", [LocalStore, obstore.store.LocalStore])
+    def test_a_store_that_can_be_sent(self, make: Any, tmp_path: Path) -> None:
+        (tmp_path / "k").write_bytes(b"value")
+        with Server.spawn(make(tmp_path)) as process, UcxStore(process.address) as store:
+            value = store.get_sync("k")
+        assert value is not None
+        assert value.to_bytes() == b"value"
 
     def test_one_that_takes_too_long_is_ended(self) -> None:
         with pytest.raises(TimeoutError, match=r"not listening after 0\.001 s"):
@@ -474,6 +515,11 @@ class TestSpawn:
         del process
         gc.collect()
         assert not runs(pid)
+
+    def test_it_ends_with_its_parents_end_of_the_link(self) -> None:
+        process = Server.spawn("memory://")
+        process._link.close()
+        eventually(lambda: process.returncode == 0)
 
     @pytest.mark.parametrize("dies", [True, False])
     def test_whether_it_outlives_its_parent(self, dies: bool) -> None:

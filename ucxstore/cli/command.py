@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from ucxstore.address import SCHEME
-from ucxstore.cli.parser import Parser, add_ucx_option, parse_ucx
+from ucxstore.cli.parser import Parser, add_ucx_option, parse_pairs
 from ucxstore.errors import AddressError, UcxStoreError
 from ucxstore.options import DEFAULT_TIMEOUT
 from ucxstore.secret import Secret
@@ -56,7 +56,7 @@ def open_store(arguments: argparse.Namespace, address: str, *, read_only: bool =
             read_only=read_only,
             timeout=arguments.timeout,
             secret=Secret.find() if file is None else Secret.from_file(file),
-            ucx=parse_ucx(arguments.ucx),
+            ucx=parse_pairs("--ucx", arguments.ucx),
         )
     except (AddressError, ValueError, TypeError, OSError) as error:
         raise UsageError(str(error)) from error

@@ -28,8 +28,8 @@ def add_ucx_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_ucx(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse the values of ``--ucx``.
+def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, str]:
+    """Parse what was given with a flag that takes ``NAME=VALUE`` again and again.
 
     Raises
     ------
@@ -40,8 +40,8 @@ def parse_ucx(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ValueError(f"--ucx takes NAME=VALUE, not {pair!r}")
+            raise ValueError(f"{flag} takes NAME=VALUE, not {pair!r}")
         if name in options:
-            raise ValueError(f"--ucx: {name} is given twice")
+            raise ValueError(f"{flag}: {name} is given twice")
         options[name] = value
     return options

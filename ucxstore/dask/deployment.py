@@ -5,9 +5,10 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from dask.utils import parse_bytes
 from distributed import Client
@@ -19,8 +20,8 @@ from ucxstore.errors import ConnectError
 from ucxstore.options import UcxValue
 from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.secret import Secret
-from ucxstore.server.sources.locations import RootKind, hide_password, parse_root
-from ucxstore.server.sources.options import StorageOptions
+from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
+from ucxstore.server.sources.locations import Kind, hide_password, parse_location
 from ucxstore.store import UcxStore
 
 # Seconds that all workers may take to start their servers, and to answer anything else.
@@ -28,14 +29,15 @@ START_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 
 
+# What `deploy` decides by itself, of the servers' options.
+_DECIDED = frozenset({"bind", "secret", "insecure", "shared", "cache", "scratch", "scratch_limit"})
+
+
 def deploy(
     client: Client,
     storage: str | os.PathLike[str] = "memory://",
     memory: int | str = "2GiB",
-    *,
-    threads: int = 1,
-    ucx: Mapping[str, UcxValue] | None = None,
-    **options: Any,
+    **options: Unpack[ServerKeywords],
 ) -> "Deployment":
     """Start a server in every worker of a Dask cluster, and in those that join it.
 
@@ -57,14 +59,12 @@ def deploy(
         that raises `StorageError`, while a cache drops values. Dask counts them as the worker's
         unmanaged memory: keep it well below the worker's ``memory_limit``. Over a directory, only
         scratch spaces take any; before an object store, they may take as much again.
-    threads : int
-        Threads of each server.
-    ucx : mapping or None
-        UCX options of the servers, and of the stores.
     **options
-        Those of `ucxstore.Server` for an object store: `block_size`, `freshness`,
-        `source_timeout` and `storage_options`. What the last does not say, each worker finds in
-        its own environment; what it says is sent to the workers as the secret is.
+        Those of `ucxstore.server.ServerOptions`, such as `threads`, or `freshness` over an object
+        store; but for `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch` and
+        `scratch_limit`, which are decided here. `ucx` is for the stores, too. What
+        `storage_options` does not say, each worker finds in its own environment; what it says is
+        sent to the workers as the secret is.
 
     Returns
     -------
@@ -86,26 +86,32 @@ def deploy(
     >>> with ucxstore.dask.deploy(client, memory="4GiB") as deployed:  # doctest: +SKIP
     ...     x.to_zarr(zarr.create_array(deployed.store("scratch"), ...))
     """
-    kind, root = parse_root("storage", storage)
-    if kind is RootKind.DIRECTORY:
-        root = str(Path(root).absolute())  # for workers, which run in other folders
+    kind, location = parse_location("storage", storage)
+    if kind is Kind.DIRECTORY:
+        location = str(Path(location).absolute())  # for workers, which run in other folders
     limit = parse_bytes(memory)
     if limit < 1:
         raise ValueError(f"memory: {memory!r} is less than a byte")
     if client.asynchronous:
         raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
-    StorageOptions.of(**options, cache=limit)  # each of them is checked here, once
-    if kind is RootKind.OBJECTS:
-        options["cache"] = limit
-    elif options:
-        raise ValueError(f"{next(iter(options))}: the storage is no object store")
+    for name in sorted(_DECIDED & options.keys()):
+        raise TypeError(f"{name}: deploy decides that itself")
+    chosen = ServerOptions.of(LOOPBACK, options)
+    if kind is not Kind.OBJECTS:
+        chosen.refuse_source_options()
     name = f"ucxstore-{secrets.token_hex(8)}"
     text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
-    deployment = Deployment(client, name, DeploymentSecret.hold(name, text), kind, root, ucx)
-    secret = Secret(text, pickle_text=True)
-    plugin = ServerPlugin(name, secret, kind, root, limit, threads, ucx, options)
+    in_workers = replace(
+        chosen,
+        secret=Secret(text, pickle_text=True),
+        shared=kind is not Kind.MEMORY,
+        cache=limit if kind is Kind.OBJECTS else None,
+        scratch_limit=None if kind is Kind.MEMORY else limit,
+    )
+    secret = DeploymentSecret.hold(name, text)
+    deployment = Deployment(client, name, secret, location, chosen.ucx)
     try:
-        deployment._start(plugin)
+        deployment._start(ServerPlugin(name, location, limit, in_workers))
     except BaseException:
         deployment.close()
         raise
@@ -124,15 +130,13 @@ class Deployment:
         client: Client,
         name: str,
         secret: DeploymentSecret,
-        kind: RootKind,
-        root: str,
-        ucx: Mapping[str, UcxValue] | None,
+        location: str,
+        ucx: Mapping[str, UcxValue],
     ) -> None:
         self._client = client
         self._name = name
         self._secret = secret
-        self._kind = kind
-        self._root = root
+        self._kind, self._location = parse_location("storage", location)
         self._ucx = ucx
         self._registered = False
         self._closed = False
@@ -152,7 +156,7 @@ class Deployment:
             If the workers do not answer in time.
         """
         return {
-            worker: str(Address((running.place,))) for worker, running in self._running().items()
+            worker: str(Address((running.server,))) for worker, running in self._running().items()
         }
 
     def store(self, prefix: str = "", **options: Any) -> UcxStore:
@@ -180,11 +184,11 @@ class Deployment:
         TimeoutError
             If the workers do not answer in time.
         """
-        running = {each.place: each.incarnation for each in self._running().values()}
+        running = {each.server: each.incarnation for each in self._running().values()}
         if not running:
             raise ConnectError(f"{self._name}: no worker of the cluster has a server of it")
         prefix = prefix.strip("/")
-        if self._kind is RootKind.MEMORY:
+        if self._kind is Kind.MEMORY:
             prefix = f"{_name_of(running)}/{prefix}".rstrip("/")
         address = Address(tuple(sorted(running)), prefix)
         store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
@@ -226,8 +230,8 @@ class Deployment:
         self._secret.let_go()
         if self._client.status != "running":
             return  # nobody can be asked; the servers end with their workers
-        if self._kind is RootKind.DIRECTORY:
-            self._run(remove_mark, self._root, self._name)
+        if self._kind is Kind.DIRECTORY:
+            self._run(remove_mark, self._location, self._name)
         if self._registered:
             with suppress(OSError):  # a worker that was lost has no server left to end
                 self._call(lambda: self._client.unregister_worker_plugin(self._name), START_SECONDS)
@@ -244,14 +248,14 @@ class Deployment:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Deployment({self._name!r}, {hide_password(self._root)!r})"
+        return f"Deployment({self._name!r}, {hide_password(self._location)!r})"
 
     def _start(self, plugin: ServerPlugin) -> None:
         workers = list(self._call(self._client.nthreads, ANSWER_SECONDS))
         if not workers:
             raise ValueError("client: its cluster has no worker yet; see Client.wait_for_workers")
-        if self._kind is RootKind.DIRECTORY:
-            self._run(make_mark, self._root, self._name, workers=workers[:1], on_error="raise")
+        if self._kind is Kind.DIRECTORY:
+            self._run(make_mark, self._location, self._name, workers=workers[:1], on_error="raise")
         self._registered = True
         self._call(lambda: self._client.register_plugin(plugin), START_SECONDS)
 
@@ -291,7 +295,7 @@ def servers_of(client: Client) -> dict[str, dict[str, Running]]:
 def places_of(client: Client) -> dict[HostPort, str]:
     """Return the worker of each server."""
     return {
-        running.place: worker
+        running.server: worker
         for worker, servers in servers_of(client).items()
         for running in servers.values()
     }

@@ -2,9 +2,9 @@
 
 import asyncio
 import ctypes
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from distributed import Worker
 from distributed.comm.addressing import get_address_host
@@ -12,9 +12,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from ucxstore.address import Address, HostPort
 from ucxstore.dask.secret import DeploymentSecret
-from ucxstore.options import UcxValue
-from ucxstore.secret import Secret
-from ucxstore.server.sources.locations import RootKind
+from ucxstore.server.options import ServerOptions
+from ucxstore.server.sources.locations import Kind, parse_location
 
 if TYPE_CHECKING:
     from ucxstore._core import MemoryStorage
@@ -30,7 +29,7 @@ _INPROC = "inproc://"  # Dask's workers in threads: nobody else needs to reach t
 class Running(NamedTuple):
     """A server in a worker."""
 
-    place: HostPort
+    server: HostPort
     incarnation: bytes
 
 
@@ -41,38 +40,19 @@ class ServerPlugin(WorkerPlugin):
     ----------
     name : str
         The deployment's name.
-    secret : Secret
-        One that pickles its text: Dask brings the plugin to its workers as a pickle.
-    kind : RootKind
-    root : str
+    storage : str
         ``"memory://"``, a directory that all workers see, or an object store's URL.
     memory : int
         Bytes of values that a server may hold in memory.
-    threads : int
-    ucx : mapping or None
-        As for `ucxstore.Server`.
-    options : mapping
-        Further ones of `ucxstore.Server`: those of an object store.
+    options : ServerOptions
+        With a secret that pickles its text: Dask brings the plugin to its workers as a pickle. It
+        has no address yet, as that is the worker's.
     """
 
-    def __init__(
-        self,
-        name: str,
-        secret: Secret,
-        kind: RootKind,
-        root: str,
-        memory: int,
-        threads: int,
-        ucx: Mapping[str, UcxValue] | None,
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, name: str, storage: str, memory: int, options: ServerOptions) -> None:
         self.name = name
-        self._secret = secret
-        self._kind = kind
-        self._root = root
+        self._location = storage
         self._memory = memory
-        self._threads = threads
-        self._ucx = ucx
         self._options = options
         self._held: DeploymentSecret | None = None
         self._storage: MemoryStorage | None = None
@@ -83,8 +63,8 @@ class ServerPlugin(WorkerPlugin):
         """The server, if it has started."""
         if self._server is None:
             return None
-        (place,) = Address.parse(self._server.address).servers
-        return Running(place, self._server.incarnation)
+        (server,) = Address.parse(self._server.address).servers
+        return Running(server, self._server.incarnation)
 
     @property
     def bytes_held(self) -> int:
@@ -113,21 +93,18 @@ class ServerPlugin(WorkerPlugin):
         from ucxstore._native import core  # loads UCX, which a client may not need
         from ucxstore.server import Server
 
-        if self._kind is RootKind.MEMORY:
+        kind, location = parse_location("storage", self._location)
+        if kind is Kind.MEMORY:
             self._storage = core.MemoryStorage(self._memory)
-        elif self._kind is RootKind.DIRECTORY:
-            check_mark(self._root, self.name, worker)
+        elif kind is Kind.DIRECTORY:
+            check_mark(location, self.name, worker)
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
-        self._held = DeploymentSecret.hold(self.name, self._secret.reveal())
-        self._server = Server(
-            self._root if self._storage is None else self._storage,
-            str(HostPort(host, 0)),
-            threads=self._threads,
-            secret=self._held,
-            ucx=self._ucx,
-            shared=self._storage is None,
-            **self._options,
-            scratch_limit=self._memory if self._storage is None else None,
+        secret = self._options.secret
+        assert secret is not None
+        self._held = DeploymentSecret.hold(self.name, secret.reveal())
+        self._server = Server.from_options(
+            location if self._storage is None else self._storage,
+            replace(self._options, bind=HostPort(host, 0), secret=self._held),
         )
 
     def _stop(self) -> None:
@@ -168,25 +145,25 @@ def bytes_held(worker: Worker) -> int:
 # is the same, of a name that is no key.
 
 
-def make_mark(root: str, name: str) -> None:
+def make_mark(directory: str, name: str) -> None:
     """Mark the directory; it is made if it does not exist."""
-    Path(root).mkdir(parents=True, exist_ok=True)
-    _mark(root, name).touch()
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    _mark(directory, name).touch()
 
 
-def remove_mark(root: str, name: str) -> None:
+def remove_mark(directory: str, name: str) -> None:
     """Leave no mark."""
-    _mark(root, name).unlink(missing_ok=True)
+    _mark(directory, name).unlink(missing_ok=True)
 
 
-def check_mark(root: str, name: str, worker: str) -> None:
+def check_mark(directory: str, name: str, worker: str) -> None:
     """Raise ``ValueError`` where the directory is another one than the one that was marked."""
-    if not _mark(root, name).exists():
+    if not _mark(directory, name).exists():
         raise ValueError(
-            f"storage: {root!r} at the worker {worker} is not the directory of that name that "
+            f"storage: {directory!r} at the worker {worker} is not the directory of that name that "
             "another worker sees; all must see the same one"
         )
 
 
-def _mark(root: str, name: str) -> Path:
-    return Path(root) / f".ucxstore-{name}.partial"
+def _mark(directory: str, name: str) -> Path:
+    return Path(directory) / f".ucxstore-{name}.partial"

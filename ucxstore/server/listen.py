@@ -1,23 +1,14 @@
-"""Where a server listens, and what it tells others about that."""
+"""Listen for connections, and advertise where."""
 
 import socket
 from ipaddress import ip_address
 
 from ucxstore.address import SCHEME, HostPort
-from ucxstore.errors import AddressError
 
 # Connections that wait to be accepted: a cluster's workers come all at once.
 _BACKLOG = 1024
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
-
-
-def parse_bind(bind: str) -> HostPort:
-    """Parse a server's ``bind=``; port 0 takes any free port."""
-    try:
-        return HostPort.parse(bind)
-    except AddressError as error:
-        raise AddressError(f"bind: {error}") from None
 
 
 def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:

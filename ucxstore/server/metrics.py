@@ -10,9 +10,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ucxstore.address import HostPort
-from ucxstore.errors import AddressError
 from ucxstore.server import Server
 from ucxstore.server.listen import is_loopback, resolve
+from ucxstore.server.options import parse_bind
 
 # What Server.stats() calls it: what Prometheus does, and what it is.
 _COUNTERS = {
@@ -48,11 +48,8 @@ class Metrics:
     """
 
     def __init__(self, server: Server, bind: str, *, anywhere: bool) -> None:
-        try:
-            place = HostPort.parse(bind)
-        except AddressError as error:
-            raise AddressError(f"metrics: {error}") from None
-        _, host = resolve(place)
+        at = parse_bind("metrics", bind)
+        _, host = resolve(at)
         if not anywhere and not is_loopback(host):
             raise ValueError(
                 f"metrics: {bind} can be reached from other machines; say insecure (--insecure) "
@@ -62,7 +59,7 @@ class Metrics:
         registry.register(_ServerCollector(server))
         ProcessCollector(registry=registry)
         try:
-            self._http, self._thread = start_http_server(place.port, host, registry)
+            self._http, self._thread = start_http_server(at.port, host, registry)
         except OSError as error:
             raise OSError(error.errno, f"metrics: {bind}: {error.strerror}") from error
         self.url = f"http://{HostPort(host, self._http.server_port)}/metrics"

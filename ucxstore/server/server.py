@@ -1,27 +1,28 @@
 """`Server`: holds values, and serves them to every client that knows the secret."""
 
 import os
+import threading
+import time
 import weakref
-from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from ucxstore._native import core
-from ucxstore.options import UcxConfig, UcxValue
-from ucxstore.secret import Secret
+from ucxstore.address import HostPort
 from ucxstore.server.acceptor import Acceptor
-from ucxstore.server.listen import advertise, listen, parse_bind
-from ucxstore.server.parts import ServerParts
-from ucxstore.server.sources.opening import Root, is_shared, open_root, open_scratch
-from ucxstore.server.sources.options import ScratchOptions, StorageOptions
+from ucxstore.server.listen import advertise, listen
+from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
+from ucxstore.server.sources.carrier import Carrier
+from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
-
-MAX_THREADS = 256
 
 CLOSE_SECONDS = 5.0
 # For a server that was forgotten: it must keep neither the collector nor the interpreter waiting.
 _FORGOTTEN_SECONDS = 1.0
+
+# What UCX has at the least to let go of what is in flight, once the time to finish it is over.
+_RELEASE_SECONDS = 0.5
 
 
 class Server:
@@ -31,55 +32,15 @@ class Server:
 
     Parameters
     ----------
-    root : str, os.PathLike, MemoryStorage, DirectoryStorage, obstore or zarr store
-        What holds the values: ``"memory://"``, a directory (as a path or ``file://`` URL, made if
-        it does not exist), a storage of the native core; or an object store behind a cache, by its
-        URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as an object of
-        obstore's; or any zarr store behind a cache, which is then used by the server alone.
+    storage : str, os.PathLike, MemoryStorage, DirectoryStorage, obstore or zarr store
+        Where the values are: ``"memory://"``, a directory (as a path or ``file://`` URL, made if
+        it does not exist), a storage of the native core; or a source behind a cache: an object
+        store, by its URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as an
+        object of obstore's, or any zarr store, which is then used by the server alone.
     bind : str
-        ``host:port`` to listen at; port 0 takes any free one.
-    threads : int
-        Threads that serve. Sessions are spread over them.
-    secret : str, bytes, Secret or None
-        What clients must know.
-    read_only : bool
-        Refuse writes.
-    insecure : bool
-        Allow to be reached from other machines without a secret.
-    progress : {"blocking", "polling"}
-        Whether the threads sleep when nothing happens, or poll.
-    ucx : mapping or None
-        UCX options by name, such as ``{"TLS": "tcp"}``.
-    shared : bool or None
-        Whether other servers serve the very same values, as of a network directory: stores of
-        several servers then turn to another one where this one is lost. ``None``: for object stores
-        elsewhere, by their URL or as obstore's, and for nothing else.
-    cache : int, str or None
-        Bytes of an object store's values to keep in memory, such as ``"4GiB"``; 1 GiB if ``None``.
-    block_size : int, str or None
-        Bytes of a block: objects larger than two are fetched and kept in blocks; 4 MiB if
-        ``None``.
-    freshness : float, str or None
-        Seconds for which a value in the cache is believed, before the object store is asked whether
-        it has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
-    source_timeout : float
-        Seconds that a request to an object store may take.
-    storage_options : mapping or None
-        How an object store's URL is opened, by obstore's names, such as ``{"endpoint": ...}``; what
-        is not there is looked for in the environment, such as ``AWS_ENDPOINT_URL``.
-    scratch : {"memory://"} or None
-        Offer scratch space in memory of its own, beside what is served. A server of memory offers
-        it within that anyway, unless it is read-only; others do not, if it is ``None``.
-    scratch_limit : int, str or None
-        Bytes that all scratch spaces may take, such as ``"8GiB"``; any, if ``None``.
-    cache_dir : str, os.PathLike or None
-        A directory for what has no room in memory, of this server alone; it is emptied at the
-        server's start and end.
-    cache_dir_size : int, str or None
-        Bytes that the directory may take.
-    write_budget : int, str or None
-        Bytes of values that may be on their way to an object store; clients wait with more. 256 MiB
-        if ``None``. A value that is larger goes alone.
+        ``host:port`` to listen at; port 0 takes any free one. By default on loopback.
+    **options
+        See `ServerOptions`.
 
     Raises
     ------
@@ -91,141 +52,95 @@ class Server:
 
     def __init__(
         self,
-        root: Root,
-        bind: str = "127.0.0.1:0",
-        threads: int = 1,
-        secret: str | bytes | Secret | None = None,
-        read_only: bool = False,
-        insecure: bool = False,
-        progress: str = "blocking",
-        ucx: Mapping[str, UcxValue] | None = None,
-        shared: bool | None = None,
-        cache: int | str | None = None,
-        block_size: int | str | None = None,
-        freshness: float | str | None = None,
-        source_timeout: float | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        scratch: str | None = None,
-        scratch_limit: int | str | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_dir_size: int | str | None = None,
-        write_budget: int | str | None = None,
+        storage: Storage,
+        bind: str | HostPort = LOOPBACK,
+        **options: Unpack[ServerKeywords],
     ) -> None:
-        config = UcxConfig.of(progress, ucx)
-        known = Secret.of(secret)
-        key = b"" if known is None else known.reveal()
-        _check_threads(threads)
-        if shared is None:
-            shared = is_shared(root)
-        elif shared and root == "memory://":
-            raise ValueError("shared: no other server serves the memory of this one")
-        options = StorageOptions.of(
-            cache=cache,
-            block_size=block_size,
-            freshness=freshness,
-            source_timeout=source_timeout,
-            storage_options=storage_options,
-            cache_dir=cache_dir,
-            cache_dir_size=cache_dir_size,
-            write_budget=write_budget,
-        )
-        spaces = ScratchOptions.of(scratch, scratch_limit)
-        place = parse_bind(bind)
-        with ExitStack() as on_failure:
-            listener = listen(place, anywhere=insecure or bool(key))
-            on_failure.callback(listener.close)
-            self._address = advertise(place, listener)
-            storage, carrier = open_root(root, options)
-            if carrier is not None:
-                on_failure.callback(carrier.close, CLOSE_SECONDS)
-            native = core.Server(
-                storage,
-                threads,
-                dict(config.options),
-                config.polling,
-                read_only,
-                open_scratch(storage, spaces, read_only=read_only),
-            )
-            acceptor = Acceptor(
-                listener,
-                native,
-                threads,
-                key,
-                read_only=read_only,
-                shared=shared,
-                volatile=isinstance(storage, core.MemoryStorage) and not shared,
-            )
-            on_failure.pop_all()
-        self._root = root
-        self._parts = ServerParts(native, acceptor, carrier)
-        self._finalizer = weakref.finalize(self, self._parts.close, _FORGOTTEN_SECONDS)
+        self._start(storage, ServerOptions.of(bind, options))
+
+    @classmethod
+    def from_options(cls, storage: Storage, options: ServerOptions) -> Self:
+        """Start a server with options that were made before."""
+        server = cls.__new__(cls)
+        server._start(storage, options)
+        return server
 
     @staticmethod
     def spawn(
-        root: str | os.PathLike[str],
-        bind: str = "127.0.0.1:0",
-        threads: int = 1,
-        secret: str | bytes | Secret | None = None,
-        read_only: bool = False,
-        insecure: bool = False,
-        progress: str = "blocking",
-        ucx: Mapping[str, UcxValue] | None = None,
-        shared: bool | None = None,
-        cache: int | str | None = None,
-        block_size: int | str | None = None,
-        freshness: float | str | None = None,
-        source_timeout: float | None = None,
-        scratch: str | None = None,
-        scratch_limit: int | str | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_dir_size: int | str | None = None,
-        write_budget: int | str | None = None,
+        storage: Storage,
+        bind: str | HostPort = LOOPBACK,
         *,
         die_with_parent: bool = True,
         start_timeout: float = START_SECONDS,
+        **options: Unpack[ServerKeywords],
     ) -> ServerProcess:
         """Start a server in a process of its own, and wait until it listens.
 
         Parameters
         ----------
-        root, bind, threads, secret, read_only, insecure, progress, ucx, shared, cache, \
-        block_size, freshness, source_timeout, scratch, scratch_limit, cache_dir, cache_dir_size, \
-        write_budget
-            As for `Server`, except that `root` must be a path or a URL.
+        storage
+            As for `Server`, as far as it can be sent to another process: text can, and so can most
+            stores of obstore's and zarr's; but not what is in this process's memory.
+        bind : str
+            ``host:port`` to listen at; port 0 takes any free one.
         die_with_parent : bool
             Let the server end when this process does, however it does.
         start_timeout : float
             Seconds that it may take to start.
+        **options
+            As for `Server`.
 
         Raises
         ------
+        ValueError, TypeError
+            If an option is not usable, or the storage cannot be sent; the message starts with the
+            option's name.
         ChildProcessError
             If it does not start; the message holds what it wrote.
         TimeoutError
             If it is not listening in time.
         """
         return ServerProcess(
-            os.fsdecode(root),
-            bind,
-            threads=threads,
-            secret=Secret.of(secret),
-            read_only=read_only,
-            insecure=insecure,
-            ucx=UcxConfig.of(progress, ucx),
-            shared=shared,
-            storage=StorageOptions.of(
-                cache=cache,
-                block_size=block_size,
-                freshness=freshness,
-                source_timeout=source_timeout,
-                cache_dir=cache_dir,
-                cache_dir_size=cache_dir_size,
-                write_budget=write_budget,
-            ),
-            scratch=ScratchOptions.of(scratch, scratch_limit),
+            storage,
+            ServerOptions.of(bind, options),
             die_with_parent=die_with_parent,
             start_timeout=start_timeout,
         )
+
+    def _start(self, storage: Storage, options: ServerOptions) -> None:
+        secret = b"" if options.secret is None else options.secret.reveal()
+        shared = is_shared(storage) if options.shared is None else options.shared
+        if shared and storage == "memory://":
+            raise ValueError("shared: no other server serves the memory of this one")
+        with ExitStack() as on_failure:
+            listener = listen(options.bind, anywhere=options.insecure or bool(secret))
+            on_failure.callback(listener.close)
+            self._address = advertise(options.bind, listener)
+            opened, carrier = open_storage(storage, options)
+            if carrier is not None:
+                on_failure.callback(carrier.close, CLOSE_SECONDS)
+            ucx = options.ucx_config
+            native = core.Server(
+                opened,
+                options.threads,
+                dict(ucx.options),
+                ucx.polling,
+                options.read_only,
+                open_scratch(opened, options),
+            )
+            acceptor = Acceptor(
+                listener,
+                native,
+                options.threads,
+                secret,
+                read_only=options.read_only,
+                shared=shared,
+                volatile=isinstance(opened, core.MemoryStorage) and not shared,
+            )
+            on_failure.pop_all()
+        self._storage = storage
+        self._threads = _Threads(native, acceptor, carrier)
+        self._finalizer = weakref.finalize(self, self._threads.close, _FORGOTTEN_SECONDS)
 
     @property
     def address(self) -> str:
@@ -235,25 +150,25 @@ class Server:
     @property
     def incarnation(self) -> bytes:
         """What tells this start of the server from any other at the same address."""
-        return self._parts.incarnation
+        return self._threads.incarnation
 
     @property
     def sessions(self) -> int:
         """How many clients are connected."""
-        return self._parts.sessions
+        return self._threads.sessions
 
     def stats(self) -> dict[str, int]:
         """Count what was served, since the start; after `close`, until then."""
-        return self._parts.stats()
+        return self._threads.stats()
 
     def drain(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Take no more clients, and wait until nothing is in flight; whether that came about."""
-        return self._parts.drain(timeout)
+        return self._threads.drain(timeout)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Drain for up to `timeout` seconds, then end every session. Does nothing twice."""
         self._finalizer.detach()
-        self._parts.close(timeout)
+        self._threads.close(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -267,11 +182,60 @@ class Server:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Server({self._root!r}, address={self._address!r})"
+        return f"Server({self._storage!r}, address={self._address!r})"
 
 
-def _check_threads(threads: int) -> None:
-    if isinstance(threads, bool) or not isinstance(threads, int):
-        raise TypeError(f"threads: a number is needed, not {threads!r}")
-    if not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads: {threads} is not between 1 and {MAX_THREADS}")
+class _Threads:
+    """The threads of a server, and how they end: apart from it, so that a forgotten one is closed.
+
+    Parameters
+    ----------
+    native : core.Server
+    acceptor : Acceptor
+    carrier : Carrier or None
+        Where the storage is a source behind a cache.
+    """
+
+    def __init__(self, native: core.Server, acceptor: Acceptor, carrier: Carrier | None) -> None:
+        self._native = native
+        self._acceptor = acceptor
+        self._carrier = carrier
+        self.incarnation = acceptor.incarnation
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._last_stats: dict[str, int] | None = None  # once closed
+
+    @property
+    def sessions(self) -> int:
+        return 0 if self._last_stats is not None else self._native.sessions
+
+    def stats(self) -> dict[str, int]:
+        if self._last_stats is not None:
+            return dict(self._last_stats)
+        counted = {**self._native.stats(), "turned_away": self._acceptor.turned_away}
+        return counted if self._carrier is None else {**counted, **self._carrier.stats()}
+
+    def drain(self, timeout: float) -> bool:
+        if os.getpid() != self._pid:
+            return True
+        end = time.monotonic() + timeout
+        self._acceptor.stop(timeout)
+        return self._native.drain(max(end - time.monotonic(), 0.0))
+
+    def close(self, timeout: float) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child has none of the threads, and must not touch UCX
+        if self._acceptor.is_current_thread or (
+            self._carrier is not None and self._carrier.is_current_thread
+        ):
+            # The collector ran there, and the thread cannot wait for its own end.
+            threading.Thread(target=self.close, args=(timeout,), daemon=True).start()
+            return
+        with self._lock:
+            if self._last_stats is None:
+                end = time.monotonic() + timeout
+                self.drain(timeout)
+                self._last_stats = self.stats()
+                self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
+                if self._carrier is not None:
+                    self._carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))

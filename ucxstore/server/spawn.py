@@ -1,20 +1,22 @@
 """A server in a process of its own: started, watched over, ended."""
 
 import os
-import select
+import pickle
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
-from ucxstore.options import UcxConfig, check_timeout
+from ucxstore.options import check_timeout
 from ucxstore.secret import Secret
-from ucxstore.server.sources.options import ScratchOptions, StorageOptions
+from ucxstore.server.options import ServerOptions
+from ucxstore.server.sources.locations import parse_location
 
 START_SECONDS = 30.0
 CLOSE_SECONDS = 15.0  # more than the process itself gives its clients to finish
@@ -38,76 +40,52 @@ class ServerProcess:
     address: str
 
     def __init__(
-        self,
-        root: str,
-        bind: str,
-        *,
-        threads: int,
-        secret: Secret | None,
-        read_only: bool,
-        insecure: bool,
-        ucx: UcxConfig,
-        shared: bool | None,
-        storage: StorageOptions | None,
-        scratch: ScratchOptions | None,
-        die_with_parent: bool,
-        start_timeout: float,
+        self, storage: Any, options: ServerOptions, *, die_with_parent: bool, start_timeout: float
     ) -> None:
-        deadline = time.monotonic() + check_timeout("start_timeout", start_timeout)
-        arguments = ["--bind", bind, "--threads", str(threads), "--progress", ucx.progress]
-        arguments += [f"--ucx={name}={value}" for name, value in ucx.options]
-        arguments += ["--read-only"] * read_only + ["--insecure"] * insecure
-        if shared is not None:
-            arguments.append("--shared" if shared else "--no-shared")
-        arguments += [] if storage is None else storage.arguments()
-        arguments += [] if scratch is None else scratch.arguments()
-        with ExitStack() as until_started:
-            ready, ready_end = map(until_started.enter_context, _pipe())
-            options = ["--ready-fd", str(ready_end.fileno())]
-            inherited = [ready_end]
-            if secret is not None:
-                # By descriptor: neither the command line nor the environment shows it.
-                secret_end = until_started.enter_context(_pipe_with(secret.reveal()))
-                options += ["--secret-file", f"/dev/fd/{secret_end.fileno()}"]
-                inherited.append(secret_end)
-            on_failure = until_started.enter_context(ExitStack())
-            self._lifeline: IO[bytes] | None = None
-            if die_with_parent:
-                parent_end, self._lifeline = _pipe()
-                until_started.enter_context(parent_end)
-                on_failure.enter_context(self._lifeline)
-                options += ["--parent-fd", str(parent_end.fileno())]
-                inherited.append(parent_end)
+        seconds = check_timeout("start_timeout", start_timeout)
+        deadline = time.monotonic() + seconds
+        order = _pack(storage, options, die_with_parent)
+        with ExitStack() as on_failure:
+            # The order goes in here, the address comes out, and its end is the end of this process.
+            self._link, theirs = socket.socketpair()
+            on_failure.enter_context(self._link)
             self._output = on_failure.enter_context(tempfile.TemporaryFile())
-            # The root last, and behind "--": a path may start with a dash.
-            self._process = _start([*arguments, *options, "--", root], inherited, self._output)
-            on_failure.callback(_end, self._process, self._lifeline, os.getpid(), 0.0)
-            ready_end.close()  # the process has it alone: its end is the end of the process
-            self.address = self._wait_until_ready(ready, deadline, start_timeout)
+            with theirs:
+                self._process = _start(theirs, self._output)
+            on_failure.callback(_end, self._process, self._link, os.getpid(), 0.0)
+            try:
+                self.address = self._wait_until_ready(order, deadline)
+            except TimeoutError:
+                raise TimeoutError(
+                    f"the server process is not listening after {seconds:g} s: {self.output}"
+                ) from None
             on_failure.pop_all()
         weakref.finalize(self, self._output.close)
         self._finalizer = weakref.finalize(
-            self, _end, self._process, self._lifeline, os.getpid(), _FORGOTTEN_SECONDS
+            self, _end, self._process, self._link, os.getpid(), _FORGOTTEN_SECONDS
         )
-        if self._lifeline is None:
-            self._finalizer.detach()  # it is to go on without us
+        if die_with_parent:
+            _links.add(self._link)
         else:
-            _lifelines.add(self._lifeline)
+            self._finalizer.detach()  # it is to go on without us
+            self._link.close()
 
-    def _wait_until_ready(self, ready: IO[bytes], deadline: float, seconds: float) -> str:
+    def _wait_until_ready(self, order: bytes, deadline: float) -> str:
+        """Send the order, and wait for the address. ``TimeoutError`` if that takes too long."""
         line = b""
-        while not line.endswith(b"\n"):
-            left = max(deadline - time.monotonic(), 0.0)
-            if not select.select([ready], [], [], left)[0]:
-                raise TimeoutError(
-                    f"the server process is not listening after {seconds:g} s: {self.output}"
-                )
-            part = ready.read(4096)
-            if not part:
-                raise ChildProcessError(
-                    f"the server process did not start ({self._how_it_ended()}): {self.output}"
-                )
-            line += part
+        try:
+            self._link.settimeout(max(deadline - time.monotonic(), 1e-3))
+            self._link.sendall(order)
+            while not line.endswith(b"\n"):
+                self._link.settimeout(max(deadline - time.monotonic(), 1e-3))
+                part = self._link.recv(4096)
+                if not part:
+                    raise ConnectionResetError
+                line += part
+        except ConnectionError:
+            raise ChildProcessError(
+                f"the server process did not start ({self._how_it_ended()}): {self.output}"
+            ) from None
         return line.decode().strip()
 
     def _how_it_ended(self) -> str:
@@ -138,7 +116,7 @@ class ServerProcess:
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Ask the process to finish, and kill it if it has not ended after `timeout` seconds."""
         self._finalizer.detach()
-        _end(self._process, self._lifeline, os.getpid(), timeout)
+        _end(self._process, self._link, os.getpid(), timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -155,22 +133,45 @@ class ServerProcess:
         return f"ServerProcess(address={self.address!r}, pid={self.pid})"
 
 
-def _start(
-    arguments: Sequence[str], inherited: Sequence[IO[bytes]], output: IO[bytes]
-) -> subprocess.Popen[bytes]:
+def _pack(storage: Any, options: ServerOptions, die_with_parent: bool) -> bytes:
+    """Pickle all that the process needs to know. Only the process gets it, as it holds secrets."""
+    if isinstance(storage, str | bytes | os.PathLike):
+        storage = os.fsdecode(storage)
+        parse_location("storage", storage)
+    elif _is_in_memory(storage):
+        raise TypeError(f"storage: {storage!r} is in this process's memory; no other has it")
+    if options.secret is not None:
+        options = replace(options, secret=Secret(options.secret.reveal(), pickle_text=True))
+    try:
+        return pickle.dumps((storage, options, die_with_parent))
+    except Exception as error:  # of whatever kind: it is some library's object
+        raise TypeError(
+            f"storage: {storage!r} cannot be sent to another process: {error}"
+        ) from error
+
+
+def _is_in_memory(storage: object) -> bool:
+    """Tell whether it is a zarr store whose pickle would be a copy of its values."""
+    if "zarr.storage" not in sys.modules:
+        return False
+    from zarr.storage import MemoryStore, WrapperStore
+
+    while isinstance(storage, WrapperStore):
+        storage = storage._store
+    return isinstance(storage, MemoryStore)
+
+
+def _start(link: socket.socket, output: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "ucxstore", "serve", *arguments],
-        stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "ucxstore.server.child"],
+        stdin=link.fileno(),
         stdout=output,
         stderr=output,
-        pass_fds=[end.fileno() for end in inherited],
         process_group=0,  # Ctrl-C is for this process, which then ends the other
     )
 
 
-def _end(
-    process: subprocess.Popen[bytes], lifeline: IO[bytes] | None, owner: int, timeout: float
-) -> None:
+def _end(process: subprocess.Popen[bytes], link: socket.socket, owner: int, timeout: float) -> None:
     if os.getpid() != owner:
         return  # a forked child: not its process
     if process.poll() is None:
@@ -180,30 +181,16 @@ def _end(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    if lifeline is not None:
-        lifeline.close()
+    link.close()
 
 
-def _pipe() -> tuple[IO[bytes], IO[bytes]]:
-    reader, writer = os.pipe()
-    return os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0)
+# Processes watch the other ends for our end; a forked child would hold them open after us.
+_links: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def _pipe_with(data: bytes) -> IO[bytes]:
-    """Make a pipe that holds `data`, which must fit into one, and then ends."""
-    reader, writer = _pipe()
-    with writer:
-        writer.write(data)
-    return reader
+def _close_links() -> None:
+    for link in list(_links):
+        link.close()
 
 
-# Write ends that processes watch for our end; a forked child would hold them open after us.
-_lifelines: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
-
-
-def _close_lifelines() -> None:
-    for lifeline in list(_lifelines):
-        lifeline.close()
-
-
-os.register_at_fork(after_in_child=_close_lifelines)
+os.register_at_fork(after_in_child=_close_links)

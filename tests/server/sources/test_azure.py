@@ -29,10 +29,10 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
 @pytest.mark.parametrize("compressors", [None, "auto"])
 def test_an_array(azure: AzureServer, compressors: str | None) -> None:
     values = np.random.default_rng(0).integers(0, 9, (300, 300))
-    root = f"az://{azure.container}/arrays/{compressors}"
+    location = f"az://{azure.container}/arrays/{compressors}"
     for mode in ("w", "r"):  # the second server has nothing in its cache
         with (
-            Server(root, storage_options=azure.options()) as server,
+            Server(location, storage_options=azure.options()) as server,
             UcxStore(server.address, strict=True) as store,
         ):
             if mode == "w":
@@ -46,9 +46,9 @@ async def listed(store: UcxStore) -> list[str]:
 
 
 def test_keys(azure: AzureServer) -> None:
-    root = f"az://{azure.container}/keys"
+    location = f"az://{azure.container}/keys"
     with (
-        Server(root, storage_options=azure.options()) as server,
+        Server(location, storage_options=azure.options()) as server,
         UcxStore(server.address) as store,
     ):
         assert get(store, "a/1") is None
@@ -65,12 +65,12 @@ def test_keys(azure: AzureServer) -> None:
 
 
 def test_what_others_replace_is_read_anew(azure: AzureServer) -> None:
-    root = f"az://{azure.container}/replaced"
-    objects = from_url(root, config=azure.options(), client_options={"allow_http": True})
+    location = f"az://{azure.container}/replaced"
+    objects = from_url(location, config=azure.options(), client_options={"allow_http": True})
     old, new = some_bytes(20 * BLOCK, 1), some_bytes(20 * BLOCK, 2)
     with (
         Server(
-            root, storage_options=azure.options(), freshness="always", block_size=BLOCK
+            location, storage_options=azure.options(), freshness="always", block_size=BLOCK
         ) as server,
         UcxStore(server.address) as store,
     ):
@@ -84,12 +84,12 @@ def test_what_others_replace_is_read_anew(azure: AzureServer) -> None:
 
 def test_a_missing_container_and_a_wrong_key_are_told(azure: AzureServer) -> None:
     wrong_key = "bm90IHRoZSBrZXk="
-    for root, options, cause in (
+    for location, options, cause in (
         ("az://no-such-container", azure.options(), "there is no such bucket"),
         (f"az://{azure.container}", azure.options(account_key=wrong_key), "permission denied"),
     ):
         with (
-            Server(root, storage_options=options) as server,
+            Server(location, storage_options=options) as server,
             UcxStore(server.address) as store,
             pytest.raises(StorageError, match=rf"'k' .*{cause}") as caught,
         ):

@@ -19,7 +19,6 @@ from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
 from tests.server.sources.test_cache import fill, get, put
 from ucxstore import UcxStore
 from ucxstore.server import Server
-from ucxstore.server.sources.options import StorageOptions
 
 
 @pytest.fixture
@@ -176,20 +175,6 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(OSError, match=r"cache_dir: "):
         Server(MemoryStore(), cache_dir=file, cache_dir_size=1 << 20)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"cache_dir": "d"}, "cache_dir_size: "),
-        ({"cache_dir_size": "1MiB"}, "cache_dir: "),
-        ({"cache_dir": "", "cache_dir_size": 1}, "cache_dir: "),
-        ({"cache_dir": "d", "cache_dir_size": "large"}, "cache_dir_size: "),
-    ],
-)
-def test_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
-        StorageOptions.of(**options)
 
 
 def test_a_disk_that_fails_costs_hits_and_no_errors(objects: HttpObjects, folder: Path) -> None:

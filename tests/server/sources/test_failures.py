@@ -85,18 +85,18 @@ def test_no_failure_becomes_fill_values(objects: HttpObjects) -> None:
 
 
 @pytest.mark.parametrize(
-    ("root", "options", "message"),
+    ("location", "options", "message"),
     [
-        ("memory://", {"cache": "1MB"}, "cache: only a store behind the server"),
-        ("ftp://host/", {}, "root: 'ftp://host/' is none"),
-        ("s3:///", {}, "root: 's3:///' cannot be opened"),
+        ("memory://", {"cache": "1MB"}, "cache: the storage is no object store"),
+        ("ftp://host/", {}, "storage: 'ftp://host/' is none"),
+        ("s3:///", {}, "storage: 's3:///' cannot be opened"),
     ],
 )
-def test_a_bad_option_is_named(root: str, options: dict[str, str], message: str) -> None:
+def test_a_bad_option_is_named(location: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
-        Server(root, **options)  # type: ignore[arg-type]
+        Server(location, **options)  # type: ignore[arg-type]
 
 
 def test_what_is_no_store_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^root: "):
+    with pytest.raises(TypeError, match=r"^storage: "):
         Server(object())  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """For how long a server believes what it has in its cache."""
 
-import pytest
 from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
@@ -10,7 +9,6 @@ from tests.server.sources.test_blocks import BLOCK, get_part, some_bytes
 from tests.server.sources.test_cache import get
 from ucxstore import UcxStore
 from ucxstore.server import Server
-from ucxstore.server.sources.options import parse_freshness
 
 
 def test_for_ever(objects: HttpObjects) -> None:
@@ -75,17 +73,3 @@ def test_what_has_no_tag_is_fetched_again() -> None:
         assert get(store, "k") == b"old"
         kept["k"] = cpu.Buffer.from_bytes(b"new")
         assert get(store, "k") == b"new"
-
-
-@pytest.mark.parametrize(
-    ("given", "seconds"),
-    [("forever", None), ("always", 0.0), (0, 0.0), ("0", 0.0), ("2.5", 2.5), (60, 60.0)],
-)
-def test_times(given: float | str, seconds: float | None) -> None:
-    assert parse_freshness(given) == seconds
-
-
-@pytest.mark.parametrize("given", [-1, "-1", "often", "nan", ""])
-def test_what_is_no_time(given: float | str) -> None:
-    with pytest.raises(ValueError, match=r"^freshness: "):
-        parse_freshness(given)

@@ -53,15 +53,15 @@ def environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_array_by_url_and_in_a_process(s3: S3Server, environment: None) -> None:
     values = np.random.default_rng(0).random((300, 300))
-    root = f"s3://{s3.bucket}/arrays/one"
-    with Server(root, cache="64MiB") as server, UcxStore(server.address) as store:
+    location = f"s3://{s3.bucket}/arrays/one"
+    with Server(location, cache="64MiB") as server, UcxStore(server.address) as store:
         array = zarr.create_array(store, shape=(300, 300), chunks=(100, 100), dtype="f8")
         array[:] = values
         np.testing.assert_array_equal(array[:], values)
     keys = {entry["path"] for entry in obstore.list(bucket(s3), "arrays/one").collect()}
     assert "arrays/one/zarr.json" in keys
     assert len(keys) == 10
-    with Server.spawn(root, cache="64MiB") as process, UcxStore(process.address) as store:
+    with Server.spawn(location, cache="64MiB") as process, UcxStore(process.address) as store:
         np.testing.assert_array_equal(zarr.open_array(store, mode="r")[:], values)
     assert process.returncode == 0, process.output  # threads of obstore's may outlive Python
 

@@ -17,7 +17,7 @@ from ucxstore.server.sources.opening import is_shared
 
 
 @pytest.mark.parametrize(
-    ("root", "expected"),
+    ("location", "expected"),
     [
         ("s3://bucket/prefix", True),
         ("GS://bucket", True),
@@ -32,8 +32,8 @@ from ucxstore.server.sources.opening import is_shared
         (zarr.storage.MemoryStore(), False),
     ],
 )
-def test_what_other_servers_can_serve_too(root: Any, expected: bool) -> None:
-    assert is_shared(root) is expected
+def test_what_other_servers_can_serve_too(location: Any, expected: bool) -> None:
+    assert is_shared(location) is expected
 
 
 @pytest.mark.parametrize("shared", [None, False])

@@ -13,7 +13,7 @@ from ucxstore.cli.command import add_client_options, open_store, run
 from ucxstore.cli.doctor.advice import SHARED, Finding, advise
 from ucxstore.cli.doctor.machine import Machine, look_around
 from ucxstore.cli.doctor.measure import Way, is_this_host, measure
-from ucxstore.cli.parser import Parser, make_parser, parse_ucx
+from ucxstore.cli.parser import Parser, make_parser, parse_pairs
 from ucxstore.cli.text import printable, size_text
 from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
 
@@ -45,7 +45,8 @@ def _examine(arguments: argparse.Namespace) -> int:
         same_host = is_this_host(server, DEFAULT_CONNECT_TIMEOUT)
         way = measure(store, same_host=same_host)
     ucx = {
-        name.upper().removeprefix("UCX_"): value for name, value in parse_ucx(arguments.ucx).items()
+        name.upper().removeprefix("UCX_"): value
+        for name, value in parse_pairs("--ucx", arguments.ucx).items()
     }
     findings = advise(library, machine, way, ucx.get("TLS", os.environ.get("UCX_TLS")))
     if arguments.json:

@@ -66,7 +66,7 @@ def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStor
     Raises
     ------
     ValueError
-        If it names none that can be used; the message starts with "root".
+        If it names none that can be used; the message starts with "storage".
     """
     # Options of the client would take the place of all that the environment has of them, so there
     # are none where they are not needed.
@@ -85,7 +85,7 @@ def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStor
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         text = str(error).partition("\n\nDebug source:")[0]
-        raise ValueError(f"root: {hide_password(url)!r} cannot be opened: {text}") from error
+        raise ValueError(f"storage: {hide_password(url)!r} cannot be opened: {text}") from error
 
 
 class ObjectSource:

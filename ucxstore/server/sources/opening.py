@@ -1,14 +1,21 @@
-"""What a server is asked to serve, opened: memory, a directory, or another store behind a cache."""
+"""Open what a server is asked to serve: memory, a directory, or a source behind a cache."""
 
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from ucxstore._native import core
+from ucxstore.server.options import (
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_CACHE,
+    DEFAULT_SOURCE_TIMEOUT,
+    DEFAULT_WRITE_BUDGET,
+    ServerOptions,
+)
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.carrier import Carrier
-from ucxstore.server.sources.locations import TEXTS, RootKind, hide_password, parse_root
-from ucxstore.server.sources.options import ScratchOptions, StorageOptions
+from ucxstore.server.sources.locations import LOCATIONS, Kind, hide_password, parse_location
 from ucxstore.server.sources.source import Source
 from ucxstore.server.sources.tiered import TieredSource
 
@@ -16,23 +23,22 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from zarr.abc.store import Store
 
-type Local = core.MemoryStorage | core.DirectoryStorage
-type Root = str | os.PathLike[str] | Local | ObjectStore | Store
+type NativeStorage = core.MemoryStorage | core.DirectoryStorage
+type Storage = str | os.PathLike[str] | NativeStorage | ObjectStore | Store
 
-_CHOICE = f"{TEXTS}, an object store of obstore's, or a store of zarr's"
+_CHOICE = f"{LOCATIONS}, an object store of obstore's, or a store of zarr's"
 
 
-def open_root(
-    root: Root, options: StorageOptions | None
-) -> tuple[Local | core.CachedSource, Carrier | None]:
+def open_storage(
+    storage: Storage, options: ServerOptions
+) -> tuple[NativeStorage | core.CachedSource, Carrier | None]:
     """Open what is to be served.
 
     Parameters
     ----------
-    root
+    storage
         As `Server` takes it.
-    options : StorageOptions or None
-        ``None`` where the user gave none: only stores behind a cache have any.
+    options : ServerOptions
 
     Returns
     -------
@@ -42,49 +48,50 @@ def open_root(
     Raises
     ------
     ValueError, TypeError
-        If it can be no root; the message starts with "root", or an option's name.
+        If it cannot be served; the message starts with "storage", or an option's name.
     OSError
         If a directory cannot be made, or used as the cache's.
     """
-    local = _open_local(root)
-    if local is not None:
-        if options is not None:
-            raise ValueError(
-                "cache: only a store behind the server is cached; memory and directories are "
-                "served from where they are"
-            )
-        return local, None
-    chosen = StorageOptions() if options is None else options
-    source = _open_source(root, chosen)
+    native = _open_native(storage)
+    if native is not None:
+        options.refuse_source_options()
+        return native, None
+    timeout = _or(options.source_timeout, DEFAULT_SOURCE_TIMEOUT)
+    freshness = None if options.freshness == math.inf else options.freshness
+    source = _open_source(storage, options, timeout)
     tier = None
-    if chosen.cache_dir is not None:
-        directory = CacheDirectory(chosen.cache_dir, chosen.cache_dir_size)
-        tier = TieredSource(source, directory, chosen.freshness, chosen.timeout)
-    block_size = chosen.block_size if source.has_parts else 0
-    remote = core.CachedSource(chosen.cache, block_size, chosen.freshness, chosen.write_budget)
-    return remote, Carrier(remote, source if tier is None else tier, chosen.timeout, tier)
+    if options.cache_dir is not None:
+        directory = CacheDirectory(options.cache_dir, options.cache_dir_size or 0)
+        tier = TieredSource(source, directory, freshness, timeout)
+    cached = core.CachedSource(
+        _or(options.cache, DEFAULT_CACHE),
+        _or(options.block_size, DEFAULT_BLOCK_SIZE) if source.has_parts else 0,
+        freshness,
+        _or(options.write_budget, DEFAULT_WRITE_BUDGET),
+    )
+    return cached, Carrier(cached, source if tier is None else tier, timeout, tier)
 
 
-def is_shared(root: Root) -> bool:
+def is_shared(storage: Storage) -> bool:
     """Whether other servers can serve the same values, as far as one can tell by what it is.
 
     Parameters
     ----------
-    root
+    storage
         As `Server` takes it.
     """
-    if isinstance(root, str | bytes | os.PathLike):
-        kind, _ = parse_root("root", root)
-        return kind is RootKind.OBJECTS
+    if isinstance(storage, str | bytes | os.PathLike):
+        kind, _ = parse_location("storage", storage)
+        return kind is Kind.OBJECTS
     if "obstore.store" in sys.modules:
         from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-        return isinstance(root, AzureStore | GCSStore | HTTPStore | S3Store)
+        return isinstance(storage, AzureStore | GCSStore | HTTPStore | S3Store)
     return False
 
 
 def open_scratch(
-    storage: Local | core.CachedSource, options: ScratchOptions | None, *, read_only: bool
+    storage: NativeStorage | core.CachedSource, options: ServerOptions
 ) -> core.Spaces | None:
     """Return the scratch spaces of a server; ``None`` where it offers none.
 
@@ -92,42 +99,42 @@ def open_scratch(
     ----------
     storage
         What is served. Memory has them within its own limit, if nothing else is asked for.
-    options : ScratchOptions or None
-        ``None`` where the user gave none.
-    read_only : bool
-        Whether what is served may be changed.
+    options : ServerOptions
     """
-    if options is not None:
-        memory = (
-            core.MemoryStorage() if options.limit is None else core.MemoryStorage(options.limit)
-        )
-        return core.Spaces(memory)
-    if isinstance(storage, core.MemoryStorage) and not read_only:
+    if options.has_scratch:
+        limit = options.scratch_limit
+        return core.Spaces(core.MemoryStorage() if limit is None else core.MemoryStorage(limit))
+    if isinstance(storage, core.MemoryStorage) and not options.read_only:
         return core.Spaces(storage)
     return None
 
 
-def _open_local(root: Root) -> Local | None:
-    if isinstance(root, core.MemoryStorage | core.DirectoryStorage):
-        return root
-    if not isinstance(root, str | bytes | os.PathLike):
+def _or[T](value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _open_native(storage: Storage) -> NativeStorage | None:
+    if isinstance(storage, core.MemoryStorage | core.DirectoryStorage):
+        return storage
+    if not isinstance(storage, str | bytes | os.PathLike):
         return None
-    kind, text = parse_root("root", root)
-    if kind is RootKind.MEMORY:
+    kind, text = parse_location("storage", storage)
+    if kind is Kind.MEMORY:
         return core.MemoryStorage()
-    return core.DirectoryStorage(text) if kind is RootKind.DIRECTORY else None
+    return core.DirectoryStorage(text) if kind is Kind.DIRECTORY else None
 
 
-def _open_source(root: Any, options: StorageOptions) -> Source:
-    if isinstance(root, str | bytes | os.PathLike):
-        url = os.fsdecode(root)
+def _open_source(storage: Any, options: ServerOptions, timeout: float) -> Source:
+    if isinstance(storage, str | bytes | os.PathLike):
+        url = os.fsdecode(storage)
         try:
             from ucxstore.server.sources.object_store import ObjectSource, open_url
         except ImportError as error:
             raise ValueError(
-                f"root: {url.partition('://')[0]}:// needs obstore: pip install 'ucxstore[objects]'"
+                f"storage: {url.partition('://')[0]}:// needs obstore: "
+                "pip install 'ucxstore[objects]'"
             ) from error
-        store = open_url(url, options.timeout, options.storage_options)
+        store = open_url(url, timeout, options.storage_options or {})
         return ObjectSource(store, hide_password(url))
     if options.storage_options:
         raise ValueError("storage_options: an object store that is open already takes none")
@@ -135,15 +142,15 @@ def _open_source(root: Any, options: StorageOptions) -> Source:
     if "zarr.abc.store" in sys.modules:
         from zarr.abc.store import Store
 
-        if isinstance(root, Store):
+        if isinstance(storage, Store):
             from ucxstore.server.sources.zarr_store import ZarrSource
 
-            return ZarrSource(root)
+            return ZarrSource(storage)
     if "obstore.store" in sys.modules:
         from obstore.store import ObjectStore
 
-        if isinstance(root, ObjectStore):
+        if isinstance(storage, ObjectStore):
             from ucxstore.server.sources.object_store import ObjectSource
 
-            return ObjectSource(root, type(root).__name__)
-    raise TypeError(f"root: {root!r} is none of what can be served: {_CHOICE}")
+            return ObjectSource(storage, type(storage).__name__)
+    raise TypeError(f"storage: {storage!r} is none of what can be served: {_CHOICE}")

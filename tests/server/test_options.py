@@ -1,0 +1,190 @@
+"""The options of a server: what each takes, and that all who take them take the same."""
+
+import inspect
+import math
+import pickle
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from ucxstore.address import HostPort
+from ucxstore.options import parse_size
+from ucxstore.secret import Secret
+from ucxstore.server import Server, ServerOptions
+from ucxstore.server.options import ServerKeywords
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        (0, 0),
+        (4096, 4096),
+        ("4096", 4096),
+        ("4GiB", 4 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("512MB", 512_000_000),
+        ("512 MiB", 512 << 20),
+        ("2kB", 2000),
+        ("2KB", 2000),
+        (" 2KiB ", 2048),
+        ("1TB", 10**12),
+    ],
+)
+def test_sizes(given: int | str, size: int) -> None:
+    assert parse_size("cache", given) == size
+
+
+@pytest.mark.parametrize("given", ["", "GiB", "4 gigs", "-1", "1e3", "0x10", "4GiBs", -1, 1 << 60])
+def test_what_is_no_size(given: int | str) -> None:
+    with pytest.raises(ValueError, match=r"^cache: "):
+        parse_size("cache", given)
+
+
+@pytest.mark.parametrize("given", [1.5, True, None, b"4GiB"])
+def test_what_cannot_be_a_size(given: object) -> None:
+    with pytest.raises(TypeError, match=r"^cache: "):
+        parse_size("cache", given)  # type: ignore[arg-type]
+
+
+def of(**options: Any) -> ServerOptions:
+    return ServerOptions(**options)
+
+
+def test_all_who_take_options_take_the_same() -> None:
+    names = {each.name for each in fields(ServerOptions)}
+    assert names == {"bind", *ServerKeywords.__annotations__}
+    here, there = inspect.signature(Server), inspect.signature(Server.spawn)
+    mine = {"die_with_parent", "start_timeout"}
+    assert list(here.parameters) == [each for each in there.parameters if each not in mine]
+    for name, parameter in here.parameters.items():
+        assert there.parameters[name].annotation == parameter.annotation
+        assert there.parameters[name].default == parameter.default
+    assert list(here.parameters) == ["storage", "bind", "options"]
+    assert get_type_hints(ServerOptions.of)["options"] is ServerKeywords
+
+
+GIVEN = {
+    "bind": "localhost:7400",
+    "threads": 2,
+    "secret": "correct horse",
+    "read_only": True,
+    "insecure": True,
+    "progress": "polling",
+    "ucx": {"UCX_TLS": "tcp", "net_devices": "all"},
+    "shared": True,
+    "cache": "1MB",
+    "block_size": "1MiB",
+    "freshness": "2.5",
+    "source_timeout": 3,
+    "storage_options": {"region": "r"},
+    "scratch": "memory://",
+    "scratch_limit": "2MB",
+    "cache_dir": Path("d"),
+    "cache_dir_size": "3MB",
+    "write_budget": "4MB",
+}
+
+
+def test_what_is_normal_stays_as_it_is() -> None:
+    assert {each.name for each in fields(ServerOptions)} == set(GIVEN)
+    options = of(**GIVEN)
+    assert options.bind == HostPort("localhost", 7400)
+    assert options.ucx == {"TLS": "tcp", "NET_DEVICES": "all"}
+    assert (options.cache, options.freshness, options.cache_dir) == (1_000_000, 2.5, "d")
+    assert replace(options) == options
+    assert replace(options, freshness="forever").freshness == math.inf  # type: ignore[arg-type]
+    assert replace(ServerOptions()) == ServerOptions()
+
+
+def test_a_pickle_holds_all_but_the_secret() -> None:
+    options = of(**GIVEN)
+    pickled = pickle.dumps(options)
+    assert b"correct horse" not in pickled
+    shown = replace(options, secret=Secret("correct horse", pickle_text=True))
+    assert pickle.loads(pickle.dumps(shown)) == options
+    assert "correct horse" not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("bind", "127.0.0.1", ValueError),
+        ("threads", 257, ValueError),
+        ("threads", True, TypeError),
+        ("threads", "2", TypeError),
+        ("secret", 7, TypeError),
+        ("secret", "", ValueError),
+        ("read_only", "no", TypeError),
+        ("insecure", 1, TypeError),
+        ("progress", "busy", ValueError),
+        ("ucx", {"": "tcp"}, ValueError),
+        ("ucx", "TLS=tcp", TypeError),
+        ("shared", "yes", TypeError),
+        ("cache", "much", ValueError),
+        ("block_size", 1, ValueError),
+        ("source_timeout", 0, ValueError),
+        ("source_timeout", -1, ValueError),
+        ("source_timeout", float("nan"), ValueError),
+        ("scratch", "s3://b", ValueError),
+        ("scratch_limit", "much", ValueError),
+        ("cache_dir_size", "1MiB", ValueError),
+        ("cache_dir", "", ValueError),
+        ("write_budget", "much", ValueError),
+    ],
+)
+def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: Any) -> None:
+    words = {"cache_dir_size": "cache_dir: "}.get(
+        name, "secret" if name == "secret" else f"{name}: "
+    )
+    with pytest.raises(kind, match=f"^{words}"):
+        of(**{name: value})
+
+
+def test_an_option_that_there_is_not() -> None:
+    with pytest.raises(TypeError, match="'cash'"):
+        Server("memory://", cash=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("size", [None, "large"])
+def test_a_cache_dir_needs_a_size(size: str | None) -> None:
+    with pytest.raises(ValueError, match=r"^cache_dir_size: "):
+        of(cache_dir="d", cache_dir_size=size)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (None, None),
+        ("forever", math.inf),
+        ("always", 0.0),
+        (0, 0.0),
+        ("0", 0.0),
+        ("2.5", 2.5),
+        (60, 60.0),
+    ],
+)
+def test_times(given: float | str | None, seconds: float | None) -> None:
+    assert of(freshness=given).freshness == seconds
+
+
+@pytest.mark.parametrize("given", [-1, "-1", "often", "nan", "inf", ""])
+def test_what_is_no_time(given: float | str) -> None:
+    with pytest.raises(ValueError, match=r"^freshness: "):
+        of(freshness=given)
+
+
+def test_storage_options_are_text_and_not_shown() -> None:
+    options = of(storage_options={"secret_access_key": "the-secret"})
+    assert "the-secret" not in repr(options)
+    with pytest.raises(TypeError, match=r"^storage_options: ") as caught:
+        of(storage_options={"a": "the-secret", "b": 1})
+    assert "the-secret" not in str(caught.value)
+
+
+def test_what_only_a_source_has_is_named() -> None:
+    ServerOptions().refuse_source_options()
+    for name in ("cache", "block_size", "freshness", "source_timeout", "storage_options"):
+        with pytest.raises(ValueError, match=f"^{name}: the storage is no object store"):
+            of(**{name: GIVEN[name]}).refuse_source_options()

@@ -1,0 +1,44 @@
+"""The process that `Server.spawn` starts: ``python -m ucxstore.server.child``.
+
+Its standard input is one end of a pair of sockets. It reads its order there, answers with its
+address, and, if it is to die with its parent, ends when the parent's end closes.
+"""
+
+import logging
+import os
+import pickle
+import socket
+import sys
+from typing import Any
+
+from ucxstore.errors import UcxStoreError
+from ucxstore.server.foreground import serve
+from ucxstore.server.options import ServerOptions
+
+
+def main() -> int:
+    """Carry out the parent's order, and return the exit status."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    with socket.socket(fileno=os.dup(sys.stdin.fileno())) as parent:
+        try:
+            storage, options, die_with_parent = _receive(parent)
+            serve(
+                storage,
+                options,
+                started=lambda address: parent.sendall(f"{address}\n".encode()),
+                watch=parent.fileno() if die_with_parent else None,
+            )
+        except (UcxStoreError, OSError, ValueError, TypeError) as error:
+            print(f"ucxstore: {error}", file=sys.stderr)
+            return 2 if isinstance(error, ValueError | TypeError) else 1
+    return 0
+
+
+def _receive(parent: socket.socket) -> tuple[Any, ServerOptions, bool]:
+    with parent.makefile("rb") as data:
+        storage, options, die_with_parent = pickle.load(data)
+    return storage, options, die_with_parent
+
+
+if __name__ == "__main__":
+    sys.exit(main())

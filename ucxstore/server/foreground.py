@@ -1,0 +1,88 @@
+"""Serve in the foreground of a process until it is told to end."""
+
+import logging
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+from ucxstore.server.options import ServerOptions
+from ucxstore.server.server import Server
+from ucxstore.server.sources.opening import Storage
+
+# How long requests in flight may take to finish once the process is told to end.
+DRAIN_SECONDS = 10.0
+
+log = logging.getLogger("ucxstore.server")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(
+    storage: Storage,
+    options: ServerOptions,
+    *,
+    metrics: str | None = None,
+    started: Callable[[str], object] | None = None,
+    watch: int | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or the end of `watch`; then drain.
+
+    Parameters
+    ----------
+    storage
+        As `Server` takes it.
+    options : ServerOptions
+    metrics : str or None
+        ``host:port`` to tell Prometheus at; loopback only, unless the options say `insecure`.
+    started : callable or None
+        Called with the server's address once it listens.
+    watch : int or None
+        A descriptor: the server ends when there is something to read from it, or its end.
+    """
+    _allow_many_descriptors()
+    signalled = _signals_as_pipe()
+    with (
+        Server.from_options(storage, options) as server,
+        _metrics(server, metrics, anywhere=options.insecure),
+    ):
+        with suppress(OSError):  # that nobody reads it is no reason not to serve
+            print(f"serving {storage} at {server.address}", flush=True)
+        if started is not None:
+            started(server.address)
+        select.select([signalled] if watch is None else [signalled, watch], [], [])
+        for number in _SIGNALS:  # the next one does not wait
+            signal.signal(number, signal.SIG_DFL)
+        if not server.drain(DRAIN_SECONDS):
+            log.warning("requests were still in flight after %g s", DRAIN_SECONDS)
+        server.close(0.0)
+
+
+def _metrics(server: Server, bind: str | None, *, anywhere: bool) -> AbstractContextManager[object]:
+    if bind is None:
+        return nullcontext()
+    from ucxstore.server.metrics import Metrics  # which needs an extra
+
+    metrics = Metrics(server, bind, anywhere=anywhere)
+    with suppress(OSError):
+        print(f"metrics at {metrics.url}", flush=True)
+    return metrics
+
+
+def _allow_many_descriptors() -> None:
+    """Raise the soft limit to the hard one: UCX takes a dozen descriptors for each client."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _signals_as_pipe() -> int:
+    """Turn signals into something that can be read; whichever thread the system gives them to."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
+    return reader
