@@ -1,0 +1,196 @@
+"""What docs/architecture.md says of the packages, as rules: who may import whom.
+
+Each function returns what breaks a rule as lines of text, and takes the folder that it looks at, so
+that a test can see it fail on a tree with a planted mistake.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+# Lowest first: a package or module imports what stands before it, its own layer, and itself.
+LAYERS = (
+    {
+        "_core",
+        "_native",
+        "_ucx",
+        "address",
+        "errors",
+        "keys",
+        "options",
+        "secret",
+        "stats",
+        "zarr_compat",
+    },
+    {"protocol"},
+    {"client"},
+    {"cluster"},
+    {"pipeline"},
+    {"base", "filesystem", "listing", "scratch", "store"},
+    {"server"},
+    {"__init__"},  # the public names
+    {"copies", "dask"},
+    {"cli"},
+    {"__main__"},
+)
+# What stands before it, and is yet not for it.
+FORBIDDEN = {
+    "server": {"client", "cluster", "pipeline", "filesystem", "listing", "scratch", "store"}
+}
+
+# Only zarr_compat imports these: zarr may change them in any release.
+PRIVATE_ZARR = re.compile(r"zarr\.(core|codecs\._\w+)(\.|$)")
+
+# What geometry may import, from outside of itself.
+PURE = {"__future__", "bisect", "collections", "dataclasses", "enum", "functools", "itertools"}
+PURE |= {"math", "numpy", "operator", "typing"}
+
+# The same for folders of native/, whose #include lines name the folder.
+NATIVE_LAYERS = (
+    {"base"},
+    {"protocol"},
+    {"ucx", "storage"},
+    {"cache"},
+    {"client", "server"},
+    {"bindings"},
+)
+
+type Import = tuple[Path, int, str]
+
+
+def imports(package: Path) -> Iterator[Import]:
+    """Yield every import of the package: file, line, and the full name of the module.
+
+    Also those in functions and under ``TYPE_CHECKING``. Of what is ours, ``from a import b`` is an
+    import of ``a.b`` where that is a module, else of ``a``.
+    """
+    for file in sorted(package.rglob("*.py")):
+        for node in _import_nodes(file.read_text()):
+            match node:
+                case ast.Import():
+                    for alias in node.names:
+                        yield file, node.lineno, alias.name
+                case ast.ImportFrom():
+                    origin = _origin(node, file, package)
+                    for alias in node.names:
+                        name = f"{origin}.{alias.name}"
+                        is_ours = origin.split(".")[0] == package.name
+                        is_object = is_ours and not _is_module(name, package)
+                        yield file, node.lineno, origin if is_object else name
+
+
+@cache
+def _import_nodes(text: str) -> list[ast.stmt]:
+    nodes = ast.walk(ast.parse(text))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _origin(node: ast.ImportFrom, file: Path, package: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    above = file.relative_to(package.parent).parts[: -node.level]
+    return ".".join([*above, *([node.module] if node.module else [])])
+
+
+def _is_module(name: str, package: Path) -> bool:
+    path = package.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists() or path.with_suffix(".pyi").exists()
+
+
+def room_of(module: str) -> str:
+    """Return which package, or module beside the packages, a module of ours is in."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def upward_imports(package: Path) -> list[str]:
+    """Return the imports that go up, or to where a package has no business."""
+    height = {room: number for number, layer in enumerate(LAYERS) for room in layer}
+    found = []
+    for file, line, module in imports(package):
+        inside = file.relative_to(package)
+        here, there = inside.parts[0].removesuffix(".py"), room_of(module)
+        if (
+            module.split(".")[0] != package.name
+            or here == there
+            or not {here, there} <= set(height)
+        ):
+            continue
+        if height[there] > height[here] or there in FORBIDDEN.get(here, ()):
+            found.append(f"{inside}:{line}: imports {module}")
+    return found
+
+
+def unplaced(package: Path) -> list[str]:
+    """Return the packages and modules in no layer, and those in a layer that are not there."""
+    there = {file.relative_to(package).parts[0] for file in package.rglob("*.py*")}
+    rooms = {name.split(".")[0] for name in there} - {"__pycache__"}
+    listed = {room for layer in LAYERS for room in layer}
+    return [
+        *(f"{room} is in no layer" for room in sorted(rooms - listed)),
+        *(f"{room} is in a layer, and is not there" for room in sorted(listed - rooms)),
+    ]
+
+
+def private_zarr_imports(package: Path) -> list[str]:
+    """Return the imports of zarr's private parts outside of zarr_compat."""
+    return [
+        f"{file.relative_to(package)}:{line}: imports {module}"
+        for file, line, module in imports(package)
+        if PRIVATE_ZARR.match(module) and file != package / "zarr_compat.py"
+    ]
+
+
+def impure_imports(package: Path) -> list[str]:
+    """Return the imports of pipeline/geometry that are neither pure nor its own."""
+    own = f"{package.name}.pipeline.geometry"
+    return [
+        f"{file.relative_to(package)}:{line}: imports {module}"
+        for file, line, module in imports(package)
+        if "pipeline/geometry/" in file.relative_to(package).as_posix()
+        and module != own
+        and not module.startswith(f"{own}.")
+        and module.split(".")[0] not in PURE
+    ]
+
+
+def upward_includes(native: Path) -> list[str]:
+    """Return the #include lines that go up between the folders of the native core."""
+    height = {folder: number for number, layer in enumerate(NATIVE_LAYERS) for folder in layer}
+    found = []
+    for file in sorted(native.rglob("*.[ch]pp")):
+        inside = file.relative_to(native)
+        here = inside.parts[0]
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s+"(\w+)/', line)
+            if match is None or match[1] == here:
+                continue
+            if here not in height or match[1] not in height:
+                found.append(f"{inside}:{number}: in no layer of tests/house.py: {line.strip()}")
+            elif height[match[1]] >= height[here]:
+                found.append(f"{inside}:{number}: {here} includes {line.split()[1]}")
+    return found
+
+
+def packages(root: Path) -> set[str]:
+    """Return the folders of ours that are packages, each with a slash at its end."""
+    python = {file.parent for file in (root / "ucxstore").rglob("__init__.py")}
+    native = {file.parent for file in (root / "native").rglob("*.[ch]pp")}
+    return {f"{folder.relative_to(root).as_posix()}/" for folder in python | native}
+
+
+def described_packages(page: Path) -> list[str]:
+    """Return what the first column of the table under "## Packages" names."""
+    _, _, section = page.read_text().partition("\n## Packages\n")
+    section, _, _ = section.partition("\n## ")
+    return re.findall(r"^\| *`([^`]+)` *\|", section, re.MULTILINE)
+
+
+def undescribed(root: Path) -> list[str]:
+    """Return where the layout that is described and the layout that is there differ."""
+    there, described = packages(root), described_packages(root / "docs/architecture.md")
+    return [
+        *(f"{name} is not described" for name in sorted(there - set(described))),
+        *(f"{name} is not there" for name in described if not (root / name).is_dir()),
+    ]

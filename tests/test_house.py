@@ -1,0 +1,149 @@
+"""The packages are those of docs/architecture.md, and import only downward."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import house
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "ucxstore"
+
+# What is still to go. An entry that is no longer needed fails, too.
+KNOWN = {("pipeline", "ucxstore.store")}
+
+
+def test_packages_import_downward() -> None:
+    upward = house.upward_imports(PACKAGE)
+    known = {(room, module): [] for room, module in KNOWN}
+    unknown = []
+    for one in upward:
+        room, module = re.split(r"/.*imports ", one)
+        known.get((room, module), unknown).append(one)
+    assert not unknown
+    assert all(known.values()), f"no longer needed: {[one for one in known if not known[one]]}"
+
+
+def test_every_module_has_a_layer() -> None:
+    assert house.unplaced(PACKAGE) == []
+
+
+def test_one_module_imports_zarrs_private_parts() -> None:
+    assert house.private_zarr_imports(PACKAGE) == []
+
+
+def test_geometry_is_pure() -> None:
+    assert house.impure_imports(PACKAGE) == []
+
+
+def test_native_folders_include_downward() -> None:
+    assert house.upward_includes(ROOT / "native") == []
+
+
+def test_the_layout_described_is_the_layout_there() -> None:
+    assert house.undescribed(ROOT) == []
+
+
+# ---- that the rules see what breaks them ----
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Return a copy of what the rules look at, to plant mistakes in."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    for folder in ("ucxstore", "native"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs/architecture.md", tmp_path / "docs")
+    return tmp_path
+
+
+def plant(file: Path, text: str) -> int:
+    """Add lines to a file; return the number of the first."""
+    before = file.read_text()
+    file.write_text(f"{before}{text}\n")
+    return before.count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "below", "found"),
+    [
+        (
+            "client/__init__.py",
+            "import ucxstore.cluster.placement",
+            0,
+            "ucxstore.cluster.placement",
+        ),
+        ("client/__init__.py", "from ..cli import main", 0, "ucxstore.cli"),
+        ("protocol/frames.py", "from ucxstore import Server", 0, "ucxstore"),
+        ("errors.py", "def f():\n    from ucxstore import store", 1, "ucxstore.store"),
+        (
+            "secret.py",
+            "if TYPE_CHECKING:\n    from ucxstore.server import Server",
+            1,
+            "ucxstore.server",
+        ),
+        ("server/__init__.py", "from ucxstore import pipeline", 0, "ucxstore.pipeline"),
+        ("server/sources/__init__.py", "from ...store import UcxStore", 0, "ucxstore.store"),
+        ("dask/__init__.py", "from ucxstore.cli import main", 0, "ucxstore.cli"),
+    ],
+)
+def test_an_upward_import_is_found(
+    file: str, text: str, below: int, found: str, copy: Path
+) -> None:
+    before = house.upward_imports(copy / "ucxstore")
+    line = plant(copy / "ucxstore" / file, text) + below
+    after = house.upward_imports(copy / "ucxstore")
+    assert [one for one in after if one not in before] == [f"{file}:{line}: imports {found}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import zarr.core.sync",
+        "from zarr.core import sync",
+        "from zarr import core",
+        "from zarr.core.buffer import Buffer",
+        "from zarr.codecs._v2 import V2Codec",
+        "from zarr.codecs import _v2",
+    ],
+)
+def test_an_import_of_zarrs_private_parts_is_found(text: str, copy: Path) -> None:
+    line = plant(copy / "ucxstore/pipeline/plan.py", text)
+    [found] = house.private_zarr_imports(copy / "ucxstore")
+    assert found.startswith(f"pipeline/plan.py:{line}: imports zarr.")
+
+
+@pytest.mark.parametrize("text", ["import zarr", "import socket", "from ucxstore import errors"])
+def test_what_is_not_pure_is_found(text: str, copy: Path) -> None:
+    line = plant(copy / "ucxstore/pipeline/geometry/runs.py", text)
+    [found] = house.impure_imports(copy / "ucxstore")
+    assert found.startswith(f"pipeline/geometry/runs.py:{line}: imports ")
+
+
+def test_a_module_without_a_layer_is_found(copy: Path) -> None:
+    (copy / "ucxstore/helpers.py").touch()
+    (copy / "ucxstore/keys.py").unlink()
+    assert house.unplaced(copy / "ucxstore") == [
+        "helpers is in no layer",
+        "keys is in a layer, and is not there",
+    ]
+
+
+def test_an_upward_include_is_found(copy: Path) -> None:
+    line = plant(copy / "native/base/region.hpp", '#include "server/server.hpp"')
+    assert house.upward_includes(copy / "native") == [
+        f'base/region.hpp:{line}: base includes "server/server.hpp"'
+    ]
+
+
+def test_a_package_that_is_not_described_is_found(copy: Path) -> None:
+    (copy / "ucxstore/attic").mkdir()
+    (copy / "ucxstore/attic/__init__.py").touch()
+    shutil.rmtree(copy / "native/bindings")
+    assert house.undescribed(copy) == [
+        "ucxstore/attic/ is not described",
+        "native/bindings/ is not there",
+    ]
