@@ -1,6 +1,5 @@
 """`Scratch`: a scratch space, held by the process that made it."""
 
-import atexit
 import os
 import secrets
 import threading
@@ -11,6 +10,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ucxstore import process
 from ucxstore.address import HostPort
 from ucxstore.base import StoreBase
 from ucxstore.client.runtime import Link
@@ -222,9 +222,11 @@ def _failure_of(operation: "Operation") -> UcxStoreError | None:
 _leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
 
 
-@atexit.register  # after that of `ucxstore.client.runtime`, and so before it
 def _end_all() -> None:
     for lease in list(_leases):
         lease.let_go()
     for lease in list(_leases):
         lease.end(_EXIT_SECONDS)
+
+
+process.at_exit(process.Exit.SCRATCH, _end_all)

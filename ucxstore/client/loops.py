@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from weakref import WeakKeyDictionary
 
+from ucxstore import process
 from ucxstore.client.ending import Ending
 
 if TYPE_CHECKING:
@@ -165,4 +165,4 @@ def _forget_in_child() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+process.in_child(_forget_in_child)

@@ -5,14 +5,13 @@ are made when they are first needed; a connection that was lost is made again. A
 starts with none of its parent's.
 """
 
-import atexit
-import os
 import threading
 import time
 import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
+from ucxstore import process
 from ucxstore.address import HostPort
 from ucxstore.client.connect import handshake_socket
 from ucxstore.errors import (
@@ -242,11 +241,11 @@ def _start_anew_in_child() -> None:
         link.reset_in_child()
 
 
-@atexit.register
 def _close_at_exit() -> None:
     for link in list(_links.values()):
         link.close()
     _clients.close()
 
 
-os.register_at_fork(after_in_child=_start_anew_in_child)
+process.in_child(_start_anew_in_child)
+process.at_exit(process.Exit.CONNECTIONS, _close_at_exit)

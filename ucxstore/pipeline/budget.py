@@ -1,12 +1,12 @@
 """How many bytes of values may be in memory of ours at once, over all that a store does."""
 
 import asyncio
-import os
 import threading
 from collections import deque
 from types import TracebackType
 from typing import Protocol, Self
-from weakref import WeakSet
+
+from ucxstore import process
 
 
 class Limited(Protocol):
@@ -71,9 +71,10 @@ class Budget:
     def __init__(self, total: int) -> None:
         self.total = total
         self._start()
-        _budgets.add(self)
+        process.in_child(self._start)
 
     def _start(self) -> None:
+        """Begin with nothing in flight, as it is in a forked child."""
         self._lock = threading.Lock()
         self._free = self.total
         self._waiting: deque[_Waiter] = deque()
@@ -136,15 +137,3 @@ class Budget:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-_budgets: WeakSet[Budget] = WeakSet()
-
-
-def _start_anew_in_child() -> None:
-    """Forget what the parent's threads have in flight: a forked child has none of it."""
-    for budget in list(_budgets):
-        budget._start()
-
-
-os.register_at_fork(after_in_child=_start_anew_in_child)

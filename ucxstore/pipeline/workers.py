@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import zarr
 
+from ucxstore import process
+
 # More threads than this are not faster than the memory that they read and write.
 _MOST = 32
 
@@ -36,4 +38,4 @@ def _forget_in_child() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+process.in_child(_forget_in_child)

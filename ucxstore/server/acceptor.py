@@ -7,14 +7,13 @@ or hostile keeps nobody else waiting.
 import asyncio
 import itertools
 import logging
-import os
 import secrets
 import socket
 import threading
-import weakref
 from contextlib import suppress
 from typing import Protocol
 
+from ucxstore import process
 from ucxstore.errors import (
     AuthenticationError,
     ConnectError,
@@ -107,7 +106,7 @@ class Acceptor:
         self._task = self._loop.create_task(self._accept())
         self._thread = threading.Thread(target=self._run, name="ucxstore-accept", daemon=True)
         self._thread.start()
-        _acceptors.add(self)
+        process.in_child(self._abandon)
 
     @property
     def is_current_thread(self) -> bool:
@@ -121,7 +120,7 @@ class Acceptor:
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(timeout)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """In a forked child: close what it inherited, which would keep peers waiting."""
         for sock in (self._listener, *self._connections):
             sock.close()
@@ -271,14 +270,3 @@ def _send_now(sock: socket.socket, data: bytes) -> int:
         return sock.send(data)
     except OSError:
         return 0
-
-
-_acceptors: weakref.WeakSet[Acceptor] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for acceptor in list(_acceptors):
-        acceptor.abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_all)

@@ -1,13 +1,12 @@
 """`Server`: holds values, and serves them to every client that knows the secret."""
 
-import os
 import threading
 import time
-import weakref
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, Unpack
 
+from ucxstore import process
 from ucxstore._native import core
 from ucxstore.address import HostPort
 from ucxstore.server.acceptor import Acceptor
@@ -140,7 +139,9 @@ class Server:
             on_failure.pop_all()
         self._storage = storage
         self._threads = _Threads(native, acceptor, carrier)
-        self._finalizer = weakref.finalize(self, self._threads.close, _FORGOTTEN_SECONDS)
+        self._finalizer = process.Finalizer(
+            self, process.Exit.SERVERS, self._threads.close, _FORGOTTEN_SECONDS
+        )
 
     @property
     def address(self) -> str:
@@ -163,12 +164,11 @@ class Server:
 
     def drain(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Take no more clients, and wait until nothing is in flight; whether that came about."""
-        return self._threads.drain(timeout)
+        return not self._finalizer.is_mine or self._threads.drain(timeout)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Drain for up to `timeout` seconds, then end every session. Does nothing twice."""
-        self._finalizer.detach()
-        self._threads.close(timeout)
+        self._finalizer(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -186,7 +186,9 @@ class Server:
 
 
 class _Threads:
-    """The threads of a server, and how they end: apart from it, so that a forgotten one is closed.
+    """The threads of a server, and how they end. A forked child has none of them.
+
+    They are apart from the server, so that a forgotten one is closed.
 
     Parameters
     ----------
@@ -201,7 +203,6 @@ class _Threads:
         self._acceptor = acceptor
         self._carrier = carrier
         self.incarnation = acceptor.incarnation
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._last_stats: dict[str, int] | None = None  # once closed
 
@@ -216,15 +217,11 @@ class _Threads:
         return counted if self._carrier is None else {**counted, **self._carrier.stats()}
 
     def drain(self, timeout: float) -> bool:
-        if os.getpid() != self._pid:
-            return True
         end = time.monotonic() + timeout
         self._acceptor.stop(timeout)
         return self._native.drain(max(end - time.monotonic(), 0.0))
 
     def close(self, timeout: float) -> None:
-        if os.getpid() != self._pid:
-            return  # a forked child has none of the threads, and must not touch UCX
         if self._acceptor.is_current_thread or (
             self._carrier is not None and self._carrier.is_current_thread
         ):

@@ -10,9 +10,11 @@ import time
 import weakref
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import IO, Any, Self
 
+from ucxstore import process
 from ucxstore.options import check_timeout
 from ucxstore.secret import Secret
 from ucxstore.server.options import ServerOptions
@@ -52,7 +54,7 @@ class ServerProcess:
             self._output = on_failure.enter_context(tempfile.TemporaryFile())
             with theirs:
                 self._process = _start(theirs, self._output)
-            on_failure.callback(_end, self._process, self._link, os.getpid(), 0.0)
+            on_failure.callback(_end, self._process, self._link, 0.0)
             try:
                 self.address = self._wait_until_ready(order, deadline)
             except TimeoutError:
@@ -61,13 +63,17 @@ class ServerProcess:
                 ) from None
             on_failure.pop_all()
         weakref.finalize(self, self._output.close)
-        self._finalizer = weakref.finalize(
-            self, _end, self._process, self._link, os.getpid(), _FORGOTTEN_SECONDS
+        self._finalizer = process.Finalizer(
+            self,
+            process.Exit.SERVERS,
+            partial(_end, self._process, self._link),
+            _FORGOTTEN_SECONDS,
         )
         if die_with_parent:
-            _links.add(self._link)
+            # The process watches for our end, which a forked child would hold open after us.
+            process.in_child(self._link.close)
         else:
-            self._finalizer.detach()  # it is to go on without us
+            self._finalizer.detach()
             self._link.close()
 
     def _wait_until_ready(self, order: bytes, deadline: float) -> str:
@@ -115,8 +121,7 @@ class ServerProcess:
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Ask the process to finish, and kill it if it has not ended after `timeout` seconds."""
-        self._finalizer.detach()
-        _end(self._process, self._link, os.getpid(), timeout)
+        self._finalizer(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -171,9 +176,7 @@ def _start(link: socket.socket, output: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _end(process: subprocess.Popen[bytes], link: socket.socket, owner: int, timeout: float) -> None:
-    if os.getpid() != owner:
-        return  # a forked child: not its process
+def _end(process: subprocess.Popen[bytes], link: socket.socket, timeout: float) -> None:
     if process.poll() is None:
         process.terminate()
         try:
@@ -182,15 +185,3 @@ def _end(process: subprocess.Popen[bytes], link: socket.socket, owner: int, time
             process.kill()
             process.wait()
     link.close()
-
-
-# Processes watch the other ends for our end; a forked child would hold them open after us.
-_links: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-
-def _close_links() -> None:
-    for link in list(_links):
-        link.close()
-
-
-os.register_at_fork(after_in_child=_close_links)

@@ -1,11 +1,10 @@
 """Indexes of shards, kept between reads."""
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from weakref import WeakSet
 
+from ucxstore import process
 from ucxstore.pipeline.shards.index import IndexForm, ShardIndex
 
 # Bytes of indexes that a store keeps: 16 an inner chunk, so those of four million.
@@ -29,9 +28,10 @@ class ShardCache:
     def __init__(self, limit: int = CACHE_BYTES) -> None:
         self._limit = limit
         self._start()
-        _caches.add(self)
+        process.in_child(self._start)
 
     def _start(self) -> None:
+        """Begin empty. A forked child does: a thread of its parent may have been in the middle."""
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, tuple[IndexForm, ShardIndex]] = OrderedDict()
         self._nbytes = 0
@@ -72,15 +72,3 @@ class ShardCache:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._nbytes -= entry[1].nbytes + _ENTRY_BYTES
-
-
-_caches: WeakSet[ShardCache] = WeakSet()
-
-
-def _start_anew_in_child() -> None:
-    """Forget all in a forked child: one of the parent's threads may have been in the middle."""
-    for cache in list(_caches):
-        cache._start()
-
-
-os.register_at_fork(after_in_child=_start_anew_in_child)

@@ -50,13 +50,11 @@ class CacheDirectory:
             os.close(lock)
             raise OSError(f"cache_dir: {error}") from error
         self._lock = lock
-        self._owner = os.getpid()
 
     def close(self) -> None:
         """Remove the files, and let others have the directory."""
-        if os.getpid() == self._owner:
-            self.disk.forget_prefix("")
-            self.disk.sweep()
-            # Not by closing alone: a forked child has the same open file.
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self.disk.forget_prefix("")
+        self.disk.sweep()
+        # Not by closing alone: a forked child has the same open file.
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)
