@@ -28,7 +28,7 @@ LAYERS = (
     {"client"},
     {"cluster"},
     {"pipeline"},
-    {"base", "filesystem", "listing", "scratch", "store"},
+    {"filesystem", "scratch", "store"},
     {"server"},
     {"__init__"},  # the public names
     {"copies", "dask"},
@@ -36,9 +36,7 @@ LAYERS = (
     {"__main__"},
 )
 # What stands before it, and is yet not for it.
-FORBIDDEN = {
-    "server": {"client", "cluster", "pipeline", "filesystem", "listing", "scratch", "store"}
-}
+FORBIDDEN = {"server": {"client", "cluster", "pipeline", "filesystem", "scratch", "store"}}
 
 # Only zarr_compat imports these: zarr may change them in any release.
 PRIVATE_ZARR = re.compile(r"zarr\.(core|codecs\._\w+)(\.|$)")

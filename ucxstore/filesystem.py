@@ -1,6 +1,6 @@
 """``ucx://`` for fsspec, through which zarr opens URLs: ``zarr.open("ucx://host:port/prefix")``.
 
-zarr wraps it in its own `FsspecStore`; `ucxstore.pipeline.behind` finds the way back to a
+zarr wraps it in its own `FsspecStore`; `ucxstore.pipeline.access` finds the way back to a
 `UcxStore`, so that chunks go the same ways as in one.
 """
 

@@ -78,6 +78,10 @@ class ClientOptions:
         How UCX is set up.
     secret : Secret or None
         What servers must know, and what they are shown to know.
+    select_pipeline : bool or None
+        Whether to select our codec pipeline for zarr: see `ucxstore.pipeline.selection`.
+    strict : bool
+        Whether no chunk may leave the short path.
     buffer_budget : int
         Bytes that may be in buffers of the store at once, encoded or merged.
     """
@@ -86,6 +90,8 @@ class ClientOptions:
     connect_timeout: float = DEFAULT_CONNECT_TIMEOUT
     ucx: UcxConfig = UcxConfig()
     secret: Secret | None = None
+    select_pipeline: bool | None = None
+    strict: bool = False
     buffer_budget: int = DEFAULT_BUFFER_BUDGET
 
     def __post_init__(self) -> None:
@@ -102,6 +108,8 @@ class ClientOptions:
         progress: str = "blocking",
         ucx: Mapping[str, UcxValue] | None = None,
         secret: str | bytes | Secret | None = None,
+        select_pipeline: bool | None = None,
+        strict: bool = False,
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
     ) -> Self:
         """Check and normalise what a user gave.
@@ -116,6 +124,8 @@ class ClientOptions:
             connect_timeout=check_timeout("connect_timeout", connect_timeout),
             ucx=UcxConfig.of(progress, ucx),
             secret=Secret.of(secret),
+            select_pipeline=select_pipeline,
+            strict=strict,
             buffer_budget=check_buffer_budget(buffer_budget),
         )
 

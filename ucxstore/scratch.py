@@ -1,32 +1,22 @@
 """`Scratch`: a scratch space, held by the process that made it."""
 
+import contextlib
 import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ucxstore import process
-from ucxstore.address import HostPort
-from ucxstore.base import StoreBase
-from ucxstore.client.runtime import Link
-from ucxstore.cluster.incarnations import Incarnations, Known
-from ucxstore.cluster.member import Member
-from ucxstore.errors import (
-    ScratchEndedError,
-    ServerLostError,
-    ServerRestartedError,
-    UcxStoreError,
-)
+from ucxstore.client import requests
+from ucxstore.client.channel import Channel
+from ucxstore.errors import ScratchEndedError, ServerRestartedError, UcxStoreError
 from ucxstore.keys import SCRATCH_FOLDER
-from ucxstore.stats import Counters
 
 if TYPE_CHECKING:
-    from ucxstore._core import Connection, Operation
+    from ucxstore.store import UcxStore
 
 # Seconds without a sign of the owner's, after which servers end a space: more than most things hold
 # an interpreter up for, and not long for memory to lie about.
@@ -38,13 +28,10 @@ _RENEWALS = 4
 # For spaces that are still there when the interpreter exits; the time-out sees to the rest.
 _EXIT_SECONDS = 2.0
 
-# That connect at the same time.
-_THREADS = 32
-
 _NAME_BYTES = 16
 
 
-class Scratch[S: StoreBase]:
+class Scratch[S: "UcxStore"]:
     """Space at a store's servers for values that nobody needs for long. A context manager.
 
     `ucxstore.UcxStore.scratch` makes it. It is the owner's handle: the space lasts until it is
@@ -65,10 +52,11 @@ class Scratch[S: StoreBase]:
         self.quota = quota
         self.timeout = timeout
         self._store = store
-        self._lease = _Lease(self.name, timeout, store.timeout)
+        whole = store.at(f"{SCRATCH_FOLDER}{self.name}", {})
+        self._lease = _Lease(self.name, whole.channel, timeout)
         # Keys are placed by their hash: one server may get far more than its share of them.
-        share = min(quota, -(-2 * quota // len(store.servers)))
-        self._known = self._lease.begin(store.links(), store.connect_timeout, share, timeout)
+        self._lease.begin(min(quota, -(-2 * quota // len(store.servers))))
+        self._met = whole.incarnations.known.met
         self._finalizer = weakref.finalize(self, self._lease.let_go)
         self._finalizer.atexit = False  # see `_end_all`
 
@@ -86,7 +74,7 @@ class Scratch[S: StoreBase]:
             If keys cannot begin with the prefix.
         """
         within = f"{SCRATCH_FOLDER}{self.name}/{prefix.strip('/')}".rstrip("/")
-        return self._store.at(within, self._known)
+        return self._store.at(within, self._met)
 
     def close(self) -> None:
         """End the space, and free its values at all servers. Does nothing twice.
@@ -116,41 +104,40 @@ class Scratch[S: StoreBase]:
 
 
 class _Lease:
-    """Tells servers that the owner is there, from a thread, until it tells them the end.
+    """Renew a space at all servers, from a thread, until it is to end.
 
     It is apart from `Scratch`, so that a forgotten one is collected.
+
+    Parameters
+    ----------
+    name : str
+        The space's.
+    channel : Channel
+        The way to its servers.
+    timeout : float
+        Seconds that servers keep the space for without a renewal.
     """
 
-    def __init__(self, name: str, timeout: float, patience: float) -> None:
+    def __init__(self, name: str, channel: Channel, timeout: float) -> None:
         self._name = name
+        self._channel = channel
+        self._timeout = timeout
         self._interval = timeout / _RENEWALS
-        self._patience = patience
-        self._members: list[Member] = []
         self._pid = os.getpid()
         self._over: SimpleQueue[None] = SimpleQueue()  # which a finalizer may use anywhere
         self._thread = threading.Thread(target=self._run, name="ucxstore-scratch", daemon=True)
 
-    def begin(
-        self, links: Mapping[HostPort, Link], connect_timeout: float, share: int, lifetime: float
-    ) -> dict[HostPort, bytes]:
-        """Make the space at all servers, or raise; return their incarnations."""
-        known = _connect(links, connect_timeout)
-        incarnations, counters = Incarnations(links, Known(known), scratch=True), Counters()
-        self._members = [
-            Member(server, link, incarnations, counters, scratch=True)
-            for server, link in links.items()
-        ]
-        milliseconds = max(round(lifetime * 1000), 1)
-        begun = self._ask(
-            lambda to: to.begin_space(self._name, share, milliseconds, self._patience)
-        )
-        failures = [failure for failure in begun if failure is not None]
+    def begin(self, quota: int) -> None:
+        """Make the space at all servers, or raise."""
+        self._channel.open_sync()
+        milliseconds = max(round(self._timeout * 1000), 1)
+        begin = requests.begin_space(self._name, quota, milliseconds)
+        failures = list(filter(None, self._channel.ask_each_sync(begin)))
         if failures:
-            self._ask(self._end_at)
+            self._end()
             raise failures[0]
         self._thread.start()
         _leases.add(self)
-        return known
 
     def let_go(self) -> None:
         """Have the thread end the space; never blocks."""
@@ -163,59 +150,31 @@ class _Lease:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        while self._members:
+        while True:
             try:
                 self._over.get(timeout=self._interval)
                 break
             except Empty:
-                self._renew()
-        self._ask(self._end_at)
+                if not self._renewed():
+                    break
+        self._end()
         _leases.discard(self)
 
-    def _renew(self) -> None:
-        # A server that stands still must not keep the others from being told in time.
-        patience = min(self._interval, self._patience)
-        outcomes = self._ask(lambda to: to.renew_space(self._name, patience))
-        pairs = list(zip(self._members, outcomes, strict=True))
+    def _renewed(self) -> bool:
+        """Renew the space; return whether any server may still have it."""
+        # One that stands still must not keep the others from being told in time.
+        patience = min(self._interval, self._channel.timeout)
+        outcomes = self._channel.ask_each_sync(requests.renew_space(self._name), patience)
         gone = ScratchEndedError, ServerRestartedError  # who uses it there is told so
-        self._members = [member for member, outcome in pairs if not isinstance(outcome, gone)]
-        for member in self._members:
-            if not member.is_connected:
-                member.retry(self._patience)
+        if all(isinstance(outcome, gone) for outcome in outcomes):
+            return False
+        with contextlib.suppress(UcxStoreError):  # the next renewal is another attempt
+            if not self._channel.opened:
+                self._channel.open_sync(min(patience, self._channel.connect_timeout))
+        return True
 
-    def _end_at(self, to: "Connection") -> "Operation":
-        return to.end_space(self._name, self._patience)
-
-    def _ask(self, start: "Callable[[Connection], Operation]") -> list[UcxStoreError | None]:
-        """Ask all servers that are connected, at the same time; return what failed of each."""
-        asked: list[Operation | UcxStoreError] = []
-        for member in self._members:
-            try:
-                asked.append(start(member.connection()))
-            except UcxStoreError as error:
-                asked.append(error)
-        return [one if isinstance(one, UcxStoreError) else _failure_of(one) for one in asked]
-
-
-def _connect(links: Mapping[HostPort, Link], timeout: float) -> dict[HostPort, bytes]:
-    """Connect to all servers at the same time, or raise; return their incarnations."""
-    with ThreadPoolExecutor(min(len(links), _THREADS)) as threads:
-        list(threads.map(lambda link: link.connect_sync(timeout), links.values()))
-    known = {}
-    for server, link in links.items():
-        session = link.session()
-        if session is None:
-            raise ServerLostError(f"{server}: the server is gone")
-        known[server] = session.welcome.incarnation
-    return known
-
-
-def _failure_of(operation: "Operation") -> UcxStoreError | None:
-    try:
-        operation.wait()
-    except UcxStoreError as error:
-        return error
-    return None
+    def _end(self) -> None:
+        self._channel.ask_each_sync(requests.end_space(self._name))
 
 
 # Those of this process that have not ended.

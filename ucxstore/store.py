@@ -1,25 +1,56 @@
-"""The store: zarr's contract over a connection to a server, asynchronous and synchronous."""
+"""`UcxStore`: zarr's contract, carried out by servers over UCX.
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+Methods of zarr's `Store` do what is documented there. Those whose names end with ``_sync`` do the
+same, blocking.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
-from zarr.abc.store import ByteRequest
+from zarr.abc.store import ByteRequest, Store
 
-from ucxstore.base import Start
+from ucxstore.address import Address, HostPort
+from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
+from ucxstore.client.channel import Channel
+from ucxstore.client.connections import connector_to
+from ucxstore.client.incarnations import Incarnations, Known
+from ucxstore.client.loops import current_queue
 from ucxstore.client.memory import readable_view, writable_view
-from ucxstore.listing import Listing
+from ucxstore.client.one_server import OneServer
+from ucxstore.client.requests import Found, Request
+from ucxstore.cluster.cluster import Cluster
+from ucxstore.cluster.member import Member
+from ucxstore.cluster.membership import Membership
+from ucxstore.errors import AddressError, ServerRestartedError
+from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
+from ucxstore.options import (
+    DEFAULT_BUFFER_BUDGET,
+    DEFAULT_CONNECT_TIMEOUT,
+    DEFAULT_TIMEOUT,
+    ClientOptions,
+    UcxValue,
+    check_timeout,
+    parse_size,
+)
+from ucxstore.pipeline.access import ChunkAccess
+from ucxstore.pipeline.budget import Budget
+from ucxstore.pipeline.selection import select_pipeline as select
+from ucxstore.pipeline.shards.cache import ShardCache
+from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
+from ucxstore.scratch import Scratch
+from ucxstore.secret import Secret
+from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
 from ucxstore.zarr_compat import Buffer, BufferPrototype, cpu, default_buffer_prototype
-
-type _Found = tuple[npt.NDArray[np.uint8], int, int]
-"""The bytes of the ranges that were asked for, joined; of the whole value, size and version."""
 
 type Into = tuple[str, object, ByteRequest | None]
 """A key, where its value goes, and the part of it that is wanted."""
 
 
-class UcxStore(Listing):
+class UcxStore(Store):
     """A zarr store whose values are with a server, and travel over UCX.
 
     It connects when it is first used, in any process, on any thread and event loop. Making one
@@ -67,6 +98,287 @@ class UcxStore(Listing):
     """
 
     supports_writes: bool = True
+    supports_deletes: bool = True
+    supports_listing: bool = True
+
+    def __init__(
+        self,
+        address: str | Address,
+        *,
+        read_only: bool = False,
+        timeout: float = DEFAULT_TIMEOUT,
+        connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
+        secret: str | bytes | Secret | None = None,
+        ucx: Mapping[str, UcxValue] | None = None,
+        progress: str = "blocking",
+        select_pipeline: bool | None = None,
+        strict: bool = False,
+        buffer_budget: int = DEFAULT_BUFFER_BUDGET,
+    ) -> None:
+        options = ClientOptions.of(
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            secret=secret,
+            ucx=ucx,
+            progress=progress,
+            select_pipeline=select_pipeline,
+            strict=strict,
+            buffer_budget=buffer_budget,
+        )
+        parsed = address if isinstance(address, Address) else Address.parse(address)
+        incarnations = Incarnations(parsed.servers, scratch=is_scratch(parsed.prefix))
+        self._set_up(parsed, options, read_only, incarnations)
+        select(select_pipeline)
+
+    def _set_up(
+        self, address: Address, options: ClientOptions, read_only: bool, incarnations: Incarnations
+    ) -> None:
+        super().__init__(read_only=read_only)
+        self._address = address
+        self._options = options
+        self._scratch = is_scratch(address.prefix)
+        self._channel: Channel | None = None
+        self.key_prefix = f"{address.prefix}/" if address.prefix else ""
+        self.incarnations = incarnations
+        self.counters = Counters()
+        self.budget = Budget(options.buffer_budget)
+        self.shard_indexes = ShardCache()
+
+    # ---- identity ----
+
+    @property
+    def address(self) -> str:
+        """The store's address, in its normal form."""
+        return str(self._address)
+
+    @property
+    def servers(self) -> tuple[HostPort, ...]:
+        """The servers that the address names."""
+        return self._address.servers
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a request may go without progress."""
+        return self._options.timeout
+
+    @property
+    def strict(self) -> bool:
+        """Whether chunks that would leave the short path raise instead."""
+        return self._options.strict
+
+    def __str__(self) -> str:
+        return self.address
+
+    def __repr__(self) -> str:
+        read_only = ", read_only=True" if self.read_only else ""
+        return f"{type(self).__name__}({str(self)!r}{read_only})"
+
+    def __eq__(self, value: object) -> bool:
+        return (
+            isinstance(value, UcxStore)
+            and self._address == value._address
+            and self.read_only == value.read_only
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._address, self.read_only))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A secret pickles itself without its text. Nothing of this process goes along.
+        state = self._address, self._options, self.read_only, self.incarnations.known
+        return _unpickle, (type(self), *state)
+
+    def with_read_only(self, read_only: bool = False) -> Self:
+        copy = type(self).__new__(type(self))
+        copy._set_up(self._address, self._options, read_only, self.incarnations)
+        copy.counters = self.counters
+        copy.budget = self.budget
+        copy.shard_indexes = self.shard_indexes
+        return copy
+
+    def at(
+        self, prefix: str, told: Mapping[HostPort, bytes] | None = None, *, read_only: bool = False
+    ) -> Self:
+        """Return a store of the same servers and options over another prefix.
+
+        Parameters
+        ----------
+        prefix : str
+        told : mapping, optional
+            The incarnations of servers that it relies on. Without it, the two stores rely on the
+            same ones, also where one of them is the first to meet a server.
+        read_only : bool
+        """
+        address = Address(self.servers, prefix)
+        known = Known(told or {})
+        store = cast(Self, _unpickle(type(self), address, self._options, read_only, known))
+        if told is None and store._scratch == self._scratch:
+            store.incarnations = self.incarnations
+        return store
+
+    # ---- servers ----
+
+    @property
+    def channel(self) -> Channel:
+        """The way to the store's servers, in any process, thread and event loop."""
+        self._is_open = True
+        if self._channel is None:
+            options = self._options
+            connectors = {
+                server: connector_to(server, options.ucx, options.secret) for server in self.servers
+            }
+            if len(connectors) == 1:
+                ((server, connector),) = connectors.items()
+                self._channel = OneServer(server, connector, self.incarnations, options)
+            else:
+                members = [
+                    Member(server, connector, self.incarnations, self.counters)
+                    for server, connector in connectors.items()
+                ]
+                membership = Membership(members, self.incarnations, options.connect_timeout)
+                self._channel = Cluster(membership, options)
+        return self._channel
+
+    @property
+    def chunk_access(self) -> ChunkAccess:
+        """What the pipeline needs of the store."""
+        return ChunkAccess(
+            store=self,
+            channel=self.channel,
+            key_prefix=self.key_prefix,
+            strict=self.strict,
+            counters=self.counters,
+            budget=self.budget,
+            shard_indexes=self.shard_indexes,
+            check_writable=self._check_writable,
+        )
+
+    async def _open(self) -> None:
+        if self._is_open:
+            raise ValueError("store is already open")
+        await self.channel.open()
+
+    async def _ensure_open(self) -> None:
+        if not self._is_open:
+            await self.channel.open()
+
+    async def session(self) -> Any:
+        """Return a connection and the running event loop's queue: the way before channels."""
+        await self.channel.open()
+        if isinstance(self.channel, OneServer):
+            connection = self.channel._connector.last
+            assert connection is not None
+            return connection.native, current_queue()
+        return _Surface(self.channel), current_queue()
+
+    def check_writable(self) -> None:
+        """Raise as zarr's stores do if the store was opened to read only."""
+        self._check_writable()
+
+    def close(self) -> None:
+        """Close the store. A connection that no other store shares is closed too."""
+        super().close()
+        self._channel = None
+
+    def stats(self) -> StoreStats:
+        """Return the counters of this store and of its copies by `with_read_only`.
+
+        Returns
+        -------
+        StoreStats
+            A dictionary; the pipeline's chunks are counted by the way that each went.
+        """
+        return self.counters.snapshot([] if self._channel is None else self._channel.lanes)
+
+    async def server_stats(self) -> ServerStats:
+        """Return what the server has counted since it was started, whoever its clients were.
+
+        Raises
+        ------
+        AddressError
+            If the store has several servers: each has counters of its own.
+        ProtocolError
+            If it answers with what these counters are not.
+        """
+        if len(self.servers) > 1:
+            raise AddressError(f"{self}: several servers; ask each by its own address")
+        return parse_server_stats(await self.channel.ask(requests.stats()))
+
+    def ping_sync(self) -> None:
+        """Ask the server for nothing, and wait for its answer: one round trip."""
+        self.channel.ask_sync(requests.ping())
+
+    def rely_on(self, known: Mapping[HostPort, bytes]) -> None:
+        """Take the incarnations of servers as known, before any of them was met.
+
+        Whoever started the servers knows them. Then also a process that first connects after one of
+        them has restarted refuses it. Call it before the store is used.
+        """
+        for server, incarnation in known.items():
+            self.incarnations.rely_on(server, incarnation)
+
+    def accept_restarted(self) -> None:
+        """Go on with servers that have restarted without the values that they held in memory.
+
+        One that comes back so is refused with `ServerRestartedError`, since what it has lost would
+        be missing, and read as fill values. From now on it is. This concerns this store, its copies
+        by `with_read_only`, its later pickles, and stores of the same several servers that are made
+        from now on, here or where none of them was met. It concerns servers that can be reached.
+
+        Raises
+        ------
+        ConnectError
+            If none of the servers can be reached, or one of them does not answer.
+        """
+        with suppress(ServerRestartedError):
+            self.channel.open_sync()
+        self.channel.accept_restarted()
+
+    def scratch(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
+        """Make a scratch space at the store's servers, for values that nobody needs for long.
+
+        It lies beside what the servers serve, in the memory that they offer for that: servers of
+        memory do, within their limit, and others as `Server(scratch=...)` says. It is under a name
+        that cannot be guessed, whatever this store's prefix. It blocks until all have it.
+
+        Parameters
+        ----------
+        quota : int or str
+            Bytes that values in it may take, such as ``"8GiB"``; a write beyond that raises
+            `StorageError`. A value that is replaced counts until the new one is there, and one that
+            is read until it has been sent. One server keeps to it exactly. Of several, each takes
+            up to twice its share of it, since keys are placed by their hash and not by what is
+            free: so with very few, large values one may refuse before the quota is reached, and all
+            together can hold up to twice as much.
+        timeout : float
+            Seconds after which the servers end it if its owner has not been heard of: this process
+            was killed, stopped, or cut off. A thread tells them that it is there, four times as
+            often. Nothing that is read or written keeps a space alive.
+
+        Returns
+        -------
+        Scratch
+            A context manager, whose `store` returns stores; leaving it frees what is there. After
+            that, they raise `ScratchEndedError`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option is not usable.
+        ConnectError
+            If one of the servers cannot be reached.
+        StorageError
+            If one offers no scratch space.
+
+        Examples
+        --------
+        >>> with store.scratch("8GiB") as scratch:  # doctest: +SKIP
+        ...     zarr.create_array(scratch.store("rechunked"), ...)
+        """
+        size = parse_size("quota", quota)
+        if size < 1:
+            raise ValueError(f"quota: {quota!r} is less than a byte")
+        return Scratch(self, size, check_timeout("timeout", timeout))
 
     # ---- reading ----
 
@@ -76,7 +388,7 @@ class UcxStore(Listing):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        found = await self._run(self._get([key], [to_native(byte_range)]))
+        found = await self.channel.ask(self._get([key], [to_native(byte_range)]))
         return self._take(found[0], prototype)
 
     def get_sync(
@@ -87,7 +399,7 @@ class UcxStore(Listing):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Do as `get`, blocking."""
-        found = self._run_sync(self._get([key], [to_native(byte_range)]))
+        found = self.channel.ask_sync(self._get([key], [to_native(byte_range)]))
         return self._take(found[0], prototype)
 
     async def get_partial_values(
@@ -105,7 +417,7 @@ class UcxStore(Listing):
         if not wanted:
             return
         ranges = [to_native(byte_range) for _, _, byte_range in wanted]
-        found = await self._run(self._get([key for key, _, _ in wanted], ranges))
+        found = await self.channel.ask(self._get([key for key, _, _ in wanted], ranges))
         for (key, prototype, _), value in zip(wanted, found, strict=True):
             yield key, self._take(value, prototype)
 
@@ -125,7 +437,7 @@ class UcxStore(Listing):
         """
         ranges = many_to_native(byte_ranges)
         if ranges:
-            found = await self._run(self._get([key], [ranges]))
+            found = await self.channel.ask(self._get([key], [ranges]))
             yield self._split(key, ranges, found[0], prototype)
 
     def get_ranges_sync(
@@ -141,7 +453,7 @@ class UcxStore(Listing):
         ranges = many_to_native(byte_ranges)
         if not ranges:
             return []
-        found = self._run_sync(self._get([key], [ranges]))
+        found = self.channel.ask_sync(self._get([key], [ranges]))
         return self._split(key, ranges, found[0], prototype)
 
     async def get_into(
@@ -193,11 +505,11 @@ class UcxStore(Listing):
         list of int or None
             As `get_into` returns, in the order of `requests`.
         """
-        return self._count_into(await self._run(self._get_into(requests)))
+        return self._count_into(await self.channel.ask(self._get_into(requests)))
 
     def get_many_into_sync(self, requests: Iterable[Into]) -> list[int | None]:
         """Do as `get_many_into`, blocking."""
-        return self._count_into(self._run_sync(self._get_into(requests)))
+        return self._count_into(self.channel.ask_sync(self._get_into(requests)))
 
     # ---- writing ----
 
@@ -206,7 +518,7 @@ class UcxStore(Listing):
 
     def set_sync(self, key: str, value: Buffer) -> None:
         """Do as `set`, blocking."""
-        self._run_sync(self._set([(key, value)]))
+        self.channel.ask_sync(self._set([(key, value)]))
         self.counters.add(written=len(value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
@@ -214,7 +526,7 @@ class UcxStore(Listing):
 
     async def add(self, key: str, value: Buffer) -> bool:
         """Do as `set_if_not_exists`, and tell whether the value was written."""
-        (written,) = await self._run(self._set([(key, value)], if_absent=True))
+        (written,) = await self.channel.ask(self._set([(key, value)], if_absent=True))
         self.counters.add(written=len(value) if written else 0)
         return bool(written)
 
@@ -225,24 +537,51 @@ class UcxStore(Listing):
         """Write many values in one request."""
         pairs = list(values)
         if pairs:
-            await self._run(self._set(pairs))
+            await self.channel.ask(self._set(pairs))
             self.counters.add(written=sum(len(value) for _, value in pairs))
 
-    # ---- requests: checked, but not yet started ----
+    async def delete(self, key: str) -> None:
+        await self.channel.ask(self._delete(key))
 
-    def _get(self, keys: list[str], ranges: list[list[NativeRange]]) -> Start:
-        full = [self._full_key(key) for key in keys]
-        return lambda to, done: to.get(full, ranges, self.timeout, done)
+    def delete_sync(self, key: str) -> None:
+        """Do as `delete`, blocking."""
+        self.channel.ask_sync(self._delete(key))
 
-    def _get_into(self, requests: Iterable[Into]) -> Start:
-        wanted = list(requests)
-        full = [self._full_key(key) for key, _, _ in wanted]
-        ranges = [to_native(byte_range) for _, _, byte_range in wanted]
-        memory = [writable_view(out) for _, out, _ in wanted]
-        outs, owners = [m.layout for m in memory], [m.owner for m in memory]
-        return lambda to, done: to.get_into(full, ranges, outs, owners, self.timeout, done)
+    async def delete_dir(self, prefix: str) -> None:
+        self._check_writable()
+        folder = _as_folder(prefix)
+        if _starts_a_key(folder):
+            await self.channel.ask(requests.delete_prefix(self.key_prefix + folder))
 
-    def _set(self, pairs: Sequence[tuple[str, Buffer]], *, if_absent: bool = False) -> Start:
+    async def clear(self) -> None:
+        await self.delete_dir("")
+
+    # ---- requests, checked ----
+
+    def _full_key(self, key: str) -> str:
+        """Return the key as the server knows it, checked."""
+        full = self.key_prefix + key
+        check_key(full)
+        if full.startswith(RESERVED):
+            check_reserved(full, in_scratch=self._scratch)
+        return full
+
+    def _get(
+        self, keys: Sequence[str], ranges: Sequence[Sequence[NativeRange]]
+    ) -> Request[Sequence[Found | None]]:
+        return requests.get([self._full_key(key) for key in keys], ranges)
+
+    def _get_into(self, wanted: Iterable[Into]) -> Request[Sequence[int | None]]:
+        keys, outs, ranges = [], [], []
+        for key, out, byte_range in wanted:
+            keys.append(self._full_key(key))
+            outs.append(writable_view(out))
+            ranges.append(to_native(byte_range))
+        return requests.get_into(keys, ranges, outs)
+
+    def _set(
+        self, pairs: Sequence[tuple[str, Buffer]], *, if_absent: bool = False
+    ) -> Request[Sequence[bool]]:
         self._check_writable()
         full = [self._full_key(key) for key, _ in pairs]
         for _, value in pairs:
@@ -251,13 +590,16 @@ class UcxStore(Listing):
                     f"{type(self).__name__}.set(): `value` must be a Buffer instance. "
                     f"Got an instance of {type(value)} instead."
                 )
-        memory = [readable_view(value.as_numpy_array()) for _, value in pairs]
-        values, owners = [m.layout for m in memory], [m.owner for m in memory]
-        return lambda to, done: to.set(full, values, owners, if_absent, self.timeout, done)
+        values = [readable_view(value.as_numpy_array()) for _, value in pairs]
+        return requests.add(full, values) if if_absent else requests.set(full, values)
 
-    # ---- results ----
+    def _delete(self, key: str) -> Request[None]:
+        self._check_writable()
+        return requests.delete([self._full_key(key)])
 
-    def _take(self, found: _Found | None, prototype: BufferPrototype | None) -> Buffer | None:
+    # ---- answers ----
+
+    def _take(self, found: Found | None, prototype: BufferPrototype | None) -> Buffer | None:
         """Count and wrap what was received."""
         if found is None:
             return None
@@ -269,7 +611,7 @@ class UcxStore(Listing):
         self,
         key: str,
         ranges: list[NativeRange],
-        found: _Found | None,
+        found: Found | None,
         prototype: BufferPrototype,
     ) -> list[tuple[int, Buffer | None]]:
         """Take the ranges of one value, which were received together, apart."""
@@ -284,11 +626,158 @@ class UcxStore(Listing):
             parts.append((index, _wrap(data[begin:end], prototype)))
         return parts
 
-    def _count_into(self, written: list[int | None]) -> list[int | None]:
+    def _count_into(self, written: Sequence[int | None]) -> list[int | None]:
         self.counters.add(read=sum(filter(None, written)))
-        return written
+        return [*written]
+
+    # ---- listings and sizes, last: here, `list` is no type ----
+
+    async def list(self) -> AsyncIterator[str]:
+        async for key in self.list_prefix(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        if _starts_a_key(prefix):
+            skip = len(self.key_prefix)
+            async for page in self._pages(prefix, delimited=False):
+                for key in page:
+                    yield key[skip:]
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        folder = _as_folder(prefix.rstrip("/"))
+        if _starts_a_key(folder):
+            async for page in self._pages(folder, delimited=True):
+                for name in page:
+                    yield name
+
+    async def is_empty(self, prefix: str) -> bool:
+        keys, _ = await self._measure(prefix, any=True)
+        return keys == 0
+
+    async def measure(self, prefix: str = "") -> tuple[int, int]:
+        """Return how many keys are under a prefix, and the bytes of their values."""
+        await self.channel.open()
+        if self.channel.keeps_copies:
+            return await self._measure_each(_as_folder(prefix))
+        return await self._measure(prefix, any=False)
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        _, size = await self.measure(prefix)
+        return size
+
+    async def exists(self, key: str) -> bool:
+        (size,) = await self.getsizes([key])
+        return size is not None
+
+    async def getsize(self, key: str) -> int:
+        (size,) = await self.getsizes([key])
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    async def getsizes(self, keys: Sequence[str]) -> Sequence[int | None]:
+        """Return the sizes of many values, in bytes, in one request; ``None`` for missing keys."""
+        full = [self._full_key(key) for key in keys]
+        if not full:
+            return []
+        sizes = await self.channel.ask(requests.stat(full))
+        return [int(size) if size >= 0 else None for size in sizes]
+
+    async def _measure(self, prefix: str, *, any: bool) -> tuple[int, int]:
+        """Return how many keys are under a prefix, and their bytes; with `any`, of one at most."""
+        folder = _as_folder(prefix)
+        if not _starts_a_key(folder):
+            return 0, 0
+        return await self.channel.ask(requests.measure(self.key_prefix + folder, any=any))
+
+    async def _measure_each(self, folder: str) -> tuple[int, int]:
+        """Measure key by key, so that copies of one count once."""
+        keys = total = 0
+        if _starts_a_key(folder):
+            async for page in self._pages(folder, delimited=False):
+                if page:
+                    sizes = await self.channel.ask(requests.stat(page))
+                    keys += sum(size >= 0 for size in sizes)
+                    total += sum(size for size in sizes if size > 0)
+        return keys, total
+
+    async def _pages(self, prefix: str, *, delimited: bool) -> AsyncIterator[Sequence[str]]:
+        """Yield the names under a prefix in order, as many at a time as a reply holds."""
+        full = self.key_prefix + prefix
+        cursor = ""
+        while True:
+            page = requests.list_page(full, delimited=delimited, cursor=cursor)
+            names, cursor = await self.channel.ask(page)
+            yield names
+            if not cursor:
+                return
 
 
 def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
     """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
     return prototype.buffer.from_buffer(cpu.Buffer.from_array_like(data))
+
+
+class _Surface:
+    """A cluster with the methods of a connection: until the pipeline has moved to channels."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        kinds = {
+            kind.name: kind
+            for kind in vars(requests).values()
+            if isinstance(kind, requests.Kind) and not kind.fixed.get("if_absent")
+        }
+        names = {
+            "get": ["keys", "ranges", "timeout", "completions", "versions"],
+            "read_boxes": ["keys", "boxes", "out", "chunk_shape", "owner"],
+            "read_parts": [
+                "keys",
+                "sources",
+                "targets",
+                "address",
+                "expected",
+                "versions",
+                "owner",
+            ],
+            "set": ["keys", "values", "owners", "if_absent"],
+            "set_parts": ["keys", "values", "owners"],
+            "write_boxes": ["keys", "starts", "value", "chunk_shape", "owner"],
+            "delete": ["keys"],
+        }[name]
+        columns = {"ranges", "versions", "boxes", "sources", "targets", "expected", "values"}
+        columns.add("starts")
+
+        def start(*arguments: Any) -> Any:
+            given = dict(zip(names, arguments, strict=False))
+            keys = given.pop("keys")
+            for one in ("timeout", "completions", "if_absent"):
+                given.pop(one, None)
+            of_keys = {one: value for one, value in given.items() if one in columns}
+            rest = {one: value for one, value in given.items() if one not in columns}
+            request: Request[Any] = Request(kinds[name], keys, of_keys, rest)
+            return self._channel.begin(request, current_queue())
+
+        return start
+
+
+def _as_folder(prefix: str) -> str:
+    return prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+
+
+def _starts_a_key(prefix: str) -> bool:
+    """Tell whether any key can start with `prefix`: zarr asks for "/" too, which none does."""
+    *folders, _ = prefix.split("/")
+    return "\0" not in prefix and not any(part in {"", ".", ".."} for part in folders)
+
+
+def _unpickle(
+    cls: type[UcxStore], address: Address, options: ClientOptions, read_only: bool, known: Known
+) -> UcxStore:
+    store = cls.__new__(cls)
+    incarnations = Incarnations(address.servers, known, scratch=is_scratch(address.prefix))
+    store._set_up(address, options, read_only, incarnations)
+    select(options.select_pipeline)
+    return store

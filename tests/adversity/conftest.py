@@ -10,7 +10,7 @@ import pytest
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, serve
 from ucxstore import UcxStore
-from ucxstore.client import runtime
+from ucxstore.client import connections
 from ucxstore.options import UcxValue
 
 # Seconds for a request in which nothing is to go wrong, however busy the machine is.
@@ -53,8 +53,8 @@ def start_server(nursery: Nursery, ucx: Ucx) -> Iterator[StartServer]:
 @pytest.fixture
 def native_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Native clients that no other test uses, nor suffers from."""
-    clients = runtime._Clients()
-    monkeypatch.setattr(runtime, "_clients", clients)
+    clients = connections._Clients()
+    monkeypatch.setattr(connections, "_clients", clients)
     yield
     clients.close()
 

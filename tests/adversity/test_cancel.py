@@ -29,6 +29,7 @@ from tests.adversity.transfers import (
 )
 from tests.eventually import eventually
 from ucxstore import ServerLostError, UcxStore
+from ucxstore.client.requests import Request
 
 MEDIUM = 20_000_000
 
@@ -239,16 +240,22 @@ def test_ctrl_c(server: RemoteServer, store: UcxStore, ucx: Ucx, call: str) -> N
     assert store.get_sync("key") is not None
 
 
-def test_an_interrupt_between_the_start_of_a_read_and_the_wait_for_it(store: UcxStore) -> None:
+def test_an_interrupt_between_the_start_of_a_read_and_the_wait_for_it(
+    store: UcxStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python looks for signals there, too."""
     out = filled(BLANK)
+    channel = store.channel
+    begin = channel.begin
 
-    def start(to: Any, done: None) -> Any:
-        store._get_into([("key", out, None)])(to, done)
+    def interrupted(request: Request[Any], queue: None) -> Any:
+        begin(request, queue)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        store._run_sync(start)
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.get_into_sync("key", out)
     out[:] = BLANK
     try:
         assert store.get_into_sync("key", filled(BLANK)) == LARGE

@@ -34,7 +34,8 @@ from tests.adversity.transfers import (
 from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import ServerLostError, ServerRestartedError, UcxStore
-from ucxstore.cluster import incarnations, member
+from ucxstore.client import incarnations
+from ucxstore.cluster import member
 from ucxstore.cluster.placement import Placement
 
 MEDIUM = 20_000_000
@@ -70,7 +71,7 @@ def key_on(servers: list[RemoteServer], wanted: RemoteServer) -> str:
     """Return a key whose place is the wanted server."""
     placement = Placement([server.place for server in servers])
     keys = (f"c/{number}" for number in itertools.count())
-    return next(key for key in keys if servers[placement.places([key])[0]] is wanted)
+    return next(key for key in keys if servers[placement.servers_of([key])[0]] is wanted)
 
 
 def make_arrays(

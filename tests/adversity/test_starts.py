@@ -15,7 +15,8 @@ from tests.adversity.transfers import Background, as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
-from ucxstore.cluster import agreement, incarnations, member
+from ucxstore.client import incarnations
+from ucxstore.cluster import exchange, member
 from ucxstore.cluster.placement import Placement
 
 VALUES = np.arange(60)
@@ -70,7 +71,7 @@ def expect_refused(lines: list[str], place: str) -> None:
 def number_on(own: list[RemoteServer], wanted: RemoteServer) -> int:
     """Return which of the array's chunks is on a server."""
     placement = Placement([server.place for server in own])
-    places = placement.places([f"a/c/{number}" for number in VALUES])
+    places = placement.servers_of([f"a/c/{number}" for number in VALUES])
     return places.index(own.index(wanted))
 
 
@@ -163,14 +164,14 @@ def test_a_server_goes_while_notes_are_exchanged(
     ends: bool,
 ) -> None:
     going = own[1].process
-    leave = agreement._Letters.leave
+    leave = exchange._Post.leave
 
     def go_first(*arguments: Any, **options: Any) -> None:
-        monkeypatch.setattr(agreement._Letters, "leave", leave)
+        monkeypatch.setattr(exchange._Post, "leave", leave)
         going.kill() if ends else going.stop()
         leave(*arguments, **options)
 
-    monkeypatch.setattr(agreement._Letters, "leave", go_first)
+    monkeypatch.setattr(exchange._Post, "leave", go_first)
     store = open_store(address_of(own), connect_timeout=1)
     keys = [key_on(own, server) for server in own]
     attempt = Background(lambda: store.set_sync(keys[0], as_buffer(b"value")))

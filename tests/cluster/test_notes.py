@@ -1,4 +1,4 @@
-"""Notes of starts: what clients that know one another by them alone do never read as missing."""
+"""What clients learn from notes of incarnations: nobody reads lost chunks as missing."""
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.drawing import examples
 from ucxstore.address import HostPort
-from ucxstore.cluster import incarnations
-from ucxstore.cluster.incarnations import Incarnations
+from ucxstore.client import incarnations
+from ucxstore.client.incarnations import Incarnations
 from ucxstore.cluster.notes import Notes, exchange, folder_of
 from ucxstore.keys import STARTS_FOLDER
 from ucxstore.protocol.frames import Welcome

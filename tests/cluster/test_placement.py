@@ -17,7 +17,7 @@ keys = st.lists(st.text(max_size=20), min_size=1, max_size=50)
 
 
 def homes(among: list[str], keys: list[str]) -> list[str]:
-    return [among[place] for place in Placement(among).places(keys)]
+    return [among[place] for place in Placement(among).servers_of(keys)]
 
 
 @given(servers, keys, st.data())
@@ -37,10 +37,10 @@ def test_what_is_left_out_is_as_if_it_were_not_there(
     out = data.draw(st.sets(st.sampled_from(among), max_size=len(among) - 1))
     placement = Placement(among)
     without = frozenset(among.index(server) for server in out)
-    found = [among[place] for place in placement.places(keys, without)]
+    found = [among[place] for place in placement.servers_of(keys, without)]
     assert found == homes([server for server in among if server not in out], keys)
-    assert found == [among[place] for place in placement.places(keys, without)]
-    assert [among[place] for place in placement.places(keys)] == homes(among, keys)
+    assert found == [among[place] for place in placement.servers_of(keys, without)]
+    assert [among[place] for place in placement.servers_of(keys)] == homes(among, keys)
 
 
 @given(servers, keys, st.randoms())
@@ -66,15 +66,15 @@ def test_each_server_has_its_share_and_a_new_one_takes_as_much_of_each() -> None
 def test_places_are_the_same_in_every_release() -> None:
     """What was written once must be found again."""
     keys = ["", "c/0/0", "c/0/1", "é", "run-17/temperature/c/3/4", "zarr.json"]
-    assert Placement(["a:1", "b:2", "c:3", "[::1]:4"]).places(keys) == [3, 2, 0, 3, 2, 2]
+    assert Placement(["a:1", "b:2", "c:3", "[::1]:4"]).servers_of(keys) == [3, 2, 0, 3, 2, 2]
 
 
 def test_more_keys_than_are_remembered() -> None:
     placement = Placement(SERVERS)
     many = [str(number) for number in range(70_000)]
-    first = placement.places(many[:40_000])
-    assert placement.places(many)[:40_000] == first
-    assert placement.places(many[30_000:])[:10_000] == first[30_000:]
+    first = placement.servers_of(many[:40_000])
+    assert placement.servers_of(many)[:40_000] == first
+    assert placement.servers_of(many[30_000:])[:10_000] == first[30_000:]
 
 
 @pytest.mark.parametrize(

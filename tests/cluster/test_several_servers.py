@@ -18,7 +18,7 @@ from zarr.testing.store import StoreTests
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
 from ucxstore import AddressError, ConnectError, InvalidKeyError, ServerRestartedError, UcxStore
-from ucxstore.cluster import incarnations
+from ucxstore.client import incarnations, requests
 from ucxstore.cluster.notes import folder_of
 from ucxstore.cluster.placement import Placement
 from ucxstore.keys import STARTS_FOLDER
@@ -42,7 +42,7 @@ def address(three_servers: list[Server], prefix: str) -> str:
 
 def home_of(backdoors: Mapping[str, MemoryBackdoor], key: str) -> str:
     places = list(backdoors)
-    (index,) = Placement(places).places([key])
+    (index,) = Placement(places).servers_of([key])
     return places[index]
 
 
@@ -206,8 +206,8 @@ def test_copies_and_pickles(address: str) -> None:
     for other in (pickle.loads(pickle.dumps(store)), store.with_read_only(True)):
         assert other == store.with_read_only(other.read_only)
         assert other.get_sync("c/0").to_bytes() == b"value"
-        assert other._incarnations.known == store._incarnations.known
-        assert len(other._incarnations.known.met) == 3
+        assert other.incarnations.known == store.incarnations.known
+        assert len(other.incarnations.known.met) == 3
 
 
 def test_no_key_is_where_notes_of_starts_are(address: str) -> None:
@@ -237,8 +237,7 @@ def test_notes_are_left_with_servers_that_only_read(tmp_path: Path) -> None:
         assert store.get_sync("c/0") is None
         key = folder_of(store.servers) + str(store.servers[0])
         with UcxStore(kept.address) as door:
-            connection = door._own_link().connect_sync(5.0)
-            (found,) = connection.get([key], [()], 5.0).wait()
+            (found,) = door.channel.ask_sync(requests.get([key], [()]))
         assert found[0].tobytes() == volatile.incarnation
 
 
@@ -285,7 +284,9 @@ def test_starts_that_were_never_met_are_relied_on(
         store.rely_on(dict(zip(store.servers, starts, strict=True)))
         pickled = pickle.dumps(store)
         placement = Placement([str(server) for server in store.servers])
-        key = next(key for key in map("c/{}".format, range(1000)) if placement.places([key]) == [0])
+        key = next(
+            key for key in map("c/{}".format, range(1000)) if placement.servers_of([key]) == [0]
+        )
         store.set_sync(key, cpu.Buffer.from_bytes(b"value"))
         assert store.get_sync(key) is not None
         store.close()

@@ -64,7 +64,7 @@ def test_copies_keep_all_options(duplicate: Any) -> None:
     other = duplicate(store)
     assert other == store
     assert other._options == store._options
-    assert (other.read_only, other.strict, other._select_pipeline) == (True, True, False)
+    assert (other.read_only, other.strict, other._options.select_pipeline) == (True, True, False)
 
 
 def test_copies_by_read_only_share_the_counters() -> None:

@@ -5,13 +5,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ucxstore.client.loops import LoopQueue, Pending, current_queue
+from ucxstore.client.loops import LoopQueue, Operation, Pending, current_queue
 from ucxstore.client.requests import Request
+from ucxstore.errors import UcxStoreError
+from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
-    from ucxstore._core import Completions, Operation
+    from ucxstore import _core
+    from ucxstore._core import Completions
 
-type Starter = Callable[[Request[Any], Completions], Operation]
+type Starter = Callable[[Request[Any], Completions], _core.Operation]
 """Starts a request in any thread, which hears of its end by the completions."""
 
 
@@ -23,15 +26,13 @@ class Channel(ABC):
 
     Parameters
     ----------
-    timeout : float
-        Seconds that a request may go without progress.
-    connect_timeout : float
-        Seconds that connecting may take.
+    options : ClientOptions
+        The timeouts count here.
     """
 
-    def __init__(self, timeout: float, connect_timeout: float) -> None:
-        self.timeout = timeout
-        self.connect_timeout = connect_timeout
+    def __init__(self, options: ClientOptions) -> None:
+        self.timeout = options.timeout
+        self.connect_timeout = options.connect_timeout
 
     # ---- what the two kinds do in ways of their own ----
 
@@ -47,8 +48,13 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def open_sync(self) -> None:
+    def open_sync(self, timeout: float | None = None) -> None:
         """Connect, blocking.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            In place of the channel's.
 
         Raises
         ------
@@ -59,7 +65,7 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def begin(self, request: Request[Any], queue: LoopQueue | None) -> "Operation":
+    def begin(self, request: Request[Any], queue: LoopQueue | None) -> Operation:
         """Start a request over an open channel; never blocks.
 
         Parameters
@@ -69,6 +75,19 @@ class Channel(ABC):
             The running event loop's; ``None`` if a thread waits for the operation.
         """
 
+    @abstractmethod
+    def ask_each_sync(
+        self, request: Request[None], timeout: float | None = None
+    ) -> list[UcxStoreError | None]:
+        """Ask every server by itself, all at once, and return what has failed at each.
+
+        Parameters
+        ----------
+        request : Request
+        timeout : float, optional
+            In place of the channel's.
+        """
+
     @property
     def starter(self) -> Starter | None:
         """What threads start requests with; ``None`` if only event loops and callers can.
@@ -76,6 +95,11 @@ class Channel(ABC):
         Requests to several servers go on where they were started, when one of them answers.
         """
         return None
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether several servers each keep what says what arrays and groups are; once open."""
+        return False
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Completions of native operations, brought to the event loop that awaits them."""
+"""Await operations in an event loop, which hears of their ends many at a time."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,31 @@ from ucxstore import process
 from ucxstore.client.ending import Ending
 
 if TYPE_CHECKING:
-    from ucxstore._core import Completions, Operation
+    from ucxstore._core import Completions
+
+
+class Operation(Protocol):
+    """One operation in flight: a native one, or those of several servers gathered."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    def wait(self) -> Any:
+        """Block until it is done, and return its result or raise its failure."""
+
+    def result(self) -> Any:
+        """Return its result, or raise its failure; once it is done."""
+
+    def cancel(self) -> None:
+        """Cancel it. It is done once nothing of it is in flight any more."""
 
 
 class Listener(Protocol):
-    """What wants to know when an operation is complete."""
+    """What is told when an operation is done."""
 
     def tell(self) -> None:
         """Be told, in the loop's thread."""
-        ...
 
 
 class LoopQueue:
@@ -36,7 +52,7 @@ class LoopQueue:
         self._listeners: dict[Operation, Listener] = {}
         loop.add_reader(self.native.fileno(), self._drain)
 
-    async def complete(self, operation: "Operation") -> Any:
+    async def complete(self, operation: Operation) -> Any:
         """Wait for an operation that was just started, and return its result.
 
         Cancelled, it cancels the operation and sees it complete before it raises, however often
@@ -48,7 +64,7 @@ class LoopQueue:
             await pending.settle()
         return operation.result()
 
-    def expect(self, operation: "Operation") -> "_Waiter":
+    def expect(self, operation: Operation) -> "_Waiter":
         """Return what will be told that the operation is complete."""
         waiter = _Waiter(operation, Ending())
         if operation.done:  # a joined one, which is never done by itself later
@@ -57,11 +73,11 @@ class LoopQueue:
             self._listeners[operation] = waiter
         return waiter
 
-    def listen(self, operation: "Operation", listener: Listener) -> None:
+    def listen(self, operation: Operation, listener: Listener) -> None:
         """Have a listener told that an operation, which was just started, is complete."""
         self._listeners[operation] = listener
 
-    def tell(self, operation: "Operation") -> None:
+    def tell(self, operation: Operation) -> None:
         """Tell whoever listens that an operation is complete."""
         listener = self._listeners.pop(operation, None)
         if listener is not None:
@@ -74,7 +90,7 @@ class LoopQueue:
 
 @dataclass(slots=True)
 class _Waiter:
-    operation: "Operation"
+    operation: Operation
     end: Ending
 
     def tell(self) -> None:
@@ -91,7 +107,7 @@ class Pending:
         self._queue = queue
         self._waiters: list[_Waiter] = []
 
-    def add(self, operation: "Operation") -> None:
+    def add(self, operation: Operation) -> None:
         """Take an operation that was just started with the queue's completions."""
         self._waiters.append(self._queue.expect(operation))
 

@@ -149,6 +149,11 @@ class Request[T]:
         }
         return Request(self.kind, pick(self.keys, positions), columns, self.rest)
 
+    def for_copies(self) -> "Request[Any]":
+        """Return what other servers are asked, once the first one has decided: see `Route.ADD`."""
+        assert self.kind.copies is not None
+        return Request(self.kind.copies, self.keys, self.columns, self.rest)
+
 
 def pick[V](values: Sequence[V], positions: Positions, width: int = 1) -> Sequence[V]:
     """Return the values of some keys, of which each has `width`."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ucxstore.address import HostPort
-from ucxstore.client.runtime import Link, Session
-from ucxstore.cluster.incarnations import Incarnations
+from ucxstore.client.connections import Connector, ServerConnection
+from ucxstore.client.incarnations import Incarnations
 from ucxstore.cluster.notes import folder_of
 from ucxstore.errors import ServerLostError, UcxStoreError, without_frames
 from ucxstore.stats import Counters
@@ -25,32 +25,26 @@ class Member:
 
     Parameters
     ----------
-    place : HostPort
-    link : Link
-        The way to it.
+    server : HostPort
+    connector : Connector
+        Connects to it.
     incarnations : Incarnations
-        Which of its starts the store relies on.
+        Which incarnations the store relies on.
     counters : Counters
         Where its requests are counted.
-    scratch : bool
-        Whether the store is over a scratch space: whatever else the server serves, that is its own,
-        and ends with its process.
     """
 
     def __init__(
         self,
-        place: HostPort,
-        link: Link,
+        server: HostPort,
+        connector: Connector,
         incarnations: Incarnations,
         counters: Counters,
-        *,
-        scratch: bool = False,
     ) -> None:
-        self.place = place
-        self._link = link
+        self.server = server
+        self._connector = connector
         self._incarnations = incarnations
         self._counters = counters
-        self._scratch = scratch
         self._notes = folder_of(incarnations.servers)
         self._problem: UcxStoreError | None = None  # of the last attempt, if it failed
         self._was_met = False
@@ -60,7 +54,7 @@ class Member:
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection that may be used."""
-        return self._session() is not None
+        return self._usable() is not None
 
     @property
     def has_failed(self) -> bool:
@@ -72,23 +66,13 @@ class Member:
         """Whether it was ever connected."""
         return self._was_met
 
-    def meet(self) -> bool | None:
-        """Take note of its incarnation, and return whether it says that others serve its values.
-
-        ``None`` while it is not connected.
-        """
-        session = self._session()
-        if session is None:
-            return None
-        self._was_met = True
-        self._incarnations.meet(self.place, session.welcome)
-        return session.welcome.shared and not self._scratch
-
     @property
     def lanes(self) -> list[str]:
         """What UCX chose for the connection, if there is one."""
-        session = self._link.session()
-        return [] if session is None else session.connection.lanes
+        connection = self._connector.current()
+        return [] if connection is None else connection.native.lanes
+
+    # ---- requests ----
 
     def connection(self) -> "Connection":
         """Return the connection; never blocks.
@@ -100,52 +84,42 @@ class Member:
         ServerRestartedError
             If it has lost what it held in the meantime.
         """
-        session = self._session()
-        if session is None:
+        connection = self._usable()
+        if connection is None:
             if self._problem is not None:
                 raise without_frames(self._problem)
-            raise ServerLostError(f"{self.place}: the server is gone")
-        self._incarnations.check(self.place, session.welcome)
-        return session.connection
+            raise ServerLostError(f"{self.server}: the server is gone")
+        self._incarnations.check(self.server, connection.welcome)
+        return connection.native
 
-    def session_to_note(self) -> Session | None:
-        """Return the connection, if there may be notes about the server's starts, or with it."""
-        session = self._link.session()
-        no_notes = session is None or session.welcome.shared or self._scratch
-        return None if no_notes else session
+    def count_request(self) -> None:
+        """Count a request to it."""
+        self._counters.add_server(str(self.server), requests=1)
 
-    def noted(self, session: Session, problem: UcxStoreError | None) -> None:
-        """Take note that notes were exchanged over a connection, or why they could not be."""
-        if problem is None:
-            session.noted.add(self._notes)
-            self._problem = None
-        else:
-            self._fail(problem)
+    def count_failover(self) -> None:
+        """Count a request that others had to answer in its place."""
+        self._counters.add_server(str(self.server), failovers=1)
 
-    def accept_restarted(self) -> None:
-        """Rely on the server as it is now."""
-        session = self._session()
-        if session is not None:
-            self._incarnations.accept(self.place, session.welcome)
+    # ---- connecting ----
 
     def connect(self, timeout: float) -> None:
-        """Try to connect, blocking; what fails is told by `connection`."""
+        """Try to connect, blocking; `connection` raises what failed."""
         try:
-            self._link.connect_sync(timeout)
+            self._connector.connect(timeout)
         except UcxStoreError as error:
             self._fail(without_frames(error))
         else:
             if self.is_connected:
                 self._problem = None
 
-    def retry(self, timeout: float, then: Callable[[], None] | None = None) -> None:
+    def retry(self, timeout: float, then: Callable[[], None]) -> None:
         """Try again in a thread, unless one does, or the last attempt was a moment ago.
 
         Parameters
         ----------
         timeout : float
             Seconds that connecting may take.
-        then : callable, optional
+        then : callable
             What else is to be done there once there is a connection.
         """
         running = self._retrying is not None and self._retrying.is_alive()
@@ -153,29 +127,56 @@ class Member:
             self._retrying = threading.Thread(
                 target=self._try_again,
                 args=(timeout, then),
-                name=f"ucxstore-{self.place}",
+                name=f"ucxstore-{self.server}",
                 daemon=True,
             )
             self._retrying.start()
 
-    def count_request(self) -> None:
-        """Take note of a request to it."""
-        self._counters.add_server(str(self.place), requests=1)
+    # ---- what it is ----
 
-    def count_failover(self) -> None:
-        """Take note of a request that others had to answer in its place."""
-        self._counters.add_server(str(self.place), failovers=1)
+    def meet(self) -> bool | None:
+        """Remember its incarnation, and return whether it says that others serve its values.
 
-    def _session(self) -> Session | None:
-        """Return the connection if it may be used: as soon as it is known what others know."""
-        session = self._link.session()
-        if session is None or self._notes in session.noted or session.welcome.shared:
-            return session
-        return None if self._incarnations.need_notes else session
+        ``None`` while it is not connected.
+        """
+        connection = self._usable()
+        if connection is None:
+            return None
+        self._was_met = True
+        self._incarnations.meet(self.server, connection.welcome)
+        return connection.welcome.shared and not self._incarnations.scratch
 
-    def _try_again(self, timeout: float, then: Callable[[], None] | None) -> None:
+    def accept_restarted(self) -> None:
+        """Rely on the server as it is now."""
+        connection = self._usable()
+        if connection is not None:
+            self._incarnations.accept(self.server, connection.welcome)
+
+    def connection_for_notes(self) -> ServerConnection | None:
+        """Return the connection, if there can be notes about the server, or with it."""
+        connection = self._connector.current()
+        if connection is None or connection.welcome.shared or self._incarnations.scratch:
+            return None
+        return connection
+
+    def noted(self, connection: ServerConnection, problem: UcxStoreError | None) -> None:
+        """Remember that notes were exchanged over a connection, or why they could not be."""
+        if problem is None:
+            connection.noted.add(self._notes)
+            self._problem = None
+        else:
+            self._fail(problem)
+
+    def _usable(self) -> ServerConnection | None:
+        """Return the connection, unless notes of what others know must be exchanged first."""
+        connection = self._connector.current()
+        if connection is None or self._notes in connection.noted or connection.welcome.shared:
+            return connection
+        return None if self._incarnations.need_notes else connection
+
+    def _try_again(self, timeout: float, then: Callable[[], None]) -> None:
         self.connect(timeout)
-        if then is not None and self._link.session() is not None:
+        if self._connector.current() is not None:
             then()
 
     def _fail(self, problem: UcxStoreError) -> None:

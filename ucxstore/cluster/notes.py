@@ -1,4 +1,4 @@
-"""Notes of the starts of volatile servers, which clients leave for one another.
+"""Notes of the incarnations of volatile servers, which clients leave for one another.
 
 A process that knows several servers by their address alone cannot tell that one has restarted
 before it came. Others could: so each leaves, with all of the servers, a note of the incarnation of
@@ -7,13 +7,14 @@ and end with the server that has them: so does whatever they are to protect ther
 
 This is the exchange with one set of servers, without I/O. It asks for `Notes` to be left where they
 are absent, and is sent those that are then there, of each server that has answered.
+`ucxstore.cluster.exchange` carries it out.
 """
 
 import hashlib
 from collections.abc import Generator, Iterable, Mapping
 
 from ucxstore.address import HostPort
-from ucxstore.cluster.incarnations import Incarnations
+from ucxstore.client.incarnations import Incarnations
 from ucxstore.keys import STARTS_FOLDER
 from ucxstore.protocol.frames import Welcome
 
@@ -23,19 +24,14 @@ type Notes = Mapping[HostPort, Mapping[HostPort, bytes]]
 
 def folder_of(servers: Iterable[HostPort]) -> str:
     """Return what the keys of all notes about a set of servers begin with."""
-    places = ",".join(sorted(map(str, servers)))
-    return f"{STARTS_FOLDER}{hashlib.blake2b(places.encode(), digest_size=16).hexdigest()}/"
-
-
-def incarnations_of(welcomes: Mapping[HostPort, Welcome]) -> dict[HostPort, bytes]:
-    """Return the incarnations of those servers whose restart loses what they hold."""
-    return {server: welcome.incarnation for server, welcome in welcomes.items() if welcome.volatile}
+    names = ",".join(sorted(map(str, servers)))
+    return f"{STARTS_FOLDER}{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}/"
 
 
 def exchange(
     incarnations: Incarnations, welcomes: Mapping[HostPort, Welcome]
 ) -> Generator[Notes, Notes]:
-    """Tell servers, and learn from them, how all of them were started.
+    """Tell servers, and learn from them, which incarnations all of them have had.
 
     What comes to light goes into `incarnations`. A server whose notes could not be asked for is to
     be left alone afterwards.
@@ -46,12 +42,12 @@ def exchange(
     welcomes : mapping
         Of those servers that are connected.
     """
-    for server, start in incarnations_of(welcomes).items():
-        incarnations.see(server, start)
+    for server, incarnation in incarnations_of(welcomes).items():
+        incarnations.see(server, incarnation)
     found = yield {server: {} for server in welcomes}
     _learn(incarnations, found)
     absent = {
-        holder: {server: start for server, start in notes.items() if server not in found[holder]}
+        holder: {server: note for server, note in notes.items() if server not in found[holder]}
         for holder, notes in _notes(incarnations, welcomes).items()
         if holder in found
     }
@@ -61,10 +57,15 @@ def exchange(
         _learn(incarnations, found)
 
 
+def incarnations_of(welcomes: Mapping[HostPort, Welcome]) -> dict[HostPort, bytes]:
+    """Return the incarnations of those servers whose restart loses what they hold."""
+    return {server: welcome.incarnation for server, welcome in welcomes.items() if welcome.volatile}
+
+
 def _learn(incarnations: Incarnations, found: Notes) -> None:
     for notes in found.values():
-        for server, start in notes.items():
-            incarnations.see(server, start)
+        for server, incarnation in notes.items():
+            incarnations.see(server, incarnation)
 
 
 def _notes(incarnations: Incarnations, welcomes: Mapping[HostPort, Welcome]) -> Notes:
@@ -72,14 +73,14 @@ def _notes(incarnations: Incarnations, welcomes: Mapping[HostPort, Welcome]) -> 
     now = incarnations_of(welcomes)
     before = {}
     for server in incarnations.servers:
-        starts = incarnations.seen(server)
-        if starts:
-            before[server] = next((one for one in starts if one != now.get(server)), starts[0])
+        seen = incarnations.seen(server)
+        if seen:
+            before[server] = next((one for one in seen if one != now.get(server)), seen[0])
     notes = {}
     for holder in welcomes:
         # One that has restarted holds nothing from before. What is remembered from then must not
         # be found there: where all have restarted, it would keep new clients out for nothing.
         kept = holder not in now or before[holder] == now[holder]
         about = before if kept else now
-        notes[holder] = {server: start for server, start in about.items() if server != holder}
+        notes[holder] = {server: note for server, note in about.items() if server != holder}
     return notes

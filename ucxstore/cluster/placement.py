@@ -1,4 +1,4 @@
-"""Which of several servers a key is placed on, by rendezvous hashing.
+"""Which of several servers each key is placed on, by rendezvous hashing.
 
 Each server has a weight for each key, which nobody but the two decides, and the key is the
 heaviest one's (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM
@@ -35,7 +35,7 @@ class Placement:
         # By the servers that are left out, since a lost one may be so for long.
         self._remembered: dict[frozenset[int], dict[str, int]] = {}
 
-    def places(self, keys: Sequence[str], without: frozenset[int] = frozenset()) -> list[int]:
+    def servers_of(self, keys: Sequence[str], without: frozenset[int] = frozenset()) -> list[int]:
         """Return the index of each key's server.
 
         Parameters

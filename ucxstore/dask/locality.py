@@ -110,7 +110,7 @@ def _preferred_workers(
         coordinates = _chunks_of(selection, chunks)
         keys = [prefix + source.metadata.encode_chunk_key(each) for each in coordinates]
         if keys:
-            ((most, _),) = Counter(placement.places(keys, lost)).most_common(1)
+            ((most, _),) = Counter(placement.servers_of(keys, lost)).most_common(1)
             preferred[array.name, *block] = [workers[servers[most]]]
     return preferred
 

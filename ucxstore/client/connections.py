@@ -1,8 +1,8 @@
-"""What the stores of a process share: a native client, and a connection to each server.
+"""Connections to servers, shared by the stores of a process.
 
-A client is made for each way that UCX is set up, a connection for each server and secret. Both
-are made when they are first needed; a connection that was lost is made again. A forked child
-starts with none of its parent's.
+A native client is made for each way that UCX is set up, a connection for each server and secret,
+both when they are first needed. A connection that was lost is made again. A forked child starts
+with none of its parent's.
 """
 
 import threading
@@ -39,54 +39,60 @@ class _Key(NamedTuple):
     secret: Secret | None
 
 
-class Session(NamedTuple):
-    """A connection, and what the server has granted for it.
+class ServerConnection(NamedTuple):
+    """A connection to a server, with what that said of itself when it was made.
 
     Parameters
     ----------
-    connection : Connection
+    native : Connection
+        The core's.
     welcome : Welcome
     noted : set of str
-        About which sets of servers notes were exchanged: see `ucxstore.cluster.agreement`.
+        The folders of notes that were exchanged over it: see `ucxstore.cluster.notes`.
     """
 
-    connection: "Connection"
+    native: "Connection"
     welcome: Welcome
     noted: set[str]
 
 
 class _Slot:
-    """Where a link's connection is, apart from the link, so that it can be closed after it."""
+    """Hold a connector's connection apart from it, so that it can be closed after it."""
 
-    __slots__ = ("session",)
+    __slots__ = ("connection",)
 
     def __init__(self) -> None:
-        self.session: Session | None = None
+        self.connection: ServerConnection | None = None
 
     def close(self) -> None:
         """Close the connection without blocking: the collector calls this, on any thread."""
-        session, self.session = self.session, None
-        if session is not None:
-            session.connection.close()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.native.close()
 
 
-class Link:
-    """The way to one server, shared by the stores that use it and closed after the last."""
+class Connector:
+    """Connect to one server, for all stores that use it; close the connection after the last."""
 
     def __init__(self, key: _Key) -> None:
         self._key = key
         self._slot = _Slot()
         self._lock = threading.Lock()
-        self._attempt: Future[Session] | None = None
+        self._attempt: Future[ServerConnection] | None = None
         weakref.finalize(self, self._slot.close).atexit = False
 
-    def session(self) -> Session | None:
-        """Return the connection and its server's welcome if it is alive; never blocks."""
-        session = self._slot.session
-        return session if session is not None and session.connection.alive else None
+    @property
+    def last(self) -> ServerConnection | None:
+        """The connection, also one that was lost and not made again yet."""
+        return self._slot.connection
 
-    def connect_sync(self, timeout: float) -> Session:
-        """Return the connection and its server's welcome, making it if there is none.
+    def current(self) -> ServerConnection | None:
+        """Return the connection if it is alive; never blocks."""
+        connection = self._slot.connection
+        return connection if connection is not None and connection.native.alive else None
+
+    def connect(self, timeout: float) -> ServerConnection:
+        """Return the connection, making it if there is none.
 
         Threads that ask at the same time share one attempt.
 
@@ -103,9 +109,9 @@ class Link:
         deadline = time.monotonic() + timeout
         while True:
             with self._lock:  # never held while anything blocks
-                session = self.session()
-                if session is not None:
-                    return session
+                connection = self.current()
+                if connection is not None:
+                    return connection
                 attempt = self._attempt
                 if attempt is None:
                     mine = self._attempt = Future()
@@ -121,23 +127,23 @@ class Link:
 
     def reset_in_child(self) -> None:
         """Forget the parent's connection, its locks and whoever held them."""
-        self._slot.session = None
+        self._slot.connection = None
         self._lock = threading.Lock()
         self._attempt = None
 
-    def _try(self, attempt: Future[Session], deadline: float) -> Session:
+    def _try(self, attempt: Future[ServerConnection], deadline: float) -> ServerConnection:
         try:
-            session = self._open(deadline)
+            connection = self._connect(deadline)
         except BaseException as error:
             self._end(None)
             # A copy: the error itself holds this frame, and with it the attempt and whoever asked.
             attempt.set_exception(without_frames(error))
             raise
-        self._end(session)
-        attempt.set_result(session)
-        return session
+        self._end(connection)
+        attempt.set_result(connection)
+        return connection
 
-    def _await(self, attempt: Future[Session], deadline: float) -> Session | None:
+    def _await(self, attempt: Future[ServerConnection], deadline: float) -> ServerConnection | None:
         """Wait for another thread's attempt; ``None`` where it was abandoned, not failed."""
         try:
             error = attempt.exception(deadline - time.monotonic())
@@ -150,22 +156,20 @@ class Link:
             raise error
         return attempt.result() if error is None else None  # say, KeyboardInterrupt over there
 
-    def _end(self, session: Session | None) -> None:
+    def _end(self, connection: ServerConnection | None) -> None:
         with self._lock:
             self._attempt = None
             self._slot.close()  # the one before it, which was lost
-            self._slot.session = session
+            self._slot.connection = connection
 
-    def _open(self, deadline: float) -> Session:
+    def _connect(self, deadline: float) -> ServerConnection:
         server, ucx, secret = self._key
         port = _clients.of(ucx, deadline).open()
         fd, welcome = handshake_socket(
             server.host, server.port, secret, port.address, _left(deadline)
         )
         try:
-            connection = port.attach(
-                fd, welcome.token, welcome.address, str(server), _left(deadline)
-            )
+            native = port.attach(fd, welcome.token, welcome.address, str(server), _left(deadline))
         except (RequestTimeoutError, ServerLostError) as error:
             raise ConnectError(
                 f"{server}: the handshake went well, but the server does not answer over UCX "
@@ -173,7 +177,7 @@ class Link:
             ) from error
         except ConnectError as error:
             raise ConnectError(f"{server}: {error}") from error
-        return Session(connection, welcome, set())
+        return ServerConnection(native, welcome, set())
 
 
 class _Clients:
@@ -214,18 +218,20 @@ class _Clients:
 
 
 _clients = _Clients()
-_links: weakref.WeakValueDictionary[_Key, Link] = weakref.WeakValueDictionary()
-_links_lock = threading.Lock()
+_connectors: weakref.WeakValueDictionary[_Key, Connector] = weakref.WeakValueDictionary()
+_connectors_lock = threading.Lock()
 
 
-def link_to(server: HostPort, ucx: UcxConfig, secret: Secret | None) -> Link:
-    """Return the way to a server; nothing is connected yet."""
+def connector_to(server: HostPort, ucx: UcxConfig, secret: Secret | None) -> Connector:
+    """Return what connects to a server; nothing is connected yet."""
     key = _Key(server, ucx, secret)
-    with _links_lock:
-        link = _links.get(key)
-        if link is None:
-            link = _links[key] = Link(key)
-        return link
+    with _connectors_lock:
+        connector = _connectors.get(key)
+        if connector is None:
+            connector = _connectors[key] = Connector(key)
+    if secret is not None:
+        secret.keep(connector)
+    return connector
 
 
 def _left(deadline: float) -> float:
@@ -233,17 +239,17 @@ def _left(deadline: float) -> float:
 
 
 def _start_anew_in_child() -> None:
-    global _clients, _links_lock
+    global _clients, _connectors_lock
     _clients.abandon()
     _clients = _Clients()
-    _links_lock = threading.Lock()
-    for link in list(_links.values()):
-        link.reset_in_child()
+    _connectors_lock = threading.Lock()
+    for connector in list(_connectors.values()):
+        connector.reset_in_child()
 
 
 def _close_at_exit() -> None:
-    for link in list(_links.values()):
-        link.close()
+    for connector in list(_connectors.values()):
+        connector.close()
     _clients.close()
 
 

@@ -1,11 +1,12 @@
-"""Requests to several servers, joined to one that looks like a native operation."""
+"""Operations of several servers, gathered to one that looks like a native operation."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ucxstore.client.loops import LoopQueue
+from ucxstore.client.loops import LoopQueue, Operation
+from ucxstore.client.requests import Request
 from ucxstore.errors import (
     ConnectError,
     OperationCancelledError,
@@ -15,7 +16,7 @@ from ucxstore.errors import (
 )
 
 if TYPE_CHECKING:
-    from ucxstore._core import Connection, Operation
+    from ucxstore._core import Connection
 
 
 class Asked(Protocol):
@@ -26,48 +27,48 @@ class Asked(Protocol):
         ...
 
     def count_request(self) -> None:
-        """Take note that it is asked for something."""
+        """Count a request to it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one server is asked for.
+    """What one server is asked.
 
     Parameters
     ----------
     server : Asked
-    start : callable
-        Starts the native operation.
-    take : callable
-        Takes its result, and returns what has to be asked of others now.
+    request : Request
+    answered : callable
+        Takes the answer, and returns what must be asked of others now.
     lost : callable
-        Told that the server is gone, returns what to ask of others instead, or raises.
+        Takes the error where the server is gone, and returns what to ask of others instead, or
+        raises.
     """
 
     server: Asked
-    start: "Callable[[Connection], Operation]"
-    take: "Callable[[Any], Iterable[Share]]"
+    request: Request[Any]
+    answered: "Callable[[Any], Iterable[Share]]"
     lost: "Callable[[UcxStoreError], Iterable[Share]]"
 
 
 class _Part:
     """A share in flight."""
 
-    __slots__ = ("_joined", "operation", "share")
+    __slots__ = ("_gathered", "operation", "share")
 
-    def __init__(self, joined: "Joined", share: Share, operation: "Operation") -> None:
-        self._joined = joined
+    def __init__(self, gathered: "Gathered", share: Share, operation: Operation) -> None:
+        self._gathered = gathered
         self.share = share
         self.operation = operation
 
     def tell(self) -> None:
         """Go on with it: an event loop has seen it complete."""
-        if self in self._joined._parts:  # else a signal ended all of it at its start
-            self._joined._end(self, self.operation.result)
+        if self in self._gathered._parts:  # else a signal ended all of it at its start
+            self._gathered._end(self, self.operation.result)
 
 
-class Joined:
+class Gathered:
     """An operation of several servers, for an event loop or a thread that waits.
 
     It is done when every part of it is, whatever became of them: only then is the memory of its
@@ -76,17 +77,24 @@ class Joined:
     Parameters
     ----------
     shares : iterable of Share
-        What is asked for at first.
+        What is asked at first.
     finish : callable
-        Returns the result, once all has been taken.
+        Returns the result, once all servers have answered.
+    timeout : float
+        Seconds that a part may go without progress.
     queue : LoopQueue or None
         Where its parts complete; ``None`` if a thread waits.
     """
 
     def __init__(
-        self, shares: Iterable[Share], finish: Callable[[], Any], queue: LoopQueue | None
+        self,
+        shares: Iterable[Share],
+        finish: Callable[[], Any],
+        timeout: float,
+        queue: LoopQueue | None,
     ) -> None:
         self._finish = finish
+        self._timeout = timeout
         self._queue = queue
         self._parts: list[_Part] = []
         self._failure: Exception | None = None
@@ -127,6 +135,7 @@ class Joined:
     def _start(self, shares: Iterable[Share]) -> None:
         """Start shares, or what is asked instead of them where a server is not there."""
         left = list(shares)[::-1]
+        completions = None if self._queue is None else self._queue.native
         try:
             while left and self._failure is None:
                 share = left.pop()
@@ -135,10 +144,11 @@ class Joined:
                 except (ServerLostError, ConnectError) as error:
                     left += share.lost(without_frames(error))
                     continue
-                part = _Part(self, share, share.start(connection))
+                operation = share.request.start(connection, self._timeout, completions)
+                part = _Part(self, share, operation)
                 self._parts.append(part)
                 if self._queue is not None:
-                    self._queue.listen(part.operation, part)
+                    self._queue.listen(operation, part)
                 share.server.count_request()
         except Exception as error:
             self._fail(error)
@@ -155,14 +165,15 @@ class Joined:
             self._fail(error)
         self._parts.remove(part)
         if self._failure is None:
+            share = part.share
             try:
-                more = part.share.take(result) if lost is None else part.share.lost(lost)
+                more = share.answered(result) if lost is None else share.lost(lost)
             except Exception as error:
                 self._fail(error)
             else:
                 self._start(more)
         if not self._parts and self._queue is not None:
-            self._queue.tell(cast("Operation", self))
+            self._queue.tell(self)
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:

@@ -1,13 +1,16 @@
-"""A joined operation is done when all of its parts are, and then only."""
+"""A gathered operation is done when all of its parts are, and then only."""
 
 import signal
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from ucxstore.cluster.joined import Joined, Share
+from ucxstore.cluster.gather import Gathered, Share
 from ucxstore.errors import ConnectError, OperationCancelledError, ServerLostError
+
+TIMEOUT = 5.0
 
 
 class Operation:
@@ -62,13 +65,7 @@ class Ask:
         more: Iterable[Share] = (),
         instead: Iterable[Share] | None = None,
     ) -> Share:
-        operation = Operation(outcome)
-
-        def start(_: Any) -> Any:
-            if isinstance(outcome, TypeError):
-                raise outcome
-            self.operations.append(operation)
-            return operation
+        request: Any = Request(self, Operation(outcome))
 
         def take(result: Any) -> Iterable[Share]:
             self.taken.append(result)
@@ -79,10 +76,25 @@ class Ask:
                 raise error
             return instead
 
-        return Share(server or Server(), start, take, lost)
+        return Share(server or Server(), request, take, lost)
 
-    def join(self, *shares: Share) -> Joined:
-        return Joined(shares, lambda: sorted(self.taken), None)
+    def gather(self, *shares: Share) -> Gathered:
+        return Gathered(shares, lambda: sorted(self.taken), TIMEOUT, None)
+
+
+@dataclass
+class Request:
+    """Starts as the operation that it was given."""
+
+    ask: Ask
+    operation: Operation
+
+    def start(self, _: object, timeout: float, completions: None) -> Operation:
+        assert timeout == TIMEOUT
+        if isinstance(self.operation.outcome, TypeError):
+            raise self.operation.outcome
+        self.ask.operations.append(self.operation)
+        return self.operation
 
 
 @pytest.fixture
@@ -91,17 +103,17 @@ def ask() -> Ask:
 
 
 def test_of_nothing(ask: Ask) -> None:
-    joined = ask.join()
-    assert joined.done
-    assert joined.wait() == []
+    gathered = ask.gather()
+    assert gathered.done
+    assert gathered.wait() == []
 
 
 def test_all_parts_are_taken(ask: Ask) -> None:
-    joined = ask.join(ask.share(1), ask.share(2, more=[ask.share(4)]), ask.share(3))
-    assert not joined.done
-    assert joined.wait() == [1, 2, 3, 4]
-    assert joined.done
-    assert joined.result() == [1, 2, 3, 4]
+    gathered = ask.gather(ask.share(1), ask.share(2, more=[ask.share(4)]), ask.share(3))
+    assert not gathered.done
+    assert gathered.wait() == [1, 2, 3, 4]
+    assert gathered.done
+    assert gathered.result() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -114,36 +126,36 @@ def test_all_parts_are_taken(ask: Ask) -> None:
 )
 def test_another_server_is_asked_instead(ask: Ask, lost: Callable[[Ask, Share], Share]) -> None:
     other = Server()
-    joined = ask.join(lost(ask, ask.share(5, other)), ask.share(6))
-    assert joined.wait() == [5, 6]
+    gathered = ask.gather(lost(ask, ask.share(5, other)), ask.share(6))
+    assert gathered.wait() == [5, 6]
     assert other.requests == 1
 
 
 @pytest.mark.parametrize("error", [ServerLostError("gone"), ValueError("no such range")])
 def test_a_failure_cancels_the_others_and_sees_them_complete(ask: Ask, error: Exception) -> None:
-    joined = ask.join(ask.share(1), ask.share(error), ask.share(3))
+    gathered = ask.gather(ask.share(1), ask.share(error), ask.share(3))
     for _ in range(2):
         with pytest.raises(type(error), match=str(error)) as failure:
-            joined.wait()
+            gathered.wait()
         assert failure.value is not error  # whose traceback would keep memory
     assert all(operation.done for operation in ask.operations)
     assert sum(operation.cancelled for operation in ask.operations) == 1
 
 
 def test_what_cannot_be_started_cancels_what_was(ask: Ask) -> None:
-    joined = ask.join(ask.share(1), ask.share(2), ask.share(TypeError("no key")))
+    gathered = ask.gather(ask.share(1), ask.share(2), ask.share(TypeError("no key")))
     with pytest.raises(TypeError, match="no key"):
-        joined.wait()
+        gathered.wait()
     assert len(ask.operations) == 2
     assert all(operation.done and operation.cancelled for operation in ask.operations)
 
 
 def test_cancelled_it_asks_nobody_else(ask: Ask) -> None:
     other = Server()
-    joined = ask.join(ask.share(1, more=[ask.share(2, other)]), ask.share(3))
-    joined.cancel()
+    gathered = ask.gather(ask.share(1, more=[ask.share(2, other)]), ask.share(3))
+    gathered.cancel()
     with pytest.raises(OperationCancelledError):
-        joined.wait()
+        gathered.wait()
     assert all(operation.done for operation in ask.operations)
     assert other.requests == 0
 
@@ -156,11 +168,13 @@ def test_a_signal_while_it_waits(ask: Ask) -> None:
     def interrupt(*_: object) -> None:
         raise Interrupted
 
-    joined = ask.join(*(ask.share(lambda: signal.raise_signal(signal.SIGUSR1)) for _ in range(3)))
+    gathered = ask.gather(
+        *(ask.share(lambda: signal.raise_signal(signal.SIGUSR1)) for _ in range(3))
+    )
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with pytest.raises(Interrupted):
-            joined.wait()
+            gathered.wait()
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert len(ask.operations) == 3

@@ -1,4 +1,4 @@
-"""Which starts of volatile servers a store relies on.
+"""Which incarnations of volatile servers a store relies on.
 
 A server that holds values in memory has lost them when it comes back under another incarnation.
 Its keys would then be missing, which zarr reads as fill values; so a store remembers whom it has
@@ -49,21 +49,22 @@ class Incarnations:
     known : Known
         From another process.
     scratch : bool
-        Whether the store is in scratch space, which a server loses whatever else it serves.
+        Whether the store is in a scratch space, which a server loses whatever else it serves.
 
     Attributes
     ----------
     servers : frozenset of HostPort
+    scratch : bool
     need_notes : bool
-        Whether others may know of starts that the store was not told of.
+        Whether others may know of incarnations that the store was not told of.
     """
 
     def __init__(
         self, servers: Iterable[HostPort], known: Known | None = None, *, scratch: bool = False
     ) -> None:
         self.servers = frozenset(servers)
+        self.scratch = scratch
         self._told, self._met = map(dict, known or Known())
-        self._scratch = scratch
         # A space that has ended says so, and its owner tells whoever uses it of the servers.
         shared = len(self.servers) > 1 and not scratch
         self._seen = _seen.setdefault(self.servers, {}) if shared else {}
@@ -76,7 +77,7 @@ class Incarnations:
 
     def meet(self, server: HostPort, welcome: Welcome) -> bool:
         """Tell whether a server is still the one that it was, or was met for the first time."""
-        if not (welcome.volatile or self._scratch):
+        if not (welcome.volatile or self.scratch):
             return True
         now = welcome.incarnation
         told = self._told.get(server)
@@ -101,7 +102,7 @@ class Incarnations:
             )
 
     def see(self, server: HostPort, incarnation: bytes) -> None:
-        """Take note, for all stores of these servers, of what one of them is or has been."""
+        """Remember, for all stores of these servers, what one of them is or has been."""
         self._seen.setdefault(server, {}).setdefault(incarnation)
 
     def seen(self, server: HostPort) -> Sequence[bytes]:
@@ -110,7 +111,7 @@ class Incarnations:
 
     def accept(self, server: HostPort, welcome: Welcome) -> None:
         """Rely on the server as it is now, in stores that are made from now on, too."""
-        if welcome.volatile or self._scratch:
+        if welcome.volatile or self.scratch:
             self.rely_on(server, welcome.incarnation)
             self._seen[server] = {welcome.incarnation: None}
 

@@ -1,0 +1,92 @@
+"""The channel to the server of a store that has one."""
+
+from typing import TYPE_CHECKING, Any
+
+from ucxstore.address import HostPort
+from ucxstore.client.channel import Channel, Starter
+from ucxstore.client.connections import Connector, ServerConnection
+from ucxstore.client.incarnations import Incarnations
+from ucxstore.client.loops import LoopQueue, Operation
+from ucxstore.client.requests import Request
+from ucxstore.errors import ServerLostError, UcxStoreError
+from ucxstore.options import ClientOptions
+
+if TYPE_CHECKING:
+    from ucxstore import _core
+    from ucxstore._core import Completions, Connection
+
+
+class OneServer(Channel):
+    """A channel to one server, as long as that is the incarnation that was met.
+
+    Parameters
+    ----------
+    server : HostPort
+    connector : Connector
+        Connects to it.
+    incarnations : Incarnations
+        Which of its incarnations the store relies on.
+    options : ClientOptions
+    """
+
+    def __init__(
+        self,
+        server: HostPort,
+        connector: Connector,
+        incarnations: Incarnations,
+        options: ClientOptions,
+    ) -> None:
+        super().__init__(options)
+        self._server = server
+        self._connector = connector
+        self._incarnations = incarnations
+        self._checked = b""  # the token of a connection
+
+    @property
+    def opened(self) -> bool:
+        connection = self._connector.current()
+        return connection is not None and self._check(connection) is not None
+
+    def open_sync(self, timeout: float | None = None) -> None:
+        self._check(self._connector.connect(timeout or self.connect_timeout))
+
+    def begin(self, request: Request[Any], queue: LoopQueue | None) -> Operation:
+        return self._start(request, None if queue is None else queue.native)
+
+    @property
+    def starter(self) -> Starter:
+        return self._start
+
+    def ask_each_sync(
+        self, request: Request[None], timeout: float | None = None
+    ) -> list[UcxStoreError | None]:
+        try:
+            connection = self._check(self._connector.current())
+            request.start(connection, timeout or self.timeout, None).wait()
+        except UcxStoreError as error:
+            return [error]
+        return [None]
+
+    @property
+    def lanes(self) -> list[str]:
+        connection = self._connector.current()
+        return [] if connection is None else connection.native.lanes
+
+    def accept_restarted(self) -> None:
+        connection = self._connector.current()
+        if connection is not None:
+            self._incarnations.accept(self._server, connection.welcome)
+
+    def _start(self, request: Request[Any], completions: "Completions | None") -> "_core.Operation":
+        # Also over a connection that was lost: it says why.
+        connection = self._check(self._connector.last)
+        return request.start(connection, self.timeout, completions)
+
+    def _check(self, connection: ServerConnection | None) -> "Connection":
+        if connection is None:
+            raise ServerLostError(f"{self._server}: the connection is closed")
+        welcome = connection.welcome
+        if welcome.token != self._checked:
+            self._incarnations.check(self._server, welcome)
+            self._checked = welcome.token
+        return connection.native
