@@ -20,6 +20,7 @@ LAYERS = (
         "errors",
         "keys",
         "options",
+        "process",
         "secret",
         "stats",
         "zarr_compat",
