@@ -8,7 +8,7 @@
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
-#include "bindings/py_remote.hpp"
+#include "bindings/py_source.hpp"
 #include "protocol/keys.hpp"
 #include "server/server.hpp"
 #include "storage/directory.hpp"
@@ -144,17 +144,17 @@ class PyClient {
 
 class PyServer {
   public:
-    PyServer(Holdings holdings, int threads, const Options& options, bool polling, bool read_only)
-        : server_(std::move(holdings), threads, options, polling, read_only) {}
+    PyServer(Storages storages, int threads, const Options& options, bool polling, bool read_only)
+        : server_(std::move(storages), threads, options, polling, read_only) {}
     static void make(PyServer* self, const std::shared_ptr<Storage>& storage, int threads,
                      const Options& options, bool polling, bool read_only,
                      const std::shared_ptr<Spaces>& scratch) {
         new (self) PyServer({storage, scratch}, threads, options, polling, read_only);
     }
-    static void make_remote(PyServer* self, const PyCachedSource& remote, int threads,
+    static void make_cached(PyServer* self, const PyCachedSource& source, int threads,
                             const Options& options, bool polling, bool read_only,
                             const std::shared_ptr<Spaces>& scratch) {
-        new (self) PyServer({remote.storage, scratch}, threads, options, polling, read_only);
+        new (self) PyServer({source.source, scratch}, threads, options, polling, read_only);
     }
 
     nb::typed<nb::object, ServerPort> open(int thread) {
@@ -288,12 +288,12 @@ NB_MODULE(_core, module) {
             "memory"_a, "Scratch spaces that take of the limit of this memory.");
 
     bind_disk(module);
-    bind_remote(module);
+    bind_source(module);
 
     nb::class_<PyServer>(module, "Server")
         .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "options"_a, "polling"_a,
              "read_only"_a, "scratch"_a.none() = nb::none())
-        .def("__init__", &PyServer::make_remote, "storage"_a, "threads"_a, "options"_a, "polling"_a,
+        .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "options"_a, "polling"_a,
              "read_only"_a, "scratch"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a)
         .def("stats", &PyServer::stats)

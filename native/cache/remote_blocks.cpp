@@ -5,7 +5,7 @@
 #include <charconv>
 #include <utility>
 
-#include "cache/remote.hpp"
+#include "cache/cached_source.hpp"
 #include "cache/remote_names.hpp"
 #include "storage/version.hpp"
 

@@ -1,5 +1,6 @@
 #include "server/answer.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -147,9 +148,6 @@ const std::string& place_of(const Ask& ask) {
 
 std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
                                    std::span<const std::byte> body) {
-    if (header.op == Op::ping) {
-        return Answer{};
-    }
     try {
         Ask ask = read(header, body);
         const bool changes = header.op == Op::remove || header.op == Op::remove_prefix;
@@ -163,6 +161,17 @@ std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& he
         }
         return Answer{Status::invalid_key, error.what()};
     }
+}
+
+SpaceRequest read_space_request(Op op, std::span<const std::byte> body) {
+    wire::Reader reader(body);
+    SpaceRequest request{.name = reader.string()};
+    if (op == Op::begin_space) {
+        request.quota = reader.u64();
+        const auto longest = static_cast<std::uint64_t>(Spaces::kMaxTimeout.count());
+        request.timeout = Spaces::Timeout(std::min(reader.u64(), longest + 1));
+    }
+    return request;
 }
 
 Answer answer_of(Storage& storage, const Ask& ask) {

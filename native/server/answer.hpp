@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "cache/calls.hpp"
 #include "protocol/wire.hpp"
+#include "storage/spaces.hpp"
 
 namespace ucxstore {
 
@@ -25,6 +27,15 @@ wire::Status status_of(const std::exception& failure);
 // breaks it.
 std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
                                    std::span<const std::byte> body);
+
+// What the owner of a scratch space says of it; only a new one has the last two.
+struct SpaceRequest {
+    std::string name;
+    std::uint64_t quota = 0;
+    Spaces::Timeout timeout{};
+};
+// Throws Error(protocol).
+SpaceRequest read_space_request(wire::Op op, std::span<const std::byte> body);
 
 // A key, or the beginning of keys, that it is about; "" for none.
 const std::string& place_of(const Ask& ask);

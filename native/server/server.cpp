@@ -16,10 +16,10 @@ constexpr auto kDrainPoll = 2ms;
 
 }  // namespace
 
-ServerThread::ServerThread(Holdings holdings, std::shared_ptr<Counters> counters,
+ServerThread::ServerThread(Storages storages, std::shared_ptr<Counters> counters,
                            const Options& options, bool polling, bool read_only, int index)
     : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), "the server is closed"),
-      holdings_(std::move(holdings)),
+      storages_(std::move(storages)),
       counters_(std::move(counters)),
       read_only_(read_only) {}
 
@@ -29,21 +29,21 @@ ServerThread::~ServerThread() { close(1s); }
 void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
                           const std::string& address, const std::string& peer) {
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
-        auto session = std::make_shared<Session>(std::move(taken), holdings_, progress(),
+        auto session = std::make_shared<Session>(std::move(taken), storages_, progress(),
                                                  *counters_, read_only_, token, address, peer);
         ++counters_->sessions;
         return session;
     });
 }
 
-Server::Server(Holdings holdings, int threads, const Options& options, bool polling, bool read_only)
-    : pid_(getpid()), holdings_(std::move(holdings)) {
+Server::Server(Storages storages, int threads, const Options& options, bool polling, bool read_only)
+    : pid_(getpid()), storages_(std::move(storages)) {
     if (threads < 1 || threads > 256) {
         throw Error(ErrorKind::argument, "threads must be 1 to 256");
     }
     for (int i = 0; i < threads; ++i) {
         threads_.push_back(
-            std::make_shared<ServerThread>(holdings_, counters_, options, polling, read_only, i));
+            std::make_shared<ServerThread>(storages_, counters_, options, polling, read_only, i));
     }
 }
 
@@ -83,8 +83,8 @@ void Server::close(std::chrono::milliseconds timeout) {
     for (auto& thread : threads_) {
         thread->close(timeout);
     }
-    if (holdings_.spaces != nullptr) {
-        holdings_.spaces->end_all();
+    if (storages_.spaces != nullptr) {
+        storages_.spaces->end_all();
     }
 }
 

@@ -12,7 +12,7 @@ namespace ucxstore {
 
 class ServerThread : public PeerThread {
   public:
-    ServerThread(Holdings holdings, std::shared_ptr<Counters> counters, const Options& options,
+    ServerThread(Storages storages, std::shared_ptr<Counters> counters, const Options& options,
                  bool polling, bool read_only, int index);
     ~ServerThread();
 
@@ -23,14 +23,14 @@ class ServerThread : public PeerThread {
 
   private:
     // Shared: a thread lives on while somebody holds it, though the Server has gone.
-    const Holdings holdings_;
+    const Storages storages_;
     const std::shared_ptr<Counters> counters_;
     const bool read_only_;
 };
 
 class Server {
   public:
-    Server(Holdings holdings, int threads, const Options& options, bool polling, bool read_only);
+    Server(Storages storages, int threads, const Options& options, bool polling, bool read_only);
     ~Server();
 
     const std::shared_ptr<ServerThread>& thread(int index) const {
@@ -39,7 +39,7 @@ class Server {
     const Counters& counters() const { return *counters_; }
     // Of values in scratch spaces.
     std::uint64_t scratch_bytes() const {
-        return holdings_.spaces == nullptr ? 0 : holdings_.spaces->held();
+        return storages_.spaces == nullptr ? 0 : storages_.spaces->held();
     }
     std::size_t sessions();
     // Waits until nothing is under way; false where the time was not enough.
@@ -50,7 +50,7 @@ class Server {
 
   private:
     const int pid_;
-    const Holdings holdings_;
+    const Storages storages_;
     const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
     std::vector<std::shared_ptr<ServerThread>> threads_;
 };

@@ -1,9 +1,10 @@
 #include "server/session.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
+#include <variant>
 
+#include "base/ensure.hpp"
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 #include "server/answer.hpp"
@@ -13,19 +14,8 @@ namespace {
 
 using wire::Status;
 
-// What one client has in flight towards it: enough to keep any lane full, little enough that its
-// mappings and descriptors stay small. The rest waits as keys.
-constexpr std::uint64_t kMaxSends = 128;
-constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
-
-// What a remote storage fetches for one client at once: as many as can then be sent.
-constexpr std::size_t kMaxFetches = kMaxSends;
-
 // What one client may have waiting before it is refused.
-constexpr std::size_t kMaxWaiting = 1'000'000;
-
-// Requests that were abandoned, which are remembered as their messages may still be on the way.
-constexpr std::size_t kRemembered = 256;
+constexpr std::size_t kMaxGets = 1'000'000;
 
 // A client that has something in flight and has not moved it for this long is given up.
 constexpr auto kStallTimeout = std::chrono::seconds(60);
@@ -33,109 +23,95 @@ constexpr auto kStallTimeout = std::chrono::seconds(60);
 // How long UCX may take to let go of memory once the endpoint was closed by force.
 constexpr auto kReleaseTimeout = std::chrono::seconds(5);
 
+ItemId id_of(const wire::RequestHeader& header) { return {header.request, header.first}; }
+
 }  // namespace
 
-// A reply, or a segment of one: pins the region, or owns the bytes, that it is sent from.
-class Session::Send : public Request {
-  public:
-    std::shared_ptr<Session> session;
-    std::shared_ptr<const Region> region;
-    std::string payload;
-    std::uint64_t bytes = 0;
-
-    // Sends a copy of what of the region is in a layout.
-    void pack(const Layout& layout) {
-        payload.resize(layout.size());
-        layout.pack(region->data(), reinterpret_cast<std::byte*>(payload.data()));
-        pieces.push_back({payload.data(), payload.size()});
-    }
-
-    void completed(ucs_status_t status) override {
-        --session->active_sends_;
-        session->active_bytes_ -= bytes;
-        session->last_moved_ = Clock::now();
-        session->note();
-        if (status == UCS_OK) {
-            session->counters_.count_sent(*session->client_, bytes);
-            try {
-                session->pump();
-            } catch (const std::exception&) {  // for want of memory; none may pass through UCX
-                session->doom();
-            }
-        }
-    }
-};
-
-Session::Session(std::unique_ptr<Worker> worker, Holdings holdings,
+Session::Session(std::unique_ptr<Worker> worker, Storages storages,
                  std::weak_ptr<Progress> progress, Counters& counters, bool read_only,
                  const wire::Token& token, const std::string& address, const std::string& peer)
     : Peer(std::move(worker), kReleaseTimeout),
-      holdings_(std::move(holdings)),
-      progress_(std::move(progress)),
+      storages_(std::move(storages)),
       counters_(counters),
-      client_(counters.add(peer)),
       read_only_(read_only),
       token_(token),
-      address_(address) {
+      address_(address),
+      client_(std::make_shared<ClientRecord>(counters, peer)),
+      sending_(std::make_shared<Sending>(*worker_, token, client_, [this] { pump(); })),
+      awaiting_(
+          std::make_shared<Awaiting>(storages_.source, std::move(progress), client_, sending_,
+                                     [this](PendingGet get, Outcome<Awaiting::Value> outcome) {
+                                         fetched(std::move(get), std::move(outcome));
+                                     })),
+      arriving_(std::make_shared<Arriving>(*worker_, storages_, read_only, client_, sending_,
+                                           awaiting_)) {
     Endpoint::check_address(*worker_, address);
     worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
     worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value_message, this);
 }
 
+Session::~Session() {
+    close();
+    ensure(worker_ == nullptr || !worker_->busy(), "UCX has let go of a session that goes");
+}
+
 void Session::meet() {
-    if (!first_ping_ || endpoint_ != nullptr || closed_) {
+    if (!first_ping_ || sending_->connected() || client_->closed()) {
         return;
     }
     try {
-        endpoint_ = std::make_unique<Endpoint>(*worker_, address_);
-        counters_.set_lanes(*client_, endpoint_->lanes());
-        answer(*first_ping_, {});
+        sending_->connect(address_);
+        on_ping(*first_ping_);
     } catch (const std::exception&) {
-        doom();
+        client_->doom();
     }
 }
 
 void Session::close() {
     if (begin_close()) {
-        waiting_.clear();
-        fetching_.clear();
-        fetched_.clear();
-        arriving_.clear();
-        count_waiting();
-        if (endpoint_ != nullptr) {
-            endpoint_->close();
-        }
+        client_->close();
+        gets_.clear();
+        awaiting_->close();
+        arriving_->close();
+        sending_->close();  // the last: it ends what UCX has of the others, too
     }
 }
 
 TimePoint Session::tick(Progress&, TimePoint now) {
-    if (closed_) {
+    if (closed()) {
         return TimePoint::max();
     }
     meet();
-    const bool stalled = awaits_client() && now - last_moved_ > kStallTimeout;
-    if (doomed_ || failed() || stalled) {
-        if (busy() || failed()) {
+    const TimePoint stalls =
+        awaits_client() ? client_->last_moved() + kStallTimeout : TimePoint::max();
+    if (client_->doomed() || sending_->failed() || now > stalls) {
+        if (busy() || sending_->failed()) {
             ++counters_.sessions_lost;
         }
         close();
         return TimePoint::max();
     }
-    return awaits_client() ? last_moved_ + kStallTimeout : TimePoint::max();
+    return stalls;
+}
+
+bool Session::busy() const {
+    return awaits_client() || awaiting_->busy() || arriving_->awaits_room() ||
+           sending_->values() + gets_.size() > 0;
 }
 
 template <typename Header, typename Handle>
 ucs_status_t Session::dispatch(const void* header, std::size_t header_size, Handle handle) {
     const auto decoded = wire::read_header<Header>(header, header_size);
-    if (closed_ || !decoded || decoded->token != token_) {
+    if (client_->closed() || !decoded || decoded->token != token_) {
         ++counters_.messages_refused;
         return UCS_OK;
     }
     try {
+        client_->moved();
         handle(*decoded);
     } catch (const std::exception&) {  // none may pass through UCX
         ++counters_.messages_refused;
-        doom();
+        client_->doom();
     }
     return UCS_OK;
 }
@@ -165,265 +141,179 @@ ucs_status_t Session::on_value_message(void* self, const void* header, std::size
             if (size != decoded.length || key_size > wire::kMaxKeyBytes) {
                 throw Error(ErrorKind::protocol, "a value that is not as long as it says");
             }
-            std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
+            const std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
             const std::span<const std::byte> bytes(
                 rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
-            kept = session->on_value(decoded, std::move(key), bytes, rendezvous ? data : nullptr);
+            kept = session->on_value(decoded, key, bytes, rendezvous ? data : nullptr);
         });
     return kept ? UCS_INPROGRESS : status;
 }
 
 void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    last_moved_ = Clock::now();
-    if (endpoint_ == nullptr) {
+    if (!sending_->connected()) {
         if (header.op != wire::Op::ping) {
             throw Error(ErrorKind::protocol, "a request before the first ping");
         }
         first_ping_ = header;
         return;
     }
-    if (header.op == wire::Op::abandon) {
-        abandon(header.request);
-        return;
+    switch (header.op) {
+        case wire::Op::ping:
+            return on_ping(header);
+        case wire::Op::get:
+            return on_get(header, body);
+        case wire::Op::abandon:
+            return abandon(header.request);
+        case wire::Op::stats:
+            return sending_->reply(
+                id_of(header), Status::ok,
+                counters_.to_json(storages_.spaces ? storages_.spaces->counts()
+                                                   : std::vector<SpaceCounts>()));
+        case wire::Op::begin_space:
+        case wire::Op::renew_space:
+        case wire::Op::end_space:
+            return on_space(header, body);
+        default:
+            return on_other(header, body);
     }
-    if (header.op != wire::Op::get) {
-        answer(header, body);
-        return;
-    }
+}
+
+void Session::on_ping(const wire::RequestHeader& header) {
+    sending_->reply(id_of(header), Status::ok);
+}
+
+void Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body) {
     wire::Reader reader(body);
     for (std::uint32_t i = 0; i < header.count; ++i) {
-        if (waiting_.size() >= kMaxWaiting) {
+        if (gets_.size() >= kMaxGets) {
             throw Error(ErrorKind::protocol, "more requests at once than a server takes");
         }
-        waiting_.push_back({header.request, header.first + i, reader.get_item(), {}, {}, {}});
+        gets_.emplace_back(ItemId{header.request, header.first + i}, reader.get_item());
     }
     pump();
+}
+
+bool Session::on_value(const wire::ValueHeader& header, const std::string& key,
+                       std::span<const std::byte> data, void* descriptor) {
+    if (!sending_->connected()) {
+        throw Error(ErrorKind::protocol, "a value before the first ping");
+    }
+    return arriving_->receive(header, key, data, descriptor);
 }
 
 void Session::pump() {
     if (std::exchange(pumping_, true)) {
         return;  // a send that completed at once; the loop below goes on
     }
-    while (!closed_ && active_sends_ < kMaxSends && active_bytes_ < kMaxSendBytes) {
-        std::deque<Waiting>& queue = fetched_.empty() ? waiting_ : fetched_;
-        if (queue.empty() || (fetched_.empty() && fetching_.size() >= kMaxFetches)) {
+    while (!client_->closed() && sending_->has_room()) {
+        if (sending_->send_next()) {
+            continue;
+        }
+        if (gets_.empty() || awaiting_->fetches_enough()) {
             break;
         }
-        Waiting& next = queue.front();
-        bool more = false;
-        try {
-            if (next.region != nullptr || open(next)) {
-                send_segment(next);
-                more = next.sent < next.size;
-            }
-        } catch (const std::exception& error) {
-            reply(next.request, next.item, status_of(error), error.what());
-        }
-        if (!more) {
-            queue.pop_front();
-        }
+        PendingGet next = std::move(gets_.front());
+        gets_.pop_front();
+        open(std::move(next));
     }
     pumping_ = false;
-    note();
+    client_->note_waiting(gets_.size() + sending_->values());
 }
 
-void Session::note() {
-    client_->bytes_in_flight = active_bytes_;
-    client_->gets_waiting = waiting_.size();
-}
-
-bool Session::open(Waiting& waiting) {
-    counters_.count_get(*client_);
-    const wire::GetItem& get = waiting.get;
-    if (auto fault = wire::key_fault(get.key)) {
-        reply(waiting.request, waiting.item, Status::invalid_key, std::move(*fault));
-        return false;
+// Has it sent if the value is at hand, else fetched.
+void Session::open(PendingGet get) {
+    client_->count_get();
+    const ItemId id = get.id();
+    if (auto fault = wire::key_fault(get.key())) {
+        sending_->reply(id, Status::invalid_key, std::move(*fault));
+        return;
     }
-    const auto home = home_of(get.key);
-    auto region = home ? home->find(get.key) : holdings_.remote->find(get.key, get.selection);
-    if (region == nullptr && home == nullptr) {
-        fetch(waiting);
-        return false;
-    }
-    return begin(waiting, std::move(region));
-}
-
-bool Session::begin(Waiting& waiting, std::shared_ptr<const Region> region) {
-    const wire::GetItem& get = waiting.get;
-    if (region == nullptr) {
-        ++counters_.gets_missing;
-        reply(waiting.request, waiting.item, Status::missing);
-        return false;
-    }
-    if (get.version != wire::kAnyVersion && get.version != region->version()) {
-        reply(waiting.request, waiting.item, Status::changed, {}, region->size(),
-              region->version());
-        return false;
-    }
-    if (get.expected != wire::kAnySize && get.expected != region->size()) {
-        reply(waiting.request, waiting.item, Status::wrong_size, {}, region->size());
-        return false;
-    }
-    waiting.region = std::move(region);
-    return choose(waiting);
-}
-
-bool Session::choose(Waiting& waiting) {
-    const std::uint64_t value_size = waiting.region->size();
-    if (auto* box = std::get_if<Layout>(&waiting.get.selection)) {
-        // Each byte of a box once at the most: one of strides 0 could be larger than any value.
-        if (!box->fits(value_size) || box->box_size() > value_size) {
-            reply(waiting.request, waiting.item, Status::bad_range, {}, value_size);
-            return false;
+    try {
+        const auto storage = storages_.storage_of(get.key());
+        auto value =
+            storage ? storage->find(get.key()) : storages_.source->find(get.key(), get.selection());
+        if (value == nullptr && storage == nullptr) {
+            awaiting_->fetch(std::move(get));
+        } else {
+            send(std::move(get), std::move(value));
         }
-        waiting.size = box->size();
-        waiting.layout = std::move(*box);
-    } else if (const auto& wanted = std::get<std::vector<wire::Range>>(waiting.get.selection);
-               wanted.size() == 1) {
-        const wire::Span span = wire::resolve(wanted[0], value_size);
-        waiting.layout = Layout::contiguous(span.length, static_cast<std::int64_t>(span.begin));
-        waiting.size = span.length;
-    } else if (wanted.empty()) {
-        waiting.layout = Layout::contiguous(value_size);
-        waiting.size = value_size;
-    } else {
-        for (const wire::Range& range : wanted) {
-            const wire::Span span = wire::resolve(range, value_size);
-            waiting.size += span.length;
-            if (span.length > 0) {
-                waiting.ranges.push_back({waiting.region->data() + span.begin, span.length});
-            }
-        }
+    } catch (const std::exception& error) {
+        sending_->reply(id, status_of(error), error.what());
     }
-    if (waiting.size > waiting.get.limit) {
-        reply(waiting.request, waiting.item, Status::too_large, {}, waiting.size);
-        return false;
-    }
-    return true;
 }
 
-void Session::send_segment(Waiting& waiting) {
-    auto segment = std::make_unique<Send>();
-    segment->region = waiting.region;
-    std::uint64_t step = std::max(waiting.size, wire::kMinSegmentBytes);
-    if (waiting.ranges.empty()) {
-        step = std::min(waiting.get.segment, wire::segment_bytes(waiting.layout));
-    }  // else several byte ranges: one message, as they were one request
-    wire::ReplyHeader header = reply_header(waiting.request, waiting.item, Status::ok);
-    header.value_size = waiting.region->size();
-    header.version = waiting.region->version();
-    header.reply_size = waiting.size;
-    header.segment = step;
-    header.offset = waiting.sent;
-    header.length = std::min(step, waiting.size - waiting.sent);
-    if (!waiting.ranges.empty()) {
-        segment->pieces = std::move(waiting.ranges);
-    } else if (waiting.layout.run_count() > 1 && waiting.size <= Request::kEagerBytes &&
-               !waiting.region->pieced()) {
-        segment->pack(waiting.layout);
-    } else {
-        waiting.layout.pieces(waiting.region->data(), header.offset, header.length,
-                              segment->pieces);
+void Session::send(PendingGet get, std::shared_ptr<const Region> value) {
+    const auto refusal = get.open(std::move(value));
+    if (!refusal) {
+        sending_->add(std::move(get));
+        return;
     }
-    if (waiting.region->pieced()) {
-        waiting.region->locate(segment->pieces);
+    if (refusal->status == Status::missing) {
+        client_->count_missing();
     }
-    segment->bytes = header.length;
-    waiting.sent += header.length;
-    send(header, std::move(segment));
+    sending_->refuse(get.id(), *refusal);
 }
 
-wire::ReplyHeader Session::reply_header(std::uint64_t request, std::uint32_t item,
-                                        Status status) const {
-    wire::ReplyHeader header{};
-    header.token = token_;
-    header.request = request;
-    header.item = item;
-    header.status = status;
-    return header;
+void Session::fetched(PendingGet get, Outcome<Awaiting::Value> outcome) {
+    if (outcome.failure.empty()) {
+        send(std::move(get), std::move(outcome.value));
+    } else {
+        sending_->reply(get.id(), Status::storage, std::move(outcome.failure));
+    }
+    pump();
 }
 
 void Session::abandon(std::uint64_t request) {
-    const auto is_of_it = [request](const Waiting& one) { return one.request == request; };
-    std::erase_if(waiting_, is_of_it);
-    std::erase_if(fetched_, is_of_it);
-    std::erase_if(fetching_, [&](const auto& entry) { return is_of_it(entry.second); });
-    std::erase_if(arriving_, [request](const auto& entry) { return entry.first.first == request; });
-    count_waiting();
-    abandoned_.push_back(request);
-    if (abandoned_.size() > kRemembered) {
-        abandoned_.pop_front();
-    }
+    std::erase_if(gets_, [request](const PendingGet& one) { return one.id().request == request; });
+    sending_->abandon(request);
+    awaiting_->abandon(request);
+    arriving_->abandon(request);
 }
 
-void Session::reply(std::uint64_t request, std::uint32_t item, Status status, std::string payload,
-                    std::uint64_t value_size, std::uint64_t version) {
-    if (status != Status::ok) {
-        payload.resize(std::min(payload.size(), wire::kMaxErrorBytes));
+// Begins, renews or ends a scratch space, for its owner.
+void Session::on_space(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    const SpaceRequest request = read_space_request(header.op, body);
+    const ItemId id = id_of(header);
+    if (!wire::is_space_name(request.name)) {
+        sending_->reply(id, Status::invalid_key, "is no name of a scratch space");
+        return;
     }
-    auto text = std::make_unique<Send>();
-    text->payload = std::move(payload);
-    text->bytes = text->payload.size();
-    if (text->bytes > 0) {
-        text->pieces.push_back({text->payload.data(), text->payload.size()});
-    }
-    wire::ReplyHeader header = reply_header(request, item, status);
-    header.value_size = value_size;
-    header.version = version;
-    header.reply_size = text->bytes;
-    header.segment = std::max<std::uint64_t>(text->bytes, wire::kMinSegmentBytes);
-    header.length = text->bytes;
-    send(header, std::move(text));
-}
-
-void Session::send(const wire::ReplyHeader& header, std::unique_ptr<Send> request) {
-    const ucp_ep_h endpoint = endpoint_ == nullptr ? nullptr : endpoint_->get();
-    if (endpoint == nullptr) {
-        return;  // the client is gone, and the session about to go
-    }
-    const std::uint64_t bytes = request->bytes;
-    ++active_sends_;
-    active_bytes_ += bytes;
-    request->session = self();
     try {
-        Request::send(std::move(request), *worker_, endpoint, wire::Message::reply, &header,
-                      sizeof(header));
-    } catch (const std::exception&) {  // it has not been sent
-        --active_sends_;
-        active_bytes_ -= bytes;
-        throw;
+        Spaces& spaces = storages_.offered_spaces();
+        if (header.op == wire::Op::end_space) {
+            spaces.end(request.name, awaiting_->reply_when_called(id));
+            return;
+        }
+        if (header.op == wire::Op::begin_space) {
+            spaces.begin(request.name, request.quota, request.timeout);
+        } else {
+            spaces.renew(request.name);
+        }
+        sending_->reply(id, Status::ok);
+    } catch (const std::exception& error) {
+        sending_->reply(id, status_of(error), error.what());
     }
 }
 
-void Session::answer(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    if (header.op == wire::Op::stats) {
-        const auto spaces =
-            holdings_.spaces ? holdings_.spaces->counts() : std::vector<SpaceCounts>();
-        reply(header.request, header.first, Status::ok, counters_.to_json(spaces));
-        return;
-    }
-    if (header.op == wire::Op::begin_space || header.op == wire::Op::renew_space ||
-        header.op == wire::Op::end_space) {
-        scratch(header, body);
-        return;
-    }
+// What a storage answers at once, and the source later.
+void Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
     std::variant<Ask, Answer> asked = read_ask(read_only_, header, body);
     if (auto* wanted = std::get_if<Ask>(&asked)) {
-        std::shared_ptr<Storage> home;
+        std::shared_ptr<Storage> storage;
         try {
-            home = home_of(place_of(*wanted));
+            storage = storages_.storage_of(place_of(*wanted));
         } catch (const Error& error) {
-            reply(header.request, header.first, status_of(error), error.what());
+            sending_->reply(id_of(header), status_of(error), error.what());
             return;
         }
-        if (home == nullptr) {
-            ask(header, std::move(*wanted));
+        if (storage == nullptr) {
+            awaiting_->ask(id_of(header), std::move(*wanted));
             return;
         }
-        asked = answer_of(*home, *wanted);
+        asked = answer_of(*storage, *wanted);
     }
     auto& answer = std::get<Answer>(asked);
-    reply(header.request, header.first, answer.status, std::move(answer.payload));
+    sending_->reply(id_of(header), answer.status, std::move(answer.payload));
 }
 
 }  // namespace ucxstore

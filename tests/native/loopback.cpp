@@ -54,7 +54,7 @@ Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Stora
 
 Loopback::Loopback(std::shared_ptr<CachedSource> remote, const Options& options,
                    std::shared_ptr<Spaces> spaces)
-    : server(std::make_unique<ServerThread>(Holdings(std::move(remote), std::move(spaces)),
+    : server(std::make_unique<ServerThread>(Storages(std::move(remote), std::move(spaces)),
                                             shared_counters, options, false, false, 0)),
       client(std::make_unique<Client>(options, false)) {
     connection = connect();

@@ -1,7 +1,7 @@
 // Clients' notes of starts: beside whatever a server serves, for clients to set and get, bounded.
 #include <gtest/gtest.h>
 
-#include "cache/remote.hpp"
+#include "server/storages.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 
@@ -59,10 +59,10 @@ TEST(Notes, AreNotAskedOfARemoteStorage) {
 }
 
 TEST(Notes, AreOfTheServerAndNotOfAThread) {
-    const Holdings holdings(std::make_shared<MemoryStorage>());
-    const Holdings same = holdings;
-    EXPECT_EQ(holdings.starts, same.starts);
-    EXPECT_NE(holdings.starts, Holdings(std::make_shared<MemoryStorage>()).starts);
+    const Storages storages(std::make_shared<MemoryStorage>());
+    const Storages same = storages;
+    EXPECT_EQ(storages.starts, same.starts);
+    EXPECT_NE(storages.starts, Storages(std::make_shared<MemoryStorage>()).starts);
 }
 
 TEST(Notes, AreNeitherListedNorRemoved) {
@@ -86,18 +86,18 @@ TEST(Notes, AreNeitherListedNorRemoved) {
 
 // Values may be empty, so it is their keys that could take any memory.
 TEST(Notes, TakeBoundedMemory) {
-    const Holdings holdings(std::make_shared<MemoryStorage>());
+    const Storages storages(std::make_shared<MemoryStorage>());
     const std::string longest(wire::kMaxKeyBytes - 8, 'n');
     std::uint64_t left = 0;
     const auto fill = [&] {
         while (left <= kStartsBytes / wire::kMaxKeyBytes) {
-            holdings.starts->receive(longest + std::to_string(left), 0)->commit(true);
+            storages.starts->receive(longest + std::to_string(left), 0)->commit(true);
             ++left;
         }
     };
     EXPECT_EQ(error_of(fill), ErrorKind::storage);
     EXPECT_GT(left, 1000u);
-    EXPECT_EQ(error_of([&] { holdings.starts->receive("large", kStartsBytes); }),
+    EXPECT_EQ(error_of([&] { storages.starts->receive("large", kStartsBytes); }),
               ErrorKind::storage);
 }
 

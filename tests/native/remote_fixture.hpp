@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "cache/remote.hpp"
+#include "cache/cached_source.hpp"
 #include "loopback.hpp"
 
 namespace ucxstore::test {

@@ -1,4 +1,4 @@
-// A remote storage as Python sees it, which carries out its calls: buffers of Python's become
+// A cached source as Python sees it, which carries out its calls: buffers of Python's become
 // values, and are released by Python again.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/convert.hpp"
-#include "cache/remote.hpp"
+#include "cache/cached_source.hpp"
 
 namespace ucxstore::py {
 
@@ -26,8 +26,8 @@ class PyCachedSource {
 
     using Taken = nb::typed<nb::list, nb::typed<nb::tuple, nb::any, nb::ellipsis>>;
 
-    int fileno() const { return storage->calls().fd(); }
-    void wake() { storage->calls().wake(); }
+    int fileno() const { return source->calls().fd(); }
+    void wake() { source->calls().wake(); }
     // (ticket, operation, arguments...) of each call since.
     Taken take();
     void found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
@@ -36,12 +36,12 @@ class PyCachedSource {
     void close(const std::string& why);
     std::map<std::string, std::uint64_t> stats() const;
 
-    const std::shared_ptr<CachedSource> storage;
+    const std::shared_ptr<CachedSource> source;
 
   private:
     const std::shared_ptr<ReleaseQueue> released_;
 };
 
-void bind_remote(nb::module_& module);
+void bind_source(nb::module_& module);
 
 }  // namespace ucxstore::py

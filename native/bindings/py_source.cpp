@@ -1,4 +1,4 @@
-#include "bindings/py_remote.hpp"
+#include "bindings/py_source.hpp"
 
 #include <mutex>
 #include <utility>
@@ -12,7 +12,7 @@ namespace ucxstore::py {
 
 class ReleaseQueue {
   public:
-    explicit ReleaseQueue(std::shared_ptr<CachedSource> storage) : storage_(std::move(storage)) {}
+    explicit ReleaseQueue(std::shared_ptr<CachedSource> source) : source_(std::move(source)) {}
 
     // On any thread.
     void add(const Py_buffer& buffer) {
@@ -22,8 +22,8 @@ class ReleaseQueue {
             first = buffers_.empty();
             buffers_.push_back(buffer);
         }
-        if (const auto storage = storage_.lock(); first && storage != nullptr) {
-            storage->calls().wake();
+        if (const auto source = source_.lock(); first && source != nullptr) {
+            source->calls().wake();
         }
     }
     // Under the GIL.
@@ -39,7 +39,7 @@ class ReleaseQueue {
     }
 
   private:
-    const std::weak_ptr<CachedSource> storage_;
+    const std::weak_ptr<CachedSource> source_;
     std::mutex mutex_;
     std::vector<Py_buffer> buffers_;
 };
@@ -102,16 +102,16 @@ struct AsTuple {
 
 PyCachedSource::PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
                                std::optional<double> freshness, std::uint64_t write_bytes)
-    : storage(std::make_shared<CachedSource>(
+    : source(std::make_shared<CachedSource>(
           cache_bytes, block_bytes, freshness ? milliseconds(*freshness) : CachedSource::kForEver,
           write_bytes)),
-      released_(std::make_shared<ReleaseQueue>(storage)) {}
+      released_(std::make_shared<ReleaseQueue>(source)) {}
 
 PyCachedSource::~PyCachedSource() { released_->drain(); }
 
 PyCachedSource::Taken PyCachedSource::take() {
     Taken taken;
-    for (const auto& [ticket, call] : storage->calls().take()) {
+    for (const auto& [ticket, call] : source->calls().take()) {
         taken.append(std::visit(AsTuple{ticket}, call));
     }
     released_->drain();
@@ -124,26 +124,26 @@ void PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::s
 }
 
 void PyCachedSource::tell(std::uint64_t ticket, Told told) {
-    storage->calls().answer(ticket, std::move(told));
+    source->calls().answer(ticket, std::move(told));
     released_->drain();
 }
 
 void PyCachedSource::close(const std::string& why) {
-    storage->close(why);
+    source->close(why);
     released_->drain();
 }
 
 std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
-    const CachedSource::Counters& counters = storage->counters();
+    const CachedSource::Counters& counters = source->counters();
     return {{"cache_hits", counters.hits},
             {"cache_misses", counters.misses},
             {"requests_saved", counters.joined},
-            {"cached_bytes", storage->cached_bytes()},
-            {"writing_bytes", storage->writes().taken()},
-            {"evicted", storage->evicted()}};
+            {"cached_bytes", source->cached_bytes()},
+            {"writing_bytes", source->writes().taken()},
+            {"evicted", source->evicted()}};
 }
 
-void bind_remote(nb::module_& module) {
+void bind_source(nb::module_& module) {
     using Self = PyCachedSource;
     nb::class_<Self>(module, "CachedSource")
         .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>, std::uint64_t>(),

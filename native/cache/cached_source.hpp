@@ -17,7 +17,7 @@
 #include "cache/cache.hpp"
 #include "cache/calls.hpp"
 #include "cache/write_budget.hpp"
-#include "storage/spaces.hpp"
+#include "storage/storage.hpp"
 
 namespace ucxstore {
 
@@ -146,24 +146,6 @@ class CachedSource {
     std::map<std::string, std::shared_ptr<RunFlight>, std::less<>> runs_;  // by the run's name
     std::map<std::string, Changes, std::less<>> changes_;
     std::vector<std::string> prefixes_;  // that are being removed
-};
-
-// For clients' notes: some thousands of them, of a few for each set of servers that a store names.
-constexpr std::uint64_t kStartsBytes = 4 << 20;
-
-// Where the values of a server are: one of the two, and scratch spaces beside it, if it has any.
-struct Holdings {
-    Holdings(std::shared_ptr<Storage> storage, std::shared_ptr<Spaces> scratch = nullptr)
-        : local(std::move(storage)), spaces(std::move(scratch)) {}
-    Holdings(std::shared_ptr<CachedSource> storage, std::shared_ptr<Spaces> scratch = nullptr)
-        : remote(std::move(storage)), spaces(std::move(scratch)) {}
-
-    std::shared_ptr<Storage> local;
-    std::shared_ptr<CachedSource> remote;
-    std::shared_ptr<Spaces> spaces;
-    // Clients' notes of starts, which end with the process, as they must.
-    std::shared_ptr<Storage> starts = std::make_shared<MemoryStorage>(
-        std::make_shared<Quota>(kStartsBytes, "clients' notes of starts"), true);
 };
 
 }  // namespace ucxstore

@@ -1,4 +1,4 @@
-#include "cache/remote.hpp"
+#include "cache/cached_source.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,0 +1,255 @@
+#include "server/arriving.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/status.hpp"
+#include "protocol/keys.hpp"
+#include "server/answer.hpp"
+#include "ucx/request.hpp"
+
+namespace ucxstore {
+namespace {
+
+using wire::Status;
+
+// What one client may be sending at once, before it is refused.
+constexpr std::size_t kMaxValues = 1024;
+constexpr std::size_t kMaxRefused = 2 * kMaxValues;
+
+// Values from here on are written past the caches; whoever reads them is another process.
+constexpr std::uint64_t kPastCaches = 256 << 10;
+
+// Requests that were abandoned, which are remembered as their values may still be on the way.
+constexpr std::size_t kRemembered = 256;
+
+ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.item}; }
+
+}  // namespace
+
+// A segment that UCX receives: pins the memory of its value.
+class Arriving::Segment : public Request {
+  public:
+    Segment(std::shared_ptr<Arriving> arriving, Value value, const wire::ValueHeader& header)
+        : arriving_(std::move(arriving)), value_(std::move(value)), header_(header) {
+        ++arriving_->segments_;
+    }
+    Segment(const Segment&) = delete;
+    Segment& operator=(const Segment&) = delete;
+    ~Segment() override { --arriving_->segments_; }
+
+    void completed(ucs_status_t status) override {
+        try {
+            arriving_->segment_arrived(header_, value_, status);
+        } catch (const std::exception&) {  // for want of memory; none may pass through UCX
+            arriving_->client_->doom();
+        }
+    }
+
+  private:
+    const std::shared_ptr<Arriving> arriving_;
+    const Value value_;
+    const wire::ValueHeader header_;
+};
+
+Arriving::Arriving(Worker& worker, Storages storages, bool read_only,
+                   std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
+                   std::shared_ptr<Awaiting> awaiting)
+    : worker_(worker),
+      storages_(std::move(storages)),
+      read_only_(read_only),
+      client_(std::move(client)),
+      sending_(std::move(sending)),
+      awaiting_(std::move(awaiting)) {}
+
+bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
+                       std::span<const std::byte> data, void* descriptor) {
+    const Value value = find_or_begin(header, key);
+    if (value == nullptr) {
+        return false;  // of a request that was abandoned, which may come before its values do
+    }
+    const bool begun = value->begun();
+    if (value->key() != key || !value->add(header)) {
+        values_.erase(id_of(header));
+        throw Error(ErrorKind::protocol, "a segment that does not fit its value");
+    }
+    if (!begun) {
+        accept(header, *value);
+    }
+    if (value->waits_for_room()) {
+        value->hold(header, data, descriptor);
+        return descriptor != nullptr;
+    }
+    fill(header, value, data, descriptor);
+    return false;
+}
+
+Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const std::string& key) {
+    if (std::ranges::find(abandoned_, header.request) != abandoned_.end()) {
+        return nullptr;
+    }
+    const auto [at, added] = values_.try_emplace(id_of(header));
+    if (added) {
+        if (values_.size() > kMaxRefused) {  // a client that heeds kMaxSends never gets there
+            throw Error(ErrorKind::protocol, "more values at once than a server takes");
+        }
+        at->second = std::make_shared<ArrivingValue>(key, header.if_absent != 0);
+    }
+    return at->second;
+}
+
+// Takes room and memory for a new value, or replies that it is refused.
+void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
+    const ItemId id = id_of(header);
+    if (read_only_ && !wire::space_of(value.key()) && !wire::is_note(value.key())) {
+        return sending_->reply(id, Status::read_only);
+    }
+    if (auto fault = wire::key_fault(value.key())) {
+        return sending_->reply(id, Status::invalid_key, std::move(*fault));
+    }
+    if (values_.size() > kMaxValues) {
+        return sending_->reply(id, Status::busy);
+    }
+    std::shared_ptr<Storage> storage;
+    try {
+        storage = storages_.storage_of(value.key());
+    } catch (const std::exception& error) {
+        return sending_->reply(id, status_of(error), error.what());
+    }
+    if (storage != nullptr || take_room(header, value)) {
+        take_memory(header, value, std::move(storage));
+    }
+}
+
+// False where the value has to wait for it.
+bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value) {
+    if (header.total <= Request::kEagerBytes) {  // it has come already
+        value.give_room(storages_.source->writes().take_now(header.total));
+        return true;
+    }
+    auto room = awaiting_->take_room(
+        header.total, [weak = weak_from_this(), id = id_of(header)](WriteBudget::Room given) {
+            if (const auto self = weak.lock()) {
+                self->admit(id, std::move(given));
+            }
+        });
+    if (room == nullptr) {
+        value.wait_for_room(worker_);
+        count_waiting();
+        return false;
+    }
+    value.give_room(std::move(room));
+    return true;
+}
+
+void Arriving::take_memory(const wire::ValueHeader& header, ArrivingValue& value,
+                           std::shared_ptr<Storage> storage) {
+    try {
+        if (storage == nullptr) {
+            value.receive_into(*storages_.source);
+        } else {
+            value.receive_into(std::move(storage));
+        }
+    } catch (const std::exception& error) {
+        refuse(id_of(header), error);
+    }
+}
+
+void Arriving::admit(const ItemId& id, WriteBudget::Room room) {
+    const auto found = values_.find(id);
+    if (found == values_.end() || found->second->held().empty()) {
+        return;  // the client has given it up
+    }
+    const Value value = found->second;
+    value->give_room(std::move(room));
+    take_memory(value->held().front().header, *value, nullptr);
+    for (ArrivingValue::Held& one : value->held()) {
+        if (fill(one.header, value, std::as_bytes(std::span(one.data)), one.descriptor)) {
+            one.descriptor = nullptr;
+        }
+    }
+    value->stop_waiting();
+    count_waiting();
+}
+
+bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
+                    std::span<const std::byte> data, void* descriptor) {
+    try {
+        std::byte* const target = value->prepare(header.offset, header.length);
+        if (target != nullptr && descriptor != nullptr) {
+            auto segment = std::make_unique<Segment>(shared_from_this(), value, header);
+            segment->write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
+            segment->pieces.push_back({target, header.length});
+            Request::receive(std::move(segment), worker_, descriptor);
+            return true;
+        }
+        if (target != nullptr) {
+            std::ranges::copy(data, target);
+        }
+    } catch (const std::exception& error) {
+        value->refuse();
+        refuse(id_of(header), error);
+    }
+    segment_arrived(header, value, UCS_OK);
+    return false;
+}
+
+void Arriving::refuse(const ItemId& id, const std::exception& error) {
+    const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    sending_->reply(id, status_of(error), no_memory ? "not enough memory" : error.what());
+}
+
+void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& value,
+                               ucs_status_t status) {
+    client_->moved();
+    if (client_->closed()) {
+        return;
+    }
+    const ItemId id = id_of(header);
+    if (status != UCS_OK) {
+        values_.erase(id);
+        return;
+    }
+    if (value->count(header.length) && values_.erase(id) > 0) {  // else the client has given it up
+        store(id, *value);
+    }
+}
+
+void Arriving::store(const ItemId& id, ArrivingValue& value) {
+    if (value.is_for_source()) {
+        awaiting_->put(id, value.key(), value.take_region(), value.if_absent(), value.take_room());
+        return;
+    }
+    if (!value.is_for_storage()) {
+        return;  // it was refused
+    }
+    try {
+        const bool written = value.commit();
+        client_->count_set(value.total());
+        sending_->reply(id, written ? Status::ok : Status::kept);
+    } catch (const std::exception& error) {
+        sending_->reply(id, status_of(error), error.what());
+    }
+}
+
+void Arriving::count_waiting() {
+    waiting_ = static_cast<std::uint64_t>(std::ranges::count_if(
+        values_, [](const auto& entry) { return entry.second->waits_for_room(); }));
+}
+
+void Arriving::abandon(std::uint64_t request) {
+    std::erase_if(values_, [request](const auto& entry) { return entry.first.request == request; });
+    count_waiting();
+    abandoned_.push_back(request);
+    if (abandoned_.size() > kRemembered) {
+        abandoned_.pop_front();
+    }
+}
+
+void Arriving::close() {
+    values_.clear();
+    count_waiting();
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,72 @@
+// What is arriving from a client: values in segments, until their storage has them whole.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "server/arriving_value.hpp"
+#include "server/awaiting.hpp"
+#include "server/sending.hpp"
+#include "server/storages.hpp"
+
+namespace ucxstore {
+
+// On the session's progress thread. Each segment that UCX receives keeps this and its value alive.
+class Arriving : public std::enable_shared_from_this<Arriving> {
+  public:
+    Arriving(Worker& worker, Storages storages, bool read_only,
+             std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
+             std::shared_ptr<Awaiting> awaiting);
+    Arriving(const Arriving&) = delete;
+    Arriving& operator=(const Arriving&) = delete;
+
+    // A segment: `descriptor` is UCX's for rendezvous, else null and `data` holds it. Whether the
+    // descriptor is kept for later. Throws Error(protocol) where the client breaks that.
+    bool receive(const wire::ValueHeader& header, const std::string& key,
+                 std::span<const std::byte> data, void* descriptor);
+    // Drops what of this request has come, and what is still to come.
+    void abandon(std::uint64_t request);
+    // Drops everything; what UCX is still writing to stays until that is seen to have ended.
+    void close();
+
+    // Whether anything is the client's to move: a value that waits for room is not.
+    bool awaits_client() const { return segments_ + values_.size() > waiting_; }
+    bool awaits_room() const { return waiting_ > 0; }
+
+  private:
+    class Segment;
+    using Value = std::shared_ptr<ArrivingValue>;
+
+    Value find_or_begin(const wire::ValueHeader& header, const std::string& key);
+    void accept(const wire::ValueHeader& header, ArrivingValue& value);
+    bool take_room(const wire::ValueHeader& header, ArrivingValue& value);
+    void take_memory(const wire::ValueHeader& header, ArrivingValue& value,
+                     std::shared_ptr<Storage> storage);
+    // There is room for a value that has waited for it.
+    void admit(const ItemId& id, WriteBudget::Room room);
+    // Whether UCX has taken the descriptor.
+    bool fill(const wire::ValueHeader& header, const Value& value, std::span<const std::byte> data,
+              void* descriptor);
+    void refuse(const ItemId& id, const std::exception& error);
+    void segment_arrived(const wire::ValueHeader& header, const Value& value, ucs_status_t status);
+    void store(const ItemId& id, ArrivingValue& value);
+    void count_waiting();
+
+    Worker& worker_;
+    const Storages storages_;
+    const bool read_only_;
+    const std::shared_ptr<ClientRecord> client_;
+    const std::shared_ptr<Sending> sending_;
+    const std::shared_ptr<Awaiting> awaiting_;
+    std::unordered_map<ItemId, Value, HashItemId> values_;
+    std::uint64_t waiting_ = 0;            // of these, for room
+    std::uint64_t segments_ = 0;           // that UCX is receiving
+    std::deque<std::uint64_t> abandoned_;  // requests whose values may still come
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,67 @@
+#include "server/arriving_value.hpp"
+
+#include "base/ensure.hpp"
+
+namespace ucxstore {
+
+bool ArrivingValue::add(const wire::ValueHeader& header) {
+    return segments_.add(header.total, header.segment, header.offset, header.length);
+}
+
+bool ArrivingValue::count(std::uint64_t bytes) {
+    counted_ += bytes;
+    ensure(counted_ <= total(), "a segment is counted once");
+    return counted_ == total();
+}
+
+void ArrivingValue::receive_into(std::shared_ptr<Storage> storage) {
+    storage_ = std::move(storage);
+    incoming_ = storage_->receive(key_, total());
+}
+
+void ArrivingValue::receive_into(CachedSource& source) { region_ = source.receive(total()); }
+
+std::byte* ArrivingValue::prepare(std::uint64_t offset, std::uint64_t length) {
+    ensure(offset <= total() && length <= total() - offset, "a segment is inside of its value");
+    if (refused_) {
+        return nullptr;
+    }
+    if (region_ != nullptr) {
+        return region_->data() + offset;
+    }
+    if (incoming_ == nullptr) {
+        return nullptr;
+    }
+    incoming_->prepare(offset, length);
+    return incoming_->data() + offset;
+}
+
+void ArrivingValue::hold(const wire::ValueHeader& header, std::span<const std::byte> data,
+                         void* descriptor) {
+    ensure(waits_for_room(), "only what waits is held");
+    held_.push_back(
+        {header, descriptor, {reinterpret_cast<const char*>(data.data()), data.size()}});
+}
+
+void ArrivingValue::stop_waiting() {
+    drop_held();
+    waits_ = nullptr;
+}
+
+// Their sender is told that they will not be received.
+void ArrivingValue::drop_held() {
+    for (const Held& one : held_) {
+        if (one.descriptor != nullptr) {
+            ucp_am_data_release(waits_->get(), one.descriptor);
+        }
+    }
+    held_.clear();
+}
+
+bool ArrivingValue::commit() {
+    const bool written = incoming_->commit(if_absent_);
+    incoming_.reset();
+    return written;
+}
+
+}  // namespace ucxstore

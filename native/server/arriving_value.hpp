@@ -1,0 +1,86 @@
+// A value on its way in, in segments: refused, or received into memory that its storage has given.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/cached_source.hpp"
+#include "protocol/wire.hpp"
+#include "storage/storage.hpp"
+#include "ucx/worker.hpp"
+
+namespace ucxstore {
+
+// It has memory of one storage, or of the source, or none: then its segments are counted and
+// dropped. Whoever has UCX write to that memory holds this meanwhile.
+class ArrivingValue {
+  public:
+    // A segment that is not received yet.
+    struct Held {
+        wire::ValueHeader header;
+        void* descriptor;  // UCX's, for rendezvous
+        std::string data;  // where there is none
+    };
+
+    ArrivingValue(std::string key, bool if_absent) : key_(std::move(key)), if_absent_(if_absent) {}
+    ArrivingValue(const ArrivingValue&) = delete;
+    ArrivingValue& operator=(const ArrivingValue&) = delete;
+    ~ArrivingValue() { drop_held(); }
+
+    const std::string& key() const { return key_; }
+    bool if_absent() const { return if_absent_; }
+
+    // A segment has been announced: false where it does not fit those before.
+    bool add(const wire::ValueHeader& header);
+    bool begun() const { return segments_.begun(); }
+    std::uint64_t total() const { return segments_.total(); }
+    // So many bytes have come, or were dropped: whether these are the last.
+    bool count(std::uint64_t bytes);
+
+    // Take memory for all of it. Throw Error(storage), or std::bad_alloc.
+    void receive_into(std::shared_ptr<Storage> storage);
+    void receive_into(CachedSource& source);
+    // Drops what is still to come. The memory stays for as long as UCX may write to it.
+    void refuse() { refused_ = true; }
+    // Where a segment goes; nullptr where it is dropped.
+    std::byte* prepare(std::uint64_t offset, std::uint64_t length);
+
+    // Until there is room for it, its segments are held; their descriptors are `worker`'s.
+    void wait_for_room(Worker& worker) { waits_ = &worker; }
+    bool waits_for_room() const { return waits_ != nullptr; }
+    void hold(const wire::ValueHeader& header, std::span<const std::byte> data, void* descriptor);
+    std::vector<Held>& held() { return held_; }
+    // Gives the descriptors that are left back to UCX.
+    void stop_waiting();
+    // It has that until it is put, or goes.
+    void give_room(WriteBudget::Room room) { room_ = std::move(room); }
+    WriteBudget::Room take_room() { return std::move(room_); }
+
+    // Where it goes once it is whole; neither where it was refused.
+    bool is_for_storage() const { return !refused_ && incoming_ != nullptr; }
+    bool is_for_source() const { return !refused_ && region_ != nullptr; }
+    // Puts it into its storage; false where the storage keeps what it has. Throws Error(storage).
+    bool commit();
+    std::shared_ptr<Region> take_region() { return std::move(region_); }
+
+  private:
+    void drop_held();
+
+    const std::string key_;
+    const bool if_absent_;
+    wire::Segments segments_;
+    std::uint64_t counted_ = 0;
+    bool refused_ = false;
+    std::shared_ptr<Storage> storage_;  // before what is on its way into it
+    std::unique_ptr<Incoming> incoming_;
+    std::shared_ptr<Region> region_;  // for the source
+    WriteBudget::Room room_;
+    Worker* waits_ = nullptr;
+    std::vector<Held> held_;
+};
+
+}  // namespace ucxstore

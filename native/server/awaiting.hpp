@@ -1,0 +1,89 @@
+// What of a session waits for a source behind a cache, or for another thread: gets, other requests,
+// and values that are put. It holds nothing else up. A task for the progress thread finishes it,
+// unless the session is over, or the client has given it up.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "server/sending.hpp"
+#include "server/storages.hpp"
+
+namespace ucxstore {
+
+// On the session's progress thread.
+class Awaiting : public std::enable_shared_from_this<Awaiting> {
+  public:
+    using Value = CachedSource::Value;
+    using OnFetched = std::function<void(PendingGet, Outcome<Value>)>;
+
+    // `source` may be nullptr where no value comes from one. `on_fetched` goes on with a get.
+    Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<Progress> progress,
+             std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
+             OnFetched on_fetched);
+    Awaiting(const Awaiting&) = delete;
+    Awaiting& operator=(const Awaiting&) = delete;
+
+    // Fetches the value; a client has as many fetched at once as can then be sent.
+    void fetch(PendingGet get);
+    bool fetches_enough() const { return fetches_.size() >= Sending::kMaxMessages; }
+    // Asks the source, and replies.
+    void ask(const ItemId& id, Ask ask);
+    // Puts a value that has come whole, and replies. `room` is given back once that is done.
+    void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
+             WriteBudget::Room room);
+    // Room for a value that is to be put; nullptr where there is none yet, and `then` has it later.
+    WriteBudget::Room take_room(std::uint64_t bytes, std::function<void(WriteBudget::Room)> then);
+    // Replies ok once what this returns is called, on any thread.
+    std::function<void()> reply_when_called(const ItemId& id);
+
+    // Drops the gets of this request; what the source brings for them is not sent.
+    void abandon(std::uint64_t request);
+    // on_fetched does not run any more.
+    void close();
+
+    bool busy() const { return !fetches_.empty() || calls_ > 0; }
+
+  private:
+    // `then` runs on the progress thread with this and what has come, unless the session is over.
+    // What is returned keeps neither the thread nor the session alive.
+    template <typename T, typename Then>
+    Later<T> later(Then then);
+    void fetched(std::uint64_t ticket, Outcome<Value> outcome);
+    void end_call();
+
+    const std::shared_ptr<CachedSource> source_;
+    const std::weak_ptr<Progress> progress_;
+    const std::shared_ptr<ClientRecord> client_;
+    const std::shared_ptr<Sending> sending_;
+    OnFetched on_fetched_;
+    std::unordered_map<std::uint64_t, PendingGet> fetches_;  // by ticket
+    std::uint64_t last_ticket_ = 0;
+    std::uint64_t calls_ = 0;  // that are no fetches
+};
+
+template <typename T, typename Then>
+Later<T> Awaiting::later(Then then) {
+    return [progress = progress_, weak = weak_from_this(), then](Outcome<T> outcome) {
+        const auto thread = progress.lock();
+        if (thread == nullptr) {
+            return;
+        }
+        thread->post([weak, then, outcome = std::move(outcome)]() mutable {
+            const auto self = weak.lock();
+            if (self == nullptr || self->client_->closed()) {
+                return;
+            }
+            try {
+                self->client_->moved();
+                then(*self, std::move(outcome));
+            } catch (const std::exception&) {  // for want of memory
+                self->client_->doom();
+            }
+        });
+    };
+}
+
+}  // namespace ucxstore

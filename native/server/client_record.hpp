@@ -1,0 +1,61 @@
+// What the parts of a session share about its client: what is counted, when the client last moved
+// something, and whether it is to be given up.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/counters.hpp"
+#include "base/thread_bound.hpp"
+#include "ucx/progress.hpp"
+
+namespace ucxstore {
+
+// On the session's progress thread, which makes it.
+class ClientRecord {
+  public:
+    ClientRecord(Counters& server, const std::string& peer)
+        : server_(server), client_(server.add(peer)) {}
+    ClientRecord(const ClientRecord&) = delete;
+    ClientRecord& operator=(const ClientRecord&) = delete;
+
+    // The client does not stand still. Called at each step of a session, so that each is checked.
+    void moved() {
+        thread_.check("a session");
+        last_moved_ = Clock::now();
+    }
+    TimePoint last_moved() const { return last_moved_; }
+
+    // The client is gone, or has broken the protocol: noted where nothing may be closed.
+    void doom() { doomed_ = true; }
+    bool doomed() const { return doomed_; }
+
+    // The session is over: nothing is begun any more.
+    void close() {
+        thread_.check("closing a session");
+        closed_ = true;
+    }
+    bool closed() const { return closed_; }
+
+    void count_get() { server_.count_get(*client_); }
+    void count_missing() { ++server_.gets_missing; }
+    void count_set(std::uint64_t bytes) { server_.count_set(*client_, bytes); }
+    void count_sent(std::uint64_t bytes) { server_.count_sent(*client_, bytes); }
+    void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
+    void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
+    void set_lanes(std::vector<std::string> lanes) {
+        server_.set_lanes(*client_, std::move(lanes));
+    }
+
+  private:
+    const ThreadBound thread_;
+    Counters& server_;
+    const std::shared_ptr<ClientCounters> client_;
+    TimePoint last_moved_ = Clock::now();
+    bool doomed_ = false;
+    bool closed_ = false;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,70 @@
+// A get on its way out: a key until its turn comes, then a pinned value that is sent in segments.
+// No I/O.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/region.hpp"
+#include "protocol/wire.hpp"
+
+namespace ucxstore {
+
+// What a reply is to: an item of a request.
+struct ItemId {
+    std::uint64_t request;
+    std::uint32_t item;
+
+    bool operator==(const ItemId&) const = default;
+};
+
+struct HashItemId {
+    std::size_t operator()(const ItemId& id) const {
+        return std::hash<std::uint64_t>()(id.request * 0x9E3779B97F4A7C15ull + id.item);
+    }
+};
+
+class PendingGet {
+  public:
+    PendingGet(const ItemId& id, wire::GetItem wanted) : id_(id), wanted_(std::move(wanted)) {}
+
+    const ItemId& id() const { return id_; }
+    const std::string& key() const { return wanted_.key; }
+    const wire::Selection& selection() const { return wanted_.selection; }
+
+    // The reply in place of the value.
+    struct Refusal {
+        wire::Status status;
+        std::uint64_t value_size = 0;
+        std::uint64_t version = wire::kAnyVersion;
+    };
+    // Pins the value (nullptr: there is none) and finds what is wanted of it; once. nullopt where
+    // that can be sent.
+    std::optional<Refusal> open(std::shared_ptr<const Region> value);
+
+    // Once it is open.
+    const std::shared_ptr<const Region>& value() const { return value_; }
+    // The next segment: its memory, as parts of the value, or copied into `packed` where that is
+    // cheaper; and its header, but for the token. Throws Error(storage) where a part of the value
+    // is not there.
+    wire::ReplyHeader next(std::vector<ucp_dt_iov_t>& pieces, std::string& packed);
+    // Whether next() has been called for all of it. There is one segment at least, if an empty one.
+    bool done() const { return sent_ >= size_; }
+
+  private:
+    std::optional<Refusal> choose();
+
+    ItemId id_;
+    wire::GetItem wanted_;
+    std::shared_ptr<const Region> value_;
+    Layout layout_;
+    std::vector<ucp_dt_iov_t> ranges_;  // where there are several, `layout_` tells nothing
+    std::uint64_t size_ = 0;            // of all that is sent
+    std::uint64_t sent_ = 0;
+};
+
+}  // namespace ucxstore
