@@ -30,7 +30,11 @@ _STACK_DEPTH = 40
 
 # Where the native core gets a value's memory, or maps its file. Values of a few bytes are metadata:
 # looking up their stacks would take longer than all the rest.
-_STORAGES = tuple(f"native/storage/{name}.cpp" for name in ("memory", "file", "remote"))
+_STORAGES = (
+    "native/storage/memory.cpp",
+    "native/storage/file.cpp",
+    "native/cache/cached_source.cpp",
+)
 _SMALL_VALUE = 4096
 
 
