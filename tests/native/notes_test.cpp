@@ -1,9 +1,9 @@
 // Clients' notes of starts: beside whatever a server serves, for clients to set and get, bounded.
 #include <gtest/gtest.h>
 
-#include "server/storages.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
+#include "server/storages.hpp"
 
 namespace ucxstore {
 namespace {
