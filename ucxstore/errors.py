@@ -17,6 +17,8 @@ UcxStoreError
 ├── ShardError (ValueError)              a shard that its index does not fit, or that keeps changing
 ├── StorageError (OSError)               the server could not read or keep a value
 │   └── ScratchEndedError                    its scratch space has ended
+├── ResourceError (OSError)              no descriptor is left in this process
+├── OutOfMemoryError (MemoryError)       no memory is left in this process for a value
 ├── ProtocolError                        a peer broke the protocol
 ├── FallbackError (RuntimeError)         strict mode: a chunk would leave the short path
 └── UcxUnavailableError (ImportError)    no usable UCX library
@@ -97,6 +99,14 @@ class StorageError(UcxStoreError, OSError):
 
 class ScratchEndedError(StorageError):
     """The scratch space has ended: its owner has closed it, or was gone for its time-out."""
+
+
+class ResourceError(UcxStoreError, OSError):
+    """No descriptor is left in this process."""
+
+
+class OutOfMemoryError(UcxStoreError, MemoryError):
+    """No memory is left in this process for a value."""
 
 
 class ProtocolError(UcxStoreError):

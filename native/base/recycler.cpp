@@ -40,7 +40,7 @@ std::byte* map_at(std::byte* address, std::uint64_t capacity) {
 
 Mapping map(std::uint64_t size) {
     if (size > SIZE_MAX - 2 * kHugePage) {
-        throw Error(ErrorKind::storage, "a value larger than any memory");
+        throw Error(ErrorKind::memory, "a value larger than any memory");
     }
     Mapping mapping{};
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -57,7 +57,7 @@ Mapping map(std::uint64_t size) {
         mapping.data = map_at(nullptr, mapping.capacity);
     }
     if (mapping.data == nullptr) {
-        throw_errno("memory for " + std::to_string(size) + " bytes");
+        throw_errno("memory for " + std::to_string(size) + " bytes", ErrorKind::memory);
     }
     last = reinterpret_cast<std::uintptr_t>(mapping.data);
     madvise(mapping.data, mapping.capacity, MADV_HUGEPAGE);  // advice: it may be refused
@@ -90,7 +90,7 @@ void Recycler::drop(std::list<Kept>::iterator entry, std::list<Kept>& dropped) {
 Recycler::Recycler(std::uint64_t limit)
     : limit_(limit), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     if (!timer_) {
-        throw_errno("creating a timer");
+        throw_errno("creating a timer", ErrorKind::resource);
     }
 }
 

@@ -17,7 +17,7 @@ class HeapRegion : public Region {
     explicit HeapRegion(std::uint64_t size)
         : data_(static_cast<std::byte*>(std::malloc(size == 0 ? 1 : size))), size_(size) {
         if (data_ == nullptr) {
-            throw Error(ErrorKind::storage,
+            throw Error(ErrorKind::memory,
                         "not enough memory for a value of " + std::to_string(size) + " bytes");
         }
     }

@@ -11,9 +11,9 @@ void check(ucs_status_t status, std::string_view what) {
     }
 }
 
-void throw_errno(std::string_view what) {
+void throw_errno(std::string_view what, ErrorKind kind) {
     const int code = errno;
-    throw Error(ErrorKind::storage, std::string(what) + ": " + std::strerror(code));
+    throw Error(kind, std::string(what) + ": " + std::strerror(code));
 }
 
 }  // namespace ucxstore

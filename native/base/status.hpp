@@ -23,6 +23,8 @@ enum class ErrorKind {
     storage,
     scratch_ended,
     protocol,
+    resource,  // this process has no descriptor left
+    memory,    // this process has no memory left
 };
 
 class Error : public std::runtime_error {
@@ -37,7 +39,7 @@ class Error : public std::runtime_error {
 // Throws Error(connect) naming `what` unless `status` is UCS_OK.
 void check(ucs_status_t status, std::string_view what);
 
-// "what: strerror(errno)", as an Error(storage).
-[[noreturn]] void throw_errno(std::string_view what);
+// "what: strerror(errno)".
+[[noreturn]] void throw_errno(std::string_view what, ErrorKind kind = ErrorKind::storage);
 
 }  // namespace ucxstore

@@ -32,6 +32,10 @@ const char* exception_name(ErrorKind kind) {
             return "ScratchEndedError";
         case ErrorKind::protocol:
             return "ProtocolError";
+        case ErrorKind::resource:
+            return "ResourceError";
+        case ErrorKind::memory:
+            return "OutOfMemoryError";
     }
     return "UcxStoreError";
 }

@@ -95,8 +95,9 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
     try {
         connection->on_reply(*decoded, bytes, size, rendezvous ? data : nullptr);
     } catch (const Error& error) {
-        connection->doom(error.kind(),
-                         std::string("the server broke the protocol: ") + error.what());
+        const bool broken = error.kind() == ErrorKind::protocol;
+        connection->doom(error.kind(), (broken ? "the server broke the protocol: " : "") +
+                                           std::string(error.what()));
     } catch (const std::exception& error) {
         connection->doom(ErrorKind::server_lost, error.what());
     }

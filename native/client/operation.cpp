@@ -16,7 +16,7 @@ std::uint64_t next_id() {
 
 CompletionQueue::CompletionQueue() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (!fd_) {
-        throw_errno("creating an event descriptor");
+        throw_errno("creating an event descriptor", ErrorKind::resource);
     }
 }
 

@@ -66,7 +66,7 @@ Progress::Progress(Driver& driver, bool polling, std::string name)
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (!epoll_ || !wake_) {
-        throw_errno("creating the progress thread's descriptors");
+        throw_errno("creating the progress thread's descriptors", ErrorKind::resource);
     }
     listen(wake_.get());
     const SignalsBlocked blocked;
@@ -107,7 +107,7 @@ bool Progress::post_and_wait(std::function<void()> task) {
 void Progress::listen(int fd) {
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-        throw_errno("watching a descriptor");
+        throw_errno("watching a descriptor", ErrorKind::resource);
     }
 }
 

@@ -93,8 +93,8 @@ TEST(Recycler, SetsATimerToGiveBackWhatNobodyWanted) {
 
 TEST(Recycler, WhatNoMemoryHoldsIsAnError) {
     Recycler recycler(64 * kMiB);
-    EXPECT_EQ(test::error_of([&] { recycler.take(~0ull); }), ErrorKind::storage);
-    EXPECT_EQ(test::error_of([&] { recycler.take(1ull << 60); }), ErrorKind::storage);
+    EXPECT_EQ(test::error_of([&] { recycler.take(~0ull); }), ErrorKind::memory);
+    EXPECT_EQ(test::error_of([&] { recycler.take(1ull << 60); }), ErrorKind::memory);
 }
 
 TEST(Recycler, NoTwoHaveTheSameMemory) {

@@ -17,6 +17,7 @@ from ucxstore.client.connect import handshake_socket
 from ucxstore.errors import (
     ConnectError,
     RequestTimeoutError,
+    ResourceError,
     ServerLostError,
     without_frames,
 )
@@ -164,7 +165,10 @@ class Connector:
 
     def _connect(self, deadline: float) -> ServerConnection:
         server, ucx, secret = self._key
-        port = _clients.of(ucx, deadline).open()
+        try:
+            port = _clients.of(ucx, deadline).open()
+        except ResourceError as error:
+            raise ConnectError(f"cannot connect to {server}: {error}") from error
         fd, welcome = handshake_socket(
             server.host, server.port, secret, port.address, _left(deadline)
         )
@@ -175,7 +179,7 @@ class Connector:
                 f"{server}: the handshake went well, but the server does not answer over UCX "
                 "(is one of its transports reachable from here?)"
             ) from error
-        except ConnectError as error:
+        except (ConnectError, ResourceError) as error:
             raise ConnectError(f"{server}: {error}") from error
         return ServerConnection(native, welcome, set())
 
