@@ -5,7 +5,7 @@ zarr may move or change them in any release; `make test-zarr-next` runs our test
 
 from zarr.codecs._v2 import V2Codec
 from zarr.core.array import create_codec_pipeline
-from zarr.core.array_spec import ArraySpec
+from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import (
     Buffer,
     BufferPrototype,
@@ -40,6 +40,7 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.core.sync import sync
 
 __all__ = [
+    "ArrayConfig",
     "ArrayMetadata",
     "ArraySpec",
     "ArrayV3Metadata",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec
 from zarr.codecs._v2 import V2Codec
 from zarr.core.array_spec import ArrayConfig, ArraySpec
@@ -13,7 +14,11 @@ from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.core.indexing import BasicIndexer, Indexer
 from zarr.storage import MemoryStore, StorePath
 
-from ucxstore.pipeline.plan import Item
+from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
+from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.classify import classify
+from ucxstore.pipeline.read_plan import plan_read
+from ucxstore.pipeline.write_plan import plan_write
 
 STORE = MemoryStore()
 RAW = (BytesCodec(),)
@@ -36,7 +41,7 @@ def grid_of(shape: Sequence[int], chunks: Sequence[int]) -> ChunkGrid:
     return ChunkGrid(dimensions=tuple(dimensions))
 
 
-def items_of(indexer: Indexer, spec: ArraySpec) -> list[Item]:
+def items_of(indexer: Indexer, spec: ArraySpec) -> list[Chunk]:
     root = StorePath(STORE, "a")
     return [
         (root / "c" / "/".join(map(str, coords)), spec, chunk, out, complete)
@@ -46,6 +51,47 @@ def items_of(indexer: Indexer, spec: ArraySpec) -> list[Item]:
 
 def basic(
     selection: Any, shape: tuple[int, ...], chunks: tuple[int, ...], **spec: Any
-) -> tuple[list[Item], tuple[int, ...]]:
+) -> tuple[list[Chunk], tuple[int, ...]]:
     indexer = BasicIndexer(selection, shape, grid_of(shape, chunks))
     return items_of(indexer, spec_of(chunks, **spec)), indexer.shape
+
+
+class Values:
+    """Stands for an `NDBuffer` on anything."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def as_ndarray_like(self) -> Any:
+        return self._array
+
+
+def batch_of(chunks: Sequence[Chunk], array: Any, drop_axes: tuple[int, ...] = ()) -> Batch:
+    return Batch(chunks, Values(array), drop_axes, STORE)  # type: ignore[arg-type]
+
+
+def chain_of(codecs: Sequence[Codec], spec: ArraySpec) -> Chain:
+    kind = classify(codecs, spec)
+    assert isinstance(kind, Chain)
+    return kind
+
+
+def read_plan_of(
+    chunks: Sequence[Chunk],
+    out: Any,
+    codecs: Sequence[Codec] = RAW,
+    drop_axes: tuple[int, ...] = (),
+) -> Plan[Group]:
+    batch = batch_of(chunks, out, drop_axes)
+    return plan_read(batch, chain_of(codecs, chunks[0][1]), range(len(chunks)))
+
+
+def write_plan_of(
+    chunks: Sequence[Chunk], value: Any, codecs: Sequence[Codec] = RAW
+) -> Plan[Group]:
+    return plan_write(batch_of(chunks, value), chain_of(codecs, chunks[0][1]))
+
+
+def grouped(plan: Plan[Group]) -> list[int]:
+    """Return where the chunks stand that are decoded or encoded."""
+    return [position for group in plan.groups for position in group.positions]

@@ -25,9 +25,8 @@ from tests.backdoor import Backdoor
 from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
-from ucxstore.pipeline import decode as decode_module
-from ucxstore.pipeline import decode_plan
-from ucxstore.pipeline.compressors import Compressor
+from ucxstore.pipeline import read_plan
+from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.workers import codec_threads
 from ucxstore.server import Server
@@ -321,7 +320,7 @@ def test_crc32c_is_checked(
 
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_plan, "GROUP_BYTES", 1)
+    monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
 
 
 @pytest.mark.parametrize("budget", [1, 3 * SLAB, 1 << 28])
@@ -336,30 +335,23 @@ def test_the_budget_holds(
     lock = threading.Lock()
     flying: dict[str, int] = {}
     peaks: list[tuple[int, int]] = []
-    fetch, start, decode = Decoding._fetch, Decoding._start, Decoding._decode
+    request, decode = Decoding._request, Decoding._decode
 
-    def count(keys: Any, ranges: Any) -> None:
+    def counting_request(self: Any, group: Any) -> Any:
         with lock:
-            flying.update({key: (wanted[0][2]) for key, wanted in zip(keys, ranges, strict=True)})
+            for key, wanted in zip(group.keys, group.ranges, strict=True):
+                flying[key] = wanted[0][2]
             peaks.append((sum(flying.values()), len(flying)))
+        return request(self, group)
 
-    async def counting_fetch(self: Any, connection: Any, queue: Any, keys: Any, ranges: Any) -> Any:
-        count(keys, ranges)
-        return await fetch(self, connection, queue, keys, ranges)
-
-    def counting_start(self: Any, connection: Any, group: Any, completions: Any) -> Any:
-        count(group.keys, group.ranges)
-        return start(self, connection, group, completions)
-
-    def counting_decode(self: Any, data: Any, item: Any, whole: bool) -> bool:
+    def counting_decode(self: Any, data: Any, position: int, whole: bool) -> bool:
         try:
-            return decode(self, data, item, whole)
+            return decode(self, data, position, whole)
         finally:
             with lock:
-                del flying[item[0].path]
+                del flying[self._batch.key(position)]
 
-    monkeypatch.setattr(Decoding, "_fetch", counting_fetch)
-    monkeypatch.setattr(Decoding, "_start", counting_start)
+    monkeypatch.setattr(Decoding, "_request", counting_request)
     monkeypatch.setattr(Decoding, "_decode", counting_decode)
     np.testing.assert_array_equal(array[:], DATA)
     most, chunks = max(peaks)
@@ -413,31 +405,25 @@ class Gate:
         self.entered = threading.Event()
         self.opened = threading.Event()
         self.inside = 0
-        of = decode_module.Chain.of
+        decompress, unwrap = Chain.decompress, Chain.unwrap
 
-        def gated(codecs: Any, spec: Any) -> Any:
-            chain = of(codecs, spec)
-            assert chain.compressor is not None
-            inner = chain.compressor
+        def gated(chain: Chain, source: Any, values: Any) -> None:
+            self.inside += 1
+            self.entered.set()
+            assert self.opened.wait(30)
+            try:
+                decompress(chain, source, values)
+            finally:
+                self.inside -= 1
 
-            def decode(source: Any, target: Any) -> object:
-                self.inside += 1
-                self.entered.set()
-                assert self.opened.wait(30)
-                try:
-                    return inner.decode(source, target)
-                finally:
-                    self.inside -= 1
+        def late(chain: Chain, data: Any, spec: Any) -> Any:
+            """Let broken values be broken once a sound one is being decoded."""
+            found = unwrap(chain, data, spec)
+            assert found[1] is not None or self.entered.wait(30)
+            return found
 
-            def holds(source: Any, nbytes: int) -> bool:
-                """Let broken values be broken once a sound one is being decoded."""
-                return inner.holds(source, nbytes) or not self.entered.wait(30)
-
-            compressor = Compressor(decode, holds, inner.check)
-            object.__setattr__(chain, "compressor", compressor)
-            return chain
-
-        monkeypatch.setattr(decode_module.Chain, "of", gated)
+        monkeypatch.setattr(Chain, "decompress", gated)
+        monkeypatch.setattr(Chain, "unwrap", late)
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -11,9 +11,9 @@ from zarr.core.buffer import cpu
 
 from tests.backdoor import Backdoor
 from ucxstore import UcxStore
-from ucxstore.pipeline import decode, decode_frames
+from ucxstore.pipeline import decode_frames
 from ucxstore.pipeline.blosc_frames import PREFIX_BYTES, split
-from ucxstore.pipeline.decode_frames import split_chunks
+from ucxstore.pipeline.decode_frames import FrameReader
 
 DATA = np.round(np.random.default_rng(0).random((2000, 400)), 2).astype("f4")
 OTHER = DATA[::-1].copy()
@@ -44,12 +44,14 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many frames the chunks of each read were split into."""
     counts: list[int] = []
 
+    find = FrameReader.split
+
     async def counting(*args: Any) -> Any:
-        chunks = await split_chunks(*args)
+        chunks = await find(*args)
         counts.extend(len(chunk.frames) for chunk in chunks)
         return chunks
 
-    monkeypatch.setattr(decode, "split_chunks", counting)
+    monkeypatch.setattr(FrameReader, "split", counting)
     return counts
 
 
@@ -114,15 +116,17 @@ def test_a_chunk_that_is_written_in_the_middle_is_read_anew(
 ) -> None:
     array = made(ucx_store, fill_value=3.0)
 
+    find = FrameReader.split
+
     async def then_written(*args: Any) -> Any:
-        chunks = await split_chunks(*args)
+        chunks = await find(*args)
         if deleted:
             await ucx_store.delete("a/c/0/0")
         else:
             backdoor.set(f"{prefix}/a/c/0/0", encoded(OTHER))
         return chunks
 
-    monkeypatch.setattr(decode, "split_chunks", then_written)
+    monkeypatch.setattr(FrameReader, "split", then_written)
     before = ucx_store.stats()
     found = array[:]
     np.testing.assert_array_equal(found, np.full_like(DATA, 3.0) if deleted else OTHER)

@@ -40,7 +40,7 @@ from tests.pipeline.strategies import (
     special,
 )
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
-from ucxstore.pipeline import decode_plan
+from ucxstore.pipeline import read_plan
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard
@@ -151,8 +151,8 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
     assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
     with pytest.MonkeyPatch.context() as patch:
-        size = data.draw(st.sampled_from([1, 500, decode_plan.GROUP_BYTES]), label="group")
-        patch.setattr(decode_plan, "GROUP_BYTES", size)
+        size = data.draw(st.sampled_from([1, 500, read_plan.GROUP_BYTES]), label="group")
+        patch.setattr(read_plan, "GROUP_BYTES", size)
         everything = read("basic", Ellipsis)
         assert outcome(everything, ours) == outcome(everything, model)
         for _ in range(3):

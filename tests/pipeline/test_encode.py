@@ -101,9 +101,9 @@ def test_small_chunks_are_sent_together(
     sent: list[int] = []
     send = Encoding._send
 
-    async def counting(self: Any, connection: Any, queue: Any, keys: Any, values: Any) -> None:
+    async def counting(self: Any, keys: Any, values: Any) -> None:
         sent.append(len(keys))
-        await send(self, connection, queue, keys, values)
+        await send(self, keys, values)
 
     monkeypatch.setattr(Encoding, "_send", counting)
     ours[:] = DATA

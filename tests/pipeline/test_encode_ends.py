@@ -18,9 +18,9 @@ from tests.eventually import eventually
 from tests.pipeline.strategies import contents
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
-from ucxstore.pipeline import encode_plan
+from ucxstore.pipeline import write_plan
+from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.encode import Encoding
-from ucxstore.pipeline.stored import EncodedChunks, PlainChunks
 from ucxstore.server import Server
 
 DATA = np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
@@ -42,7 +42,7 @@ def made(store: UcxStore, **options: Any) -> zarr.Array:
 
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode_plan, "GROUP_BYTES", 1)
+    monkeypatch.setattr(write_plan, "GROUP_BYTES", 1)
 
 
 @pytest.fixture
@@ -62,28 +62,20 @@ class Gate:
         self.entered = threading.Event()
         self.opened = threading.Event()
         self.inside = 0
-        for kind in EncodedChunks, PlainChunks:
-            self._put_before(monkeypatch, kind, kind.encode, is_held)
+        encode = Chain.encode
 
-    def _put_before(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        kind: type,
-        encode: Any,
-        is_held: Callable[[NDBuffer], bool],
-    ) -> None:
-        def gated(stored: Any, chunk: NDBuffer, spec: Any) -> Any:
+        def gated(chain: Chain, chunk: NDBuffer, spec: Any) -> Any:
             if not is_held(chunk):
-                return encode(stored, chunk, spec)
+                return encode(chain, chunk, spec)
             self.inside += 1
             self.entered.set()
             assert self.opened.wait(30)
             try:
-                return encode(stored, chunk, spec)
+                return encode(chain, chunk, spec)
             finally:
                 self.inside -= 1
 
-        monkeypatch.setattr(kind, "encode", gated)
+        monkeypatch.setattr(Chain, "encode", gated)
 
 
 # ---- while it goes on ----
@@ -122,15 +114,15 @@ def test_the_budget_holds(
     make, send = Encoding._make_all, Encoding._send
 
     def counting_make(self: Any, positions: list[int], sources: list[Any]) -> Any:
-        paths = [self._items[position][0].path for position in positions]
+        paths = [self._batch.chunks[position][0].path for position in positions]
         held = sum(source.size for source in sources if source is not None)
         made = make(self, positions, sources)
         flying[paths[0]] = held + sum(value.size for value in made)
         peaks.append((sum(list(flying.values())), len(flying)))
         return made
 
-    async def counting_send(self: Any, connection: Any, queue: Any, keys: Any, values: Any) -> None:
-        await send(self, connection, queue, keys, values)
+    async def counting_send(self: Any, keys: Any, values: Any) -> None:
+        await send(self, keys, values)
         del flying[keys[0]]
 
     monkeypatch.setattr(Encoding, "_make_all", counting_make)
@@ -236,7 +228,7 @@ async def test_a_failed_write_waits_for_its_other_threads(
 ) -> None:
     array = await asyncio.to_thread(made, ucx_store)
     backdoor.set(f"{prefix}/a/c/1/0", b"no zstd frame")  # which does not get to the gate
-    load = EncodedChunks.load
+    load = Chain.load
     with zarr.config.set({"threading.max_workers": 3}):
         gate = Gate(monkeypatch)
 
@@ -245,7 +237,7 @@ async def test_a_failed_write_waits_for_its_other_threads(
             assert source.size > 100 or gate.entered.wait(30)
             return load(self, source, spec)
 
-        monkeypatch.setattr(EncodedChunks, "load", late)
+        monkeypatch.setattr(Chain, "load", late)
         write = asyncio.ensure_future(array.async_array.setitem(np.s_[:, 5], 1))
         assert await asyncio.to_thread(gate.entered.wait, 30)
         await asyncio.sleep(0.05)
@@ -267,7 +259,7 @@ async def test_a_failure_keeps_no_memory(
         raise RuntimeError("it did not work")
 
     if how == "encode":
-        monkeypatch.setattr(EncodedChunks, "encode", failing)
+        monkeypatch.setattr(Chain, "encode", failing)
     else:
         monkeypatch.setattr(Encoding, "_send", failing)
     value = -DATA

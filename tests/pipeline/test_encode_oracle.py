@@ -22,8 +22,8 @@ from tests.pipeline.strategies import DTYPES, contents, noise, outcome, read, sp
 from tests.pipeline.test_decode_oracle import compressors, old_compressors
 from tests.pipeline.test_oracle import changes
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
-from ucxstore.pipeline import encode_plan
-from ucxstore.pipeline import plan as plan_module
+from ucxstore.pipeline import write_plan
+from ucxstore.pipeline.geometry import costs
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard
@@ -93,11 +93,11 @@ def test_it_stores_what_zarr_stores(keeper: UcxStore, data: st.DataObject) -> No
     assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
     assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
     with pytest.MonkeyPatch.context() as patch:
-        size = data.draw(st.sampled_from([1, 500, encode_plan.GROUP_BYTES]), label="group")
-        patch.setattr(encode_plan, "GROUP_BYTES", size)
+        size = data.draw(st.sampled_from([1, 500, write_plan.GROUP_BYTES]), label="group")
+        patch.setattr(write_plan, "GROUP_BYTES", size)
         if data.draw(st.booleans(), label="short rows too"):
-            patch.setattr(plan_module, "SHORT_ROW_BYTES", 0)
-            patch.setattr(encode_plan, "MANY_ROWS", 1)
+            patch.setattr(costs, "SHORT_RUN_BYTES", 0)
+            patch.setattr(write_plan, "MANY_ROWS", 1)
         if data.draw(st.booleans(), label="starts full"):
             fill_up = write("basic", Ellipsis, noise(model.dtype, model.shape, 1))
             assert outcome(fill_up, ours) == outcome(fill_up, model)

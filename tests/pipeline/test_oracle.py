@@ -34,7 +34,6 @@ from tests.pipeline.strategies import (
     write,
 )
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
-from ucxstore.pipeline import plan as plan_module
 from ucxstore.pipeline.geometry import costs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
@@ -106,7 +105,7 @@ def test_it_does_as_zarr_does(keeper: UcxStore, data: st.DataObject) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans(), label="short rows too"):
-            patch.setattr(plan_module, "SHORT_ROW_BYTES", 0)
+            patch.setattr(costs, "SHORT_RUN_BYTES", 0)
         patch.setattr(costs, "RUN", data.draw(RUN_COSTS, label="cost of a run"))
         if data.draw(st.booleans(), label="starts full"):
             outcome(fill_up := write("basic", Ellipsis, noise(model.dtype, model.shape, 1)), ours)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from zarr.codecs import ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, cpu
 from zarr.core.indexing import (
     BasicIndexer,
@@ -16,23 +15,22 @@ from zarr.core.indexing import (
 )
 from zarr.storage import MemoryStore, StorePath
 
-from tests.pipeline.planning import RAW, STORE, V2_RAW, basic, grid_of, items_of, spec_of
+from tests.pipeline.planning import V2_RAW, basic, grid_of, grouped, items_of, read_plan_of, spec_of
+from ucxstore.pipeline.batch import NOT_HOST, NOT_OURS, NOT_PLAIN
 from ucxstore.pipeline.geometry import costs
-from ucxstore.pipeline.geometry.runs import Part
-from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN, NOT_RAW
-from ucxstore.pipeline.read_plan import NOT_HOST, plan_raw
+from ucxstore.pipeline.geometry.runs import Runs
 
 
-def part_of(indexer: Indexer) -> tuple[Part, Part]:
+def part_of(indexer: Indexer) -> tuple[Runs, Runs]:
     """Return the parts of a selection of the only chunk."""
     items = items_of(indexer, spec_of(SHAPE))
-    plan = plan_raw(items, np.zeros(indexer.shape, "f4"), RAW, STORE, indexer.drop_axes)
-    assert (plan.direct, plan.whole, plan.fallback) == ([], [], [])
-    (source,), (target,) = plan.parts.sources, plan.parts.targets
+    plan = read_plan_of(items, np.zeros(indexer.shape, "f4"), drop_axes=indexer.drop_axes)
+    assert (plan.boxes, plan.groups, plan.left) == ([], [], [])
+    (source,), (target,) = plan.runs.sources, plan.runs.targets
     return source, target
 
 
-def exact(part: Part) -> tuple[Any, ...]:
+def exact(part: Runs) -> tuple[Any, ...]:
     *numbers, offsets = part
     return *numbers, None if offsets is None else offsets.tolist()
 
@@ -99,9 +97,9 @@ def test_chunks_and_arrays_in_fortran_order() -> None:
     indexer = OrthogonalIndexer((slice(None), [1, 5, 7]), SHAPE, GRID)
     items = items_of(indexer, spec_of(SHAPE, order="F"))
     out = np.zeros(indexer.shape, "f4", "F")
-    plan = plan_raw(items, out, V2_RAW, STORE, ())
-    assert exact(plan.parts.sources[0]) == (0, 240, [], [], [240, 1200, 1680])
-    assert exact(plan.parts.targets[0]) == (0, 720, [], [], None)
+    plan = read_plan_of(items, out, V2_RAW)
+    assert exact(plan.runs.sources[0]) == (0, 240, [], [], [240, 1200, 1680])
+    assert exact(plan.runs.targets[0]) == (0, 720, [], [], None)
 
 
 # ---- what is fetched whole, or left to the other pipeline ----
@@ -123,9 +121,8 @@ def test_what_is_less_work_whole() -> None:
         (column, "C", False),
     ):
         items = items_of(indexer, spec_of(shape))
-        plan = plan_raw(items, np.zeros(indexer.shape, "f4", order), RAW, STORE, ())
-        assert (len(plan.whole), len(plan.parts.keys)) == (whole, not whole)
-        assert (plan.chain is not None) == whole
+        plan = read_plan_of(items, np.zeros(indexer.shape, "f4", order))
+        assert (len(grouped(plan)), len(plan.runs.keys)) == (whole, not whole)
 
 
 def test_a_request_takes_so_many_offsets() -> None:
@@ -134,36 +131,33 @@ def test_a_request_takes_so_many_offsets() -> None:
     for count, whole in (costs.MOST_OFFSETS, []), (costs.MOST_OFFSETS + 1, [0]):
         rows = np.arange(count) ** 2 % 100_000
         items = items_of(CoordinateIndexer((rows, rows % 1000), shape, grid), spec_of(shape, "u1"))
-        plan = plan_raw(items, np.zeros(count, "u1"), RAW, STORE, ())
-        assert plan.whole == whole
+        plan = read_plan_of(items, np.zeros(count, "u1"))
+        assert grouped(plan) == whole
 
 
 def test_another_dtype_is_numpys_to_convert() -> None:
     items, shape = basic((slice(None), 3), (60, 50), (20, 50))
-    plan = plan_raw(items, np.zeros(shape, ">f4"), RAW, STORE, ())
-    assert (plan.whole, plan.fallback) == ([0, 1, 2], [])
+    plan = read_plan_of(items, np.zeros(shape, ">f4"))
+    assert (grouped(plan), plan.left) == ([0, 1, 2], [])
 
 
 @pytest.mark.parametrize(
-    ("codecs", "out", "reason"),
-    [
-        ((*RAW, ZstdCodec()), np.zeros(30, "f4"), NOT_RAW),
-        (RAW, np.ma.zeros(30, "f4"), NOT_PLAIN),
-        (RAW, np.broadcast_to(np.zeros(1, "f4"), 30), NOT_PLAIN),
-    ],
+    "out",
+    [np.ma.zeros(30, "f4"), np.broadcast_to(np.zeros(1, "f4"), 30)],
+    ids=["masked", "repeated"],
 )
-def test_what_is_left_to_the_other_pipeline(codecs: Any, out: Any, reason: str) -> None:
+def test_what_is_left_to_the_other_pipeline(out: Any) -> None:
     items, _ = basic((slice(0, 60, 2), 3), (60, 50), (20, 50))
-    plan = plan_raw(items, out, codecs, STORE, ())
-    assert (plan.fallback, plan.reason, plan.parts.keys, plan.whole) == ([0, 1, 2], reason, [], [])
+    plan = read_plan_of(items, out)
+    assert (plan.left, plan.reason, plan.runs.keys, plan.groups) == ([0, 1, 2], NOT_PLAIN, [], [])
 
 
 def test_chunks_of_another_store_are_left_to_the_other_pipeline() -> None:
     items, shape = basic((slice(0, 60, 2), 3), (60, 50), (20, 50))
     path, *rest = items[1]
     items[1] = (StorePath(MemoryStore(), path.path), *rest)
-    plan = plan_raw(items, np.zeros(shape, "f4"), RAW, STORE, ())
-    assert (plan.parts.positions, plan.fallback, plan.reason) == ([0, 2], [1], NOT_OURS)
+    plan = read_plan_of(items, np.zeros(shape, "f4"))
+    assert (plan.runs.positions, plan.left, plan.reason) == ([0, 2], [1], NOT_OURS)
 
 
 def test_buffers_elsewhere_are_left_to_the_other_pipeline() -> None:
@@ -171,7 +165,7 @@ def test_buffers_elsewhere_are_left_to_the_other_pipeline() -> None:
     items, shape = basic((slice(None), slice(None)), (4000, 50), (2000, 50))
     elsewhere = BufferPrototype(buffer=Buffer, nd_buffer=cpu.NDBuffer)
     items = [(path, replace(spec, prototype=elsewhere), *rest) for path, spec, *rest in items]
-    plan = plan_raw(items, np.zeros(shape, "f4", order="F"), RAW, STORE, ())
-    assert (plan.whole, plan.fallback, plan.reason) == ([], [0, 1], NOT_HOST)
-    plan = plan_raw(items, np.zeros(shape, "f4"), RAW, STORE, ())
-    assert plan.direct[0].positions == [0, 1]
+    plan = read_plan_of(items, np.zeros(shape, "f4", order="F"))
+    assert (grouped(plan), plan.left, plan.reason) == ([], [0, 1], NOT_HOST)
+    plan = read_plan_of(items, np.zeros(shape, "f4"))
+    assert plan.boxes[0].positions == [0, 1]

@@ -21,12 +21,11 @@ from zarr.core.indexing import (
 from zarr.storage import StorePath
 
 from tests.drawing import examples
-from tests.pipeline.planning import RAW, STORE, V2_RAW, spec_of
+from tests.pipeline.planning import RAW, STORE, V2_RAW, grouped, read_plan_of, spec_of
 from tests.pipeline.strategies import selections
+from ucxstore.pipeline.batch import Chunk, Group, Plan
 from ucxstore.pipeline.geometry import costs
-from ucxstore.pipeline.geometry.runs import Part
-from ucxstore.pipeline.plan import Item
-from ucxstore.pipeline.read_plan import RawPlan, plan_raw
+from ucxstore.pipeline.geometry.runs import Runs
 
 INDEXERS: dict[str, Any] = {
     "basic": BasicIndexer,
@@ -51,7 +50,7 @@ class Memory:
         return self.array.__array_interface__["data"][0] - start
 
 
-def places(part: Part) -> np.ndarray:
+def places(part: Runs) -> np.ndarray:
     """Return where all bytes of a part are."""
     offset, run, counts, strides, offsets = part
     assert run > 0
@@ -65,7 +64,7 @@ def places(part: Part) -> np.ndarray:
     return np.add.outer(found, np.arange(run)).ravel() + offset
 
 
-def chunk_of(item: Item) -> np.ndarray:
+def chunk_of(item: Chunk) -> np.ndarray:
     """Return the bytes of a chunk, all chunks' different."""
     path, spec, *_ = item
     nbytes = int(np.prod(spec.shape)) * spec.dtype.to_native_dtype().itemsize
@@ -73,9 +72,11 @@ def chunk_of(item: Item) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, nbytes, "u1")
 
 
-def carry_out(plan: RawPlan, items: list[Item], memory: Memory, drop_axes: tuple[int, ...]) -> None:
+def carry_out(
+    plan: Plan[Group], items: list[Chunk], memory: Memory, order: Any, drop_axes: tuple[int, ...]
+) -> None:
     """Do what the native core does."""
-    for batch in plan.direct:
+    for batch in plan.boxes:
         _, shape, strides, itemsize = batch.layout
         boxes = np.array(batch.boxes).reshape(len(batch.keys), 3, len(batch.chunk_shape))
         for position, (start, first, count) in zip(batch.positions, boxes, strict=True):
@@ -84,7 +85,7 @@ def carry_out(plan: RawPlan, items: list[Item], memory: Memory, drop_axes: tuple
             assert np.all(first + count <= shape)
             target = (memory.base + int(first @ strides), itemsize, count.tolist(), strides, None)
             memory.block[places(target)] = box.ravel()
-    batch = plan.parts
+    batch = plan.runs
     for position, source, target, size, nbytes in zip(
         batch.positions, batch.sources, batch.targets, batch.sizes, batch.nbytes, strict=True
     ):
@@ -97,11 +98,11 @@ def carry_out(plan: RawPlan, items: list[Item], memory: Memory, drop_axes: tuple
         assert all(stride >= 0 for stride in source[3])
         assert source[4] is None or source[4].size <= costs.MOST_OFFSETS
         memory.block[tos] = chunk[froms]
-    for position in plan.whole:
-        assign(items[position], memory.array, plan.chain.order(items[position][1]), drop_axes)
+    for position in grouped(plan):
+        assign(items[position], memory.array, order, drop_axes)
 
 
-def assign(item: Item, out: np.ndarray, order: Any, drop_axes: tuple[int, ...]) -> None:
+def assign(item: Chunk, out: np.ndarray, order: Any, drop_axes: tuple[int, ...]) -> None:
     """Do what zarr does."""
     _, spec, chunk_selection, out_selection, _ = item
     chunk = chunk_of(item).view(spec.dtype.to_native_dtype()).reshape(spec.shape, order=order)
@@ -163,16 +164,17 @@ def test_it_moves_what_numpy_assigns(data: st.DataObject) -> None:
     ours, model = (memory_of(indexer.shape, dtype, layout) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "RUN", run)
-        plan = plan_raw(items, ours.array, codecs, STORE, indexer.drop_axes)
-    assert plan.fallback == []
-    positions = [p for batch in (*plan.direct, plan.parts) for p in batch.positions] + plan.whole
+        plan = read_plan_of(items, ours.array, codecs, indexer.drop_axes)
+    assert plan.left == []
+    positions = [p for batch in (*plan.boxes, plan.runs) for p in batch.positions]
+    positions += grouped(plan)
     assert sorted(positions) == list(range(len(items)))
     if run == 0:
-        assert plan.whole == []
+        assert plan.groups == []
     elif run == 1e9:
-        assert len(plan.whole) == len(items)
-    event(f"parts: {bool(plan.parts.keys)}, boxes: {bool(plan.direct)}, {kind}")
-    carry_out(plan, items, ours, indexer.drop_axes)
+        assert len(grouped(plan)) == len(items)
+    event(f"parts: {bool(plan.runs.keys)}, boxes: {bool(plan.boxes)}, {kind}")
+    carry_out(plan, items, ours, order, indexer.drop_axes)
     for item in items:
         assign(item, model.array, order, indexer.drop_axes)
     np.testing.assert_array_equal(ours.block, model.block)

@@ -37,7 +37,7 @@ from tests.pipeline.strategies import (
     write,
 )
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
-from ucxstore.pipeline import decode_plan, encode_plan
+from ucxstore.pipeline import read_plan, write_plan
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
@@ -260,8 +260,8 @@ def assert_alike(data: st.DataObject, pair: Pair) -> None:
 @given(data=st.data())
 def test_it_does_as_zarr_does(keeper: UcxStore, kind: str, data: st.DataObject) -> None:
     # What is drawn is small: one group, but where groups are, too.
-    size = data.draw(st.sampled_from([1, decode_plan.GROUP_BYTES]), label="group")
+    size = data.draw(st.sampled_from([1, read_plan.GROUP_BYTES]), label="group")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode_plan, "GROUP_BYTES", size)
-        patch.setattr(encode_plan, "GROUP_BYTES", size)
+        patch.setattr(read_plan, "GROUP_BYTES", size)
+        patch.setattr(write_plan, "GROUP_BYTES", size)
         assert_alike(data, data.draw(arrays(kind, keeper), label="array"))

@@ -17,7 +17,7 @@ from zarr.storage import FsspecStore
 from tests.eventually import eventually
 from ucxstore import AddressError, AuthenticationError, FallbackError, Secret, UcxStore
 from ucxstore.filesystem import UcxFileSystem
-from ucxstore.pipeline.behind import store_behind
+from ucxstore.pipeline.access import find_access
 from ucxstore.server import Server
 
 pytestmark = pytest.mark.usefixtures("zarr_config")
@@ -36,9 +36,10 @@ def values() -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
 
 
 def behind(array: zarr.Array) -> UcxStore:
-    store = store_behind(array.store)
-    assert store is not None
-    return store
+    access = find_access(array.store)
+    assert access is not None
+    assert isinstance(access.store, UcxStore)
+    return access.store
 
 
 def test_an_array_at_a_url_goes_the_short_way(address: str) -> None:
@@ -256,5 +257,5 @@ def test_other_file_systems_are_left_alone(tmp_path: Path) -> None:
     z = zarr.create_array(
         FsspecStore.from_url(f"local://{tmp_path}", {"auto_mkdir": True}), data=values()
     )
-    assert store_behind(z.store) is None
+    assert find_access(z.store) is None
     assert json.loads((tmp_path / "zarr.json").read_text())["shape"] == [60, 70]

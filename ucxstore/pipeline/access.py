@@ -1,6 +1,6 @@
 """`ChunkAccess`: what the pipeline needs of a store, and how it finds that."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -45,6 +45,11 @@ class ChunkAccess:
     budget: Budget
     shard_indexes: ShardCache
     check_writable: Callable[[], None]
+
+    def full_keys(self, keys: Iterable[str]) -> list[str]:
+        """Return keys as the servers have them."""
+        prefix = self.key_prefix
+        return [prefix + key for key in keys]
 
 
 @runtime_checkable

@@ -1,28 +1,26 @@
 """Large blosc chunks: fetched and decoded a run of blocks at a time, by all threads."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
-from ucxstore.client.loops import LoopQueue
+from ucxstore.client.memory import Memory, describe
+from ucxstore.client.requests import READ, get, read_parts
+from ucxstore.pipeline.access import ChunkAccess
+from ucxstore.pipeline.batch import Group
 from ucxstore.pipeline.blosc_frames import PREFIX_BYTES, Frame, split
 from ucxstore.pipeline.budget import Claim
 from ucxstore.pipeline.buffers import allocate
 from ucxstore.pipeline.compressors import Bytes, Compressor, is_blosc
-from ucxstore.pipeline.decode_plan import GROUP_BYTES, Group
-from ucxstore.pipeline.jobs import Jobs
-from ucxstore.store import UcxStore
-
-if TYPE_CHECKING:
-    from ucxstore._core import Connection
+from ucxstore.pipeline.read_plan import GROUP_BYTES
+from ucxstore.pipeline.scheduler import Scheduler
 
 # Values of a chunk, in bytes, from which on the round trip for its header is worth while.
 _LARGE_BYTES = 4 * GROUP_BYTES
 
-_PRESENT = 0  # what `read_parts` says of a value that is still the one that is meant
 
-
+@dataclass(slots=True)
 class SplitChunk:
     """A chunk that is read in frames.
 
@@ -36,71 +34,90 @@ class SplitChunk:
         Where its values go.
     version : int
         Of its value.
-
-    Attributes
-    ----------
+    received : int
+        Bytes that were received.
     is_complete : bool
         Whether all frames that were read so far are of that value.
-    received : int
-        Bytes.
     """
 
-    def __init__(
-        self,
-        group: Group,
-        frames: list[Frame],
-        region: Bytes,
-        version: int,
-        store: UcxStore,
-        connection: "Connection",
-        queue: LoopQueue,
-        compressor: Compressor,
-        jobs: Jobs,
-    ) -> None:
-        self.group = group
-        self.frames = frames
-        self.is_complete = True
-        self.received = 0
-        self._region = region
-        self._version = version
-        self._store = store
-        self._connection = connection
-        self._queue = queue
-        self._compressor = compressor
-        self._jobs = jobs
+    group: Group
+    frames: list[Frame]
+    region: Bytes
+    version: int
+    received: int
+    is_complete: bool = True
 
-    async def read(self, frame: Frame, _: Claim) -> None:
-        """Read a frame; if the value is another one by now, the chunk is not complete."""
-        if not self.is_complete:
-            return
+
+class FrameReader:
+    """Reads chunks in frames.
+
+    Parameters
+    ----------
+    access : ChunkAccess
+    scheduler : Scheduler
+    compressor : Compressor
+        Blosc's.
+    """
+
+    def __init__(self, access: ChunkAccess, scheduler: Scheduler, compressor: Compressor) -> None:
+        self._access = access
+        self._scheduler = scheduler
+        self._compressor = compressor
+
+    async def split(self, wanted: Sequence[tuple[Group, Bytes]]) -> list[SplitChunk]:
+        """Look at the beginning of chunks, and return those that can be read in frames.
+
+        Parameters
+        ----------
+        wanted : sequence
+            A group of one chunk, and where its values go.
+        """
+        keys = self._access.full_keys([group.keys[0] for group, _ in wanted])
+        found = await self._access.channel.ask(get(keys, [[(1, 0, PREFIX_BYTES)]] * len(keys)))
+        chunks = []
+        for (group, region), value in zip(wanted, found, strict=True):
+            if value is not None:
+                prefix, size, version = value
+                frames = split(prefix, size, region.size, GROUP_BYTES)
+                if len(frames) > 1:
+                    chunks.append(SplitChunk(group, frames, region, version, prefix.size))
+        return chunks
+
+    async def read(self, chunk: SplitChunk) -> None:
+        """Read all frames; if the value is another one by then, the chunk is not complete."""
+
+        async def read_one(frame: Frame, _: Claim) -> None:
+            if chunk.is_complete:
+                await self._read(chunk, frame)
+
+        await self._scheduler.run(chunk.frames, read_one)
+
+    async def _read(self, chunk: SplitChunk, frame: Frame) -> None:
         value = allocate(frame.limit)
         head, length = len(frame.head), frame.stop - frame.start
         value[:head] = np.frombuffer(frame.head, np.uint8)
-        operation = self._connection.read_parts(
-            [self._store.key_prefix + self.group.keys[0]],
-            [(frame.start, length, [], [], None)],
-            [(head, length, [], [], None)],
-            value.__array_interface__["data"][0],
-            [-1],
-            [self._version],
-            value,
-            self._store.timeout,
-            self._queue.native,
+        (status,) = await self._access.channel.ask(
+            read_parts(
+                self._access.full_keys(chunk.group.keys),
+                [(frame.start, length, [], [], None)],
+                [(head, length, [], [], None)],
+                Memory(describe(value), value),
+                versions=[chunk.version],
+            )
         )
-        (status,) = await self._queue.complete(operation)
-        if status == _PRESENT:
-            self.received += length
-            await self._jobs.in_thread(self._decode, frame, value)
+        if status == READ:
+            chunk.received += length
+            await self._scheduler.in_thread(self._decode, chunk, frame, value)
         else:
-            self.is_complete = False
+            chunk.is_complete = False
 
-    def _decode(self, frame: Frame, value: Bytes) -> None:
-        if self._jobs.stopping:
+    def _decode(self, chunk: SplitChunk, frame: Frame, value: Bytes) -> None:
+        if self._scheduler.stopping:
             return
         try:
-            self._compressor.decode(value, self._region[frame.first : frame.last])
+            self._compressor.decode(value, chunk.region[frame.first : frame.last])
         except Exception as error:
-            error.add_note(f"while reading {self.group.keys[0]}")
+            error.add_note(f"while reading {chunk.group.keys[0]}")
             raise
 
 
@@ -113,37 +130,3 @@ def is_large(group: Group, nbytes: int, compressor: Compressor | None) -> bool:
         and group.whole[0]
         and nbytes >= _LARGE_BYTES
     )
-
-
-async def split_chunks(
-    wanted: Sequence[tuple[Group, Bytes]],
-    store: UcxStore,
-    connection: "Connection",
-    queue: LoopQueue,
-    compressor: Compressor,
-    jobs: Jobs,
-) -> list[SplitChunk]:
-    """Look at the beginning of chunks, and return those that can be read in frames.
-
-    Parameters
-    ----------
-    wanted : sequence
-        A group of one chunk, and where its values go.
-    compressor : Compressor
-        Blosc's.
-    """
-    keys = [store.key_prefix + group.keys[0] for group, _ in wanted]
-    ranges = [[(1, 0, PREFIX_BYTES)]] * len(keys)
-    found = await queue.complete(connection.get(keys, ranges, store.timeout, queue.native))
-    chunks = []
-    for (group, region), value in zip(wanted, found, strict=True):
-        if value is not None:
-            prefix, size, version = value
-            frames = split(prefix, size, region.size, GROUP_BYTES)
-            if len(frames) > 1:
-                chunk = SplitChunk(
-                    group, frames, region, version, store, connection, queue, compressor, jobs
-                )
-                chunk.received = prefix.size
-                chunks.append(chunk)
-    return chunks

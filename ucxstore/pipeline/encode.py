@@ -1,24 +1,18 @@
 """Chunks that are written by codecs or in part: encoded while earlier ones are being sent."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
-from ucxstore.client.loops import LoopQueue, Pending
-from ucxstore.client.memory import describe
+from ucxstore.client.memory import Memory, describe
+from ucxstore.client.requests import delete
+from ucxstore.client.requests import set as set_values
+from ucxstore.pipeline.access import ChunkAccess
+from ucxstore.pipeline.batch import Batch, Group
 from ucxstore.pipeline.budget import Claim
+from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.compressors import Bytes
-from ucxstore.pipeline.encode_plan import Group
-from ucxstore.pipeline.fill import FillTest
-from ucxstore.pipeline.jobs import Jobs
-from ucxstore.pipeline.merge import merged
-from ucxstore.pipeline.plan import Item
-from ucxstore.pipeline.stored import Stored
-from ucxstore.store import UcxStore
-from ucxstore.zarr_compat import NDBuffer
-
-if TYPE_CHECKING:
-    from ucxstore._core import Connection
+from ucxstore.pipeline.existing import read_encoded, read_raw
+from ucxstore.pipeline.merge import Merger
+from ucxstore.pipeline.scheduler import Scheduler
 
 
 class Encoding:
@@ -26,123 +20,80 @@ class Encoding:
 
     Parameters
     ----------
-    store : UcxStore
-    items : sequence
-        zarr's batch.
-    value : NDBuffer
-        What is written: plain memory.
-    stored : Stored
+    access : ChunkAccess
+    batch : Batch
+        Its array is plain memory.
+    chain : Chain
         How the array's chunks are stored.
-    drop_axes : tuple of int
-        As zarr gives them.
     """
 
-    def __init__(
-        self,
-        store: UcxStore,
-        items: Sequence[Item],
-        value: NDBuffer,
-        stored: Stored,
-        drop_axes: tuple[int, ...],
-    ) -> None:
-        self._store = store
-        self._items = items
-        self._value = value
-        self._stored = stored
-        self._drop_axes = drop_axes
-        _, spec, *_ = items[0]
-        self._fill = None if spec.config.write_empty_chunks else FillTest(spec)
-        self._jobs = Jobs(store.budget)
+    def __init__(self, access: ChunkAccess, batch: Batch, chain: Chain) -> None:
+        self._access = access
+        self._batch = batch
+        self._read_existing = read_raw if chain.raw else read_encoded
+        _, spec, *_ = batch.chunks[0]
+        self._merger = Merger(chain, spec, batch.drop_axes)
+        self._scheduler = Scheduler(access.budget)
         self._received = self._sent = 0
 
-    async def write(self, connection: "Connection", queue: LoopQueue, groups: list[Group]) -> None:
+    async def write(self, groups: list[Group]) -> None:
         """Write all groups.
 
         When this returns or raises, cancelled too, neither UCX nor a thread reads the array any
         more. Which chunks were written if it raises is not said.
         """
-        await self._jobs.run(groups, partial(self._write, connection, queue))
-        self._store.counters.add(
+        await self._scheduler.run(groups, self._write)
+        self._access.counters.add(
             encode=sum(len(group.keys) for group in groups),
             read=self._received,
             staged=self._received,
             written=self._sent,
         )
 
-    async def _write(
-        self, connection: "Connection", queue: LoopQueue, group: Group, claim: Claim
-    ) -> None:
-        sources: list[Bytes | None] = [None] * len(group.keys)
+    async def _write(self, group: Group, claim: Claim) -> None:
+        stored: list[Bytes | None] = [None] * len(group.keys)
         if group.is_part:
-            existing = await self._stored.read(connection, queue, self._store, group)
+            existing = await self._read_existing(self._access, group)
             self._received += existing.nbytes
             if existing.again:
                 claim.release()  # before another one is waited for
                 for single in existing.again:
-                    with await self._store.budget.claim(single.limit) as its_claim:
-                        await self._write(connection, queue, single, its_claim)
+                    with await self._access.budget.claim(single.limit) as its_claim:
+                        await self._write(single, its_claim)
                 return
-            sources = existing.sources
-        values = await self._jobs.in_thread(self._make_all, group.positions, sources)
+            stored = existing.stored
+        values = await self._scheduler.in_thread(self._make_all, group.positions, stored)
         claim.resize(sum(value.size for value in values if value is not None))
-        await self._send(connection, queue, group.keys, values)
+        await self._send(group.keys, values)
 
-    async def _send(
-        self,
-        connection: "Connection",
-        queue: LoopQueue,
-        keys: list[str],
-        values: list[Bytes | None],
-    ) -> None:
+    async def _send(self, keys: Sequence[str], values: Sequence[Bytes | None]) -> None:
         """Store values, each from where it lies, and delete the keys that have none."""
-        store = self._store
-        full = [store.key_prefix + key for key in keys]
+        full = self._access.full_keys(keys)
         empty = [key for key, value in zip(full, values, strict=True) if value is None]
-        held = [(key, v) for key, v in zip(full, values, strict=True) if v is not None]
-        async with Pending(queue) as pending:
+        held = [(key, value) for key, value in zip(full, values, strict=True) if value is not None]
+        async with self._access.channel.flight() as flight:
             if held:
-                pending.add(
-                    connection.set(
-                        [key for key, _ in held],
-                        [describe(value) for _, value in held],
-                        [value for _, value in held],
-                        False,
-                        store.timeout,
-                        queue.native,
-                    )
-                )
+                memory = [Memory(describe(value), value) for _, value in held]
+                flight.start(set_values([key for key, _ in held], memory))
             if empty:
-                pending.add(connection.delete(empty, store.timeout, queue.native))
-        pending.results()
+                flight.start(delete(empty))
+        flight.results()
         self._sent += sum(value.size for _, value in held)
 
     # ---- in threads ----
 
-    def _make_all(self, positions: list[int], sources: list[Bytes | None]) -> list[Bytes | None]:
+    def _make_all(self, positions: Sequence[int], stored: list[Bytes | None]) -> list[Bytes | None]:
         """Make what is to be stored of one chunk after another; ``None``: nothing."""
         made: list[Bytes | None] = []
         for index, position in enumerate(positions):
-            if self._jobs.stopping:
+            if self._scheduler.stopping:
                 break
-            item = self._items[position]
-            source, sources[index] = sources[index], None  # so that its memory is free again
+            chunk = self._batch.chunks[position]
+            existing, stored[index] = stored[index], None  # so that its memory is free again
             try:
-                made.append(self._make(item, source))
+                made.append(self._merger.make(self._batch.values, chunk, existing))
             except Exception as error:
-                path, *_ = item
+                path, *_ = chunk
                 error.add_note(f"while writing {path}")
                 raise
         return made
-
-    def _make(self, item: Item, source: Bytes | None) -> Bytes | None:
-        _, spec, *_ = item
-        existing = None if source is None else self._stored.load(source, spec)
-        chunk = merged(self._value, item, self._drop_axes, existing)
-        return None if self._is_empty(chunk) else self._stored.encode(chunk, spec)
-
-    def _is_empty(self, chunk: NDBuffer) -> bool:
-        """Tell whether zarr would delete the chunk rather than store it."""
-        array, fill = chunk.as_numpy_array(), self._fill
-        if fill is None or fill.rules_out(array, [0] * array.ndim):
-            return False
-        return fill.holds(array)

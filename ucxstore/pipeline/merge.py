@@ -1,17 +1,57 @@
-"""How what is written becomes whole chunks, as zarr's own pipelines make them of it."""
+"""Whole chunks of what is written, as zarr's own pipelines make them of it."""
 
-from typing import Any, Literal
-
-import numpy as np
-
-from ucxstore.pipeline.buffers import allocate
+from ucxstore.pipeline.batch import Chunk
+from ucxstore.pipeline.buffers import filled_chunk
+from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.compressors import Bytes
-from ucxstore.pipeline.plan import Item
-from ucxstore.zarr_compat import ArraySpec, NDBuffer, fill_value_or_default
+from ucxstore.pipeline.fill import FillTest
+from ucxstore.zarr_compat import ArraySpec, NDBuffer
+
+
+class Merger:
+    """Makes what is to be stored of chunks. Methods may be called by many threads at once.
+
+    Parameters
+    ----------
+    chain : Chain
+        How chunks are stored.
+    spec : ArraySpec
+        Any chunk's.
+    drop_axes : tuple of int
+        As zarr gives them.
+    """
+
+    def __init__(self, chain: Chain, spec: ArraySpec, drop_axes: tuple[int, ...] = ()) -> None:
+        self._chain = chain
+        self._drop_axes = drop_axes
+        self.fill = None if spec.config.write_empty_chunks else FillTest(spec)
+
+    def make(self, value: NDBuffer, chunk: Chunk, stored: Bytes | None) -> Bytes | None:
+        """Make what is to be stored of a chunk; ``None``: nothing.
+
+        Parameters
+        ----------
+        value : NDBuffer
+            What is written, by all of the batch.
+        chunk : Chunk
+        stored : Bytes or None
+            What is stored of it until now, if some of that stays.
+        """
+        _, spec, *_ = chunk
+        existing = None if stored is None else self._chain.load(stored, spec)
+        made = merged(value, chunk, self._drop_axes, existing)
+        return None if self._is_empty(made) else self._chain.encode(made, spec)
+
+    def _is_empty(self, chunk: NDBuffer) -> bool:
+        """Tell whether zarr would delete the chunk rather than store it."""
+        array, fill = chunk.as_numpy_array(), self.fill
+        if fill is None or fill.rules_out(array, [0] * array.ndim):
+            return False
+        return fill.holds(array)
 
 
 def merged(
-    value: NDBuffer, item: Item, drop_axes: tuple[int, ...], existing: NDBuffer | None
+    value: NDBuffer, chunk: Chunk, drop_axes: tuple[int, ...], existing: NDBuffer | None
 ) -> NDBuffer:
     """Return a chunk as it is after a write.
 
@@ -21,7 +61,7 @@ def merged(
     ----------
     value : NDBuffer
         What is written, by all of the batch.
-    item : tuple
+    chunk : tuple
         What zarr gives for the chunk.
     drop_axes : tuple of int
         As zarr gives them.
@@ -32,57 +72,20 @@ def merged(
     Returns
     -------
     NDBuffer
-        A part of `value`, if that is all of the chunk; it must not be written to.
+        A view of `value`, if that is all of the chunk; it must not be written to.
     """
-    _, spec, chunk_selection, out_selection, is_complete = item
+    _, spec, chunk_selection, out_selection, is_complete = chunk
     if is_complete and value.shape != ():
         selected = value[out_selection]
         if selected.shape == spec.shape:  # not so at the array's edge
             return selected
-    chunk = filled(spec) if existing is None else existing
+    made = filled_chunk(spec) if existing is None else existing
     if chunk_selection == () or value.shape == ():
-        part = value
+        written = value
     else:
-        part = value[out_selection]
+        written = value[out_selection]
         if drop_axes:
-            part = part[tuple(None if a in drop_axes else slice(None) for a in range(spec.ndim))]
-    chunk[chunk_selection] = part
-    return chunk
-
-
-def filled(spec: ArraySpec) -> NDBuffer:
-    """Return a chunk that holds nothing but the fill value."""
-    dtype = spec.dtype.to_native_dtype()
-    chunk = chunk_in(allocate(spec_nbytes(spec)), spec, dtype, spec.order)
-    np.copyto(chunk.as_numpy_array(), fill_value_or_default(spec), casting="unsafe")
-    return chunk
-
-
-def chunk_in(
-    memory: Bytes, spec: ArraySpec, dtype: np.dtype[Any], order: Literal["C", "F"]
-) -> NDBuffer:
-    """Return the chunk that some bytes are."""
-    # Not np.ndarray(), which takes the unit from times without one.
-    array = memory.view(dtype).reshape(spec.shape, order=order)
-    return spec.prototype.nd_buffer.from_ndarray_like(array)
-
-
-def in_one_piece(chunk: NDBuffer, spec: ArraySpec, order: Literal["C", "F"]) -> NDBuffer:
-    """Return a chunk whose values lie together in this order, a copy if they don't yet.
-
-    Codecs would make that copy themselves, but in new memory, which is faulted in page by page.
-    """
-    array = chunk.as_numpy_array()
-    if array.flags.c_contiguous if order == "C" else array.flags.f_contiguous:
-        return chunk
-    copy = chunk_in(allocate(array.nbytes), spec, array.dtype, order)
-    np.copyto(copy.as_numpy_array(), array)
-    return copy
-
-
-def spec_nbytes(spec: ArraySpec) -> int:
-    """Return the bytes of a chunk's values."""
-    nbytes: int = spec.dtype.to_native_dtype().itemsize
-    for length in spec.shape:
-        nbytes *= length
-    return nbytes
+            axes = range(spec.ndim)
+            written = written[tuple(None if axis in drop_axes else slice(None) for axis in axes)]
+    made[chunk_selection] = written
+    return made

@@ -1,36 +1,32 @@
 """The codec pipeline that lets zarr read into, and write from, the user's array without a copy."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Self, cast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self, cast
 
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, ByteSetter, Store
 from zarr.registry import register_pipeline
 from zarr.storage import StorePath
 
-from ucxstore.client.loops import Pending
 from ucxstore.errors import FallbackError
-from ucxstore.pipeline.behind import store_behind
+from ucxstore.pipeline.access import ChunkAccess, find_access
+from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
 from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.classify import ChunkKind, Sharded, classify
 from ucxstore.pipeline.decode import Decoding
-from ucxstore.pipeline.decode_plan import plan_decode
+from ucxstore.pipeline.direct import DirectRead, start_writes
 from ucxstore.pipeline.encode import Encoding
-from ucxstore.pipeline.encode_plan import plan_encode
-from ucxstore.pipeline.plan import NOT_RAW, Item, Plan, plan_write
-from ucxstore.pipeline.raw import raw_chunks
-from ucxstore.pipeline.raw_read import RawRead
-from ucxstore.pipeline.raw_write import start_writes
-from ucxstore.pipeline.read_plan import plan_raw
+from ucxstore.pipeline.read_plan import plan_read
 from ucxstore.pipeline.selection import pipeline_without_ours, replaced_pipeline
-from ucxstore.pipeline.shards.index import is_sharded
-from ucxstore.pipeline.shards.plan import plan_shards
 from ucxstore.pipeline.shards.read import ShardReading
+from ucxstore.pipeline.shards.read_plan import plan_shard_read
 from ucxstore.pipeline.shards.write import ShardWriting
-from ucxstore.pipeline.shards.write_plan import plan_shard_writes
-from ucxstore.pipeline.stored import stored_by
-from ucxstore.store import UcxStore
+from ucxstore.pipeline.shards.write_plan import plan_shard_write
+from ucxstore.pipeline.write_plan import plan_write
 from ucxstore.zarr_compat import (
+    ArrayConfig,
     ArrayMetadata,
     ArraySpec,
     ArrayV3Metadata,
@@ -42,6 +38,7 @@ from ucxstore.zarr_compat import (
     TBaseScalar,
     V2Codec,
     ZDType,
+    default_buffer_prototype,
     evolve_codecs,
 )
 
@@ -57,7 +54,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     """A codec pipeline for arrays in a `UcxStore`.
 
     Raw chunks move straight between the user's array and the store, all of a selection in a few
-    native calls; where a selection is of too many small pieces for that, they are fetched whole.
+    native calls; where a selection is of too many short runs for that, they are fetched whole.
     Encoded chunks are fetched as they are stored, and decoded in threads, straight into the user's
     array where their codec can; or encoded in threads, and sent from there. What is written in part
     is merged here with what is stored. Inner chunks of shards go the same ways, where their shard's
@@ -70,17 +67,20 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         The array's, evolved.
     fallback : CodecPipeline
         The pipeline that zarr would have used.
+    spec : ArraySpec
+        A chunk's; those of other chunks may have other shapes.
     """
 
     codecs: tuple[Codec, ...]
     fallback: CodecPipeline
+    spec: ArraySpec = field(compare=False)
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         fallback = pipeline_without_ours(array_metadata, store)
-        if store_behind(store) is None:
+        if find_access(store) is None:
             return cast(Self, fallback)
-        return cls(_codecs(array_metadata), fallback)
+        return cls(_codecs(array_metadata), fallback, _spec(array_metadata))
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec]) -> Self:
@@ -92,12 +92,21 @@ class ZeroCopyCodecPipeline(CodecPipeline):
             self,
             codecs=evolve_codecs(self.codecs, array_spec),
             fallback=self.fallback.evolve_from_array_spec(array_spec),
+            spec=array_spec,
         )
 
     def __iter__(self) -> Iterator[Codec]:
         return iter(self.codecs)
 
-    # ---- chunks ----
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.codecs, self.fallback, self.spec)
+
+    @cached_property
+    def chunk_kind(self) -> ChunkKind:
+        """How the array's chunks are stored."""
+        return classify(self.codecs, self.spec)
+
+    # ---- reading ----
 
     async def read(
         self,
@@ -105,82 +114,61 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> tuple[GetResult, ...]:
-        items, store = _ours(batch_info)
-        if store is None:
-            return await self.fallback.read(items, out, drop_axes)
-        if is_sharded(self.codecs):
-            return await self._read_shards(items, out, drop_axes, store)
-        chain = Chain.of(self.codecs, items[0][1])
-        if chain is not None:
-            return await self._read_encoded(items, out, drop_axes, chain, store)
-        return await self._read_raw(items, out, drop_axes, store)
+        batch, access = _batch_of(batch_info, out, drop_axes)
+        if access is None:
+            return await self.fallback.read(batch.chunks, out, drop_axes)
+        kind = self.chunk_kind
+        if isinstance(kind, Chain):
+            results = await self._read_chunks(batch, access, kind)
+        elif isinstance(kind, Sharded):
+            results = await self._read_shards(batch, access, kind)
+        else:
+            results = await self._read_left(batch, access, _all_left(batch, kind.reason))
+        return tuple(results.get(position, _PRESENT) for position in range(len(batch.chunks)))
 
-    async def _read_raw(
-        self, items: Sequence[Item], out: NDBuffer, drop_axes: tuple[int, ...], store: UcxStore
-    ) -> tuple[GetResult, ...]:
-        connection, queue = await store.session()
-        array = out.as_ndarray_like()
-        left = Plan()
-        readings: list[tuple[int, RawRead]] = []
-        async with Pending(queue) as pending:
+    async def _read_chunks(
+        self, batch: Batch, access: ChunkAccess, chain: Chain
+    ) -> dict[int, GetResult]:
+        """Read; return what is to be said of chunks, but for most that are present."""
+        left: Plan[Group] = Plan()
+        groups: list[Group] = []
+        count = len(batch.chunks)
+        at_once = _PLANNED_AT_ONCE if chain.raw else count
+        async with access.channel.flight() as flight:
+            direct = DirectRead(access, batch, flight)
             # What is planned is on its way while the rest is being planned.
-            for start in range(0, len(items), _PLANNED_AT_ONCE):
-                some = items[start : start + _PLANNED_AT_ONCE]
-                plan = plan_raw(some, array, self.codecs, store, drop_axes)
-                for position in plan.fallback:
-                    left.leave(start + position, plan.reason)
-                reading = RawRead(store, some, out, drop_axes, plan)
-                reading.start(connection, queue, pending)
-                readings.append((start, reading))
-            results = await self._read_left(items, out, drop_axes, left, store)
-            for _, reading in readings:
-                await reading.stage(connection, queue)
-        outcomes = iter(pending.results())
-        for start, reading in readings:
-            for position, result in reading.finish(outcomes).items():
-                results[start + position] = result
-        return tuple(results.get(position, _PRESENT) for position in range(len(items)))
-
-    async def _read_encoded(
-        self,
-        items: Sequence[Item],
-        out: NDBuffer,
-        drop_axes: tuple[int, ...],
-        chain: Chain,
-        store: UcxStore,
-    ) -> tuple[GetResult, ...]:
-        plan, groups = plan_decode(items, out.as_ndarray_like(), chain, store)
-        results = await self._read_left(items, out, drop_axes, plan, store)
-        if groups:
-            connection, queue = await store.session()
-            decoding = Decoding(store, items, out, chain, drop_axes)
-            await decoding.read(connection, queue, groups)
-            results |= decoding.missing
-        return tuple(results.get(position, _PRESENT) for position in range(len(items)))
+            for start in range(0, count, at_once):
+                plan = plan_read(batch, chain, range(start, min(start + at_once, count)))
+                left.leave(plan.left, plan.reason)
+                direct.start(plan)
+                groups += plan.groups
+            results = await self._read_left(batch, access, left)
+            if groups:
+                decoding = Decoding(access, batch, chain)
+                await decoding.read(groups)
+                results |= decoding.missing
+        return results | direct.finish()
 
     async def _read_shards(
-        self, items: Sequence[Item], out: NDBuffer, drop_axes: tuple[int, ...], store: UcxStore
-    ) -> tuple[GetResult, ...]:
-        plan, shards = plan_shards(items, out.as_ndarray_like(), self.codecs, store, drop_axes)
-        results = await self._read_left(items, out, drop_axes, plan, store)
-        if shards:
-            reading = ShardReading(store, out, drop_axes)
-            await reading.read(shards)
+        self, batch: Batch, access: ChunkAccess, kind: Sharded
+    ) -> dict[int, GetResult]:
+        plan = plan_shard_read(batch, kind)
+        results = await self._read_left(batch, access, plan)
+        if plan.groups:
+            reading = ShardReading(access, batch)
+            await reading.read(plan.groups)
             results |= reading.missing
-        return tuple(results.get(position, _PRESENT) for position in range(len(items)))
+        return results
 
-    async def _read_left(
-        self,
-        items: Sequence[Item],
-        out: NDBuffer,
-        drop_axes: tuple[int, ...],
-        plan: Plan,
-        store: UcxStore,
+    async def _read_left[G](
+        self, batch: Batch, access: ChunkAccess, plan: Plan[G]
     ) -> dict[int, GetResult]:
         """Read what is left to the other pipeline; return its results by position."""
-        left = _what_is_left(items, plan, store)
-        others = await self.fallback.read(left, out, drop_axes) if left else ()
-        return dict(zip(plan.fallback, others, strict=True))
+        left = _chunks_left(batch, access, plan)
+        others = await self.fallback.read(left, batch.values, batch.drop_axes) if left else ()
+        return dict(zip(plan.left, others, strict=True))
+
+    # ---- writing ----
 
     async def write(
         self,
@@ -188,51 +176,45 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         value: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> None:
-        items, store = _ours(batch_info)
-        if store is None:
-            await self.fallback.write(items, value, drop_axes)
-            return
-        if is_sharded(self.codecs):
-            await self._write_shards(items, value, drop_axes, store)
-            return
-        array = value.as_ndarray_like()
-        chain, raw = Chain.of(self.codecs, items[0][1]), raw_chunks(self.codecs, items[0][1])
-        if raw is None or drop_axes:
-            plan = Plan.of_none(items, NOT_RAW)
+        batch, access = _batch_of(batch_info, value, drop_axes)
+        kind = self.chunk_kind
+        if access is None:
+            await self.fallback.write(batch.chunks, value, drop_axes)
+        elif isinstance(kind, Chain):
+            await self._write_chunks(batch, access, kind)
+        elif isinstance(kind, Sharded):
+            await self._write_shards(batch, access, kind)
         else:
-            plan = plan_write(items, array, self.codecs, store)
-        groups = plan_encode(items, plan, array, chain, raw, store)
-        left = _what_is_left(items, plan, store)
-        if len(left) == len(items):
+            left = _chunks_left(batch, access, _all_left(batch, kind.reason))
             await self.fallback.write(left, value, drop_axes)
-            return
 
-        store.check_writable()
-        connection, queue = await store.session()
-        async with Pending(queue) as pending:
-            start_writes(connection, queue, pending, plan, store, value)
-            if groups:
-                stored = stored_by(self.codecs, chain, raw)
-                encoding = Encoding(store, items, value, stored, drop_axes)
-                await encoding.write(connection, queue, groups)
+    async def _write_chunks(self, batch: Batch, access: ChunkAccess, chain: Chain) -> None:
+        plan = plan_write(batch, chain)
+        left = _chunks_left(batch, access, plan)
+        if len(left) == len(batch.chunks):
+            await self.fallback.write(left, batch.values, batch.drop_axes)
+            return
+        access.check_writable()
+        async with access.channel.flight() as flight:
+            start_writes(access, batch, plan, flight)
+            if plan.groups:
+                await Encoding(access, batch, chain).write(plan.groups)
             if left:
-                await self.fallback.write(left, value, drop_axes)
-        pending.results()
-        store.counters.add(
-            direct=len(plan.empty) + sum(len(batch.keys) for batch in plan.direct),
-            written=sum(sum(batch.nbytes) for batch in plan.direct),
+                await self.fallback.write(left, batch.values, batch.drop_axes)
+        flight.results()
+        access.counters.add(
+            direct=len(plan.empty) + sum(len(boxes.keys) for boxes in plan.boxes),
+            written=sum(sum(boxes.nbytes) for boxes in plan.boxes),
         )
 
-    async def _write_shards(
-        self, items: Sequence[Item], value: NDBuffer, drop_axes: tuple[int, ...], store: UcxStore
-    ) -> None:
-        plan, groups = plan_shard_writes(items, value.as_ndarray_like(), self.codecs, store)
-        left = _what_is_left(items, plan, store)
-        store.check_writable()
-        if groups:
-            await ShardWriting(store, value).write(groups)
+    async def _write_shards(self, batch: Batch, access: ChunkAccess, kind: Sharded) -> None:
+        plan = plan_shard_write(batch, kind)
+        left = _chunks_left(batch, access, plan)
+        access.check_writable()
+        if plan.groups:
+            await ShardWriting(access, batch).write(plan.groups)
         if left:
-            await self.fallback.write(left, value, drop_axes)
+            await self.fallback.write(left, batch.values, batch.drop_axes)
 
     # ---- what is the other pipeline's anyway ----
 
@@ -273,27 +255,48 @@ def _codecs(metadata: ArrayMetadata) -> tuple[Codec, ...]:
     return (V2Codec(filters=metadata.filters, compressor=metadata.compressor),)
 
 
-def _ours(batch: Iterable[Item]) -> tuple[list[Item], UcxStore | None]:
-    """Return a batch as one of the store that it belongs to, and that store, if it is ours."""
-    items = list(batch)
-    path = items[0][0] if items else None
+def _spec(metadata: ArrayMetadata) -> ArraySpec:
+    """Return the spec of a chunk, as zarr makes one to evolve codecs by."""
+    if isinstance(metadata, ArrayV3Metadata):
+        shape = getattr(metadata.chunk_grid, "chunk_shape", (1,) * len(metadata.shape))
+        dtype, config = metadata.data_type, ArrayConfig.from_dict({})
+    else:
+        shape = metadata.chunks
+        dtype, config = metadata.dtype, ArrayConfig.from_dict({"order": metadata.order})
+    return ArraySpec(shape, dtype, metadata.fill_value, config, default_buffer_prototype())
+
+
+def _batch_of(
+    batch_info: Iterable[Chunk], values: NDBuffer, drop_axes: tuple[int, ...]
+) -> tuple[Batch, ChunkAccess | None]:
+    """Return a batch as one of the store of ours that it belongs to, and access to that."""
+    chunks = list(batch_info)
+    path = chunks[0][0] if chunks else None
     given = path.store if type(path) is StorePath else None
-    store = None if given is None else store_behind(given)
-    if store is None or store is given:
-        return items, store
-    paths = [StorePath(store, path.path) if path.store is given else path for path, *_ in items]
-    return [(path, *rest) for path, (_, *rest) in zip(paths, items, strict=True)], store
+    access = None if given is None else find_access(given)
+    if access is None:
+        return Batch(chunks, values, drop_axes), None
+    if access.store is not given:
+        chunks = [
+            (StorePath(access.store, path.path) if path.store is given else path, *rest)
+            for path, *rest in chunks
+        ]
+    return Batch(chunks, values, drop_axes, access.store), access
 
 
-def _what_is_left(items: Sequence[Item], plan: Plan, store: UcxStore) -> list[Item]:
+def _all_left(batch: Batch, reason: str) -> Plan[Group]:
+    return Plan[Group]().leave(range(len(batch.chunks)), reason)
+
+
+def _chunks_left[G](batch: Batch, access: ChunkAccess, plan: Plan[G]) -> list[Chunk]:
     """Return what goes to the other pipeline, and count it; strict stores allow nothing."""
-    left = [items[position] for position in plan.fallback]
-    if left and store.strict:
+    left = [batch.chunks[position] for position in plan.left]
+    if left and access.strict:
         raise FallbackError(
             f"{left[0][0]} cannot be moved straight: {plan.reason}; "
-            f"{len(left)} of {len(items)} chunks (the store is strict)"
+            f"{len(left)} of {len(batch.chunks)} chunks (the store is strict)"
         )
-    store.counters.add(fallback=len(left))
+    access.counters.add(fallback=len(left))
     return left
 
 

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ucxstore.pipeline.geometry.boxes import find_box, run_bytes
+from ucxstore.pipeline.geometry.boxes import find_box
+from ucxstore.pipeline.geometry.runs import run_nbytes
 
 
 def test_slices_make_a_box() -> None:
@@ -69,7 +70,7 @@ def boxes(draw: st.DrawFn) -> tuple[np.ndarray, list[int]]:
 @given(boxes())
 def test_runs_are_contiguous(case: tuple[np.ndarray, list[int]]) -> None:
     array, counts = case
-    run = run_bytes(array.strides, counts, array.itemsize)
+    run = run_nbytes(array.strides, counts, array.itemsize)
     places = sum(
         index * stride for index, stride in zip(np.indices(counts), array.strides, strict=True)
     )

@@ -9,7 +9,7 @@ from zarr.core.indexing import CoordinateIndexer
 
 from ucxstore.pipeline.geometry.axes import Grid, find_axes, grid_of
 from ucxstore.pipeline.geometry.points import MANY_POINTS, find_points
-from ucxstore.pipeline.geometry.runs import Part, find_move
+from ucxstore.pipeline.geometry.runs import Runs, find_move
 
 CHUNK = (50, 40)
 SHAPE = (500, 400)
@@ -34,7 +34,7 @@ def selections(count: int, *, ascending: bool = False) -> Selections:
     return [(one[1], one[2]) for one in CoordinateIndexer(tuple(at), SHAPE, grid)]
 
 
-def places(part: Part) -> list[int]:
+def places(part: Runs) -> list[int]:
     """Return where a part's items begin, of runs of whole items."""
     offset, run, counts, strides, offsets = part
     found = np.array([offset]) if offsets is None else offset + offsets

@@ -14,8 +14,9 @@ from zarr.core.chunk_grids import ChunkGrid
 from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.core.indexing import Indexer, get_indexer
 
-from ucxstore.pipeline.geometry.runs import Part
-from ucxstore.pipeline.shards.boxes import Boxes, Points, find_parts
+from ucxstore.pipeline.classify import Sharded, classify
+from ucxstore.pipeline.geometry.runs import Runs
+from ucxstore.pipeline.shards.boxes import Boxes, Points, find_inner_chunks
 from ucxstore.pipeline.shards.index import Sharding
 
 DTYPE = np.dtype("i8")
@@ -25,9 +26,9 @@ def sharding_of(grid: tuple[int, ...], chunk: tuple[int, ...]) -> Sharding:
     shape = tuple(g * c for g, c in zip(grid, chunk, strict=True))
     zdtype = get_data_type_from_native_dtype(DTYPE)
     spec = ArraySpec(shape, zdtype, 0, ArrayConfig.from_dict({}), default_buffer_prototype())
-    found = Sharding.of((ShardingCodec(chunk_shape=chunk).evolve_from_array_spec(spec),), spec)
-    assert found is not None
-    return found
+    kind = classify((ShardingCodec(chunk_shape=chunk).evolve_from_array_spec(spec),), spec)
+    assert isinstance(kind, Sharded)
+    return Sharding.of(kind, spec)
 
 
 def indexer_of(selection: Any, sharding: Sharding) -> Indexer:
@@ -58,7 +59,7 @@ def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[slice | int, ..
     return tuple(selection)
 
 
-def places(part: Part) -> np.ndarray:
+def places(part: Runs) -> np.ndarray:
     """Return where each byte of a part lies."""
     offset, run, counts, strides, offsets = part
     starts = offset + offsets
@@ -72,7 +73,7 @@ def test_as_zarr_and_numpy_have_it(data: st.DataObject) -> None:
     sharding = data.draw(shardings())
     selection = data.draw(selections(sharding.shape))
     indexer = indexer_of(selection, sharding)
-    parts = find_parts(indexer, sharding)
+    parts = find_inner_chunks(indexer, sharding)
     chunk = np.empty(sharding.spec.shape)
     found = [(number, *each, part.whole) for part in parts for number, *each in part]
     expected = [
@@ -109,10 +110,10 @@ def test_as_zarr_and_numpy_have_it(data: st.DataObject) -> None:
 
 def test_interior_chunks_are_one_part() -> None:
     sharding = sharding_of((100, 100), (5, 5))
-    parts = find_parts(indexer_of((slice(0, 500, 1),) * 2, sharding), sharding)
+    parts = find_inner_chunks(indexer_of((slice(0, 500, 1),) * 2, sharding), sharding)
     assert [len(part.chunks) for part in parts] == [10_000]
     assert parts[0].whole
-    parts = find_parts(indexer_of((slice(3, 498, 1),) * 2, sharding), sharding)
+    parts = find_inner_chunks(indexer_of((slice(3, 498, 1),) * 2, sharding), sharding)
     assert sorted(len(part.chunks) for part in parts) == [1] * 4 + [98] * 4 + [98 * 98]
     assert not any(part.whole for part in parts if len(part.chunks) == 1)
 
@@ -134,7 +135,7 @@ def test_runs_are_as_long_as_can_be(
     sharding = sharding_of((2, 2), (4, 4))
     indexer = indexer_of(selection, sharding)
     view = np.empty(indexer.shape, "i8")
-    part, *_ = find_parts(indexer, sharding)
+    part, *_ = find_inner_chunks(indexer, sharding)
     assert isinstance(part, Boxes)
     assert part.source(sharding.spec.shape, 8)[1] == bytes_in_source
     assert part.target(view.strides, 8)[1] == bytes_in_target
@@ -147,7 +148,7 @@ def test_what_arrays_select_is_left_as_zarr_has_it(data: st.DataObject) -> None:
     orthogonal = (rows % sharding.shape[0], *map(slice, sharding.shape[1:]))
     points = data.draw(npst.integer_array_indices(sharding.shape))
     indexer = indexer_of(data.draw(st.sampled_from([orthogonal, points])), sharding)
-    (part,) = find_parts(indexer, sharding)
+    (part,) = find_inner_chunks(indexer, sharding)
     assert isinstance(part, Points)
     assert not part.whole
     expected = [(numbers(sharding, coords), repr(rest[:2])) for coords, *rest in indexer]

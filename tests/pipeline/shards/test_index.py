@@ -11,6 +11,8 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from ucxstore import ChunkSizeError, ShardError
+from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.classify import LeftToZarr, Sharded, classify
 from ucxstore.pipeline.shards.index import MISSING, ShardIndex, Sharding
 
 NONE = 2**64 - 1
@@ -34,7 +36,8 @@ def spec_of(shape: tuple[int, ...], dtype: Any = "f4") -> ArraySpec:
 def sharding_of(codec: ShardingCodec | None = None, dtype: Any = "f4") -> Sharding | None:
     spec = spec_of((4, 6), dtype)
     codec = codec or ShardingCodec(chunk_shape=(2, 3))
-    return Sharding.of((codec.evolve_from_array_spec(spec),), spec)
+    kind = classify((codec.evolve_from_array_spec(spec),), spec)
+    return Sharding.of(kind, spec) if isinstance(kind, Sharded) else None
 
 
 def index_of(entries: Any, size: int, **options: Any) -> tuple[ShardIndex, Sharding]:
@@ -52,7 +55,7 @@ def test_what_is_known_of_a_sharding() -> None:
     assert (sharding.grid, sharding.count, sharding.chunk_nbytes) == ((2, 2), 4, 24)
     assert sharding.index_nbytes == 4 * 16 + 4
     assert sharding.index_ranges == [(3, 68, 0)]
-    assert sharding.raw is not None
+    assert sharding.chain.raw
     assert sharding.coordinates(3) == (1, 1)
     start = sharding_of(ShardingCodec(chunk_shape=(2, 3), index_location="start"))
     assert start is not None
@@ -73,7 +76,7 @@ def test_what_is_known_of_a_sharding() -> None:
 def test_inner_codecs_that_are_known(codecs: Any, raw: bool) -> None:
     sharding = sharding_of(ShardingCodec(chunk_shape=(2, 3), codecs=codecs))
     assert sharding is not None
-    assert (sharding.raw is not None) is raw
+    assert sharding.chain.raw is raw
 
 
 @pytest.mark.parametrize(
@@ -96,9 +99,9 @@ def test_what_is_not_known(codec: ShardingCodec) -> None:
 def test_nothing_may_be_around_the_shards() -> None:
     spec = spec_of((4, 6))
     codec = ShardingCodec(chunk_shape=(2, 3))
-    assert Sharding.of((TransposeCodec(order=(0, 1)), codec), spec) is None
-    assert Sharding.of((codec, ZstdCodec()), spec) is None
-    assert Sharding.of((BytesCodec(),), spec) is None
+    for codecs in (TransposeCodec(order=(0, 1)), codec), (codec, ZstdCodec()):
+        assert isinstance(classify(codecs, spec), LeftToZarr)
+    assert isinstance(classify((BytesCodec(),), spec), Chain)
 
 
 def test_an_index_is_as_zarr_wrote_it() -> None:

@@ -9,6 +9,7 @@ from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.dtype import UInt8
 
+from ucxstore.pipeline.classify import Sharded, classify
 from ucxstore.pipeline.shards.index import ShardIndex, Sharding
 from ucxstore.pipeline.shards.layout import lay_out
 
@@ -18,7 +19,9 @@ def sharding_of(grid: tuple[int, ...], **options: Any) -> Sharding:
         chunk_shape=(1,) * len(grid), codecs=[BytesCodec(), ZstdCodec()], **options
     )
     spec = ArraySpec(grid, UInt8(), 0, ArrayConfig.from_dict({}), default_buffer_prototype())
-    sharding = Sharding.of((codec,), spec)
+    kind = classify((codec,), spec)
+    assert isinstance(kind, Sharded)
+    sharding = Sharding.of(kind, spec)
     assert sharding is not None
     return sharding
 

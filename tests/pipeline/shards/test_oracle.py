@@ -41,10 +41,10 @@ from tests.pipeline.strategies import (
 )
 from tests.pipeline.test_oracle import changes
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
-from ucxstore.pipeline import decode_plan
+from ucxstore.pipeline import batch as batch_module
+from ucxstore.pipeline import read_plan
 from ucxstore.pipeline.geometry import costs
-from ucxstore.pipeline.shards import fetch as shard_fetch
-from ucxstore.pipeline.shards import moves as shard_moves
+from ucxstore.pipeline.shards import boxes as shard_boxes
 from ucxstore.pipeline.shards import read as shards
 from ucxstore.pipeline.shards import write as shard_writes
 from ucxstore.pipeline.shards import write_plan as shard_write_plan
@@ -159,13 +159,13 @@ def test_it_reads_as_zarr_reads(
     assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
     assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
     with pytest.MonkeyPatch.context() as patch:
-        size = data.draw(st.sampled_from([1, 500, decode_plan.GROUP_BYTES]), label="group")
-        patch.setattr(decode_plan, "GROUP_BYTES", size)
+        size = data.draw(st.sampled_from([1, 500, read_plan.GROUP_BYTES]), label="group")
+        patch.setattr(read_plan, "GROUP_BYTES", size)
         if data.draw(st.booleans(), label="short runs too"):
             patch.setattr(costs, "RUN", 0.0)
         if data.draw(st.booleans(), label="few at once"):
-            patch.setattr(shard_moves, "MOST_OFFSETS", 2)
-            patch.setattr(shard_fetch, "MOST_RANGES", 2)
+            patch.setattr(shard_boxes, "MOST_OFFSETS", 2)
+            patch.setattr(batch_module, "MOST_RANGES", 2)
             patch.setattr(shards, "_ROUND_BYTES", 300)
         everything = read("basic", Ellipsis)
         assert outcome(everything, ours) == outcome(everything, model)
@@ -203,7 +203,7 @@ def test_it_writes_as_zarr_writes(
     assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans(), label="short rows too"):
-            patch.setattr(shard_write_plan, "SHORT_ROW_BYTES", 0)
+            patch.setattr(costs, "SHORT_RUN_BYTES", 0)
         size = data.draw(st.sampled_from([1, 500, shard_write_plan.GROUP_BYTES]), label="group")
         patch.setattr(shard_write_plan, "GROUP_BYTES", size)
         patch.setattr(shard_writes, "GROUP_BYTES", size)

@@ -6,7 +6,6 @@ import itertools
 import pickle
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,12 @@ from zarr.storage import MemoryStore
 from tests.backdoor import Backdoor
 from tests.eventually import eventually
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
+from ucxstore.client.channel import Flight
 from ucxstore.copies import count_copies
-from ucxstore.pipeline import decode_plan
+from ucxstore.pipeline import read_plan
 from ucxstore.pipeline.decode import Decoding
+from ucxstore.pipeline.shards import fetch
 from ucxstore.pipeline.shards import read as shards_module
-from ucxstore.pipeline.shards.fetch import Fetching
-from ucxstore.pipeline.shards.read import ShardReading
 from ucxstore.server import Server
 
 DATA = 1 + np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
@@ -191,17 +190,13 @@ def test_all_indexes_come_in_one_request(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = made(ucx_store, **ENCODED)
-    find, calls = Fetching.indexes, []
+    get, calls = fetch.get, []
 
-    async def counting(self: Any, shards: Any) -> Any:
-        class Counting:
-            def get(counting, keys: Any, *rest: Any) -> Any:  # noqa: N805
-                calls.append(len(keys))
-                return self.connection.get(keys, *rest)
+    def counting(keys: Any, ranges: Any) -> Any:
+        calls.append(len(keys))
+        return get(keys, ranges)
 
-        return await find(replace(self, connection=Counting()), shards)
-
-    monkeypatch.setattr(Fetching, "indexes", counting)
+    monkeypatch.setattr(fetch, "get", counting)
     for _ in range(2):
         np.testing.assert_array_equal(array[:], DATA)
     assert calls == [4]
@@ -358,7 +353,7 @@ def test_a_shard_that_is_replaced_during_a_read(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], times: int
 ) -> None:
     array = made(ucx_store, **options)
-    monkeypatch.setattr(decode_plan, "GROUP_BYTES", 1)
+    monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
     renew = replaced(ucx_store, array)
     reads = between(monkeypatch, lambda: renew() if len(reads) <= times else None)
     found = array[:]
@@ -371,16 +366,16 @@ def test_a_shard_that_is_replaced_during_a_read(
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
     """Do something between an index and what it tells of; return how many shards were read."""
-    find = Fetching.indexes
+    find = fetch.fetch_indexes
     reads: list[int] = []
 
-    async def gated(self: Any, *asked: Any) -> Any:
-        indexes = await find(self, *asked)
-        reads.append(len(asked[0]))
+    async def gated(access: Any, shards: Any) -> Any:
+        indexes = await find(access, shards)
+        reads.append(len(shards))
         await asyncio.to_thread(act)
         return indexes
 
-    monkeypatch.setattr(Fetching, "indexes", gated)
+    monkeypatch.setattr(shards_module, "fetch_indexes", gated)
     return reads
 
 
@@ -512,15 +507,15 @@ def test_the_budget_holds(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
     made(ucx_store, compressors=BloscCodec(cname="lz4", clevel=0))
-    monkeypatch.setattr(decode_plan, "GROUP_BYTES", 1)
+    monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
     array = opened(ucx_store, buffer_budget=budget)
     budget_of = array.store.budget
     peaks: list[int] = []
     decode = Decoding._decode
 
-    def counting(self: Any, data: Any, item: Any, whole: bool) -> bool:
+    def counting(self: Any, data: Any, position: int, whole: bool) -> bool:
         peaks.append(budget_of.in_use)
-        return decode(self, data, item, whole)
+        return decode(self, data, position, whole)
 
     monkeypatch.setattr(Decoding, "_decode", counting)
     np.testing.assert_array_equal(array[:], DATA)
@@ -574,7 +569,7 @@ async def test_a_cancelled_read_leaves_nobody_behind(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     array = await asyncio.to_thread(made, ucx_store, **options)
-    monkeypatch.setattr(decode_plan, "GROUP_BYTES", 1)
+    monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
     tasks: list[asyncio.Task[None]] = []
     start = shards_module.Gathering.groups
 
@@ -583,7 +578,7 @@ async def test_a_cancelled_read_leaves_nobody_behind(
         return start(self)
 
     monkeypatch.setattr(shards_module.Gathering, "groups", cancelling)
-    monkeypatch.setattr(ShardReading, "_start", cancel_after(ShardReading._start, tasks))
+    monkeypatch.setattr(Flight, "start", cancel_after(Flight.start, tasks))
     out = np.zeros(DATA.shape, "f4")
     tasks.append(asyncio.create_task(read_into(array, out)))
     with pytest.raises(asyncio.CancelledError):

@@ -20,8 +20,8 @@ from tests.eventually import eventually
 from tests.pipeline.strategies import contents
 from ucxstore import ChunkSizeError, FallbackError, ShardError, UcxStore
 from ucxstore.copies import count_copies
+from ucxstore.pipeline.merge import Merger
 from ucxstore.pipeline.shards import write as shard_writes
-from ucxstore.pipeline.shards.fetch import Fetching
 from ucxstore.pipeline.shards.make import Maker
 from ucxstore.server import Server
 
@@ -237,13 +237,13 @@ def test_a_large_shard_is_made_by_many_threads(
 ) -> None:
     monkeypatch.setattr(shard_writes, "GROUP_BYTES", INNER)
     barrier = threading.Barrier(2)
-    make = Maker._make
+    make = Merger.make
 
-    def meeting(self: Any, item: Any, value: Any, existing: Any) -> Any:
+    def meeting(self: Any, *args: Any) -> Any:
         barrier.wait(30)
-        return make(self, item, value, existing)
+        return make(self, *args)
 
-    monkeypatch.setattr(Maker, "_make", meeting)
+    monkeypatch.setattr(Merger, "make", meeting)
     with zarr.config.set({"threading.max_workers": 2}):
         ours, model = created(ucx_store, shards=(1000, 400), **ENCODED)
         write(np.s_[:], DATA, ours, model)
@@ -272,8 +272,8 @@ def test_the_budget_holds(
         assert store.budget.in_use <= budget
         return begin(self, shard, existing)
 
-    async def sending(self: Any, fetching: Any, shards: Any, contents: Any) -> None:
-        await send(self, fetching, shards, contents)
+    async def sending(self: Any, shards: Any, contents: Any) -> None:
+        await send(self, shards, contents)
         with lock:
             flying.difference_update(shard.key for shard in shards)
 
@@ -290,17 +290,17 @@ def test_the_budget_holds(
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
     """Do something between an index and what it tells of."""
-    find = Fetching.indexes
+    find = shard_writes.fetch_indexes
     times = 0
 
-    async def gated(self: Any, *asked: Any) -> Any:
+    async def gated(*asked: Any) -> Any:
         nonlocal times
-        indexes = await find(self, *asked)
+        indexes = await find(*asked)
         times += 1
         await asyncio.to_thread(act, times)
         return indexes
 
-    monkeypatch.setattr(Fetching, "indexes", gated)
+    monkeypatch.setattr(shard_writes, "fetch_indexes", gated)
 
 
 @pytest.mark.parametrize("options", [{}, ENCODED], ids=["raw", "zstd"])
@@ -407,19 +407,19 @@ async def test_a_cancelled_write_waits_for_its_threads(
     monkeypatch.setattr(shard_writes, "GROUP_BYTES", 1)
     entered, opened = threading.Event(), threading.Event()
     inside = 0
-    make = Maker._make
+    make = Merger.make
 
-    def gated(self: Any, item: Any, value: Any, existing: Any) -> Any:
+    def gated(self: Any, *args: Any) -> Any:
         nonlocal inside
         inside += 1
         entered.set()
         assert opened.wait(30)
         try:
-            return make(self, item, value, existing)
+            return make(self, *args)
         finally:
             inside -= 1
 
-    monkeypatch.setattr(Maker, "_make", gated)
+    monkeypatch.setattr(Merger, "make", gated)
     writing = asyncio.ensure_future(write_all(array, DATA))
     assert await asyncio.to_thread(entered.wait, 30)
     for _ in range(times):
@@ -444,7 +444,7 @@ async def test_a_failure_keeps_no_memory(
     def failing(*_: Any) -> Any:
         raise RuntimeError("no inner chunk today")
 
-    monkeypatch.setattr(Maker, "_make", failing)
+    monkeypatch.setattr(Merger, "make", failing)
     value = DATA.copy()
     gone = weakref.ref(value)
     gc.collect()

@@ -192,13 +192,13 @@ def _within(wanted: npt.NDArray[Any], length: int) -> Indices | None:
 
 
 def _points(selection: tuple[Any, ...], chunk: Grid) -> _Found | None:
-    """Return the places of points, in items from a chunk's start."""
+    """Return where points are, in items from a chunk's start."""
     if len({wanted.size for wanted in selection}) != 1 or selection[0].size == 0:
         return None
     if any(wanted.dtype != np.intp for wanted in selection):
         return None
     try:
-        places = np.ravel_multi_index(selection, tuple(chunk.shape), order=chunk.order)
+        offsets = np.ravel_multi_index(selection, tuple(chunk.shape), order=chunk.order)
     except ValueError:  # out of bounds, or negative
         return None
-    return [as_range(places)], []
+    return [as_range(offsets)], []

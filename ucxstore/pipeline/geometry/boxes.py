@@ -1,7 +1,11 @@
-"""The boxes that basic selections are made of: pure geometry."""
+"""The boxes that basic selections are made of, and what they leave: pure geometry."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
+
+from ucxstore.pipeline.geometry.axes import grid_of
+from ucxstore.pipeline.geometry.runs import Runs, all_runs, runs_of, shifted
 
 type Box = tuple[list[int], list[int], list[int], tuple[int, ...]]
 """Starts in the chunk, starts in the array, counts, and the axes that the array lacks."""
@@ -63,22 +67,34 @@ def find_box(chunk_selection: Any, out_selection: Any) -> Box | None:
     return starts, targets, counts, dropped
 
 
-def run_bytes(strides: Sequence[int], counts: Sequence[int], itemsize: int) -> int:
-    """Return how many bytes of a box lie together, from its first item on.
+def runs_around(
+    shape: Sequence[int], starts: Sequence[int], counts: Sequence[int], itemsize: int
+) -> list[Runs]:
+    """Return what a box leaves of a chunk, in at most two boxes more than there are axes.
+
+    They are: all before the box, all behind it, and for each axis the gaps between what the box
+    has of one index and of the next, each a single run.
 
     Parameters
     ----------
-    strides : sequence of int
-        Bytes from one index of an axis to the next.
-    counts : sequence of int
-        The box's shape.
+    shape : sequence of int
+        The chunk's, in C order.
+    starts, counts : sequence of int
+        The box, which is not empty.
     itemsize : int
-        Bytes an item.
+        Bytes of an item.
     """
-    run = itemsize
-    for stride, count in zip(reversed(strides), reversed(counts), strict=True):
-        if count != 1:
-            if stride != run:
-                break
-            run *= count
-    return run
+    strides = grid_of(shape, itemsize, "C").strides
+    first = sum(start * stride for start, stride in zip(starts, strides, strict=True))
+    extent = itemsize  # from the box's first byte to its last, of the axes further in
+    gaps: list[Runs] = []
+    for axis in reversed(range(len(shape))):
+        count, stride = counts[axis], strides[axis]
+        repeats = [*counts[:axis], count - 1]
+        if stride > extent and 0 not in repeats:
+            outer = zip(repeats, strides[: axis + 1], strict=True)
+            gaps.append(runs_of(outer, stride - extent, first + extent))
+        extent += (count - 1) * stride
+    behind = first + extent
+    ends = all_runs(first), shifted(all_runs(itemsize * prod(shape) - behind), behind)
+    return [runs for runs in (ends[0], *gaps, ends[1]) if runs[1]]

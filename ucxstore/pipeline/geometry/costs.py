@@ -1,11 +1,11 @@
-"""Whether moving what is wanted of a chunk, run by run, is less work than fetching all of it.
+"""Whether moving a part of a chunk, run by run, is less work than moving all of it.
 
 The figures are nanoseconds, measured on a 2-core virtual machine over shared memory. They are
 orders of magnitude, and a rule by them is right where it matters: one way is often a hundred times
 the work of the other, and where they are near one another either will do.
 """
 
-# What a run costs at either end, beyond its bytes: a step through the part, an entry of the scatter
+# What a run costs at either end, beyond its bytes: a step to the next one, an entry of the scatter
 # list, a copy that is too short for its bytes to count.
 RUN = 15.0
 
@@ -25,6 +25,12 @@ CHUNK = 10_000.0
 # Offsets that an item of a request takes. More of them would be several items, each of which might
 # find another value under the key.
 MOST_OFFSETS = 16_384
+
+# A run below a cache line costs more as an entry of a scatter list, on either side of a write, than
+# its bytes cost to copy; more than a few of them are left to numpy. Arrays in Fortran order, whose
+# runs are single items, are the usual case.
+SHORT_RUN_BYTES = 64
+MANY_RUNS = 64
 
 
 def is_less_in_runs(
@@ -50,3 +56,8 @@ def is_less_in_runs(
     in_runs = RUN * runs + OFFSET * offsets + BYTE * nbytes
     whole = CHUNK + BYTE * chunk_nbytes + ITEM * (nbytes // itemsize)
     return in_runs <= whole
+
+
+def are_short(nbytes: int, runs: int) -> bool:
+    """Tell whether bytes that are written lie in so many short runs that they are better copied."""
+    return runs > MANY_RUNS and nbytes < SHORT_RUN_BYTES * runs

@@ -88,8 +88,8 @@ def _is_indices(part: Any) -> bool:
 
 
 def _targets(selected: Sequence[Any], counts: Sequence[int], length: int) -> Indices | None:
-    """Return where in the array all points go, if that is as many places, and within it."""
-    places = []
+    """Return where in the array all points go, if those are as many indices, and within it."""
+    indices = []
     for part, count in zip(selected, counts, strict=True):
         if type(part) is tuple and len(part) == 1:
             (part,) = part
@@ -97,6 +97,6 @@ def _targets(selected: Sequence[Any], counts: Sequence[int], length: int) -> Ind
             part = np.arange(*part.indices(length))
         if not _is_indices(part) or part.size != count:
             return None
-        places.append(part)
-    joined = np.concatenate(places).astype(np.int64, copy=False)
+        indices.append(part)
+    joined = np.concatenate(indices).astype(np.int64, copy=False)
     return None if joined.min() < 0 or joined.max() >= length else joined

@@ -1,6 +1,6 @@
 """Selected bytes as runs that lie together, for the native core to move: pure geometry."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from ucxstore.pipeline.geometry.costs import is_less_in_runs
 
 type Offsets = npt.NDArray[np.int64]
 
-type Part = tuple[int, int, list[int], list[int], Offsets | None]
+type Runs = tuple[int, int, list[int], list[int], Offsets | None]
 """What the native core takes: an offset, the bytes of a run, counts, strides in bytes, offsets.
 In this order: for each of the offsets, for each index of the counts, the last one fastest, a run.
 """
@@ -24,15 +24,15 @@ class Move(NamedTuple):
     Parameters
     ----------
     source : tuple
-        A part, from a chunk's start.
+        Runs from a chunk's start.
     target : tuple
-        A part, from the array's first item.
+        Runs from the array's first item.
     nbytes : int
         The bytes of either.
     """
 
-    source: Part
-    target: Part
+    source: Runs
+    target: Runs
     nbytes: int
 
 
@@ -51,24 +51,63 @@ def find_move(axes: Sequence[Axis], itemsize: int, chunk_nbytes: int) -> Move | 
     Move or None
         ``None`` if it is less work to fetch the whole chunk.
     """
-    # Indices that are not evenly spaced come first, as the offsets of a part do: so those are few,
-    # and only they go over the wire one by one.
+    # Indices that are not evenly spaced come first, as the offsets do: so those are few, and only
+    # they go over the wire one by one.
     axes = sorted(axes, key=_is_even)
-    source = _Side([(axis.source, axis.source_stride) for axis in axes], itemsize)
-    target = _Side([(axis.target, axis.target_stride) for axis in axes], itemsize)
+    source = _End([(axis.source, axis.source_stride) for axis in axes], itemsize)
+    target = _End([(axis.target, axis.target_stride) for axis in axes], itemsize)
     nbytes = itemsize * prod([len(axis.source) for axis in axes])
     runs = nbytes // source.run + nbytes // target.run
-    if not is_less_in_runs(nbytes, itemsize, chunk_nbytes, runs, source.offsets()):
+    if not is_less_in_runs(nbytes, itemsize, chunk_nbytes, runs, source.count_offsets()):
         return None
-    return Move(source.part(), target.part(), nbytes)
+    return Move(source.runs(), target.runs(), nbytes)
+
+
+def runs_of(axes: Iterable[tuple[int, int]], itemsize: int, offset: int = 0) -> Runs:
+    """Return a box as runs.
+
+    Parameters
+    ----------
+    axes : iterable of (int, int)
+        For each axis, outermost first, how many indices the box has, and bytes between them.
+    itemsize : int
+        Bytes of an item.
+    offset : int
+        Where the box starts.
+    """
+    end = _End([(range(count), stride) for count, stride in axes], itemsize)
+    end.offset += offset
+    return end.runs()
+
+
+def run_nbytes(strides: Sequence[int], counts: Sequence[int], itemsize: int) -> int:
+    """Return how many bytes of a box lie together, from its first item on."""
+    return runs_of(zip(counts, strides, strict=True), itemsize)[1]
+
+
+def all_runs(nbytes: int) -> Runs:
+    """Return all of a value."""
+    return 0, nbytes, [], [], None
+
+
+def count_bytes(runs: Runs) -> int:
+    """Return how many bytes some runs have."""
+    _, run, counts, _, offsets = runs
+    return run * prod(counts) * (1 if offsets is None else len(offsets))
+
+
+def shifted(runs: Runs, nbytes: int) -> Runs:
+    """Return the same runs, so many bytes further on."""
+    offset, *rest = runs
+    return (offset + nbytes, *rest)  # type: ignore[return-value]
 
 
 def _is_even(axis: Axis) -> bool:
     return type(axis.source) is range and type(axis.target) is range
 
 
-class _Side:
-    """One end of a move: indices and strides of its axes, innermost ones made runs of."""
+class _End:
+    """One end of a move: indices and strides of its axes, with the innermost made into runs."""
 
     __slots__ = ("axes", "loose", "offset", "run")
 
@@ -94,12 +133,12 @@ class _Side:
             if type(indices) is not range:
                 self.loose = number
 
-    def offsets(self) -> int:
-        """Return how many offsets the part has."""
+    def count_offsets(self) -> int:
+        """Return how many offsets the runs have."""
         return prod(len(indices) for indices, _ in self.axes[: self.loose]) if self.loose else 0
 
-    def part(self) -> Part:
-        """Return the part."""
+    def runs(self) -> Runs:
+        """Return the runs."""
         offset = self.offset
         counts: list[int] = []
         strides: list[int] = []
@@ -112,8 +151,8 @@ class _Side:
         for indices, stride in self.axes[: self.loose]:
             if type(indices) is range:
                 indices = np.arange(indices.start, indices.stop, indices.step)
-            places = indices * stride
-            offsets = places if offsets is None else np.add.outer(offsets, places).reshape(-1)
+            starts = indices * stride
+            offsets = starts if offsets is None else np.add.outer(offsets, starts).reshape(-1)
         return offset, self.run, counts, strides, offsets
 
 

@@ -1,4 +1,4 @@
-"""What a selection takes of a shard's inner chunks, many at once: pure geometry.
+"""What a selection takes of a shard's inner chunks, many at once: pure, no I/O.
 
 A basic selection cuts all inner chunks of a shard but those at its edges in the same way. So they
 are taken together: numpy computes where they are, and a shard of thousands costs little more than
@@ -8,14 +8,19 @@ one of a few.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, product
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ucxstore.pipeline.geometry.runs import Part
+from ucxstore.pipeline.geometry.axes import Grid, find_axes, grid_of
+from ucxstore.pipeline.geometry.costs import MOST_OFFSETS, is_less_in_runs
+from ucxstore.pipeline.geometry.runs import Move, Runs, find_move, runs_of, shifted
 from ucxstore.pipeline.shards.index import Ints, Sharding
 from ucxstore.zarr_compat import ChunkProjection, Indexer, IntDimIndexer, SliceDimIndexer
+
+type Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Boxes:
         What is wanted of each: a slice or an integer for each axis.
     counts : tuple of int
         The box's shape, without the axes of integers.
-    places : numpy.ndarray
+    starts : numpy.ndarray
         Where each box starts in what is selected of the shard: as many columns as `counts`.
     whole : bool
         Whether the box is all of a chunk.
@@ -39,40 +44,57 @@ class Boxes:
     chunks: Ints
     selection: tuple[Any, ...]
     counts: tuple[int, ...]
-    places: Ints
+    starts: Ints
     whole: bool
 
     def __iter__(self) -> Iterator[tuple[int, Any, Any]]:
         """Yield each chunk's number, what is wanted of it, and where that goes."""
-        for chunk, starts in zip(self.chunks.tolist(), self.places.tolist(), strict=True):
-            place = tuple(slice(a, a + n) for a, n in zip(starts, self.counts, strict=True))
-            yield chunk, self.selection, place
+        for chunk, starts in zip(self.chunks.tolist(), self.starts.tolist(), strict=True):
+            target = tuple(slice(a, a + n) for a, n in zip(starts, self.counts, strict=True))
+            yield chunk, self.selection, target
 
-    def only(self, which: npt.NDArray[np.bool_]) -> Self:
+    def only(self, which: Mask | slice) -> Self:
         """Return some of them."""
-        return replace(self, chunks=self.chunks[which], places=self.places[which])
+        return replace(self, chunks=self.chunks[which], starts=self.starts[which])
 
-    def between(self, begin: int, end: int) -> Self:
-        """Return those from one to another, as they stand here."""
-        return replace(self, chunks=self.chunks[begin:end], places=self.places[begin:end])
-
-    def source(self, shape: Sequence[int], itemsize: int) -> Part:
+    def source(self, shape: Sequence[int], itemsize: int) -> Runs:
         """Return where the box is in a C-order chunk of this shape."""
-        offset, stride = 0, itemsize
-        dims: list[tuple[int, int]] = []
-        for length, wanted in zip(reversed(shape), reversed(self.selection), strict=True):
+        offset = 0
+        axes: list[tuple[int, int]] = []
+        strides = grid_of(shape, itemsize, "C").strides
+        for stride, wanted in zip(strides, self.selection, strict=True):
             if isinstance(wanted, slice):
                 offset += wanted.start * stride
-                dims.append((_count(wanted), wanted.step * stride))
+                axes.append((_count(wanted), wanted.step * stride))
             else:
                 offset += wanted * stride
-            stride *= length
-        return offset, *_merge(dims, itemsize), None
+        return runs_of(axes, itemsize, offset)
 
-    def target(self, strides: Sequence[int], itemsize: int) -> Part:
+    def target(self, strides: Sequence[int], itemsize: int) -> Runs:
         """Return where the boxes go in memory of these strides, from its first item."""
-        dims = list(zip(reversed(self.counts), reversed(strides), strict=True))
-        return 0, *_merge(dims, itemsize), self.places @ np.array(strides, np.int64)
+        box = runs_of(zip(self.counts, strides, strict=True), itemsize)
+        return *box[:4], self.starts @ np.array(strides, np.int64)
+
+    def split_moves(
+        self, sharding: Sharding, target: Grid
+    ) -> "tuple[BoxMoves | None, Boxes | None]":
+        """Return what is less work to move than to fetch whole, and the rest.
+
+        Parameters
+        ----------
+        sharding : Sharding
+            Of raw inner chunks.
+        target : Grid
+            How what is selected of a shard lies in memory.
+        """
+        itemsize = sharding.itemsize
+        source = self.source(sharding.spec.shape, itemsize)
+        to = self.target(target.strides, itemsize)
+        nbytes = prod(self.counts) * itemsize
+        runs = nbytes // source[1] + nbytes // to[1]
+        if is_less_in_runs(nbytes, itemsize, sharding.chunk_nbytes, runs):
+            return BoxMoves(self, Move(source, to, nbytes)), None
+        return None, self
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +115,98 @@ class Points:
 
     def __iter__(self) -> Iterator[tuple[int, Any, Any]]:
         """Yield each chunk's number, what is wanted of it, and where that goes."""
-        for chunk, (_, selection, place, _) in zip(
+        for chunk, (_, selection, target, _) in zip(
             self.chunks.tolist(), self.projections, strict=True
         ):
-            yield chunk, selection, place
+            yield chunk, selection, target
 
-    def only(self, which: npt.NDArray[np.bool_]) -> Self:
+    def only(self, which: Mask | slice) -> Self:
         """Return some of them."""
-        return replace(
-            self, chunks=self.chunks[which], projections=list(compress(self.projections, which))
+        if isinstance(which, slice):
+            projections = self.projections[which]
+        else:
+            projections = list(compress(self.projections, which))
+        return replace(self, chunks=self.chunks[which], projections=projections)
+
+    def split_moves(
+        self, sharding: Sharding, target: Grid
+    ) -> "tuple[PointMoves | None, Points | None]":
+        """Return what is less work to move than to fetch whole, and the rest; see `Boxes`."""
+        itemsize = sharding.itemsize
+        chunk = grid_of(sharding.spec.shape, itemsize, "C")
+        found: list[Move | None] = []
+        for _, selection, place in self:
+            axes = find_axes(selection, place, (), chunk, target)
+            found.append(None if axes is None else find_move(axes, itemsize, sharding.chunk_nbytes))
+        which = np.array([move is not None for move in found])
+        moves = [move for move in found if move is not None]
+        return (
+            PointMoves(self.only(which), moves) if moves else None,
+            self.only(~which) if len(moves) < len(found) else None,
         )
 
-    def between(self, begin: int, end: int) -> Self:
-        """Return those from one to another, as they stand here."""
-        return replace(self, chunks=self.chunks[begin:end], projections=self.projections[begin:end])
+
+@dataclass(frozen=True, slots=True)
+class BoxMoves:
+    """Boxes of raw inner chunks that move straight.
+
+    Parameters
+    ----------
+    chunks : Boxes
+    each : Move
+        Of one box, but that its target has where all boxes go, by their offsets.
+    """
+
+    chunks: Boxes
+    each: Move
+
+    def moves(self, starts: Ints, held: Mask) -> Iterator[Move]:
+        """Yield what moves from a shard, all that are held together.
+
+        Parameters
+        ----------
+        starts : numpy.ndarray
+            Where in the shard inner chunks start.
+        held : numpy.ndarray
+            Which of them it holds.
+        """
+        source, target, nbytes = self.each
+        offsets = target[-1]
+        assert offsets is not None
+        if not held.all():
+            starts, offsets = starts[held], offsets[held]
+        for begin in range(0, len(starts), MOST_OFFSETS):
+            some = slice(begin, begin + MOST_OFFSETS)
+            yield Move(
+                (*source[:4], starts[some]),
+                (*target[:4], offsets[some]),
+                nbytes * len(starts[some]),
+            )
 
 
-def find_parts(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Points]:
+@dataclass(frozen=True, slots=True)
+class PointMoves:
+    """Anything else of raw inner chunks that moves straight.
+
+    Parameters
+    ----------
+    chunks : Points
+    each : list of Move
+        From the start of each inner chunk.
+    """
+
+    chunks: Points
+    each: list[Move]
+
+    def moves(self, starts: Ints, held: Mask) -> Iterator[Move]:
+        """Yield what moves from a shard; see `BoxMoves.moves`."""
+        for (source, target, nbytes), start in compress(
+            zip(self.each, starts.tolist(), strict=True), held
+        ):
+            yield Move(shifted(source, start), target, nbytes)
+
+
+def find_inner_chunks(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Points]:
     """Return what a selection takes of a shard.
 
     Parameters
@@ -124,10 +221,10 @@ def find_parts(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Point
         if type(axis) is not SliceDimIndexer and type(axis) is not IntDimIndexer:
             return [points_of(indexer, sharding)]
         alike: dict[Any, tuple[list[int], list[int]]] = {}
-        for chunk, wanted, place, _ in axis:
-            chunks, places = alike.setdefault(wanted, ([], []))
+        for chunk, wanted, target, _ in axis:
+            chunks, starts = alike.setdefault(wanted, ([], []))
             chunks.append(chunk)
-            places.append(place.start if isinstance(place, slice) else -1)
+            starts.append(target.start if isinstance(target, slice) else -1)
         axes.append([(key, np.array(a), np.array(b)) for key, (a, b) in alike.items()])
     return [_boxes(cuts, sharding) for cuts in product(*axes)]
 
@@ -147,14 +244,14 @@ def _boxes(cuts: Sequence[_Cut], sharding: Sharding) -> Boxes:
     chunks = np.ravel_multi_index(np.ix_(*(numbers for _, numbers, _ in cuts)), sharding.grid)
     selection = tuple(wanted for wanted, _, _ in cuts)
     kept = [axis for axis, wanted in enumerate(selection) if isinstance(wanted, slice)]
-    places = np.empty((*chunks.shape, len(kept)), np.int64)
+    starts = np.empty((*chunks.shape, len(kept)), np.int64)
     for column, axis in enumerate(kept):
-        places[..., column] = cuts[axis][2].reshape((-1,) + (1,) * (len(cuts) - axis - 1))
+        starts[..., column] = cuts[axis][2].reshape((-1,) + (1,) * (len(cuts) - axis - 1))
     return Boxes(
         chunks.reshape(-1),
         selection,
         tuple(_count(selection[axis]) for axis in kept),
-        places.reshape(chunks.size, len(kept)),
+        starts.reshape(chunks.size, len(kept)),
         tuple(map(_count, selection)) == sharding.spec.shape,
     )
 
@@ -162,18 +259,3 @@ def _boxes(cuts: Sequence[_Cut], sharding: Sharding) -> Boxes:
 def _count(wanted: Any) -> int:
     """Return how many items a slice or an integer selects."""
     return len(range(wanted.start, wanted.stop, wanted.step)) if isinstance(wanted, slice) else 1
-
-
-def _merge(dims: Sequence[tuple[int, int]], run: int) -> tuple[int, list[int], list[int]]:
-    """Return bytes in a run, and counts and strides of runs, from axes, the last one first."""
-    counts: list[int] = []
-    strides: list[int] = []
-    for count, stride in dims:
-        if count == 1:
-            continue
-        if not counts and stride == run:
-            run *= count
-        else:
-            counts.insert(0, count)
-            strides.insert(0, stride)
-    return run, counts, strides

@@ -1,31 +1,26 @@
 """How a shard is made, and what its index says of its inner chunks: pure, no I/O."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import Codec
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+from zarr.codecs import ShardingCodec
 
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.errors import ChunkSizeError, ShardError
 from ucxstore.pipeline.chain import Chain
-from ucxstore.pipeline.raw import RawChunks, raw_chunks
-from ucxstore.zarr_compat import ArraySpec, evolve_codecs, numpy_buffer_prototype
+from ucxstore.pipeline.classify import Sharded
+from ucxstore.zarr_compat import ArraySpec, numpy_buffer_prototype
 
 type Ints = npt.NDArray[np.int64]
 
 # In place of an inner chunk's offset: it is not stored, or its entry points outside the value.
 MISSING = -1
 _OUTSIDE = -2
-
-# What zarr's own index codecs are by default, and without the checksum. Others might have to be
-# awaited, or be of other people.
-_INDEX_CODECS = ((BytesCodec,), (BytesCodec, Crc32cCodec))
 
 
 class IndexForm(NamedTuple):
@@ -37,11 +32,6 @@ class IndexForm(NamedTuple):
     raw_nbytes: int | None
 
 
-def is_sharded(codecs: Sequence[Codec]) -> bool:
-    """Tell whether chunks are shards, with nothing around them that changes their bytes."""
-    return len(codecs) == 1 and type(codecs[0]) is ShardingCodec
-
-
 @dataclass(frozen=True)
 class Sharding:
     """How an array's shards of one shape are made.
@@ -49,49 +39,28 @@ class Sharding:
     Parameters
     ----------
     codec : ShardingCodec
+    chain : Chain
+        The codecs of inner chunks.
     shape : tuple of int
         A shard's, in items.
     spec : ArraySpec
         An inner chunk's.
-    codecs : tuple of Codec
-        Those of inner chunks, evolved.
-    chain : Chain
-        The same, taken apart.
-    raw : RawChunks or None
-        How they lie in the shard, if these are their values as an array holds them.
     grid : tuple of int
         How many of them there are, on each axis.
     """
 
     codec: ShardingCodec
+    chain: Chain
     shape: tuple[int, ...]
     spec: ArraySpec
-    codecs: tuple[Codec, ...]
-    chain: Chain
-    raw: RawChunks | None
     grid: tuple[int, ...]
 
     @classmethod
-    def of(cls, codecs: Sequence[Codec], spec: ArraySpec) -> Self | None:
-        """Look at an array's codecs, evolved, and the spec of a shard.
-
-        Returns
-        -------
-        Sharding or None
-            ``None`` where there are no shards, or some of other codecs than are known here.
-        """
-        codec = codecs[0]
-        if not is_sharded(codecs) or not isinstance(codec, ShardingCodec) or not spec.shape:
-            return None
-        if tuple(map(type, codec.index_codecs)) not in _INDEX_CODECS:
-            return None
+    def of(cls, kind: Sharded, spec: ArraySpec) -> Self:
+        """Return how shards of a shape are made, given the spec of one."""
+        codec, chain = kind
         inner = codec._get_chunk_spec(spec)
-        evolved = evolve_codecs(codec.codecs, inner)
-        chain = Chain.of(evolved, inner, raw=True)
-        if chain is None:
-            return None
-        grid = codec._get_chunks_per_shard(spec)
-        return cls(codec, spec.shape, inner, evolved, chain, raw_chunks(evolved, inner), grid)
+        return cls(codec, chain, spec.shape, inner, codec._get_chunks_per_shard(spec))
 
     @cached_property
     def count(self) -> int:
@@ -116,7 +85,7 @@ class Sharding:
     @cached_property
     def index_form(self) -> IndexForm:
         """What an index is decoded and checked by."""
-        nbytes = None if self.raw is None else self.chunk_nbytes
+        nbytes = self.chunk_nbytes if self.chain.raw else None
         return IndexForm(self.codec.index_codecs, self.codec.index_location, self.grid, nbytes)
 
     @property
@@ -179,7 +148,7 @@ class ShardIndex:
         offsets = np.where(outside, _OUTSIDE, starts.astype(np.int64))
         offsets[missing] = MISSING
         sound = not (offsets == _OUTSIDE).any()
-        if sharding.raw is not None:
+        if sharding.chain.raw:
             sound = sound and bool((missing | (lengths == sharding.chunk_nbytes)).all())
         return cls(offsets, lengths.astype(np.int64), version, sound)
 
@@ -211,7 +180,7 @@ class ShardIndex:
         if outside.any():
             where = sharding.coordinates(chunks[outside.argmax()])
             raise ShardError(f"{path}: its index says that inner chunk {where} is outside of it")
-        if sharding.raw is not None:
+        if sharding.chain.raw:
             wrong = (offsets >= 0) & (lengths != sharding.chunk_nbytes)
             if wrong.any():
                 first = wrong.argmax()
@@ -220,13 +189,3 @@ class ShardIndex:
                     f"{lengths[first]} bytes, and not {sharding.chunk_nbytes}"
                 )
         return offsets, lengths
-
-
-class InnerChunk(NamedTuple):
-    """What an inner chunk is called in an error."""
-
-    path: Any
-    where: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.path}, inner chunk {self.where}"

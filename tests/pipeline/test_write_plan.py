@@ -4,20 +4,17 @@ import numpy as np
 import pytest
 import zarr
 from zarr.abc.codec import Codec
-from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.codecs._v2 import V2Codec
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.dtype import get_data_type_from_native_dtype
 from zarr.storage import MemoryStore, StorePath
 
-from ucxstore.pipeline.chain import Chain
-from ucxstore.pipeline.encode_plan import GROUP_BYTES, Group, plan_encode
-from ucxstore.pipeline.plan import NOT_OURS, NOT_PLAIN, NOT_RAW, Plan
-from ucxstore.pipeline.raw import raw_chunks
+from tests.pipeline.planning import RAW, STORE, write_plan_of
+from ucxstore.pipeline.batch import NOT_OURS, NOT_PLAIN, Group, Plan
+from ucxstore.pipeline.write_plan import GROUP_BYTES
 
-STORE = MemoryStore()
-RAW = (BytesCodec(),)
 ZSTD = (BytesCodec(), ZstdCodec())
 
 
@@ -48,12 +45,10 @@ def item(number: int, spec: ArraySpec, selection: Any, complete: bool, store: An
 
 def planned(
     items: list[Any], codecs: tuple[Codec, ...], value: object = None
-) -> tuple[Plan, list[Group]]:
-    spec = items[0][1]
-    plan = Plan.of_none(items, NOT_RAW)
-    value = np.zeros(1, "f4") if value is None else value
-    chain, raw = Chain.of(codecs, spec), raw_chunks(codecs, spec)
-    return plan, plan_encode(items, plan, value, chain, raw, STORE)
+) -> tuple[Plan[Group], list[Group]]:
+    # A scalar, so that raw chunks are not written straight from it.
+    plan = write_plan_of(items, np.zeros((), "f4") if value is None else value, codecs)
+    return plan, plan.groups
 
 
 def test_large_chunks_go_alone_and_small_ones_together() -> None:
@@ -67,7 +62,7 @@ def test_large_chunks_go_alone_and_small_ones_together() -> None:
         items = [item(i, spec, box((0, length)), True) for i in range(count)]
         for codecs in RAW, ZSTD:
             plan, found = planned(items, codecs)
-            assert not plan.fallback
+            assert not plan.left
             assert len(found) == groups
             assert [p for group in found for p in group.positions] == list(range(count))
             assert [key for group in found for key in group.keys] == [
@@ -113,7 +108,7 @@ def test_parts_are_read_together_and_apart_from_the_rest() -> None:
 )
 def test_what_is_read_of_raw_chunks(selection: Any, parts: Any) -> None:
     _, (group,) = planned([item(0, spec_of(100, 100), selection, False)], RAW)
-    assert group.parts == [parts]
+    assert group.runs == [parts]
 
 
 def test_fortran_order() -> None:
@@ -121,7 +116,7 @@ def test_fortran_order() -> None:
     _, (group,) = planned(
         [item(0, spec, box((0, 100), (0, 3)), False)], (V2Codec(filters=None, compressor=None),)
     )
-    assert group.parts == [[(1200, 18_800, [], [], None)]]
+    assert group.runs == [[(1200, 18_800, [], [], None)]]
 
 
 def test_steps_and_arrays_read_all() -> None:
@@ -129,7 +124,7 @@ def test_steps_and_arrays_read_all() -> None:
     for selection in (slice(0, 100, 2),), (np.arange(7),):
         given = (StorePath(STORE, "c/0"), spec, selection, (slice(0, 50, 1),), False)
         _, (group,) = planned([given], RAW)
-        assert group.parts == [[(0, 400, [], [], None)]]
+        assert group.runs == [[(0, 400, [], [], None)]]
 
 
 def test_one_of_a_group_alone() -> None:
@@ -137,7 +132,7 @@ def test_one_of_a_group_alone() -> None:
     _, (group,) = planned([item(i, spec, box((0, 50)), False) for i in range(3)], RAW)
     alone = group.alone(1, 7)
     assert (alone.positions, alone.keys, alone.limit) == ([1], ["c/1"], 7)
-    assert (alone.parts, alone.ranges) == ([[(0, 400, [], [], None)]], [[]])
+    assert (alone.runs, alone.ranges) == ([[(0, 400, [], [], None)]], [[]])
     assert alone.is_part
 
 
@@ -145,8 +140,6 @@ def test_what_is_left_to_the_other_pipeline() -> None:
     spec = spec_of(100)
     both = [item(0, spec, box((0, 100)), True), item(1, spec, box((0, 100)), True, MemoryStore())]
     plan, (group,) = planned(both, ZSTD)
-    assert (group.positions, plan.fallback, plan.reason) == ([0], [1], NOT_OURS)
+    assert (group.positions, plan.left, plan.reason) == ([0], [1], NOT_OURS)
     plan, groups = planned(both, ZSTD, np.ma.zeros(200))
-    assert (plan.fallback, plan.reason, groups) == ([0, 1], NOT_PLAIN, [])
-    plan, groups = planned(both, (ShardingCodec(chunk_shape=(10,)),))
-    assert (plan.fallback, plan.reason, groups) == ([0, 1], NOT_RAW, [])
+    assert (plan.left, plan.reason, groups) == ([0, 1], NOT_PLAIN, [])

@@ -1,0 +1,94 @@
+"""Raw chunks that move straight between the user's array and the store."""
+
+from typing import Any
+
+from zarr.abc.codec import GetResult
+
+from ucxstore.client.channel import Flight
+from ucxstore.client.memory import Memory, describe
+from ucxstore.client.requests import MISSING, delete, read_boxes, read_parts, write_boxes
+from ucxstore.pipeline.access import ChunkAccess
+from ucxstore.pipeline.batch import Batch, BoxBatch, Group, Plan, RunBatch
+from ucxstore.zarr_compat import scatter_chunk
+
+
+class DirectRead:
+    """A read straight into one array.
+
+    Parameters
+    ----------
+    access : ChunkAccess
+    batch : Batch
+        Its array is plain memory, which does not overlap itself.
+    flight : Flight
+        Has nothing else in it, so that its results are those of what is started here.
+    """
+
+    def __init__(self, access: ChunkAccess, batch: Batch, flight: Flight) -> None:
+        self._access = access
+        self._batch = batch
+        self._flight = flight
+        self._started: list[BoxBatch | RunBatch] = []
+
+    def start(self, plan: Plan[Group]) -> None:
+        """Start what moves in boxes and runs."""
+        array, full_keys = self._batch.array, self._access.full_keys
+        for boxes in plan.boxes:
+            out = Memory(boxes.layout, array)
+            keys = full_keys(boxes.keys)
+            self._flight.start(read_boxes(keys, boxes.boxes, out, boxes.chunk_shape))
+            self._started.append(boxes)
+        if plan.runs.keys:
+            runs = plan.runs
+            out = Memory(describe(array), array)
+            self._flight.start(
+                read_parts(
+                    full_keys(runs.keys), runs.sources, runs.targets, out, runs.sizes, runs.versions
+                )
+            )
+            self._started.append(runs)
+
+    def finish(self) -> dict[int, GetResult]:
+        """Fill in what is missing, and count, once all has been read.
+
+        Returns
+        -------
+        dict
+            What is said of chunks that the store does not hold, by where they stand in the batch.
+        """
+        results: dict[int, GetResult] = {}
+        direct = read = 0
+        for moved, answer in zip(self._started, self._flight.results(), strict=True):
+            missing = answer if isinstance(moved, BoxBatch) else _missing(answer)
+            for index in missing:
+                position = moved.positions[index]
+                results[position] = self._fill(position)
+            direct += len(moved.keys)
+            read += sum(moved.nbytes) - sum(moved.nbytes[index] for index in missing)
+        if direct:
+            self._access.counters.add(direct=direct, read=read)
+        return results
+
+    def _fill(self, position: int) -> GetResult:
+        _, spec, _, out_selection, _ = self._batch.chunks[position]
+        return scatter_chunk(
+            None,
+            self._batch.values,
+            chunk_spec=spec,
+            out_selection=out_selection,
+            drop_axes=self._batch.drop_axes,
+        )
+
+
+def start_writes(access: ChunkAccess, batch: Batch, plan: Plan[Group], flight: Flight) -> None:
+    """Start what a plan sends straight from the array, and delete what is empty in it."""
+    for boxes in plan.boxes:
+        value = Memory(boxes.layout, batch.array)
+        keys = access.full_keys(boxes.keys)
+        flight.start(write_boxes(keys, boxes.boxes, value, boxes.chunk_shape))
+    if plan.empty:
+        flight.start(delete(access.full_keys(plan.empty)))
+
+
+def _missing(statuses: list[Any]) -> list[int]:
+    return [index for index, status in enumerate(statuses) if status == MISSING]

@@ -1,0 +1,354 @@
+"""The scheduler: groups of chunks, fetched and worked on many at a time within a budget."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ucxstore.client.channel import Channel, Starter
+from ucxstore.client.ending import Ending
+from ucxstore.client.requests import Request
+from ucxstore.pipeline.budget import Budget, Claim, Limited
+from ucxstore.pipeline.workers import codec_threads
+
+if TYPE_CHECKING:
+    from ucxstore._core import Operation
+
+# Groups for each thread that tasks have on the way or with a thread: enough for a thread not to
+# wait for the network, and no more, since what is there sooner only lies about in memory.
+_TASKS = 4
+
+# Groups for each thread that are on the way or wait for it, where threads fetch: what they start
+# comes at once.
+_AHEAD = 8
+
+# For so long, a thread of the pool goes on before it lets other work of the pool have its turn.
+_TURN_SECONDS = 0.02
+
+
+class Scheduler:
+    """The scheduler of one read or write.
+
+    When one of its methods returns or raises, cancelled too, no task and no thread works on any of
+    the groups, and their part of the budget is free.
+
+    Parameters
+    ----------
+    budget : Budget
+        What each group claims its bytes of.
+
+    Attributes
+    ----------
+    stopping : bool
+        Whether the work was cancelled: threads begin nothing more.
+    threads : int
+        How many there are.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.stopping = False
+        self._budget = budget
+        self._pool, self.threads = codec_threads()
+
+    async def run[G: Limited](
+        self, groups: Sequence[G], work: Callable[[G, Claim], Awaitable[None]]
+    ) -> None:
+        """Work on all groups in tasks, each group with a claim until it is done."""
+
+        async def step(group: G) -> None:
+            with await self._budget.claim(group.limit) as claim:
+                await work(group, claim)
+
+        await self._go_through(groups, step)
+
+    async def fetch[G: Limited, T](
+        self,
+        channel: Channel,
+        groups: Sequence[G],
+        request: Callable[[G], Request[T]],
+        work: Callable[[G, T, Claim], None],
+    ) -> None:
+        """Fetch all groups, and work on them in threads.
+
+        Threads start the requests themselves, where the channel lets them and there are enough
+        groups: see `_Fetcher`.
+
+        Parameters
+        ----------
+        channel : Channel
+        groups : sequence
+        request : callable
+            Returns the request that fetches a group; called in any thread.
+        work : callable
+            Takes a group, what was fetched of it, and its claim; called in a thread.
+        """
+        await channel.open()
+        start = channel.starter
+        if start is not None and len(groups) > self.threads:
+            await self._fetch_in_threads(groups, _starting(start, request), work)
+            return
+
+        async def step(group: G, claim: Claim) -> None:
+            await self.in_thread(work, group, await channel.ask(request(group)), claim)
+
+        await self.run(groups, step)
+
+    async def in_thread[**P, T](
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Compute in a thread of the pool. Cancelled, wait for its end all the same."""
+        end = Ending()
+        future: Future[T] = self._pool.submit(function, *args, **kwargs)
+        future.add_done_callback(partial(_wake_loop, asyncio.get_running_loop(), end))
+        cancelled = await end.wait(partial(self._stop, future))
+        try:
+            if cancelled is not None:
+                raise cancelled
+            return future.result()
+        finally:
+            del future, cancelled  # no cycle by way of an exception's traceback
+
+    async def in_threads[T](self, functions: Sequence[Callable[[], T]]) -> list[T]:
+        """Compute many at the same time. None of them runs any more when this returns or raises."""
+        results = await asyncio.gather(*map(self.in_thread, functions), return_exceptions=True)
+        found: list[T] = []
+        try:
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+                found.append(result)
+        finally:
+            del results  # no cycle by way of an exception's traceback
+        return found
+
+    def _stop(self, future: Future[Any]) -> None:
+        self.stopping = True
+        future.cancel()  # which leaves it alone once it runs
+
+    async def _fetch_in_threads[G: Limited](
+        self,
+        groups: Sequence[G],
+        start: "Callable[[G, Any], Operation]",
+        work: Callable[[G, Any, Claim], None],
+    ) -> None:
+        fetcher = _Fetcher(self, self._budget, groups, start, work)
+
+        async def lane(_: int) -> None:
+            await fetcher.lane()
+
+        try:
+            await self._go_through(range(self.threads), lane)
+        finally:
+            await fetcher.settle()
+
+    async def _go_through[G](
+        self, groups: Sequence[G], step: Callable[[G], Awaitable[None]]
+    ) -> None:
+        """Make a step with each group, in some tasks."""
+        failure: BaseException | None = None
+        left = iter(groups)
+        ended = 0
+
+        async def go_through_some() -> None:
+            nonlocal ended
+            for group in left:
+                await step(group)
+                ended += 1
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(min(len(groups), _TASKS * self.threads)):
+                    tasks.create_task(go_through_some())
+        except BaseExceptionGroup as failures:
+            failure = failures.exceptions[0]
+            failures.__traceback__ = None  # some versions refer to it from a frame of theirs
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                # Its traceback refers to this frame, and so to the caller's memory: no cycle.
+                del failure, tasks
+        if ended != len(groups):  # a cancelled task is no failure to its group
+            raise asyncio.CancelledError("a part of the work was cancelled")
+
+
+class _Fetcher[G: Limited]:
+    """Groups that threads fetch and work on by themselves, while they come as fast as that goes.
+
+    The event loop needs the interpreter and a core for each of its turns, and a thread that waits
+    for the interpreter while its core works on something else holds up all others. So the loop has
+    none to take here, except where nothing has arrived.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    budget : Budget
+    groups : sequence
+        What is to be fetched.
+    start : callable
+        Starts to fetch a group, with the native completions; in any thread.
+    work : callable
+        Works on a group and what was fetched of it, with its claim; in a thread.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        budget: Budget,
+        groups: Iterable[G],
+        start: "Callable[[G, Any], Operation]",
+        work: Callable[[G, Any, Claim], None],
+    ) -> None:
+        from ucxstore._native import core  # not before it is needed
+
+        self._scheduler = scheduler
+        self._budget = budget
+        self._start_one = start
+        self._work = work
+        self._most = _AHEAD * scheduler.threads
+        self._loop = asyncio.get_running_loop()
+        self._completions = core.Completions()
+        self._lock = threading.Lock()
+        self._left = deque(groups)
+        self._coming: dict[Operation, tuple[G, Claim]] = {}
+        self._arrived: deque[tuple[Operation, G, Claim]] = deque()
+        self._waiting: list[Ending] = []
+
+    # ---- in the event loop's thread ----
+
+    async def lane(self) -> None:
+        """See to it that a thread works whenever something has arrived, until all has."""
+        while not self._scheduler.stopping:
+            with self._lock:
+                self._start_some()
+                self._take_arrivals()
+                arrived, coming = bool(self._arrived), bool(self._coming)
+                wanted = self._left[0].limit if self._left else None
+            if arrived:
+                while await self._scheduler.in_thread(self.work_on):
+                    pass
+                if not self._coming:
+                    self._wake()  # nothing else would
+            elif coming:
+                await self._arrival()
+            elif wanted is not None:
+                await self._start_when_there_is_room(wanted)
+            else:
+                return
+
+    async def settle(self) -> None:
+        """End what is on its way, and give its part of the budget back."""
+        cancelled: asyncio.CancelledError | None = None
+        while self._coming:
+            for operation in list(self._coming):
+                operation.cancel()
+            end = Ending()
+            self._listen(end)
+            cancelled = await end.wait(lambda: None) or cancelled
+            with self._lock:
+                self._take_arrivals()
+        for _, _, claim in self._arrived:
+            claim.release()
+        self._arrived.clear()
+        if cancelled is not None:
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # its traceback refers to this frame: no cycle
+
+    async def _start_when_there_is_room(self, wanted: int) -> None:
+        claim = await self._budget.claim(wanted)
+        with self._lock:
+            if self._left and self._left[0].limit <= wanted:
+                self._start(claim)
+                return
+        claim.release()
+
+    async def _arrival(self) -> None:
+        """Wait until something is there, or nothing is on its way any more."""
+        end = Ending()
+        self._listen(end)
+        try:
+            cancelled = await end.wait(end.set)
+            if cancelled is not None:
+                raise cancelled
+        finally:
+            cancelled = None  # its traceback refers to this frame: no cycle
+            self._waiting = [other for other in self._waiting if other is not end]
+            if not self._waiting:
+                self._loop.remove_reader(self._completions.fileno())
+
+    def _listen(self, end: Ending) -> None:
+        self._waiting.append(end)
+        self._loop.add_reader(self._completions.fileno(), self._wake)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._loop.remove_reader(self._completions.fileno())
+        for end in waiting:
+            end.set()
+
+    # ---- in any thread ----
+
+    def work_on(self) -> bool:
+        """Work on what arrives; return whether to be sent here again, behind others that wait."""
+        end = time.monotonic() + _TURN_SECONDS
+        while not self._scheduler.stopping:
+            with self._lock:
+                self._start_some()
+                if not self._arrived:
+                    self._take_arrivals()
+                if not self._arrived:
+                    return False
+                operation, group, claim = self._arrived.popleft()
+                help_wanted = bool(self._arrived and self._waiting)
+            if help_wanted:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    self._loop.call_soon_threadsafe(self._wake)
+            with claim:
+                self._work(group, operation.result(), claim)
+            del operation, group, claim
+            if time.monotonic() >= end:
+                return True
+        return False
+
+    # ---- under the lock ----
+
+    def _start_some(self) -> None:
+        while self._left and not self._scheduler.stopping:
+            if len(self._coming) + len(self._arrived) >= self._most:
+                return
+            claim = self._budget.try_claim(self._left[0].limit)
+            if claim is None:
+                return
+            self._start(claim)
+
+    def _start(self, claim: Claim) -> None:
+        group = self._left.popleft()
+        try:
+            self._coming[self._start_one(group, self._completions)] = group, claim
+        except BaseException:
+            claim.release()
+            raise
+
+    def _take_arrivals(self) -> None:
+        for operation in self._completions.drain():
+            group, claim = self._coming.pop(operation)
+            self._arrived.append((operation, group, claim))
+
+
+def _starting[G](
+    start: Starter, request: Callable[[G], Request[Any]]
+) -> "Callable[[G, Any], Operation]":
+    return lambda group, completions: start(request(group), completions)
+
+
+def _wake_loop(loop: asyncio.AbstractEventLoop, end: Ending, _: object) -> None:
+    """Wake the event loop when the thread is done."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(end.set)

@@ -1,0 +1,172 @@
+"""Which inner chunks of which shards a read needs, and which way each goes: pure, no I/O.
+
+An inner chunk goes DIRECT if its stored bytes are its values, and it is less work to move what is
+wanted of it than to fetch all of it. All others go to DECODE.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ucxstore.client.memory import may_receive
+from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Plan
+from ucxstore.pipeline.classify import Sharded
+from ucxstore.pipeline.geometry.axes import Grid, grid_of
+from ucxstore.pipeline.shards.boxes import Boxes, BoxMoves, PointMoves, Points, find_inner_chunks
+from ucxstore.pipeline.shards.index import Ints, Sharding
+from ucxstore.pipeline.shards.shard import Shard, basic_key, is_view, shards_of, view_of
+from ucxstore.zarr_compat import ChunkGrid, Indexer, NDBuffer, OrthogonalIndexer, get_indexer
+
+NO_FIT = "what is selected of it does not fit where it goes"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted of a shard, whichever it is.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        As zarr's indexer has it.
+    stored_shape : tuple of int
+        As the array has it, before axes are dropped.
+    aside : bool
+        Whether it is gathered in memory of its own, and put where it belongs in the end: that is
+        no view of the array without gaps.
+    direct : list
+        Inner chunks that move straight.
+    decode : list
+        The others.
+    """
+
+    shape: tuple[int, ...]
+    stored_shape: tuple[int, ...]
+    aside: bool
+    direct: list[BoxMoves | PointMoves]
+    decode: list[Boxes | Points]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRead(Shard):
+    """A shard that is read.
+
+    Parameters
+    ----------
+    position : int
+        Where it stands in zarr's batch.
+    wanted : Selection
+    """
+
+    position: int
+    wanted: Selection
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that reading it needs beside the array, apart from encoded chunks."""
+        aside = prod(self.wanted.shape) * self.sharding.itemsize if self.wanted.aside else 0
+        return self.sharding.index_nbytes + aside
+
+    def read_chunks(self) -> Iterable[Ints]:
+        """Yield the numbers of all inner chunks that are wanted."""
+        yield from (moving.chunks.chunks for moving in self.wanted.direct)
+        yield from (inner.chunks for inner in self.wanted.decode)
+
+    def target(self, out: NDBuffer) -> NDBuffer:
+        """Return what `wanted` is read into."""
+        _, spec, _, out_selection, _ = self.chunk
+        nd_buffer = spec.prototype.nd_buffer
+        if self.wanted.aside:
+            dtype = spec.dtype.to_native_dtype()
+            return nd_buffer.empty(self.wanted.shape, dtype, spec.order)
+        return nd_buffer.from_ndarray_like(view_of(out.as_ndarray_like(), out_selection))
+
+    def finish(self, target: NDBuffer, batch: Batch) -> None:
+        """Put what was gathered aside where it belongs."""
+        if self.wanted.aside:
+            found, axes = target.reshape(self.wanted.stored_shape), batch.drop_axes
+            batch.values[self.chunk[3]] = found.squeeze(axis=axes) if axes else found
+
+
+def plan_shard_read(batch: Batch, kind: Sharded) -> Plan[ShardRead]:
+    """Plan the read of shards."""
+    plan: Plan[ShardRead] = Plan()
+    everything = range(len(batch.chunks))
+    array = batch.array
+    if not may_receive(array):
+        return plan.leave(everything, NOT_PLAIN)
+    if not batch.is_host:
+        return plan.leave(everything, NOT_HOST)
+    selections: dict[object, Selection] = {}
+    ours = plan.leave_foreign(batch, everything)
+    for position, chunk, sharding in shards_of(batch, kind, ours):
+        _, spec, chunk_selection, out_selection, _ = chunk
+        aside = bool(batch.drop_axes) or not is_view(out_selection)
+        key = basic_key(chunk_selection, spec, aside)
+        wanted = selections.get(key)
+        if wanted is None:
+            wanted = _select(chunk_selection, sharding, array, aside)
+            if key is not None:
+                selections[key] = wanted
+        if not wanted.aside and view_of(array, out_selection).shape != wanted.shape:
+            plan.leave([position], NO_FIT)
+            continue
+        plan.groups.append(ShardRead(chunk, sharding, position, wanted))
+    return plan
+
+
+def rounds(shards: Iterable[ShardRead], limit: int) -> Iterator[list[ShardRead]]:
+    """Yield shards in lists, none of which needs more memory than the limit, or has one shard."""
+    found: list[ShardRead] = []
+    nbytes = 0
+    for shard in shards:
+        if found and nbytes + shard.nbytes > limit:
+            yield found
+            found, nbytes = [], 0
+        found.append(shard)
+        nbytes += shard.nbytes
+    if found:
+        yield found
+
+
+def _select(
+    chunk_selection: Any, sharding: Sharding, array: npt.NDArray[Any], aside: bool
+) -> Selection:
+    """Find the inner chunks of a selection in a shard, as zarr's codec does."""
+    spec, shape, chain = sharding.spec, sharding.shape, sharding.chain
+    indexer = _indexer(chunk_selection, shape, ChunkGrid.from_sizes(shape, spec.shape))
+    stored_shape = getattr(indexer, "sel_shape", indexer.shape)
+    aside = aside or indexer.shape != stored_shape
+    selection = Selection(indexer.shape, stored_shape, aside, [], [])
+    # All views have the strides that the array has.
+    target = Grid(indexer.shape, array.strides)
+    if aside:
+        target = grid_of(indexer.shape, sharding.itemsize, spec.order)
+    dtype = spec.dtype.to_native_dtype() if aside else array.dtype
+    for inner in find_inner_chunks(indexer, sharding):
+        if not chain.raw or chain.dtype != dtype:
+            selection.decode.append(inner)
+            continue
+        moving, rest = inner.split_moves(sharding, target)
+        if moving is not None:
+            selection.direct.append(moving)
+        if rest is not None:
+            selection.decode.append(rest)
+    return selection
+
+
+def _indexer(chunk_selection: Any, shape: tuple[int, ...], grid: ChunkGrid) -> Indexer:
+    """Return the indexer of a selection: zarr's codec's, or one that selects the same.
+
+    The codec takes index arrays for an axis each, as `numpy.ix_` makes them, for those of points,
+    and so looks at each item.
+    """
+    if type(chunk_selection) is tuple and all(
+        type(part) is np.ndarray and part.ndim == len(shape) and part.size == part.shape[axis]
+        for axis, part in enumerate(chunk_selection)
+    ):
+        return OrthogonalIndexer(tuple(part.reshape(-1) for part in chunk_selection), shape, grid)
+    return get_indexer(chunk_selection, shape, grid)

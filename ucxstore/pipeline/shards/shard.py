@@ -1,0 +1,96 @@
+"""A shard of a batch: what its reads and writes have in common, values without I/O."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+from zarr.storage import StorePath
+
+from ucxstore.pipeline.batch import Batch, Chunk
+from ucxstore.pipeline.classify import Sharded
+from ucxstore.pipeline.shards.index import MISSING, Ints, ShardIndex, Sharding
+from ucxstore.zarr_compat import ArraySpec
+
+
+class InnerChunk(NamedTuple):
+    """An inner chunk, as errors call it."""
+
+    path: StorePath
+    sharding: Sharding
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.path}, inner chunk {self.sharding.coordinates(self.number)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard(ABC):
+    """A shard of which some is read.
+
+    Parameters
+    ----------
+    chunk : tuple
+        What zarr gives for it.
+    sharding : Sharding
+    """
+
+    chunk: Chunk
+    sharding: Sharding
+
+    @property
+    def path(self) -> StorePath:
+        """Where it is."""
+        path: StorePath = self.chunk[0]
+        return path
+
+    @property
+    def key(self) -> str:
+        """Its key, without the store's prefix."""
+        return self.path.path
+
+    @abstractmethod
+    def read_chunks(self) -> Iterable[Ints]:
+        """Yield the numbers of the inner chunks that are read."""
+
+    def holds_any(self, index: ShardIndex) -> bool:
+        """Tell whether it holds any inner chunk that is read, or is said to."""
+        return any((index.offsets[numbers] != MISSING).any() for numbers in self.read_chunks())
+
+
+def shards_of(
+    batch: Batch, kind: Sharded, positions: Sequence[int]
+) -> Iterator[tuple[int, Chunk, Sharding]]:
+    """Yield some chunks of a batch, where they stand in it, and how their shards are made."""
+    shapes: dict[tuple[int, ...], Sharding] = {}
+    for position in positions:
+        chunk = batch.chunks[position]
+        spec = chunk[1]
+        sharding = shapes.get(spec.shape)
+        if sharding is None:
+            sharding = shapes[spec.shape] = Sharding.of(kind, spec)
+        yield position, chunk, sharding
+
+
+def basic_key(chunk_selection: Any, spec: ArraySpec, more: object) -> object:
+    """Return what shards have in common of which the same is wanted, if that is a basic selection.
+
+    Slices and numbers can be told apart quickly; arrays cannot.
+    """
+    if type(chunk_selection) is tuple and all(type(s) in {slice, int} for s in chunk_selection):
+        return spec.shape, chunk_selection, more
+    return None
+
+
+def is_view(out_selection: Any) -> bool:
+    """Tell whether all that a selection selects of an array is a view of it without gaps."""
+    parts = out_selection if type(out_selection) is tuple else (out_selection,)
+    return all(type(part) is slice and part.step in {None, 1} for part in parts)
+
+
+def view_of(array: Any, out_selection: Any) -> npt.NDArray[Any]:
+    """Return that view."""
+    parts = out_selection if type(out_selection) is tuple else (out_selection,)
+    view: npt.NDArray[Any] = array[(*parts, ...)]
+    return view

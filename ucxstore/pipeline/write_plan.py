@@ -1,0 +1,105 @@
+"""Which way each chunk of a write goes, but for those in shards: pure, no I/O.
+
+Whole raw chunks move straight from the array. All others are encoded, or put together from what is
+written and what is stored, in groups.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from ucxstore.client.byte_ranges import NativeRange
+from ucxstore.client.memory import is_plain
+from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Chunk, Group, Plan
+from ucxstore.pipeline.box_plan import find_boxes
+from ucxstore.pipeline.buffers import chunk_nbytes
+from ucxstore.pipeline.chain import Chain
+from ucxstore.pipeline.geometry.boxes import find_box, runs_around
+from ucxstore.pipeline.geometry.costs import are_short
+from ucxstore.pipeline.geometry.runs import Runs, all_runs
+from ucxstore.pipeline.workers import codec_threads
+from ucxstore.zarr_compat import ArraySpec
+
+# Bytes of values, at the most, that one thread encodes and one request sends then: large enough for
+# some 250 us a group not to matter. A larger chunk is sent by itself.
+GROUP_BYTES = 4 << 20
+
+# What is left is shared out to each thread so many times over: large groups first, which cost least
+# for what is in them, and then ever smaller ones, for all threads to be busy until the end. See
+# Polychronopoulos and Kuck, "Guided self-scheduling" (IEEE Transactions on Computers, 1987).
+_SHARES = 4
+_LEAST_BYTES = 64 << 10
+
+
+def plan_write(batch: Batch, chain: Chain) -> Plan[Group]:
+    """Plan a write.
+
+    Parameters
+    ----------
+    batch : Batch
+    chain : Chain
+        The array's codecs.
+    """
+    plan: Plan[Group] = Plan()
+    everything = range(len(batch.chunks))
+    if not is_plain(batch.array):
+        return plan.leave(everything, NOT_PLAIN)
+    if not chain.raw and not batch.is_host:
+        return plan.leave(everything, NOT_HOST)
+    positions = plan.leave_foreign(batch, everything)
+    if chain.raw:
+        found = find_boxes(batch, chain, positions, write=True)
+        plan.boxes, plan.empty, positions = found.batches, found.empty, found.rest
+    plan.groups = _groups(batch, chain, positions)
+    return plan
+
+
+def _groups(batch: Batch, chain: Chain, positions: Sequence[int]) -> list[Group]:
+    """Put chunks together, those that are written in part apart from the others."""
+    groups: list[Group] = []
+    unfinished: dict[bool, Group] = {}
+    most: dict[bool, int] = {}
+    last: ArraySpec | None = None
+    nbytes = limit = 0
+    wanted: list[NativeRange] = []
+    shares = _SHARES * codec_threads()[1]
+    for index, position in enumerate(positions):
+        chunk = batch.chunks[position]
+        path, spec, _, _, is_complete = chunk
+        is_part = not is_complete
+        if spec is not last:
+            last, nbytes = spec, chunk_nbytes(spec)
+            limit = chain.limit(spec, nbytes)
+            wanted = [(1, 0, limit)]
+        group = unfinished.get(is_part)
+        if group is None or group.nbytes + nbytes > most[is_part]:
+            rest = (len(positions) - index) * nbytes
+            most[is_part] = min(GROUP_BYTES, max(_LEAST_BYTES, rest // shares))
+            group = unfinished[is_part] = Group(is_part=is_part)
+            groups.append(group)
+        group.positions.append(position)
+        group.keys.append(path.path)
+        group.sizes.append(nbytes)
+        group.nbytes += nbytes
+        group.limit += limit
+        if is_part and chain.raw:
+            group.runs.append(_not_written(chunk, chain, nbytes))
+        elif is_part:
+            group.ranges.append(wanted)
+            group.limit += limit
+    return groups
+
+
+def _not_written(chunk: Chunk, chain: Chain, nbytes: int) -> list[Runs]:
+    """Return what is to be read of a raw chunk: what is not written, if that is a few boxes."""
+    _, spec, chunk_selection, out_selection, _ = chunk
+    box = find_box(chunk_selection, out_selection)
+    if box is None:
+        return [all_runs(nbytes)]
+    starts, _, counts, _ = box
+    shape = list(spec.shape) or [1]
+    if chain.order(spec) == "F":  # a chunk in C order with its axes the other way round
+        shape, starts, counts = shape[::-1], starts[::-1], counts[::-1]
+    around = runs_around(shape, starts, counts, chain.dtype.itemsize)
+    if any(are_short(run * prod(counts), prod(counts)) for _, run, counts, _, _ in around):
+        return [all_runs(nbytes)]
+    return around
