@@ -97,7 +97,8 @@ def test_it_stores_what_zarr_stores(keeper: UcxStore, data: st.DataObject) -> No
         patch.setattr(write_plan, "GROUP_BYTES", size)
         if data.draw(st.booleans(), label="short rows too"):
             patch.setattr(costs, "SHORT_RUN_BYTES", 0)
-            patch.setattr(write_plan, "MANY_ROWS", 1)
+        elif data.draw(st.booleans(), label="few rows are many"):
+            patch.setattr(costs, "MANY_RUNS", 1)
         if data.draw(st.booleans(), label="starts full"):
             fill_up = write("basic", Ellipsis, noise(model.dtype, model.shape, 1))
             assert outcome(fill_up, ours) == outcome(fill_up, model)
