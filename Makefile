@@ -111,12 +111,12 @@ bench: $(BUILT) s3 ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES_ARGS="--quick")
-	$(BIN)/ucxstore copies --resume $(COPIES_ARGS)
+	$(BIN)/python -m profiles --resume $(COPIES_ARGS)
 
 flamegraphs: $(HEADLINES:%=flamegraphs/%.html) ## Draw the flamegraphs that README links to
 
 # Without the paths of the machine that it was measured on.
-flamegraphs/%.html: profiles/%.bin
+flamegraphs/%.html: build/profiles/%.bin
 	mkdir -p $(@D)
 	$(BIN)/memray flamegraph --force --output $@ $<
 	base=$$($(BIN)/python -c 'import sys; print(sys.base_prefix)'); \

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ucxstore.copies.loopback import HOST, free_port, listening
+from profiles.loopback import HOST, free_port, listening
 
 _BUILT = Path("build/s3/toxiproxy")
 

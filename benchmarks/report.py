@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.result import Line, Row
 from benchmarks.timing import Times
+from ucxstore.cli.text import columns
 
 _HEADING = ("what", "against", "median", "minimum", "target", "reached")
 
@@ -78,10 +79,8 @@ def _duration(seconds: float) -> str:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print(f"    {'  '.join(padded)}".rstrip(), flush=True)
+    for line in columns(rows):
+        print(f"    {line}", flush=True)
 
 
 def _pipes(cells: Iterable[str]) -> str:

@@ -1,11 +1,11 @@
 """A shared cache in front of S3: Dask reads an array again and again, S3 serves it once.
 
-``python examples/shared_cache.py`` writes 64 MB to an S3 server that it starts itself (the
+``python -m examples.shared_cache`` writes 64 MB to an S3 server that it starts itself (the
 versitygw that ``make s3`` builds, else moto's), has four workers compute three things of them, and
 counts what the S3 server was asked. ``--bucket my-bucket/prefix`` takes S3 as the environment
 describes it (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``...); what is there is then replaced.
 
-It needs ``pip install "ucxstore[dask,copies]"``.
+It runs in the repository, whose ``profiles`` start that server, with what ``make build`` installs.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from distributed import Client, LocalCluster
 from obstore.store import from_url
 from zarr.storage import ObjectStore
 
-from ucxstore.copies.s3 import S3Server, s3_server
-from ucxstore.copies.s3_log import read_log
+from profiles.s3 import S3Server, s3_server
+from profiles.s3_log import read_log
 from ucxstore.dask import deploy, locality
 
 CHUNK = 512

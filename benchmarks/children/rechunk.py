@@ -18,7 +18,7 @@ from zarr.storage import LocalStore, ObjectStore
 
 from benchmarks import process
 from benchmarks.children import answer
-from ucxstore.copies.s3 import s3_server
+from profiles.s3 import s3_server
 from ucxstore.dask import deploy
 
 type Shape = tuple[int, ...]

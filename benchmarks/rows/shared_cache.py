@@ -21,7 +21,7 @@ from benchmarks.latency import delayed
 from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import Times
-from ucxstore.copies.s3 import S3Server, s3_server
+from profiles.s3 import S3Server, s3_server
 from ucxstore.dask import deploy
 
 _WORKERS = 4

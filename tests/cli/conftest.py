@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from profiles.s3 import S3Server, s3_server
 from tests.cli.trees import Named
-from ucxstore.copies.s3 import S3Server, s3_server
 
 
 @pytest.fixture

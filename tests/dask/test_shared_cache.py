@@ -15,11 +15,11 @@ from distributed.security import Security
 from obstore.store import S3Store
 from zarr.storage import ObjectStore
 
+from profiles.s3 import S3Server, S3ServerError, s3_server
+from profiles.s3_log import S3Request, read_log
 from tests.dask.conftest import SECONDS, cluster_of
 from tests.eventually import eventually
 from ucxstore import StorageError
-from ucxstore.copies.s3 import S3Server, S3ServerError, s3_server
-from ucxstore.copies.s3_log import S3Request, read_log
 from ucxstore.dask import deploy, locality
 from ucxstore.dask.plugin import METRIC
 

@@ -15,9 +15,10 @@ from ucxstore.server import Server
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
+        cwd=EXAMPLES.parent,
         capture_output=True,
         text=True,
         timeout=100,
@@ -26,7 +27,7 @@ def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_train_reader() -> None:
-    done = run("train_reader.py")
+    done = run("examples/train_reader.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(
         r"4 processes read 3\.4 GB in .* s, .* GB/s together; every sample was right\n",
@@ -36,7 +37,7 @@ def test_train_reader() -> None:
 
 def test_train_reader_at_a_server(memory_server: Server, prefix: str) -> None:
     address = f"{memory_server.address}/{prefix}"
-    done = run("train_reader.py", address, "--samples", 20, "--readers", 7, "--batches", 3)
+    done = run("examples/train_reader.py", address, "--samples", 20, "--readers", 7, "--batches", 3)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("7 processes read 0.4 GB")
     samples = zarr.open_array(UcxStore(address), path="samples", mode="r")
@@ -46,11 +47,11 @@ def test_train_reader_at_a_server(memory_server: Server, prefix: str) -> None:
 
 @pytest.mark.parametrize("arguments", [["--samples", 3], ["ucx://127.0.0.1:1"]])
 def test_train_reader_that_cannot(arguments: list[object]) -> None:
-    assert run("train_reader.py", *arguments).returncode != 0
+    assert run("examples/train_reader.py", *arguments).returncode != 0
 
 
 def test_shared_cache() -> None:
-    done = run("shared_cache.py", "--side", 1024)
+    done = run("-m", "examples.shared_cache", "--side", 1024)
     assert (done.returncode, done.stderr) == (0, "")
     *results, requests = done.stdout.splitlines()
     assert [line.partition(" in ")[0] for line in results] == [
@@ -63,7 +64,7 @@ def test_shared_cache() -> None:
 
 
 def test_rechunk() -> None:
-    done = run("rechunk.py", "--steps", 50)
+    done = run("examples/rechunk.py", "--steps", 50)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(
         r"47\.68 MiB in chunks of \(20, 500, 500\) became chunks of \(50, 50, 100\) in .* s; "

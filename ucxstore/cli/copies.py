@@ -1,12 +1,166 @@
-"""``ucxstore copies``: count the copies that zarr stores make."""
+"""``ucxstore copies --quick``: count the copies that a few stores make, or those at a location."""
 
-from collections.abc import Sequence
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import run
+from ucxstore.cli.command import CommandError, UsageError, add_client_options, run
+from ucxstore.cli.parser import Parser, make_parser, parse_pairs
+from ucxstore.cli.text import columns, printable
+from ucxstore.server import Server
+
+if TYPE_CHECKING:
+    from ucxstore.copies.quick import Result, Row
+
+_DEFAULT_MEGABYTES = 16
+_ITEM_BYTES = 4
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore copies``; return the exit status."""
-    from ucxstore.copies.command import main as run_copies  # which imports those of its extra
+    arguments = _make_parser().parse_args(argv)
+    return run("copies", lambda: _main(arguments), extra="copies")
 
-    return run("copies", lambda: run_copies(argv), extra="copies")
+
+def _make_parser() -> Parser:
+    parser = make_parser(
+        "copies",
+        "Count the copies that zarr stores make of an array, with memray. The array is written to "
+        "each LOCATION, under a new prefix, read and deleted; without one, to stores of this "
+        "machine: a server in memory, a directory, the memory of the process. The matrix of all "
+        "stores, codecs and layouts is in the repository of ucxstore: see profiles/README.md.",
+    )
+    parser.add_argument(
+        "location",
+        metavar="LOCATION",
+        nargs="*",
+        help="ucx://host:port[/prefix], a directory, or file:///path, s3://, gs://, az://, https://",
+    )
+    parser.add_argument("--quick", action="store_true", help="needed: there is no other report yet")
+    parser.add_argument(
+        "--size",
+        type=float,
+        default=_DEFAULT_MEGABYTES,
+        metavar="MB",
+        help="megabytes of the array (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON, a line for each transfer")
+    parser.add_argument(
+        "--captures", type=Path, metavar="FOLDER", help="keep memray's captures, for flamegraphs"
+    )
+    add_client_options(parser)
+    return parser
+
+
+def _main(arguments: argparse.Namespace) -> int:
+    if not arguments.quick:
+        raise UsageError(
+            "--quick counts here; the matrix of all stores needs the repository of ucxstore, where "
+            "`make copies` runs it (profiles/README.md)"
+        )
+    # The grid has ten chunks along each axis.
+    side = round((arguments.size * 1e6 / _ITEM_BYTES) ** 0.5 / 10) * 10
+    if side < 10:
+        raise UsageError(f"--size: {arguments.size:g} MB are too few")
+    from ucxstore.copies.quick import run as run_quick
+
+    if arguments.captures is not None:
+        arguments.captures.mkdir(parents=True, exist_ok=True)
+    with _rows(arguments) as rows:
+        results = []
+        for result in run_quick(rows, side, arguments.captures):
+            results.append(result)
+            if arguments.json:
+                print(json.dumps(asdict(result)), flush=True)
+            else:
+                print(_progress(result), file=sys.stderr, flush=True)
+    if not arguments.json:
+        print(report(results))
+    failures = [result for result in results if result.error]
+    if failures:
+        raise CommandError(f"{len(failures)} of {len(results)} transfers failed")
+    return 0
+
+
+@contextmanager
+def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
+    """Give the user's locations, or stores of this machine."""
+    from ucxstore.copies.quick import Row
+
+    try:
+        client = {"ucx": parse_pairs("--ucx", arguments.ucx), "timeout": arguments.timeout}
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if arguments.secret_file is not None:
+        client["secret_file"] = arguments.secret_file
+    if arguments.location:
+        yield [Row.of(location, client) for location in arguments.location]
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="ucxstore-copies-") as folder,
+        Server.spawn("memory://") as server,
+    ):
+        rows = [
+            Row("UcxStore, shared memory", server.address, "zero-copy"),
+            Row("UcxStore, TCP", server.address, "zero-copy", {"ucx": {"TLS": "tcp"}}),
+            Row("LocalStore", folder, "default"),
+            Row("LocalStore", folder, "fused"),
+            Row("MemoryStore", "", "default"),
+        ]
+        if find_spec("obstore") is not None:
+            rows.append(Row("ObjectStore, local", f"file://{folder}", "default"))
+        yield rows
+
+
+def report(results: Sequence["Result"]) -> str:
+    """Write a table for each direction."""
+    parts = []
+    for direction in ("write", "read"):
+        found = [result for result in results if result.workload.direction == direction]
+        heading = f"{direction}: extra at the peak / allocated in all, in multiples of the array"
+        parts.append("\n".join([heading, "", *columns(_table(found))]))
+    errors = dict.fromkeys(
+        f"{_name(result)}: {printable(result.error)}" for result in results if result.error
+    )
+    return "\n\n".join([*parts, *(["\n".join(errors)] if errors else [])])
+
+
+def _table(results: Iterable["Result"]) -> list[list[str]]:
+    from ucxstore.copies.figures import name_culprits, pair, weight
+
+    by_row: dict[tuple[str, str], dict[str, Result]] = {}
+    for result in results:
+        by_row.setdefault((result.row.name, result.row.pipeline), {})[_stored(result)] = result
+    names = list(dict.fromkeys(name for found in by_row.values() for name in found))
+    table = [["store", "pipeline", *names, "culprit"]]
+    for (store, pipeline), found in by_row.items():
+        counted = {name: one.counts for name, one in found.items() if one.counts is not None}
+        cells = {name: pair(one.peak_extra, one.total) for name, one in counted.items()}
+        worst = max(counted, key=lambda name: weight(counted[name]), default="")
+        culprit = name_culprits(counted[worst], found[worst].workload.nbytes) if worst else ""
+        figures = [cells.get(name, "failed") for name in names]
+        table.append([printable(store), pipeline, *figures, culprit])
+    return table
+
+
+def _stored(result: "Result") -> str:
+    return f"{result.workload.codec}, {result.workload.layout}"
+
+
+def _name(result: "Result") -> str:
+    return f"{printable(result.row.name)} {result.row.pipeline} {result.workload.name}"
+
+
+def _progress(result: "Result") -> str:
+    from ucxstore.copies.figures import pair
+
+    counts = result.counts
+    found = result.error if counts is None else pair(counts.peak_extra, counts.total)
+    return f"{_name(result)}: {found}"

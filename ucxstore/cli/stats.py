@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ucxstore.cli.command import UsageError, add_client_options, open_store, run
 from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import printable, size_text
+from ucxstore.cli.text import columns, printable, size_text
 from ucxstore.options import MAX_TIMEOUT
 from ucxstore.stats import ClientStats, ServerStats, SpaceStats
 
@@ -79,9 +79,9 @@ def report(server: str, now: ServerStats, before: ServerStats | None = None) -> 
             f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, "
             f"{sets:,.0f} sets/s, {size_text(received)}/s received"
         )
-    lines += _table([_COLUMNS, *map(_row, now["clients"])])
+    lines += columns([_COLUMNS, *map(_row, now["clients"])])
     if now["scratch_spaces"]:
-        lines += _table([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
+        lines += columns([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
     return "\n".join(lines)
 
 
@@ -101,11 +101,6 @@ def _row(client: ClientStats) -> Sequence[str]:
 def _space_row(space: SpaceStats) -> Sequence[str]:
     sizes = size_text(space["bytes"]), size_text(space["quota"])
     return printable(space["name"]), *sizes, _time_text(space["age_s"])
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _time_text(seconds: float) -> str:

@@ -1,4 +1,6 @@
-"""Sizes and names as a terminal shows them."""
+"""Sizes, names and tables for a terminal."""
+
+from collections.abc import Sequence
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -13,9 +15,15 @@ def size_text(nbytes: float) -> str:
 
 
 def printable(name: str) -> str:
-    """Escape what would do more to a terminal than show: keys are whatever somebody has sent."""
+    """Escape what a terminal would obey: keys are whatever somebody has sent."""
     if name.isprintable():
         return name
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode() for one in name
     )
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay rows of equal length out in columns; return the lines."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

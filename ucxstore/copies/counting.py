@@ -6,9 +6,7 @@ smaller than half a chunk. What was *grown* is the part of the total that came b
 moves what is in the block already.
 """
 
-import json
 import mmap
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 
 from memray import AllocationRecord, AllocatorType, FileReader
 
+from ucxstore.copies.process import answer
 from ucxstore.copies.result import Counts, Culprit
 
 MAX_CULPRITS = 8
@@ -28,13 +27,9 @@ _REALLOCS = (AllocatorType.REALLOC, AllocatorType.PYMALLOC_REALLOC)
 _PLUMBING = ("/threading.py", "/concurrent/futures/", "/asyncio/", "/memray/", "/contextlib.py")
 _STACK_DEPTH = 40
 
-# Where the native core gets a value's memory, or maps its file. Values of a few bytes are metadata:
-# looking up their stacks would take longer than all the rest.
-_STORAGES = (
-    "native/storage/memory.cpp",
-    "native/storage/file.cpp",
-    "native/cache/cached_source.cpp",
-)
+# The native core's code that gets a value's memory, or maps its file. Values of a few bytes are
+# metadata: looking up their stacks would take longer than all the rest.
+_STORAGES = ("native/storage/", "native/cache/")
 _SMALL_VALUE = 4096
 
 
@@ -205,7 +200,7 @@ def _stored(blocks: Iterable[_Block], nbytes: int) -> set[int]:
 
 def _is_of_a_storage(record: AllocationRecord) -> bool:
     stack = record.native_stack_trace(max_stacks=_STACK_DEPTH)
-    return any(file.endswith(_STORAGES) for _, file, _ in stack)
+    return any(folder in file for _, file, _ in stack for folder in _STORAGES)
 
 
 def _holding(blocks: dict[int, _Block], own: Sequence[Range]) -> list[_Block]:
@@ -262,10 +257,9 @@ def _short(file: str) -> str:
     return "/".join(Path(file.rpartition("site-packages/")[2]).parts[-3:])
 
 
-def _main(spec: dict[str, Any]) -> dict[str, Any]:
-    own = [Range(*one) for one in spec.pop("own", ())]
-    return asdict(count(Path(spec.pop("capture")), own=own, **spec))
+def _main(capture: str, own: Sequence[Sequence[int]] = (), **options: Any) -> dict[str, Any]:
+    return asdict(count(Path(capture), own=[Range(*one) for one in own], **options))
 
 
 if __name__ == "__main__":
-    print(json.dumps(_main(json.loads(sys.argv[1]))))
+    answer(_main)

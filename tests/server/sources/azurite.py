@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ucxstore.copies.loopback import HOST, free_port, listening
+from profiles.loopback import HOST, free_port, listening
 
 PROGRAM = Path("build/azure/node_modules/.bin/azurite-blob")
 

@@ -11,9 +11,9 @@ import zarr
 from obstore.store import S3Store
 from zarr.core.buffer import default_buffer_prototype
 
+from profiles.s3 import S3Server, S3ServerError, s3_server
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
-from ucxstore.copies.s3 import S3Server, S3ServerError, s3_server
 from ucxstore.errors import StorageError
 from ucxstore.server import Server
 

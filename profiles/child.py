@@ -1,0 +1,102 @@
+"""The client of a case, in a process of its own: ``python -m profiles.child SPEC ANSWER``."""
+
+import json
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from profiles.stores import Row, opened
+from ucxstore.copies import Counts, count_copies
+from ucxstore.copies.workload import Workload, count_workload
+from ucxstore.zarr_compat import sync
+
+_PACKAGES = ("zarr", "numcodecs", "numpy", "memray", "obstore", "s3fs", "zarrs", "ucxstore")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The task of a child.
+
+    Attributes
+    ----------
+    task : str
+        ``"prepare"``: write the array, for a later read; nothing is counted. ``"measure"``: the
+        workload. ``"connect"``: load UCX and connect to the server, and no more.
+    location : str
+        As for `profiles.stores.opened`.
+    capture : str
+        Where memray writes.
+    """
+
+    task: Literal["prepare", "measure", "connect"]
+    row: Row
+    workload: Workload
+    location: str
+    s3: dict[str, str] | None
+    capture: str
+
+    def to_json(self) -> str:
+        """Return the child's argument."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Spec":
+        """Return what `to_json` made."""
+        value = json.loads(text)
+        row, workload = Row(**value["row"]), Workload(**value["workload"])
+        return cls(**{**value, "row": row, "workload": workload})
+
+
+def main(spec: Spec) -> dict[str, Any]:
+    """Do the task; return the answer, as JSON can hold it."""
+    if spec.task == "connect":
+        return {"counts": asdict(_connect(spec))}
+    workload, counts = spec.workload, None
+    with opened(spec.row, spec.location, spec.s3) as store:
+        is_kept_here = spec.row.kind == "process" and workload.direction == "read"
+        if spec.task == "prepare" or is_kept_here:
+            workload.create(store)[:] = workload.values()
+        if spec.task == "measure":
+            capture = Path(spec.capture)
+            counts = asdict(count_workload(store, workload, spec.row.pipeline, capture, _wait))
+        stored = sync(store.getsize_prefix("c"))
+    return {"counts": counts, "stored_nbytes": stored, "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of every package that a row runs on."""
+    found = {"Python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _wait(state: str) -> None:
+    """Tell the parent the state, and wait: it may start or stop counting at the server."""
+    print(state, flush=True)
+    sys.stdin.readline()  # returns at once where nobody writes
+
+
+def _connect(spec: Spec) -> Counts:
+    """Count what a connection takes, in parts of the array."""
+    held: list[Any] = []
+
+    def connect() -> None:
+        context = opened(spec.row, spec.location, None)
+        held.append(context)
+        if context.__enter__().get_sync("missing") is not None:  # type: ignore[attr-defined]
+            raise AssertionError("there is a value under the key 'missing'")
+
+    counts = count_copies(connect, spec.workload.nbytes, capture=spec.capture)
+    held[0].__exit__(None, None, None)
+    return counts
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(main(Spec.from_json(sys.argv[1]))))

@@ -1,0 +1,118 @@
+"""The record of a run: a JSON file, written after every case, from which a run is resumed."""
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+from profiles.report.page import render_page
+from profiles.report.text import markdown_tables
+from profiles.result import CaseResult
+from profiles.stores import ROWS, Row
+from ucxstore.copies.workload import Workload
+
+
+class Record:
+    """The results of a run so far.
+
+    Parameters
+    ----------
+    file : Path
+        The JSON file.
+    side : int
+        Items along each axis of the array.
+    """
+
+    def __init__(self, file: Path, side: int) -> None:
+        self.cases: list[CaseResult] = []
+        self.connections: dict[str, int] = {}
+        self._file = file
+        self._settings = {"array": f"{side} x {side} float32, random", "bytes": side * side * 4}
+        self._machine = {
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "CPUs": str(os.cpu_count()),
+            "Python": platform.python_version(),
+        }
+
+    def resume(self) -> None:
+        """Take over the results of an earlier run with the same settings, but for failures.
+
+        Raises
+        ------
+        ValueError
+            If the file is no record.
+        """
+        try:
+            found = json.loads(self._file.read_text())
+            if found["settings"] != self._settings:
+                return
+            cases = [CaseResult.from_json(case) for case in found["cases"]]
+        except FileNotFoundError:
+            return
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self._file} is no record to resume: {error}") from error
+        self.cases = [case for case in cases if not case.error]
+
+    def has(self, row: Row, workload: Workload) -> bool:
+        """Tell whether a case has its results."""
+        return any(
+            (case.store, case.pipeline, case.transport) == (row.store, row.pipeline, row.transport)
+            and (case.direction, case.codec, case.layout)
+            == (workload.direction, workload.codec, workload.layout)
+            for case in self.cases
+        )
+
+    def add(self, results: Sequence[CaseResult]) -> None:
+        """Add the results of a case, in the order of the rows, and write the file."""
+        order = {row.name: number for number, row in enumerate(ROWS)}
+        self.cases = sorted(
+            [*self.cases, *results],
+            key=lambda case: order[Row(case.store, case.pipeline, "process", case.transport).name],
+        )
+        self.write(self._file)
+
+    def write(self, file: Path) -> None:
+        """Write all results as JSON, one case a line."""
+        head = {
+            "machine": self._machine,
+            "settings": self._settings,
+            "connections": self.connections,
+        }
+        cases = ",\n".join(json.dumps(case.to_json()) for case in self.cases)
+        partial = file.with_suffix(".partial")
+        partial.write_text(f'{json.dumps(head)[:-1]}, "cases": [\n{cases}\n]}}\n')
+        partial.replace(file)
+
+    def markdown(self) -> str:
+        """Return what was measured, and the tables."""
+        versions = {
+            name: version
+            for case in self.cases
+            if not case.store.startswith("zarr 2")  # which has versions of its own
+            for name, version in case.versions.items()
+        }
+        connections = ", ".join(
+            f"{nbytes / 2**20:.1f} MiB over {name}" for name, nbytes in self.connections.items()
+        )
+        return (
+            f"# Copies, counted\n\n`make copies` has written this: {self._settings['array']}; "
+            f"{', '.join(f'{name} {version}' for name, version in versions.items())}. "
+            "[README](../README.md) has the method.\n\n"
+            f"Loading UCX and connecting takes, of a client's memory: {connections or 'unknown'}."
+            f"\n\n{markdown_tables(self.cases)}\n"
+        )
+
+    def page(self, flamegraphs: set[str], folder: str) -> str:
+        """Return the page with charts, with links to flamegraphs in a folder."""
+        connections = {
+            f"loading UCX and connecting, {name}": f"{nbytes / 2**20:.1f} MiB"
+            for name, nbytes in self.connections.items()
+        }
+        return render_page(
+            self.cases,
+            machine=self._machine,
+            settings={**self._settings, **connections},
+            flamegraphs=flamegraphs,
+            folder=folder,
+        )

@@ -1,0 +1,136 @@
+"""The results in the order of the report: rows are stores, columns are workloads."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from profiles.result import CaseResult
+from ucxstore.copies.workload import CODECS, DIRECTIONS, LAYOUTS
+
+_SIDES = ("client", "server")
+
+# UcxStore's own, and none: with these, the store's name says it all.
+_IMPLIED_PIPELINES = ("zero-copy", "none")
+
+_LAYOUT_TITLES = {
+    "one": "one chunk",
+    "rows": "row chunks",
+    "grid": "grid of chunks",
+    "shard": "one shard",
+}
+
+
+class Row(NamedTuple):
+    """A store as it is used, and the process that is looked at."""
+
+    store: str
+    pipeline: str
+    transport: str
+    side: str
+
+    @property
+    def over(self) -> str:
+        """The transport, with the side where it is not the user's own."""
+        return self.transport if self.side == "client" else f"{self.transport}, {self.side}".strip()
+
+    @property
+    def label(self) -> str:
+        """All of it in one line, short enough for a phone."""
+        pipeline = "" if self.pipeline in _IMPLIED_PIPELINES else self.pipeline
+        return " · ".join(part for part in (self.store, pipeline, self.over) if part)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is what the report is about."""
+        return self.store.startswith("UcxStore")
+
+
+class Work(NamedTuple):
+    """What is done: a column of the report."""
+
+    direction: str
+    codec: str
+    layout: str
+
+    @property
+    def title(self) -> str:
+        """For headings."""
+        return f"{self.direction} {self.codec}, {layout_title(self.layout)}"
+
+
+class Cases:
+    """Finds the case of a row and a workload.
+
+    Parameters
+    ----------
+    cases : iterable of CaseResult
+        Of several for the same row and workload, the last counts, as when a run is resumed. Each
+        that is found here has either counts or an error.
+    """
+
+    def __init__(self, cases: Iterable[CaseResult]) -> None:
+        self._found = {(row_of(case), work_of(case)): _settled(case) for case in cases}
+        rows = dict.fromkeys(row for row, _ in self._found)
+        stores = list(dict.fromkeys(row[:3] for row in rows))
+        # The server's row is to stand beside its client's, whenever they were measured.
+        self.rows = sorted(rows, key=lambda row: (stores.index(row[:3]), _rank(_SIDES, row.side)))
+        self.works = sorted(dict.fromkeys(work for _, work in self._found), key=_work_rank)
+
+    def find(self, row: Row, work: Work) -> CaseResult | None:
+        """Return the case, or None where there is none."""
+        return self._found.get((row, work))
+
+    def of_row(self, row: Row) -> list[CaseResult]:
+        """Return what there is of a row, in the order of the workloads."""
+        return [case for work in self.works if (case := self.find(row, work))]
+
+    def of_work(self, work: Work) -> list[CaseResult]:
+        """Return what there is of a workload, in the order of the rows."""
+        return [case for row in self.rows if (case := self.find(row, work))]
+
+    def all(self) -> list[CaseResult]:
+        """Return every case that counts."""
+        return [case for row in self.rows for case in self.of_row(row)]
+
+
+def _settled(case: CaseResult) -> CaseResult:
+    if case.error and case.counts is not None:  # what was counted until then is of no use
+        return replace(case, counts=None)
+    if not case.error and case.counts is None:
+        return replace(case, error="no reason was given")
+    return case
+
+
+def row_of(case: CaseResult) -> Row:
+    """Return the row that a case is in."""
+    return Row(case.store, case.pipeline, case.transport, case.side)
+
+
+def work_of(case: CaseResult) -> Work:
+    """Return the workload that a case is of."""
+    return Work(case.direction, case.codec, case.layout)
+
+
+def layout_title(layout: str) -> str:
+    """Name a layout for people."""
+    return _LAYOUT_TITLES.get(layout, layout)
+
+
+def flamegraph_of(case: CaseResult, flamegraphs: Collection[str]) -> str | None:
+    """Return the name of a case's flamegraph, its capture's without suffix, if it is there."""
+    name = PurePosixPath(case.capture).stem
+    return name if name in flamegraphs else None
+
+
+def _work_rank(work: Work) -> tuple[int, int, int]:
+    return (
+        _rank(DIRECTIONS, work.direction),
+        _rank(CODECS, work.codec),
+        _rank(LAYOUTS, work.layout),
+    )
+
+
+# What is in no list follows, as it comes.
+def _rank(known: Sequence[str], name: str) -> int:
+    return known.index(name) if name in known else len(known)

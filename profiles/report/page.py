@@ -1,0 +1,168 @@
+"""The page: one file with charts, tables and style in it, which loads nothing and runs nothing."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.resources import files
+
+from profiles.report import chart
+from profiles.report.cases import Cases, Work, layout_title, row_of
+from profiles.report.details import Links, culprits_table, figures_table, overview
+from profiles.report.html import (
+    Html,
+    element,
+    heading,
+    items,
+    join,
+    link,
+    render,
+    table,
+)
+from profiles.report.introduction import introduction
+from profiles.result import CaseResult
+
+TITLE = "Extra copies, counted"
+_INDEX = "index"
+_OVERVIEW_CODECS = ("raw", "zstd")
+_NOTHING: Mapping[str, object] = {}
+
+
+def render_page(
+    cases: Iterable[CaseResult],
+    *,
+    machine: Mapping[str, object],
+    settings: Mapping[str, object] = _NOTHING,
+    flamegraphs: Collection[str] = frozenset(),
+    folder: str = "flamegraphs",
+) -> str:
+    """Return the page as HTML.
+
+    Parameters
+    ----------
+    cases : iterable of CaseResult
+        In the order in which their rows are to stand. Those that failed are shown as failed.
+    machine, settings : mapping
+        What is to be said of them at the top, as the file of the results has it.
+    flamegraphs : collection of str
+        The names of the flamegraphs that there are, without ``.html``: what such a figure links to.
+    folder : str
+        Where they are, as seen from the page.
+
+    Returns
+    -------
+    str
+        To be written as UTF-8.
+    """
+    found, links = Cases(cases), Links(flamegraphs, folder)
+    body = element(
+        "body",
+        introduction(TITLE, found.all(), [*machine.items(), *settings.items()]),
+        _index(found),
+        element("main", _overview(found, links), *_groups(found, links)),
+    )
+    head = join(
+        (
+            Html('<meta charset="utf-8"/>'),
+            Html('<meta name="viewport" content="width=device-width, initial-scale=1"/>'),
+            element("title", TITLE),
+            element("style", Html(_style_sheet())),
+        )
+    )
+    whole = element("html", element("head", head), body, lang="en")
+    return f"<!DOCTYPE html>\n{render(whole)}\n"
+
+
+def anchor(work: Work) -> str:
+    """Return the id of a workload's chart."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(work))
+
+
+def _style_sheet() -> str:
+    return files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+
+
+def _index(cases: Cases) -> Html:
+    layouts = list(dict.fromkeys(work.layout for work in cases.works))
+    rows = []
+    for direction, codec in dict.fromkeys((work.direction, work.codec) for work in cases.works):
+        works = (Work(direction, codec, layout) for layout in layouts)
+        cells = (
+            element("td", link(layout_title(work.layout), f"#{anchor(work)}"))
+            if work in cases.works
+            else element("td", "not run")
+            for work in works
+        )
+        name = element("th", f"{direction} {codec}", scope="row")
+        rows.append(element("tr", name, *cells))
+    header = [heading("workload"), *(heading(layout_title(layout)) for layout in layouts)]
+    return element(
+        "nav",
+        element("h2", "Charts"),
+        table("Every chart", header, rows),
+        id=_INDEX,
+        **{"aria-label": "Charts"},
+    )
+
+
+def _overview(cases: Cases, links: Links) -> Html:
+    works = [w for w in cases.works if w.layout == "one" and w.codec in _OVERVIEW_CODECS]
+    if not works:
+        return Html("")
+    return element("section", element("h2", "All stores"), overview(cases, works, links))
+
+
+def _groups(cases: Cases, links: Links) -> Iterable[Html]:
+    for direction, codec in dict.fromkeys((work.direction, work.codec) for work in cases.works):
+        works = [w for w in cases.works if (w.direction, w.codec) == (direction, codec)]
+        scale = chart.scale_of(case for work in works for case in cases.of_work(work))
+        yield element(
+            "section",
+            element("h2", join((f"{direction} {codec}", link("(all charts)", f"#{_INDEX}")), " ")),
+            _LEGEND,
+            element("div", *(_work(cases, work, scale, links) for work in works), class_="charts"),
+        )
+
+
+def _work(cases: Cases, work: Work, scale: float, links: Links) -> Html:
+    found = cases.of_work(work)
+    parts = [
+        element("h3", work.title),
+        Html(chart.draw(work.title, anchor(work), found, scale)),
+        *_missing(cases, work),
+        *_failures(found),
+    ]
+    if any(case.counts is not None for case in found):
+        tables = [figures_table(found, links)]
+        if any(case.counts.culprits for case in found if case.counts is not None):
+            tables.append(culprits_table(found))
+        parts.append(element("details", element("summary", "Figures and culprits"), *tables))
+    return element("article", join(parts), class_="work", id=anchor(work))
+
+
+def _missing(cases: Cases, work: Work) -> list[Html]:
+    labels = [row.label for row in cases.rows if cases.find(row, work) is None]
+    return [element("p", f"Not run: {'; '.join(labels)}.")] if labels else []
+
+
+def _failures(cases: Sequence[CaseResult]) -> list[Html]:
+    failed = [case for case in cases if case.counts is None]
+    reasons = (f"{row_of(case).label}: {case.error}" for case in failed)
+    marked = [join((element("span", "failed", class_="failed"), one), " ") for one in reasons]
+    return [items(marked)] if marked else []
+
+
+def _legend() -> Html:
+    def swatch(shape: str) -> Html:
+        return Html(f'<svg width="28" height="13" aria-hidden="true">{shape}</svg>')
+
+    bar = '<rect class="bar {}" x="1" y="1" width="26" height="10"/>'
+    mark = '<line class="best" x1="14" y1="0" x2="14" y2="13"/>'
+    entries = (
+        (bar.format("peak"), "peak: extra memory at the peak (filled)"),
+        (bar.format("total"), "total: allocated in all (outlined)"),
+        (mark, "best achievable"),
+    )
+    named = (join((swatch(shape), text), "") for shape, text in entries)
+    return items([*named, "all in multiples of the array"], class_="legend")
+
+
+_LEGEND = _legend()

@@ -1,0 +1,171 @@
+"""The tables: for the terminal, as Markdown, and the short one of the README."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from profiles.report.best import best
+from profiles.report.cases import Cases, Row, Work, flamegraph_of, layout_title
+from profiles.report.markup import Cell, Notes, Table, markdown_table, plain_table
+from profiles.result import CaseResult
+from ucxstore.copies.figures import figure, name_culprits, pair, weight
+
+NOT_RUN = "-"
+RAW = "raw"
+
+_NO_FLAMEGRAPHS: frozenset[str] = frozenset()
+
+
+def terminal_tables(cases: Iterable[CaseResult]) -> str:
+    """Return a table for each direction, raw and compressed, for a terminal.
+
+    Parameters
+    ----------
+    cases : iterable of CaseResult
+        In the order in which their rows are to stand.
+    """
+    return "\n\n".join(map(plain_table, _make_tables(Cases(cases), _Links())))
+
+
+def markdown_tables(
+    cases: Iterable[CaseResult],
+    flamegraphs: Collection[str] = _NO_FLAMEGRAPHS,
+    *,
+    folder: str = "flamegraphs",
+) -> str:
+    """Return the same tables in Markdown.
+
+    Parameters
+    ----------
+    cases : iterable of CaseResult
+        In the order in which their rows are to stand.
+    flamegraphs : collection of str
+        The names of the flamegraphs that there are, without ``.html``: what such a figure links to.
+    folder : str
+        Where they are, as seen from the page that the tables are going to be on.
+    """
+    tables = _make_tables(Cases(cases), _Links(flamegraphs, folder))
+    return "\n\n".join(map(markdown_table, tables))
+
+
+def headline(
+    cases: Iterable[CaseResult],
+    flamegraphs: Collection[str] = _NO_FLAMEGRAPHS,
+    *,
+    folder: str = "flamegraphs",
+    codec: str = "zstd",
+) -> str:
+    """Return the README's table in Markdown: one chunk, written and read, raw and compressed.
+
+    Parameters
+    ----------
+    cases, flamegraphs, folder
+        As for `markdown_tables`.
+    codec : str
+        The one that stands for compressed data.
+    """
+    found = Cases(cases)
+    columns = [Work(direction, c, "one") for direction in ("write", "read") for c in (RAW, codec)]
+    headers = ["write raw", f"write {codec}", "read raw", f"read {codec}"]
+    maker = _CellMaker(_Links(flamegraphs, folder))
+    rows = [
+        [*maker.row_cells(row, found.of_row(row)), *(maker.of(found.find(row, w)) for w in columns)]
+        for row in found.rows
+        if any(found.find(row, work) for work in columns)
+    ]
+    ideal = [Cell("best achievable"), Cell(""), Cell("")]
+    ideal += [Cell(_best_of_column(found.of_work(work))) for work in columns]
+    header = ["store", "pipeline", "over", *headers]
+    return markdown_table(Table("", header, [ideal, *rows], maker.notes.lines()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    flamegraphs: Collection[str] = _NO_FLAMEGRAPHS
+    folder: str = ""
+
+    def to(self, case: CaseResult) -> str:
+        name = flamegraph_of(case, self.flamegraphs)
+        return f"{self.folder}/{name}.html" if name else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _CellMaker:
+    """Makes the cells of one table, and collects its notes."""
+
+    links: _Links
+    notes: Notes = field(default_factory=Notes)
+
+    def of(self, case: CaseResult | None) -> Cell:
+        if case is None:
+            return Cell(NOT_RUN)
+        if case.counts is None:
+            return Cell(f"failed {self.notes.mark(case.error)}")
+        return Cell(pair(case.counts.peak_extra, case.counts.total), self.links.to(case))
+
+    def row_cells(self, row: Row, cases: Iterable[CaseResult]) -> list[Cell]:
+        marks = dict.fromkeys(self.notes.mark(case.note) for case in cases if case.note)
+        store = " ".join([row.store, *marks])
+        return [Cell(store, strong=row.is_ours), Cell(row.pipeline), Cell(row.over)]
+
+
+def _make_tables(cases: Cases, links: _Links) -> list[Table]:
+    tables = []
+    for direction in dict.fromkeys(work.direction for work in cases.works):
+        of_direction = [work for work in cases.works if work.direction == direction]
+        raw = [work for work in of_direction if work.codec == RAW]
+        compressed = [work for work in of_direction if work.codec != RAW]
+        for title, works in ((RAW, raw), ("compressed", compressed)):
+            if works:
+                tables.append(_make_table(f"{direction} {title}", cases, works, links))
+    return tables
+
+
+def _make_table(title: str, cases: Cases, works: Sequence[Work], links: _Links) -> Table:
+    direction = works[0].direction
+    codecs = list(dict.fromkeys(work.codec for work in works))
+    layouts = list(dict.fromkeys(work.layout for work in works))
+    maker = _CellMaker(links)
+    rows = []
+    for row in cases.rows:
+        for codec in codecs:
+            found = [cases.find(row, Work(direction, codec, layout)) for layout in layouts]
+            there = [case for case in found if case is not None]
+            rows.append(
+                [
+                    *maker.row_cells(row, there),
+                    Cell("" if codec == RAW else codec),
+                    *map(maker.of, found),
+                    Cell(_best_of_row(there)),
+                    Cell(_worst_culprits(there)),
+                ]
+            )
+    header = ["store", "pipeline", "over", "codec", *map(layout_title, layouts), "best", "culprit"]
+    heading = f"{title}: extra at the peak / allocated in all, in arrays"
+    return Table(heading, header, rows, maker.notes.lines())
+
+
+def _best_of_row(cases: Iterable[CaseResult]) -> str:
+    """Return the best figures, as ranges where they differ between layouts."""
+    ideals = [best(case) for case in cases if case.counts is not None]
+    if not ideals:
+        return ""
+    return f"{_span([i.peak for i in ideals])} / {_span([i.total for i in ideals])}"
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = figure(min(values)), figure(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _best_of_column(cases: Iterable[CaseResult]) -> str:
+    """Return what most rows could reach: some keep the data, and their best is another."""
+    ideals = (best(case) for case in cases if case.counts is not None)
+    common = Counter(pair(ideal.peak, ideal.total) for ideal in ideals).most_common(1)
+    return common[0][0] if common else NOT_RUN
+
+
+def _worst_culprits(cases: Iterable[CaseResult]) -> str:
+    """Name the culprits of the layout that costs most."""
+    counted = [(case.counts, case.nbytes) for case in cases if case.counts is not None]
+    return name_culprits(*max(counted, key=lambda one: weight(one[0]))) if counted else ""

@@ -1,0 +1,172 @@
+"""The rows: every store and pipeline that is measured, and how each is opened."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore
+
+from ucxstore import UcxStore
+from ucxstore.copies.workload import Workload
+
+type Kind = Literal["folder", "bucket", "process", "server"]
+
+
+# A server of ours in front of a bucket.
+HOT = "S3, hot"
+COLD = "S3, cold"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A store with a pipeline.
+
+    Attributes
+    ----------
+    store, pipeline, transport : str
+        As the report names them.
+    kind : str
+        Where its chunks are: a ``"folder"``, a ``"bucket"`` of an S3 server, the ``"process"``
+        itself, or a ``"server"`` of ours.
+    storage : str
+        What that server serves: ``"memory"``, ``"directory"``, or a bucket, of which it has the
+        values in its cache (``"S3, hot"``) or has yet to fetch them (``"S3, cold"``).
+    zarr2 : bool
+        Whether it is zarr-python 2, which runs in an environment of its own.
+    """
+
+    store: str
+    pipeline: str
+    kind: Kind
+    transport: str = ""
+    storage: str = ""
+    zarr2: bool = False
+
+    @property
+    def name(self) -> str:
+        """For files and options: ``"UcxStore-memory-zero-copy-TCP"``."""
+        parts = [self.store.replace(", ", "-"), self.pipeline, self.transport]
+        return "-".join(part.replace(" ", "-") for part in parts if part)
+
+    def can(self, workload: Workload) -> bool:
+        """Whether there is such a case: not of shards in Zarr format 2, nor of cold writes."""
+        if self.storage == COLD:
+            return workload.direction == "read"
+        return not (self.zarr2 and workload.layout == "shard")
+
+    @property
+    def in_bucket(self) -> bool:
+        """Whether its chunks are in a bucket, in the end."""
+        return self.kind == "bucket" or self.storage in (HOT, COLD)
+
+    @property
+    def ucx(self) -> dict[str, str]:
+        """The UCX options of its client and server."""
+        return {"TLS": "tcp"} if self.transport == "TCP" else {}
+
+
+_OF_ZARR: tuple[tuple[str, Kind], ...] = (
+    ("LocalStore", "folder"),
+    ("MemoryStore", "process"),
+    ("ObjectStore, local", "folder"),
+    ("ObjectStore, S3", "bucket"),
+    ("FsspecStore, s3fs", "bucket"),
+    ("FsspecStore, local", "folder"),
+)
+
+ROWS: tuple[Row, ...] = (
+    *(
+        Row(f"UcxStore, {storage}", "zero-copy", "server", transport, storage)
+        for storage in ("memory", "directory", HOT, COLD)
+        for transport in ("shared memory", "TCP")
+    ),
+    *(Row(store, pipeline, kind) for store, kind in _OF_ZARR for pipeline in ("default", "fused")),
+    Row("zarrs-python, local", "zarrs", "folder"),
+    Row("zarr 2.18, local", "none", "folder", zarr2=True),
+    Row("zarr 2.18, s3fs", "none", "bucket", zarr2=True),
+)
+
+
+def select(patterns: Sequence[str]) -> list[Row]:
+    """Return the rows whose names contain any of the patterns, in any case, or all.
+
+    Raises
+    ------
+    ValueError
+        If a pattern matches none.
+    """
+
+    def matches(row: Row, pattern: str) -> bool:
+        return pattern.lower() in row.name.lower() or pattern.lower() in row.store.lower()
+
+    for pattern in patterns:
+        if not any(matches(row, pattern) for row in ROWS):
+            names = ", ".join(row.name for row in ROWS)
+            raise ValueError(f"no store has {pattern!r} in its name; there are {names}")
+    return [row for row in ROWS if not patterns or any(matches(row, one) for one in patterns)]
+
+
+@contextmanager
+def opened(row: Row, location: str, s3: Mapping[str, str] | None) -> Iterator[Store]:
+    """Open a row's store.
+
+    Parameters
+    ----------
+    row : Row
+        Not one of zarr 2.
+    location : str
+        A folder, ``bucket/prefix`` or ``ucx://...`` address, as the row's kind asks for.
+    s3 : mapping or None
+        ``endpoint``, ``access_key``, ``secret_key`` and ``region`` of the S3 server.
+    """
+    store = _open(row, location, s3 or {})
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _open(row: Row, location: str, s3: Mapping[str, str]) -> Store:
+    if row.kind == "server":
+        # Not strict: what is compressed goes zarr's way, and that is what is measured then.
+        return UcxStore(location, ucx=row.ucx, select_pipeline=False)
+    if row.kind == "process":
+        return MemoryStore()
+    if row.store == "ObjectStore, local":
+        from obstore.store import LocalStore as Objects
+
+        return ObjectStore(Objects(location, mkdir=True))
+    if row.store == "ObjectStore, S3":
+        return ObjectStore(_obstore_s3(location, s3))
+    if row.store == "FsspecStore, s3fs":
+        return FsspecStore.from_url(f"s3://{location}", storage_options=_s3fs_options(s3))
+    if row.store == "FsspecStore, local":
+        return FsspecStore.from_url(f"file://{location}", storage_options={"auto_mkdir": True})
+    return LocalStore(location)
+
+
+def _obstore_s3(location: str, s3: Mapping[str, str]) -> Any:
+    from obstore.store import S3Store
+
+    bucket, _, prefix = location.partition("/")
+    return S3Store(
+        bucket,
+        prefix=prefix,
+        endpoint=s3["endpoint"],
+        access_key_id=s3["access_key"],
+        secret_access_key=s3["secret_key"],
+        region=s3["region"],
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+
+
+def _s3fs_options(s3: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "key": s3["access_key"],
+        "secret": s3["secret_key"],
+        "endpoint_url": s3["endpoint"],
+        "client_kwargs": {"region_name": s3["region"]},
+    }

@@ -1,0 +1,65 @@
+"""Numbers and names as reports write them."""
+
+import math
+import re
+import unicodedata
+
+from ucxstore.copies.result import Counts, Culprit
+
+_SMALLEST = 0.005  # anything less is 0.00 with two decimals
+_WORTH_NAMING = 0.05  # arrays
+_MOST_NAMED = 2
+_LINE = re.compile(r" \([^()]*\)$")  # "(bytes.py:113)" at the end of a frame
+
+
+def figure(value: float) -> str:
+    """Write a multiple of the array with two decimals; 0.00 as "0"."""
+    if not math.isfinite(value):
+        return "?"
+    return "0" if abs(value) < _SMALLEST else f"{value:.2f}"
+
+
+def pair(peak: float, total: float) -> str:
+    """Write the two figures of a case."""
+    return f"{figure(peak)} / {figure(total)}"
+
+
+def clean(text: str) -> str:
+    """Return text as one line without control characters.
+
+    A terminal may obey them, and XML does not have them.
+    """
+    one_line = " ".join(text.split())
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in one_line)
+
+
+def weight(counts: Counts) -> float:
+    """Return the larger figure."""
+    return max(counts.peak_extra, counts.total)
+
+
+def name_culprits(counts: Counts, nbytes: int) -> str:
+    """Name the functions behind the larger figure; none if the figure is small.
+
+    Parameters
+    ----------
+    counts : Counts
+    nbytes : int
+        The size of the array.
+    """
+    at = "total" if counts.total >= counts.peak_extra else "peak"
+    shares: dict[str, float] = {}
+    for culprit in counts.culprits:
+        if culprit.at == at and nbytes > 0:
+            name = _short_name(culprit)
+            shares[name] = shares.get(name, 0) + culprit.bytes / nbytes
+    largest = sorted(shares.items(), key=lambda item: item[1], reverse=True)[:_MOST_NAMED]
+    return ", ".join(f"{figure(x)} {name}" for name, x in largest if x >= _WORTH_NAMING)
+
+
+def _short_name(culprit: Culprit) -> str:
+    return _LINE.sub("", clean(culprit.python)) or clean(culprit.native) or "unknown"
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character).startswith("C")
