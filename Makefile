@@ -30,7 +30,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
-        test-python-nightly test-adversity test-zarr test-zarr-all test-zarr-nightly zarr-tests test-native test-address test-thread bench copies flamegraphs \
+        test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly zarr-tests test-native test-address test-thread bench copies flamegraphs \
         s3 azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
@@ -64,6 +64,9 @@ test-full: $(BUILT) ## Run every test: all examples, large sizes, all of zarr's 
 
 test-nightly: $(BUILT) ## Run the tests that draw their examples, with many more of these
 	+scripts/run-parts test-python-nightly test-zarr-nightly
+
+test-loaded: $(BUILT) ## Run make test five times beside a load on every core
+	+scripts/loaded 5 test
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
 	$(BIN)/pytest $(PARALLEL) -m 'not full' $(PYTEST_ARGS)
@@ -105,7 +108,7 @@ test-address test-thread: $(DEPENDENCIES)
 	$(BIN)/cmake -S . -B build/$@ -DUCXSTORE_NATIVE_TESTS=ON -DUCXSTORE_SANITIZE=$(SANITIZE) \
 	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/$@
-	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error
+	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $$(nproc)
 
 bench: $(BUILT) s3 ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

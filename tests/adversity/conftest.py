@@ -14,7 +14,7 @@ from ucxstore.client import connections
 from ucxstore.options import UcxValue
 
 # Seconds for a request in which nothing is to go wrong, however busy the machine is.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 type Ucx = Mapping[str, UcxValue]
 type StartServer = Callable[..., RemoteServer]

@@ -34,7 +34,7 @@ from ucxstore.client.requests import Request
 MEDIUM = 20_000_000
 
 # From the cancellation to its end: UCX must first let go of the memory.
-RELEASE = 3.0
+RELEASE = 20.0
 
 
 @pytest.fixture

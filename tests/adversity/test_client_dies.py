@@ -170,7 +170,7 @@ def test_stopped_while_it_reads(
         assert store.get_into_sync("large", array) == LARGE
         assert (array == VALUE).all()
     store.set_sync("large", as_buffer(filled(5, LARGE)))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert server.sessions == 2
     client.go_on()
     eventually(lambda: out[0][0] == out[0][-1] == 5)

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -26,10 +27,10 @@ from tests.adversity.transfers import (
 from tests.eventually import eventually
 from ucxstore import ConnectError, RequestTimeoutError, ServerLostError, UcxStore
 
-TIMEOUT = 1.0
+TIMEOUT = 2.0
 
 # From the deadline to the exception: UCX must first let go of the memory.
-RELEASE = 3.0
+RELEASE = 20.0
 
 MEDIUM = 10_000_000
 
@@ -51,6 +52,19 @@ def work(store: UcxStore) -> None:
     out = filled(BLANK, MEDIUM)
     assert store.get_into_sync("other", out) == MEDIUM
     assert (out == 3).all()
+
+
+def in_time[T](request: Callable[[], T]) -> T:
+    """Repeat a request until it is not the machine that is too slow for `TIMEOUT`."""
+    answers: list[T] = []
+
+    def is_answered() -> bool:
+        with suppress(RequestTimeoutError):
+            answers.append(request())
+        return bool(answers)
+
+    eventually(is_answered, PATIENCE)
+    return answers[0]
 
 
 def stopped_in_mid_read(server: RemoteServer, store: UcxStore, out: Bytes) -> Repeated:
@@ -83,7 +97,8 @@ def test_while_a_value_is_read(server: RemoteServer, store: UcxStore, other: Ucx
     assert partly_filled(out)
     before = out.copy()
     server.process.go_on()
-    assert store.get_into_sync("key", filled(BLANK)) == LARGE  # a new connection, the same client
+    # A new connection, the same client.
+    assert in_time(lambda: store.get_into_sync("key", filled(BLANK))) == LARGE
     work(other)
     assert np.array_equal(out, before)
 
@@ -127,7 +142,7 @@ def test_while_a_value_is_written(server: RemoteServer, store: UcxStore, other: 
         source[:] = 0x77  # it is the caller's again: nobody may read this from it
     work(other)
     server.process.go_on()
-    found = store.get_sync("key")
+    found = in_time(lambda: store.get_sync("key"))
     assert found is not None
     array = found.as_numpy_array()
     assert array[0] in {2, 3}
@@ -152,7 +167,7 @@ def test_before_a_request(server: RemoteServer, store: UcxStore, other: UcxStore
         assert server.place in message
     assert requests[0].error is not None
     server.process.go_on()
-    assert store.get_sync("key") is not None
+    assert in_time(lambda: store.get_sync("key")) is not None
     assert (out == BLANK).all()
 
 

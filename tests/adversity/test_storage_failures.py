@@ -138,7 +138,7 @@ def test_no_descriptors_for_a_client(start_server: StartServer, open_store: Open
 def connect_anew(server: RemoteServer, store: UcxStore) -> None:
     """Connect as another client than `store`."""
     options = {**dict(store._options.ucx.options), "MAX_RNDV_LANES": "1"}
-    with UcxStore(server.address, ucx=options, connect_timeout=2) as other:
+    with UcxStore(server.address, ucx=options, connect_timeout=30) as other:
         assert other.get_sync("key") is not None
 
 

@@ -46,7 +46,7 @@ from ucxstore.server import Server
 CONNECT = 0.5
 
 # Beyond `connect_timeout`, for a machine that does other things too.
-SLACK = 3.0
+SLACK = 20.0
 
 
 def fails(store: UcxStore, place: str) -> tuple[type[BaseException], str]:

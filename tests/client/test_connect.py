@@ -168,7 +168,7 @@ class TestSomethingElse:
         start = time.monotonic()
         with pytest.raises(NotAServerError, match=f"127.0.0.1:{port} .*sent nothing within 0.3 s"):
             connect(port, timeout=0.3)
-        assert 0.2 < time.monotonic() - start < 3
+        assert 0.2 < time.monotonic() - start < 20
 
     def test_a_trickling_one_is_given_up_in_time(self, listen: Listen) -> None:
         gone = threading.Event()
@@ -183,7 +183,7 @@ class TestSomethingElse:
         start = time.monotonic()
         with pytest.raises(NotAServerError, match=r"UCXS.* sent no more within 0\.5 s"):
             connect(port, timeout=0.5)
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < 20
         gone.set()
 
     def test_nobody(self) -> None:
@@ -200,7 +200,7 @@ class TestSomethingElse:
                 start = time.monotonic()
                 with pytest.raises(ConnectError, match=r"within 0\.3 s"):
                     connect(place[1], timeout=0.3)
-                assert time.monotonic() - start < 3
+                assert time.monotonic() - start < 20
 
     def test_no_such_host(self) -> None:
         with pytest.raises(ConnectError, match=r"cannot connect to nowhere\.invalid:7400: "):

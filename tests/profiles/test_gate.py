@@ -62,7 +62,7 @@ def extra(result: CaseResult, at: str) -> float:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("storage", ["memory", "directory"])
+@pytest.mark.parametrize("storage", ["memory", pytest.param("directory", marks=pytest.mark.full)])
 def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
     found = measure([f"UcxStore, {storage}"], ["raw-one", "raw-grid"], tmp_path)
     assert {result.side for result in found} == {"client", "server"}

@@ -50,7 +50,10 @@ def run(spec: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("codec", ["raw", "zstd", "blosc", "gzip"])
+@pytest.mark.parametrize(
+    "codec",
+    ["raw", "zstd", *(pytest.param(codec, marks=pytest.mark.full) for codec in ("blosc", "gzip"))],
+)
 def test_round_trip(spec: dict[str, Any], codec: str) -> None:
     spec |= {"codec": codec, "chunks": [100, 500]}
     written = run(spec, direction="write")

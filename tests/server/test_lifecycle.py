@@ -220,7 +220,7 @@ class TestTurnedAway:
             sock.sendall(encode(Kind.HELLO, b"\0" * 32)[: HEADER_BYTES + 3])
         start = time.monotonic()
         handshake(server.address, worker)[0].close()
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20
         for sock in silent:
             sock.close()
 

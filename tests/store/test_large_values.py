@@ -56,12 +56,14 @@ def test_a_part(store: UcxStore) -> None:
     assert tail.to_bytes() == b"\0" + mark_bytes(3)
 
 
+@pytest.mark.full
 def test_the_whole(store: UcxStore) -> None:
     out = np.full(SIZE, 255, "u1")
     assert store.get_into_sync("value", out) == SIZE
     assert is_right(out)
 
 
+@pytest.mark.full
 def test_a_chunk(store: UcxStore, root: Path) -> None:
     group = zarr.create_group(store, path="group")
     array = group.create_array("a", shape=SIZE, chunks=SIZE, dtype="u1", compressors=None)
@@ -71,6 +73,7 @@ def test_a_chunk(store: UcxStore, root: Path) -> None:
     assert array[SIZE - 8 :].tobytes() == mark_bytes(3)
 
 
+@pytest.mark.full
 def test_written() -> None:
     value = np.zeros(SIZE, "u1")
     for number, mark in enumerate(MARKS):

@@ -396,7 +396,7 @@ def test_one_of_several_that_is_lost_or_comes_back_raises(tmp_path: Path) -> Non
             stack.enter_context(Server(tmp_path, shared=True, scratch="memory://"))
             for _ in range(3)
         ]
-        parent = UcxStore(address_of(servers), connect_timeout=2.0)
+        parent = UcxStore(address_of(servers), connect_timeout=30)
         scratch = stack.enter_context(parent.scratch("1MB"))
         store = scratch.store()
         keys = [f"c/{number}" for number in range(30)]
