@@ -80,19 +80,15 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
     def __setstate__(self, root: UcxStore) -> None:
         self._set_root(root)
 
-    def ucx_store_at(self, path: str, *, read_only: bool) -> UcxStore:
-        """Return the store of what is under `path`, the same one each time."""
+    def chunk_access_at(self, path: str, *, read_only: bool) -> ChunkAccess:
+        """Return the access to the chunks of what is under `path`, of the same store each time."""
         wanted = path.strip("/"), read_only
         store = self._stores.get(wanted)
         if store is None:
             store = self._root.at(wanted[0], read_only=read_only)
             # Two threads may both make one: both then use the one that was there first.
             store = self._stores.setdefault(wanted, store)
-        return store
-
-    def chunk_access_at(self, path: str, *, read_only: bool) -> ChunkAccess:
-        """Return the access to the chunks of what is under `path`."""
-        return self.ucx_store_at(path, read_only=read_only).chunk_access
+        return store.chunk_access
 
     # fsspec sets it after __init__, as it was given, and pickles it.
     @property

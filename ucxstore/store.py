@@ -6,7 +6,7 @@ same, blocking.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import connector_to
 from ucxstore.client.incarnations import Incarnations, Known
-from ucxstore.client.loops import current_queue
 from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.client.one_server import OneServer
 from ucxstore.client.requests import Found, Request
@@ -261,19 +260,6 @@ class UcxStore(Store):
     async def _ensure_open(self) -> None:
         if not self._is_open:
             await self.channel.open()
-
-    async def session(self) -> Any:
-        """Return a connection and the running event loop's queue: the way before channels."""
-        await self.channel.open()
-        if isinstance(self.channel, OneServer):
-            connection = self.channel._connector.last
-            assert connection is not None
-            return connection.native, current_queue()
-        return _Surface(self.channel), current_queue()
-
-    def check_writable(self) -> None:
-        """Raise as zarr's stores do if the store was opened to read only."""
-        self._check_writable()
 
     def close(self) -> None:
         """Close the store. A connection that no other store shares is closed too."""
@@ -716,51 +702,6 @@ class UcxStore(Store):
 def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
     """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
     return prototype.buffer.from_buffer(cpu.Buffer.from_array_like(data))
-
-
-class _Surface:
-    """A cluster with the methods of a connection: until the pipeline has moved to channels."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    def __getattr__(self, name: str) -> Any:
-        kinds = {
-            kind.name: kind
-            for kind in vars(requests).values()
-            if isinstance(kind, requests.Kind) and not kind.fixed.get("if_absent")
-        }
-        names = {
-            "get": ["keys", "ranges", "timeout", "completions", "versions"],
-            "read_boxes": ["keys", "boxes", "out", "chunk_shape", "owner"],
-            "read_parts": [
-                "keys",
-                "sources",
-                "targets",
-                "address",
-                "expected",
-                "versions",
-                "owner",
-            ],
-            "set": ["keys", "values", "owners", "if_absent"],
-            "set_parts": ["keys", "values", "owners"],
-            "write_boxes": ["keys", "starts", "value", "chunk_shape", "owner"],
-            "delete": ["keys"],
-        }[name]
-        columns = {"ranges", "versions", "boxes", "sources", "targets", "expected", "values"}
-        columns.add("starts")
-
-        def start(*arguments: Any) -> Any:
-            given = dict(zip(names, arguments, strict=False))
-            keys = given.pop("keys")
-            for one in ("timeout", "completions", "if_absent"):
-                given.pop(one, None)
-            of_keys = {one: value for one, value in given.items() if one in columns}
-            rest = {one: value for one, value in given.items() if one not in columns}
-            request: Request[Any] = Request(kinds[name], keys, of_keys, rest)
-            return self._channel.begin(request, current_queue())
-
-        return start
 
 
 def _as_folder(prefix: str) -> str:

@@ -1,11 +1,13 @@
 """`Channel`: what stores and pipelines ask their servers through, one or many."""
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ucxstore.client.loops import LoopQueue, Operation, Pending, current_queue
+from ucxstore.client.ending import Ending
+from ucxstore.client.loops import LoopQueue, Operation, current_queue
 from ucxstore.client.requests import Request
 from ucxstore.errors import UcxStoreError
 from ucxstore.options import ClientOptions
@@ -130,8 +132,11 @@ class Channel(ABC):
         of the request the caller's again.
         """
         await self.open()
-        queue = current_queue()
-        return cast(T, await queue.complete(self.begin(request, queue)))
+        flight = Flight(self)
+        flight.start(request)
+        await flight.settle()
+        (answer,) = flight.results()
+        return cast(T, answer)
 
     def ask_sync[T](self, request: Request[T]) -> T:
         """Do as `ask`, blocking."""
@@ -159,23 +164,62 @@ class Flight:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._queue = current_queue()
+        self._operations: list[tuple[Operation, Ending]] = []
 
     def start(self, request: Request[Any]) -> None:
-        """Send a request."""
-        self._pending.add(self._channel.begin(request, self._queue))
+        """Send a request over the open channel."""
+        operation, ending = self._channel.begin(request, self._queue), Ending()
+        self._operations.append((operation, ending))
+        if operation.done:  # gathered of no servers: it tells nobody later
+            ending.set()
+        else:
+            self._queue.listen(operation, ending.set)
 
     def results(self) -> list[Any]:
         """Return the answers to all, in the order of their start, or raise the first failure.
 
         Call it after the context.
         """
-        return self._pending.results()
+        try:
+            return [operation.result() for operation, _ in self._operations]
+        except Exception:
+            self._discard()
+            raise
+
+    async def settle(self) -> None:
+        """Wait until all have ended, whatever became of them.
+
+        Cancelled, it cancels them, and raises once they have ended.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        for _, ending in self._operations:
+            cancelled = await ending.wait(self._cancel) or cancelled
+        if cancelled is not None:
+            self._discard()
+            try:
+                raise cancelled
+            finally:
+                # Its traceback refers to this frame, and so to the caller's memory: no cycle.
+                del cancelled
+
+    def _cancel(self) -> None:
+        for operation, _ in self._operations:
+            operation.cancel()
+
+    def _discard(self) -> None:
+        """Take results that nobody wants: until then, the core keeps the operations' memory."""
+        for operation, _ in self._operations:
+            with contextlib.suppress(Exception):
+                operation.result()
 
     async def __aenter__(self) -> Self:
         await self._channel.open()
-        self._queue = current_queue()
-        self._pending = Pending(self._queue)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        await self._pending.__aexit__(kind, *exception)
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._cancel()
+        await self.settle()
+        if kind is not None:
+            self._discard()

@@ -148,7 +148,7 @@ class Gathered:
                 part = _Part(self, share, operation)
                 self._parts.append(part)
                 if self._queue is not None:
-                    self._queue.listen(operation, part)
+                    self._queue.listen(operation, part.tell)
                 share.server.count_request()
         except Exception as error:
             self._fail(error)
