@@ -1,5 +1,6 @@
 """The candidates that several rows compare."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import Any
 import numpy as np
 from zarr.storage import LocalStore
 
-from benchmarks.data import Values, put_into_server
+from benchmarks.data import Stored, Values, put_into_folder, put_into_server
 from benchmarks.settings import BATCHED, FRESH, FUSED, MEMORY, ZARRS_PIPELINE, ZERO_COPY, open_array
-from benchmarks.timing import Candidate
+from benchmarks.timing import Candidate, Times, interleave
 from ucxstore import Server, UcxStore
 
 COPY = "np.copyto, fresh array"
@@ -19,6 +20,8 @@ LOCAL_FUSED = "LocalStore, fused"
 LOCAL_RECYCLED = "LocalStore, fused, recycled"
 LOCAL_DEFAULT = "LocalStore, default pipeline"
 ZARRS = "LocalStore, zarrs-python"
+WRITE_MEMORY = "ucxstore, memory storage"
+WRITE_DIRECTORY = "ucxstore, directory storage"
 
 type Read = Callable[[Any], Any]
 """A selection: gives of a zarr array what it gives of a numpy array."""
@@ -75,10 +78,8 @@ def zarrs_read(folder: Path, values: Values, read: Read = whole) -> Candidate:
 def our_reads(
     folder: Path,
     values: Values,
-    chunks: tuple[int, ...],
+    stored: Stored,
     ucx: Mapping[str, str],
-    compressor: Any = None,
-    shards: tuple[int, ...] | None = None,
     read: Read = whole,
 ) -> Iterator[tuple[list[Candidate], list[str]]]:
     """Read from servers with both storages into both kinds of memory; and the lanes in use.
@@ -91,7 +92,7 @@ def our_reads(
         _store(memory.address, ucx) as memory_store,
         _store(directory.address, ucx) as directory_store,
     ):
-        put_into_server(memory.address, values, chunks, compressor, shards, ucx=ucx)
+        put_into_server(memory.address, values, stored, ucx=ucx)
         expected = read(values)
         found = []
         for storage, store in (("memory", memory_store), ("directory", directory_store)):
@@ -114,3 +115,40 @@ def _reading(
         return np.array_equal(np.asarray(result), expected)
 
     return Candidate(name, lambda: read(array), pipeline, ndbuffer, is_right)
+
+
+@contextmanager
+def writing_store(address: str) -> Iterator[UcxStore]:
+    with UcxStore(address, strict=True, select_pipeline=False) as store:
+        yield store
+
+
+def writing(name: str, array: Any, values: Values, pipeline: str) -> Candidate:
+    return Candidate(
+        name,
+        lambda: array.__setitem__(slice(None), values),
+        pipeline,
+        is_right=lambda _: np.array_equal(array[:], values),
+    )
+
+
+def directory_writes(folder: Path, values: Values, stored: Stored, rounds: int) -> dict[str, Times]:
+    """Write to a server of a directory, and to a directory by zarr alone.
+
+    Apart from other candidates, which the disk would disturb as it takes what was written.
+    """
+    with Server.spawn(folder / "served") as server:
+        put_into_server(server.address, values, stored)
+        put_into_folder(folder / "local", values, stored)
+        with writing_store(server.address) as store:
+            served = open_array(store, ZERO_COPY, "r+")
+            local = open_array(LocalStore(folder / "local"), FUSED, "r+")
+            times = interleave(
+                [
+                    writing(WRITE_DIRECTORY, served, values, ZERO_COPY),
+                    writing(LOCAL_FUSED, local, values, FUSED),
+                ],
+                rounds=rounds,
+            )
+        os.sync()
+    return times

@@ -1,6 +1,7 @@
 """The data: arrays of random numbers, in a directory and in the memory of a server."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,45 +29,34 @@ def smooth_values(shape: tuple[int, ...]) -> Values:
     return values
 
 
-def put_into_folder(
-    folder: Path,
-    values: Values,
-    chunks: tuple[int, ...],
-    compressor: Any = None,
-    shards: tuple[int, ...] | None = None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How an array is stored: as for `zarr.create_array`."""
+
+    chunks: tuple[int, ...]
+    compressors: Any = None
+    shards: tuple[int, ...] | None = None
+
+
+def put_into_folder(folder: Path, values: Values, stored: Stored) -> None:
     """Write an array by zarr alone, and wait until the disk has it: it would disturb later on."""
-    _put(LocalStore(folder), values, chunks, BATCHED, compressor, shards)
+    _put(LocalStore(folder), values, stored, BATCHED)
     os.sync()
 
 
-def put_into_server(
-    address: str,
-    values: Values,
-    chunks: tuple[int, ...],
-    compressor: Any = None,
-    shards: tuple[int, ...] | None = None,
-    **options: Any,
-) -> None:
+def put_into_server(address: str, values: Values, stored: Stored, **options: Any) -> None:
     with UcxStore(address, select_pipeline=False, **options) as store:
-        _put(store, values, chunks, ZERO_COPY, compressor, shards)
+        _put(store, values, stored, ZERO_COPY)
 
 
-def _put(
-    store: Any,
-    values: Values,
-    chunks: tuple[int, ...],
-    pipeline: str,
-    compressor: Any,
-    shards: tuple[int, ...] | None,
-) -> None:
+def _put(store: Any, values: Values, stored: Stored, pipeline: str) -> None:
     with zarr_settings(pipeline=pipeline, ndbuffer=FRESH):
         array = zarr.create_array(
             store,
             shape=values.shape,
-            chunks=chunks,
-            shards=shards,
+            chunks=stored.chunks,
+            shards=stored.shards,
             dtype=values.dtype,
-            compressors=compressor,
+            compressors=stored.compressors,
         )
         array[:] = values

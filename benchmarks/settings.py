@@ -10,10 +10,12 @@ from typing import Any
 
 import zarr
 
-BATCHED = "zarr.core.codec_pipeline.BatchedCodecPipeline"  # zarr's default
-FUSED = "zarr.core.codec_pipeline.FusedCodecPipeline"
-ZARRS_PIPELINE = "zarrs.ZarrsCodecPipeline"  # zarrs-python's
-ZERO_COPY = "ucxstore.pipeline.ZeroCopyCodecPipeline"
+from ucxstore.copies.workload import PIPELINES
+
+BATCHED = PIPELINES["default"]
+FUSED = PIPELINES["fused"]
+ZARRS_PIPELINE = PIPELINES["zarrs"]
+ZERO_COPY = PIPELINES["zero-copy"]
 
 FRESH = "zarr.buffer.cpu.NDBuffer"  # zarr's default: results in new memory
 RECYCLED = "ucxstore.pipeline.recycling.RecyclingNDBuffer"  # in memory of earlier results: ours

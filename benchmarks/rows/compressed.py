@@ -16,7 +16,7 @@ from benchmarks.candidates import (
     our_reads,
     ours,
 )
-from benchmarks.data import Values, put_into_folder, smooth_values
+from benchmarks.data import Stored, Values, put_into_folder, smooth_values
 from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Candidate, Times, interleave
@@ -48,9 +48,9 @@ def measure(scale: Scale, folder: Path) -> Row:
             chunks = GRID_CHUNK if grid else scale.shape
             what = f"{codec}, {'grid' if grid else 'one chunk'}"
             part = folder / what.replace(", ", "-").replace(" ", "-")
-            put_into_folder(part, values, chunks, compressor)
+            put_into_folder(part, values, Stored(chunks, compressor))
             stored = sum(path.stat().st_size for path in (part / "c").rglob("*") if path.is_file())
-            with our_reads(part, values, chunks, {}, compressor) as (reads, lanes):
+            with our_reads(part, values, Stored(chunks, compressor), {}) as (reads, lanes):
                 candidates = [*reads, *local_reads(part, values)]
                 if grid:
                     candidates += _decoding(part, values, compressor)

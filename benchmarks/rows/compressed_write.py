@@ -1,6 +1,5 @@
 """``z[:] = x`` into a grid of compressed chunks, beside what the codec alone takes."""
 
-import os
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -11,58 +10,49 @@ from zarr.codecs import ZstdCodec
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.chunk_utils import ChunkTransform
-from zarr.storage import LocalStore
 
-from benchmarks.candidates import LOCAL_FUSED
-from benchmarks.data import Values, put_into_folder, put_into_server, smooth_values
+from benchmarks.candidates import (
+    LOCAL_FUSED,
+    WRITE_DIRECTORY,
+    WRITE_MEMORY,
+    directory_writes,
+    writing,
+    writing_store,
+)
+from benchmarks.data import Stored, Values, put_into_server, smooth_values
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
-from benchmarks.settings import FUSED, ZERO_COPY, open_array
+from benchmarks.settings import ZERO_COPY, open_array
 from benchmarks.timing import Candidate, interleave
-from ucxstore import Server, UcxStore
+from ucxstore import Server
 from ucxstore.pipeline.workers import codec_threads
 
 _CODEC = ZstdCodec()
 
 _OF_CODECS = at_least(0.87)  # within 15 % of their time
 
-_MEMORY = "ucxstore, memory storage"
-_DIRECTORY = "ucxstore, directory storage"
 _CODECS = "zarr's codecs alone"
 _ZSTD = "zstd alone, of chunks in one piece"
 
 
 def measure(scale: Scale, folder: Path) -> Row:
     values = smooth_values(scale.shape)
+    stored = Stored(GRID_CHUNK, _CODEC)
     with Server.spawn("memory://") as server:
-        put_into_server(server.address, values, GRID_CHUNK, _CODEC)
-        with _store(server.address) as store:
+        put_into_server(server.address, values, stored)
+        with writing_store(server.address) as store:
             array = open_array(store, ZERO_COPY, "r+")
-            candidates = [*_codecs(values, array), _writing(_MEMORY, array, values, ZERO_COPY)]
+            candidates = [*_codecs(values, array), writing(WRITE_MEMORY, array, values, ZERO_COPY)]
             times = interleave(candidates, rounds=scale.rounds)
             lanes = store.stats()["lanes"]
-    # Apart from the others, which the disk would disturb as it takes what was written.
-    with Server.spawn(folder / "served") as server:
-        put_into_server(server.address, values, GRID_CHUNK, _CODEC)
-        put_into_folder(folder / "local", values, GRID_CHUNK, _CODEC)
-        with _store(server.address) as store:
-            served = open_array(store, ZERO_COPY, "r+")
-            local = open_array(LocalStore(folder / "local"), FUSED, "r+")
-            times |= interleave(
-                [
-                    _writing(_DIRECTORY, served, values, ZERO_COPY),
-                    _writing(LOCAL_FUSED, local, values, FUSED),
-                ],
-                rounds=scale.directory_writes,
-            )
-        os.sync()
+    times |= directory_writes(folder, values, stored, scale.directory_writes)
     return Row(
         name="compressed-write",
         title=f"{scale.nbytes / 1e6:g} MB in 10 x 10 chunks, zstd, z[:] = x, shared memory",
         lines=[
-            times_as_fast(times, _MEMORY, _CODECS, _OF_CODECS),
-            times_as_fast(times, _MEMORY, _ZSTD),
-            times_as_fast(times, _DIRECTORY, LOCAL_FUSED),
+            times_as_fast(times, WRITE_MEMORY, _CODECS, _OF_CODECS),
+            times_as_fast(times, WRITE_MEMORY, _ZSTD),
+            times_as_fast(times, WRITE_DIRECTORY, LOCAL_FUSED),
         ],
         times=times,
         notes=[f"lanes: {lanes}, threads: {codec_threads()[1]}"],
@@ -95,16 +85,3 @@ def _codecs(values: Values, array: Any) -> list[Candidate]:
         Candidate(_CODECS, lambda: in_pool(lambda p: transform.encode_chunk(p, spec), parts)),
         Candidate(_ZSTD, lambda: in_pool(_CODEC._zstd_codec.encode, chunks)),
     ]
-
-
-def _store(address: str) -> UcxStore:
-    return UcxStore(address, strict=True, select_pipeline=False)
-
-
-def _writing(name: str, array: Any, values: Values, pipeline: str) -> Candidate:
-    return Candidate(
-        name,
-        lambda: array.__setitem__(slice(None), values),
-        pipeline,
-        is_right=lambda _: np.array_equal(array[:], values),
-    )

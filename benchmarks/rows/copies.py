@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.children import run
-from benchmarks.data import put_into_server, random_values
+from benchmarks.data import Stored, put_into_server, random_values
 from benchmarks.result import Line, Row, below, figure
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.settings import FRESH, RECYCLED
@@ -23,7 +23,7 @@ def measure(scale: Scale, folder: Path) -> Row:
         places = {}
         for name, shape in chunks.items():
             places[name] = f"{server.address}/{name.split()[0]}"
-            put_into_server(places[name], values, shape)
+            put_into_server(places[name], values, Stored(shape))
 
         def extra(place: str, write: bool, ndbuffer: str) -> Callable[[], float]:
             return lambda: run("copies", address=place, write=write, ndbuffer=ndbuffer)

@@ -7,7 +7,7 @@ import numpy as np
 from zarr.codecs import ZstdCodec
 
 from benchmarks.children import run
-from benchmarks.data import put_into_server, smooth_values
+from benchmarks.data import Stored, put_into_server, smooth_values
 from benchmarks.result import Row, below, figure
 from benchmarks.scale import GRID_CHUNK, Scale
 from ucxstore import Server
@@ -28,7 +28,7 @@ def measure(scale: Scale, folder: Path) -> Row:
         for repeats in (1, 10):
             values = np.tile(part, (repeats, 1))
             place = f"{server.address}/{repeats}"
-            put_into_server(place, values, GRID_CHUNK, ZstdCodec())
+            put_into_server(place, values, Stored(GRID_CHUNK, ZstdCodec()))
             found = [
                 run("decode_memory", address=place, budget=_BUDGET) / _MIB
                 for _ in range(scale.memory_repeats)

@@ -13,7 +13,7 @@ from benchmarks.candidates import (
     our_reads,
     ours,
 )
-from benchmarks.data import put_into_folder, random_values
+from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import interleave
@@ -24,8 +24,8 @@ _OF_DEFAULT = at_least(3)
 
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
-    put_into_folder(folder, values, GRID_CHUNK)
-    with our_reads(folder, values, GRID_CHUNK, {}) as (reads, lanes):
+    put_into_folder(folder, values, Stored(GRID_CHUNK))
+    with our_reads(folder, values, Stored(GRID_CHUNK), {}) as (reads, lanes):
         times = interleave(
             [*copies(values), *reads, *local_reads(folder, values)], rounds=scale.rounds
         )

@@ -12,7 +12,7 @@ from benchmarks.candidates import (
     our_reads,
     ours,
 )
-from benchmarks.data import put_into_folder, random_values
+from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import interleave
@@ -23,8 +23,8 @@ _OF_LOCAL = at_least(5)
 
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
-    put_into_folder(folder, values, scale.shape)
-    with our_reads(folder, values, scale.shape, {}) as (reads, lanes):
+    put_into_folder(folder, values, Stored(scale.shape))
+    with our_reads(folder, values, Stored(scale.shape), {}) as (reads, lanes):
         times = interleave(
             [*copies(values), *reads, *local_reads(folder, values)], rounds=scale.rounds
         )

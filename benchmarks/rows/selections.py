@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.candidates import LOCAL_FUSED, OURS, Read, local_reads, our_reads, ours
-from benchmarks.data import put_into_folder, random_values
+from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Times, interleave
@@ -17,7 +17,7 @@ _TURN_SECONDS = 0.02
 
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
-    put_into_folder(folder, values, GRID_CHUNK)
+    put_into_folder(folder, values, Stored(GRID_CHUNK))
     at = np.random.default_rng(7).integers(0, scale.side, (2, scale.points))
 
     def points(array: Any) -> Any:
@@ -32,7 +32,7 @@ def measure(scale: Scale, folder: Path) -> Row:
     times: dict[str, Times] = {}
     target = ours("memory", "recycled")
     for what, read in reads.items():
-        with our_reads(folder, values, GRID_CHUNK, {}, read=read) as (ours_all, lanes):
+        with our_reads(folder, values, Stored(GRID_CHUNK), {}, read=read) as (ours_all, lanes):
             candidates = [*ours_all, *local_reads(folder, values, read)]
             found = interleave(candidates, scale.rounds, turn_seconds=_TURN_SECONDS)
         named = {f"{what}: {name}": one for name, one in found.items()}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.candidates import LOCAL_FUSED, OURS, Read, local_reads, our_reads, ours, whole
-from benchmarks.data import put_into_folder, random_values
+from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Times, interleave
@@ -18,7 +18,8 @@ _SIDE = 10  # of a square of inner chunks that lie scattered: 100 in all
 
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
-    put_into_folder(folder, values, _INNER, shards=GRID_CHUNK)
+    stored = Stored(_INNER, shards=GRID_CHUNK)
+    put_into_folder(folder, values, stored)
     rng = np.random.default_rng(7)
     # Rows and columns of inner chunks.
     picked = [
@@ -50,7 +51,7 @@ def measure(scale: Scale, folder: Path) -> Row:
     times: dict[str, Times] = {}
     target = ours("memory", "recycled")
     for what, (read, bound) in reads.items():
-        with our_reads(folder, values, _INNER, {}, shards=GRID_CHUNK, read=read) as (all_ours, _):
+        with our_reads(folder, values, stored, {}, read) as (all_ours, _):
             found = interleave([*all_ours, *local_reads(folder, values, read)], rounds=scale.rounds)
         named = {f"{what}: {name}": one for name, one in found.items()}
         lines += [

@@ -4,7 +4,7 @@ from math import isqrt
 from pathlib import Path
 
 from benchmarks.candidates import LOCAL_FUSED, ZARRS, local_reads, our_reads, ours, zarrs_read
-from benchmarks.data import put_into_folder, random_values
+from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import Times, interleave
@@ -35,8 +35,8 @@ def measure(scale: Scale, folder: Path) -> Row:
     for what, (shape, chunks) in shapes.items():
         values = random_values(shape)
         part = folder / what
-        put_into_folder(part, values, chunks)
-        with our_reads(part, values, chunks, {}) as (reads, lanes):
+        put_into_folder(part, values, Stored(chunks))
+        with our_reads(part, values, Stored(chunks), {}) as (reads, lanes):
             candidates = [*reads, *local_reads(part, values), zarrs_read(part, values)]
             wanted = [one for one in candidates if one.name in [*compared, LOCAL_FUSED, ZARRS]]
             found = interleave(wanted, scale.small_rounds, warm_ups=1, turn_seconds=_TURN_SECONDS)

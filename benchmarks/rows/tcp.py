@@ -11,7 +11,7 @@ from benchmarks.candidates import (
     our_reads,
     ours,
 )
-from benchmarks.data import put_into_folder, random_values
+from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.perftest import seconds_a_message
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import Scale
@@ -31,8 +31,8 @@ _SETTINGS = {
 
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
-    put_into_folder(folder, values, scale.shape)
-    with our_reads(folder, values, scale.shape, {"TLS": "tcp"}) as (reads, lanes):
+    put_into_folder(folder, values, Stored(scale.shape))
+    with our_reads(folder, values, Stored(scale.shape), {"TLS": "tcp"}) as (reads, lanes):
         times = _take_turns(scale, [*copies(values), *reads, *local_reads(folder, values)])
     target = ours("memory", "recycled")
     better = min(_TESTS, key=lambda name: times[name].median)

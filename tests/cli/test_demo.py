@@ -15,7 +15,7 @@ import zarr
 from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.cli.demo import main
-from ucxstore.cli.demo.other import Job, run, run_elsewhere
+from ucxstore.cli.demo.other import Task, run, run_elsewhere
 from ucxstore.cli.demo.sample import open_sample, random_array
 from ucxstore.cli.demo.table import Table
 from ucxstore.server import Server
@@ -86,13 +86,13 @@ def test_the_reader_sees_a_flipped_bit_of_the_array(tmp_path: Path) -> None:
     with Server(root) as server:
         with UcxStore(server.address) as store:
             zarr.create_array(store, data=values, chunks=values.shape, compressors=None)
-        job = Job(server.address, {}, 1, str(scratch))
-        report = run(job)
+        task = Task(server.address, {}, 1, str(scratch))
+        report = run(task)
         assert report.differences == []
         assert report.chunks == (report.chunks[0], 0, 0, 0)
         assert 0 <= report.extra < 3  # of a small array, where what is fixed counts for much
         flip_a_bit(root / "c" / "0" / "0")
-        assert run(job).differences[0].startswith(f"1 of {values.size} items")
+        assert run(task).differences[0].startswith(f"1 of {values.size} items")
 
 
 def test_the_reader_sees_a_flipped_bit_of_the_dataset(tmp_path: Path) -> None:
@@ -100,16 +100,16 @@ def test_the_reader_sees_a_flipped_bit_of_the_dataset(tmp_path: Path) -> None:
         with UcxStore(server.address) as store, open_sample() as dataset:
             encoding = {name: {"compressors": None} for name in dataset.variables}
             dataset.to_zarr(store, encoding=encoding, consolidated=False)
-        job = Job(server.address)
-        assert run(job).differences == []
+        task = Task(server.address)
+        assert run(task).differences == []
         flip_a_bit(tmp_path / "longitude" / "c" / "0")
-        [difference] = run(job).differences
+        [difference] = run(task).differences
         assert difference.startswith("longitude: 1 of 432 items")
 
 
 def test_a_reader_that_fails_says_why(tmp_path: Path) -> None:
     with Server(tmp_path) as server, pytest.raises(RuntimeError, match="GroupNotFoundError"):
-        run_elsewhere(Job(server.address))
+        run_elsewhere(Task(server.address))
 
 
 def test_the_array_is_the_same_every_time() -> None:

@@ -5,11 +5,11 @@ through a `UcxStore` and read by xarray in another process; then the same with o
 random numbers, over shared memory and over TCP, with speeds and memory measured.
 """
 
-import argparse
 import signal
 import sys
 from collections.abc import Sequence
 
+from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.errors import UcxStoreError
 
 DEFAULT_MEGABYTES = 100  # the array of the memray-array study
@@ -17,20 +17,20 @@ DEFAULT_MEGABYTES = 100  # the array of the memray-array study
 _INTERRUPTED = 130  # as shells have it: 128 and the number of SIGINT
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the demo.
 
     Parameters
     ----------
-    argv : sequence of str or None
-        The arguments after ``demo``; none by default.
+    argv : sequence of str
+        The arguments after ``demo``.
 
     Returns
     -------
     int
         0 if everything came back as it was, 1 if anything differs or fails, 130 after Ctrl-C.
     """
-    arguments = _make_parser().parse_args(argv or ())
+    arguments = _make_parser().parse_args(argv)
     # As Ctrl-C: the temporary directory and the processes are to go in any case.
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -54,14 +54,11 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ucxstore demo",
-        description=(
-            "Write real data through a server, read it back in another process, and compare "
-            "every bit of it; then the same with one large array. Exits with 0 if all is equal."
-        ),
-        allow_abbrev=False,
+def _make_parser() -> Parser:
+    parser = make_parser(
+        "demo",
+        "Write real data through a server, read it back in another process, and compare every bit "
+        "of it; then the same with one large array. Exits with 0 if all is equal.",
     )
     parser.add_argument(
         "--size",

@@ -1,12 +1,8 @@
 """The other process of the demo: reads what was written, compares, measures.
 
-It is run as ``python -m ucxstore.cli.demo.other``, with a `Job` as JSON in its standard input, and
-answers with a `Report` as JSON.
+``python -m ucxstore.cli.demo.other`` takes a `Task` and answers with a `Report`.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +15,7 @@ from ucxstore.cli.demo.compare import array_differences, dataset_differences
 from ucxstore.cli.demo.measure import copy_rates, median_rate
 from ucxstore.cli.demo.sample import open_sample, random_array
 from ucxstore.copies import count_copies
+from ucxstore.copies.process import answer, module_command, run_child
 from ucxstore.store import UcxStore
 
 # For all that the other process does, on a machine that is busy with something else.
@@ -26,7 +23,7 @@ TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Task:
     """What the other process is to read.
 
     Parameters
@@ -84,61 +81,43 @@ def report_on(
     return Report(stats["lanes"], chunks, differences, rates or {}, extra)
 
 
-def run_elsewhere(job: Job) -> Report:
-    """Run a job in a process of its own, which ends with this call in any case.
+def run_elsewhere(task: Task) -> Report:
+    """Run a task in a process of its own, which ends with this call in any case.
 
     Raises
     ------
-    RuntimeError
-        If it fails; what it wrote is in the message.
+    ChildError
+        If it fails; the message has what it wrote to its standard error.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ucxstore.cli.demo.other"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,  # Ctrl-C is for this process, which then ends the other
-    )
-    with process:
-        try:
-            answer, errors = process.communicate(json.dumps(asdict(job)), TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(
-                f"the reading process was not done after {TIMEOUT_SECONDS:g} s"
-            ) from None
-        finally:
-            process.kill()
-    if process.returncode != 0:
-        raise RuntimeError(f"the reading process failed:\n{errors.strip()}")
-    return Report(**json.loads(answer))
+    command = module_command("ucxstore.cli.demo.other")
+    return Report(**run_child(command, asdict(task), timeout=TIMEOUT_SECONDS))
 
 
-def run(job: Job) -> Report:
-    """Run a job in this process."""
-    return _read_array(job) if job.megabytes else _read_dataset(job)
+def run(task: Task) -> Report:
+    """Run a task in this process."""
+    return _read_array(task) if task.megabytes else _read_dataset(task)
 
 
-def _read_dataset(job: Job) -> Report:
-    with UcxStore(job.address, read_only=True, ucx=job.ucx) as store, open_sample() as original:
+def _read_dataset(task: Task) -> Report:
+    with UcxStore(task.address, read_only=True, ucx=task.ucx) as store, open_sample() as original:
         with xr.open_zarr(store, chunks=None, consolidated=False) as dataset:
             differences = dataset_differences(original, dataset)
         return report_on(store, differences)
 
 
-def _read_array(job: Job) -> Report:
-    original = random_array(job.megabytes)
+def _read_array(task: Task) -> Report:
+    original = random_array(task.megabytes)
     size = original.nbytes
     fresh_copy, used_copy = copy_rates(original)
     # Strict: a chunk that would not go straight into the array is a failure of the demo.
-    with UcxStore(job.address, read_only=True, ucx=job.ucx, strict=True) as store:
+    with UcxStore(task.address, read_only=True, ucx=task.ucx, strict=True) as store:
         array = zarr.open_array(store, mode="r")  # connects
 
         def read() -> object:
             return array[:]
 
         # First of all: later results may come from recycled memory, which memray does not see.
-        extra = count_copies(read, size, capture=Path(job.scratch, "read.bin")).peak_extra
+        extra = count_copies(read, size, capture=Path(task.scratch, "read.bin")).peak_extra
         rates = {
             "copy, fresh": fresh_copy,
             "copy, used": used_copy,
@@ -155,4 +134,4 @@ def _without_recycling(measure: Callable[[], float]) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(run(Job(**json.load(sys.stdin))))))
+    answer(lambda **task: asdict(run(Task(**task))))

@@ -14,7 +14,7 @@ import zarr
 
 from ucxstore import __version__, _ucx
 from ucxstore.cli.demo.measure import median_rate
-from ucxstore.cli.demo.other import Job, Report, report_on, run_elsewhere
+from ucxstore.cli.demo.other import Report, Task, report_on, run_elsewhere
 from ucxstore.cli.demo.sample import SAMPLE, open_sample, random_array
 from ucxstore.cli.demo.table import Table
 from ucxstore.copies import count_copies
@@ -28,8 +28,8 @@ _CHUNKS = "DIRECT", "DECODE", "ENCODE", "FALLBACK"
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the demo takes place: the server's address, and a folder for temporary files."""
+class _Site:
+    """The server's address, and a folder for temporary files."""
 
     address: str
     scratch: str
@@ -47,8 +47,8 @@ def show(megabytes: int) -> bool:
         Server.spawn(Path(folder, "data")) as server,
     ):
         _say(f"Process {server.pid} serves a temporary directory at {server.address}.\n")
-        place = _Place(server.address, folder)
-        differences = _show_dataset(place) + _show_array(place, megabytes)
+        site = _Site(server.address, folder)
+        differences = _show_dataset(site) + _show_array(site, megabytes)
     for difference in differences:
         _say(f"DIFFERENT: {difference}")
     _say("Something differs: see above." if differences else "Everything is equal, bit by bit.")
@@ -62,7 +62,7 @@ def _say(text: str) -> None:
 # ---- the dataset ----
 
 
-def _show_dataset(place: _Place) -> list[str]:
+def _show_dataset(site: _Site) -> list[str]:
     with open_sample() as dataset:
         dataset.load()
         _say(
@@ -72,8 +72,8 @@ def _show_dataset(place: _Place) -> list[str]:
         uncompressed: _Encoding = {name: {"compressors": None} for name in dataset.variables}
         table = Table("chunks", "lanes", *_CHUNKS, "")
         differences = [
-            *_move_dataset(place, dataset, "compressed", None, table),
-            *_move_dataset(place, dataset, "uncompressed", uncompressed, table),
+            *_move_dataset(site, dataset, "compressed", None, table),
+            *_move_dataset(site, dataset, "uncompressed", uncompressed, table),
         ]
     _say(
         f"{table}\n\n"
@@ -86,13 +86,13 @@ def _show_dataset(place: _Place) -> list[str]:
 
 
 def _move_dataset(
-    place: _Place, dataset: xr.Dataset, name: str, encoding: _Encoding | None, table: Table
+    site: _Site, dataset: xr.Dataset, name: str, encoding: _Encoding | None, table: Table
 ) -> list[str]:
-    address = f"{place.address}/{name}"
+    address = f"{site.address}/{name}"
     with UcxStore(address) as store:
         dataset.to_zarr(store, encoding=encoding, consolidated=False)
         written = report_on(store, [])
-    read = run_elsewhere(Job(address))
+    read = run_elsewhere(Task(address))
     table.add(f"{name}, written", _lanes(written), *written.chunks)
     table.add(f"{name}, read", _lanes(read), *read.chunks, _verdict(read))
     return [f"{name}: {difference}" for difference in read.differences]
@@ -101,7 +101,7 @@ def _move_dataset(
 # ---- the array ----
 
 
-def _show_array(place: _Place, megabytes: int) -> list[str]:
+def _show_array(site: _Site, megabytes: int) -> list[str]:
     values = random_array(megabytes)
     _say(
         f"2. {megabytes} MB of random float32 in one uncompressed chunk\n"
@@ -110,9 +110,9 @@ def _show_array(place: _Place, megabytes: int) -> list[str]:
     table = Table("", "lanes", "GB/s", "of copyto", *_CHUNKS, "extra copies", "")
     differences: list[str] = []
     for index, (name, ucx) in enumerate(_TRANSPORTS.items()):
-        address = f"{place.address}/{index}"
-        written = _write_array(values, address, ucx, place.scratch)
-        read = run_elsewhere(Job(address, ucx, megabytes, place.scratch))
+        address = f"{site.address}/{index}"
+        written = _write_array(values, address, ucx, site.scratch)
+        read = run_elsewhere(Task(address, ucx, megabytes, site.scratch))
         if index == 0:
             _add_copies(table, read.rates)
         _add_transfers(table, name, written, read)
