@@ -4,6 +4,7 @@ UCX is loaded when something is first connected or served, not by this import: z
 package in every process that looks for codec pipelines.
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,13 @@ from ucxstore.errors import (
     UcxUnavailableError,
     ValueTooLargeError,
 )
-from ucxstore.pipeline import ZeroCopyCodecPipeline
-from ucxstore.scratch import Scratch
 from ucxstore.secret import Secret
-from ucxstore.store import UcxStore
 
 if TYPE_CHECKING:
+    from ucxstore.pipeline import ZeroCopyCodecPipeline
+    from ucxstore.scratch import Scratch
     from ucxstore.server import Server
+    from ucxstore.store import UcxStore
 
 try:
     __version__ = version("ucxstore")
@@ -76,9 +77,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "Server":  # a client needs none of it
-        from ucxstore.server import Server
+# Imported when they are first used: a client needs no server, and `ucxstore --help` no zarr.
+_MODULES = {
+    "Scratch": "ucxstore.scratch",
+    "Server": "ucxstore.server",
+    "UcxStore": "ucxstore.store",
+    "ZeroCopyCodecPipeline": "ucxstore.pipeline",
+}
 
-        return Server
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
