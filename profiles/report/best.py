@@ -16,7 +16,7 @@ class Best:
     ----------
     peak, total : float
         As `Counts.peak_extra` and `Counts.total`. With several chunks, `peak` is that of one chunk
-        at a time; work on several at once multiplies it.
+        at a time; several chunks at once multiply it.
     reason : str
         Why no less will do.
     """

@@ -46,7 +46,7 @@ class Row(NamedTuple):
         return self.store.startswith("UcxStore")
 
 
-class Work(NamedTuple):
+class Column(NamedTuple):
     """What is done: a column of the report."""
 
     direction: str
@@ -70,24 +70,24 @@ class Cases:
     """
 
     def __init__(self, cases: Iterable[CaseResult]) -> None:
-        self._found = {(row_of(case), work_of(case)): _settled(case) for case in cases}
+        self._found = {(row_of(case), column_of(case)): _settled(case) for case in cases}
         rows = dict.fromkeys(row for row, _ in self._found)
         stores = list(dict.fromkeys(row[:3] for row in rows))
         # The server's row is to stand beside its client's, whenever they were measured.
         self.rows = sorted(rows, key=lambda row: (stores.index(row[:3]), _rank(_SIDES, row.side)))
-        self.works = sorted(dict.fromkeys(work for _, work in self._found), key=_work_rank)
+        self.columns = sorted(dict.fromkeys(column for _, column in self._found), key=_column_rank)
 
-    def find(self, row: Row, work: Work) -> CaseResult | None:
+    def find(self, row: Row, column: Column) -> CaseResult | None:
         """Return the case, or None where there is none."""
-        return self._found.get((row, work))
+        return self._found.get((row, column))
 
     def of_row(self, row: Row) -> list[CaseResult]:
         """Return what there is of a row, in the order of the workloads."""
-        return [case for work in self.works if (case := self.find(row, work))]
+        return [case for column in self.columns if (case := self.find(row, column))]
 
-    def of_work(self, work: Work) -> list[CaseResult]:
+    def of_column(self, column: Column) -> list[CaseResult]:
         """Return what there is of a workload, in the order of the rows."""
-        return [case for row in self.rows if (case := self.find(row, work))]
+        return [case for row in self.rows if (case := self.find(row, column))]
 
     def all(self) -> list[CaseResult]:
         """Return every case that counts."""
@@ -107,9 +107,9 @@ def row_of(case: CaseResult) -> Row:
     return Row(case.store, case.pipeline, case.transport, case.side)
 
 
-def work_of(case: CaseResult) -> Work:
+def column_of(case: CaseResult) -> Column:
     """Return the workload that a case is of."""
-    return Work(case.direction, case.codec, case.layout)
+    return Column(case.direction, case.codec, case.layout)
 
 
 def layout_title(layout: str) -> str:
@@ -123,11 +123,11 @@ def flamegraph_of(case: CaseResult, flamegraphs: Collection[str]) -> str | None:
     return name if name in flamegraphs else None
 
 
-def _work_rank(work: Work) -> tuple[int, int, int]:
+def _column_rank(column: Column) -> tuple[int, int, int]:
     return (
-        _rank(DIRECTIONS, work.direction),
-        _rank(CODECS, work.codec),
-        _rank(LAYOUTS, work.layout),
+        _rank(DIRECTIONS, column.direction),
+        _rank(CODECS, column.codec),
+        _rank(LAYOUTS, column.layout),
     )
 
 

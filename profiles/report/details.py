@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from urllib.parse import quote
 
 from profiles.report.best import best
-from profiles.report.cases import Cases, Row, Work, flamegraph_of, row_of
+from profiles.report.cases import Cases, Column, Row, flamegraph_of, row_of
 from profiles.report.html import Content, Html, element, heading, join, link, number, table
 from profiles.result import CaseResult
 from ucxstore.copies import Counts, Culprit
@@ -26,17 +26,17 @@ class Links:
         return link(text, f"{self._folder}/{quote(name)}.html") if name else text
 
 
-def overview(cases: Cases, works: Sequence[Work], links: Links) -> Html:
+def overview(cases: Cases, columns: Sequence[Column], links: Links) -> Html:
     """Return the table of all stores on some workloads."""
     header = [
         heading("store"),
-        *(heading(f"{work.direction} {work.codec}", "number") for work in works),
+        *(heading(f"{column.direction} {column.codec}", "number") for column in columns),
     ]
     rows = (
         element(
             "tr",
             _row_heading(row),
-            *(number(_pair_of(cases.find(row, work), links)) for work in works),
+            *(number(_pair_of(cases.find(row, column), links)) for column in columns),
             class_=_style(row),
         )
         for row in cases.rows

@@ -10,7 +10,7 @@ _COUNTED = (
     "Each case is a process of its own, under memray: an array is written to a store, or read from "
     "it. Stores are opened and connected beforehand. Everything is in multiples of the array, "
     "which is itself not counted: not the user's array in a write, not the result in a read. "
-    "Server rows are the same work, seen in the server's process; the values that it stores are "
+    "Server rows are the same transfers, seen in the server's process; what it stores is "
     "not counted there."
 )
 _FIGURES: tuple[tuple[str, Content], ...] = (

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from profiles.report import chart
-from profiles.report.cases import Cases, Work, layout_title, row_of
+from profiles.report.cases import Cases, Column, layout_title, row_of
 from profiles.report.details import Links, culprits_table, figures_table, overview
 from profiles.report.html import (
     Html,
@@ -71,9 +71,9 @@ def render_page(
     return f"<!DOCTYPE html>\n{render(whole)}\n"
 
 
-def anchor(work: Work) -> str:
+def anchor(column: Column) -> str:
     """Return the id of a workload's chart."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(work))
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(column))
 
 
 def _style_sheet() -> str:
@@ -81,15 +81,17 @@ def _style_sheet() -> str:
 
 
 def _index(cases: Cases) -> Html:
-    layouts = list(dict.fromkeys(work.layout for work in cases.works))
+    layouts = list(dict.fromkeys(column.layout for column in cases.columns))
     rows = []
-    for direction, codec in dict.fromkeys((work.direction, work.codec) for work in cases.works):
-        works = (Work(direction, codec, layout) for layout in layouts)
+    for direction, codec in dict.fromkeys(
+        (column.direction, column.codec) for column in cases.columns
+    ):
+        columns = (Column(direction, codec, layout) for layout in layouts)
         cells = (
-            element("td", link(layout_title(work.layout), f"#{anchor(work)}"))
-            if work in cases.works
+            element("td", link(layout_title(column.layout), f"#{anchor(column)}"))
+            if column in cases.columns
             else element("td", "not run")
-            for work in works
+            for column in columns
         )
         name = element("th", f"{direction} {codec}", scope="row")
         rows.append(element("tr", name, *cells))
@@ -104,30 +106,36 @@ def _index(cases: Cases) -> Html:
 
 
 def _overview(cases: Cases, links: Links) -> Html:
-    works = [w for w in cases.works if w.layout == "one" and w.codec in _OVERVIEW_CODECS]
-    if not works:
+    columns = [c for c in cases.columns if c.layout == "one" and c.codec in _OVERVIEW_CODECS]
+    if not columns:
         return Html("")
-    return element("section", element("h2", "All stores"), overview(cases, works, links))
+    return element("section", element("h2", "All stores"), overview(cases, columns, links))
 
 
 def _groups(cases: Cases, links: Links) -> Iterable[Html]:
-    for direction, codec in dict.fromkeys((work.direction, work.codec) for work in cases.works):
-        works = [w for w in cases.works if (w.direction, w.codec) == (direction, codec)]
-        scale = chart.scale_of(case for work in works for case in cases.of_work(work))
+    for direction, codec in dict.fromkeys(
+        (column.direction, column.codec) for column in cases.columns
+    ):
+        columns = [c for c in cases.columns if (c.direction, c.codec) == (direction, codec)]
+        scale = chart.scale_of(case for column in columns for case in cases.of_column(column))
         yield element(
             "section",
             element("h2", join((f"{direction} {codec}", link("(all charts)", f"#{_INDEX}")), " ")),
             _LEGEND,
-            element("div", *(_work(cases, work, scale, links) for work in works), class_="charts"),
+            element(
+                "div",
+                *(_article(cases, column, scale, links) for column in columns),
+                class_="charts",
+            ),
         )
 
 
-def _work(cases: Cases, work: Work, scale: float, links: Links) -> Html:
-    found = cases.of_work(work)
+def _article(cases: Cases, column: Column, scale: float, links: Links) -> Html:
+    found = cases.of_column(column)
     parts = [
-        element("h3", work.title),
-        Html(chart.draw(work.title, anchor(work), found, scale)),
-        *_missing(cases, work),
+        element("h3", column.title),
+        Html(chart.draw(column.title, anchor(column), found, scale)),
+        *_missing(cases, column),
         *_failures(found),
     ]
     if any(case.counts is not None for case in found):
@@ -135,11 +143,11 @@ def _work(cases: Cases, work: Work, scale: float, links: Links) -> Html:
         if any(case.counts.culprits for case in found if case.counts is not None):
             tables.append(culprits_table(found))
         parts.append(element("details", element("summary", "Figures and culprits"), *tables))
-    return element("article", join(parts), class_="work", id=anchor(work))
+    return element("article", join(parts), class_="work", id=anchor(column))
 
 
-def _missing(cases: Cases, work: Work) -> list[Html]:
-    labels = [row.label for row in cases.rows if cases.find(row, work) is None]
+def _missing(cases: Cases, column: Column) -> list[Html]:
+    labels = [row.label for row in cases.rows if cases.find(row, column) is None]
     return [element("p", f"Not run: {'; '.join(labels)}.")] if labels else []
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from profiles.report.best import best
-from profiles.report.cases import Cases, Row, Work, flamegraph_of, layout_title
+from profiles.report.cases import Cases, Column, Row, flamegraph_of, layout_title
 from profiles.report.markup import Cell, Notes, Table, markdown_table, plain_table
 from profiles.result import CaseResult
 from ucxstore.copies.figures import figure, name_culprits, pair, weight
@@ -65,16 +65,16 @@ def headline(
         The one that stands for compressed data.
     """
     found = Cases(cases)
-    columns = [Work(direction, c, "one") for direction in ("write", "read") for c in (RAW, codec)]
+    columns = [Column(direction, c, "one") for direction in ("write", "read") for c in (RAW, codec)]
     headers = ["write raw", f"write {codec}", "read raw", f"read {codec}"]
     maker = _CellMaker(_Links(flamegraphs, folder))
     rows = [
         [*maker.row_cells(row, found.of_row(row)), *(maker.of(found.find(row, w)) for w in columns)]
         for row in found.rows
-        if any(found.find(row, work) for work in columns)
+        if any(found.find(row, column) for column in columns)
     ]
     ideal = [Cell("best achievable"), Cell(""), Cell("")]
-    ideal += [Cell(_best_of_column(found.of_work(work))) for work in columns]
+    ideal += [Cell(_best_of_column(found.of_column(column))) for column in columns]
     header = ["store", "pipeline", "over", *headers]
     return markdown_table(Table("", header, [ideal, *rows], maker.notes.lines()))
 
@@ -111,25 +111,25 @@ class _CellMaker:
 
 def _make_tables(cases: Cases, links: _Links) -> list[Table]:
     tables = []
-    for direction in dict.fromkeys(work.direction for work in cases.works):
-        of_direction = [work for work in cases.works if work.direction == direction]
-        raw = [work for work in of_direction if work.codec == RAW]
-        compressed = [work for work in of_direction if work.codec != RAW]
-        for title, works in ((RAW, raw), ("compressed", compressed)):
-            if works:
-                tables.append(_make_table(f"{direction} {title}", cases, works, links))
+    for direction in dict.fromkeys(column.direction for column in cases.columns):
+        of_direction = [column for column in cases.columns if column.direction == direction]
+        raw = [column for column in of_direction if column.codec == RAW]
+        compressed = [column for column in of_direction if column.codec != RAW]
+        for title, columns in ((RAW, raw), ("compressed", compressed)):
+            if columns:
+                tables.append(_make_table(f"{direction} {title}", cases, columns, links))
     return tables
 
 
-def _make_table(title: str, cases: Cases, works: Sequence[Work], links: _Links) -> Table:
-    direction = works[0].direction
-    codecs = list(dict.fromkeys(work.codec for work in works))
-    layouts = list(dict.fromkeys(work.layout for work in works))
+def _make_table(title: str, cases: Cases, columns: Sequence[Column], links: _Links) -> Table:
+    direction = columns[0].direction
+    codecs = list(dict.fromkeys(column.codec for column in columns))
+    layouts = list(dict.fromkeys(column.layout for column in columns))
     maker = _CellMaker(links)
     rows = []
     for row in cases.rows:
         for codec in codecs:
-            found = [cases.find(row, Work(direction, codec, layout)) for layout in layouts]
+            found = [cases.find(row, Column(direction, codec, layout)) for layout in layouts]
             there = [case for case in found if case is not None]
             rows.append(
                 [

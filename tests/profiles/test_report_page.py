@@ -224,10 +224,10 @@ def test_figures_link_to_flamegraphs_that_exist() -> None:
 def test_whatever_comes_from_the_results_is_escaped() -> None:
     culprit = make_culprit(1.0, HOSTILE, native=HOSTILE)
     hostile = dict.fromkeys(("store", "pipeline", "transport", "side", "note"), HOSTILE)
-    work = {"direction": HOSTILE, "codec": HOSTILE, "layout": HOSTILE}
+    column = {"direction": HOSTILE, "codec": HOSTILE, "layout": HOSTILE}
     page = render_page(
         [
-            make_case(**hostile, **work, counts=make_counts(1, 1, culprit), capture=HOSTILE),
+            make_case(**hostile, **column, counts=make_counts(1, 1, culprit), capture=HOSTILE),
             make_case(**hostile, counts=None, error=HOSTILE, versions={HOSTILE: HOSTILE}),
         ],
         machine={HOSTILE: HOSTILE},

@@ -1,6 +1,6 @@
 import re
 
-from profiles.report.cases import Cases, Work
+from profiles.report.cases import Cases, Column
 from profiles.report.text import headline, markdown_tables, terminal_tables
 from tests.profiles.report_cases import ARRAY, make_case, make_counts, make_culprit
 
@@ -46,11 +46,11 @@ def test_workloads_stand_in_the_order_of_the_study() -> None:
             ("write", "raw", "one"),
         )
     )
-    assert found.works == [
-        Work("write", "raw", "one"),
-        Work("write", "raw", "grid"),
-        Work("write", "new", "one"),
-        Work("read", "raw", "one"),
+    assert found.columns == [
+        Column("write", "raw", "one"),
+        Column("write", "raw", "grid"),
+        Column("write", "new", "one"),
+        Column("read", "raw", "one"),
     ]
 
 
