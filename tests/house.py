@@ -19,6 +19,7 @@ LAYERS = (
         "address",
         "errors",
         "keys",
+        "logs",
         "options",
         "process",
         "secret",

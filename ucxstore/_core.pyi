@@ -157,6 +157,19 @@ class DiskCache:
     @property
     def bytes(self) -> int: ...
 
+def log_listen(client: int, server: int) -> None:
+    """Queue events of these levels and above; see `ucxstore.logs`."""
+
+def log_slow_request(seconds: float) -> None:
+    """Report requests that take longer; 0 for none."""
+
+def log_fileno() -> int: ...
+
+def log_wake() -> None: ...
+
+def log_take() -> tuple[list[dict[str, Any]], int]:
+    """Take the queued events, and how many were dropped."""
+
 class CachedSource:
     def __init__(self, cache_bytes: int, block_bytes: int, freshness: float | None, write_bytes: int) -> None: ...
 

@@ -22,6 +22,7 @@ class Exit(enum.IntEnum):
     SCRATCH = 0  # while there are connections to tell servers with
     CONNECTIONS = 1
     SERVERS = 2  # which this process's own connections may have used until then
+    LOGS = 3  # of how all of these have ended
 
 
 _resets: dict[_Reset, None] = {}  # in the order in which they came

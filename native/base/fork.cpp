@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/handle.hpp"
+#include "base/log.hpp"
 
 namespace ucxstore {
 namespace {
@@ -67,6 +68,7 @@ void in_parent() {
 }
 
 void in_child() {
+    log::forget_in_child();
     forks.store(0);
     inside.store(depth > 0 ? 1 : 0);
 }

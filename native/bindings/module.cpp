@@ -8,6 +8,7 @@
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
+#include "bindings/py_log.hpp"
 #include "bindings/py_source.hpp"
 #include "protocol/keys.hpp"
 #include "server/server.hpp"
@@ -288,6 +289,7 @@ NB_MODULE(_core, module) {
             "memory"_a, "Scratch spaces that take of the limit of this memory.");
 
     bind_disk(module);
+    bind_log(module);
     bind_source(module);
 
     nb::class_<PyServer>(module, "Server")

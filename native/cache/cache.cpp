@@ -164,6 +164,7 @@ void Cache::pass_main() {
 
 void Cache::evict(Slots::iterator slot) {
     ++evicted_;
+    evictions_.add(slot->second.charge);
     drop(slot);
 }
 

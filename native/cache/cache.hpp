@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.hpp"
 #include "base/region.hpp"
 
 namespace ucxstore {
@@ -29,9 +30,10 @@ class Cache {
     using Now = std::function<Clock::time_point()>;
 
     // Bytes of values and of what it takes to keep them, those that have left but are still being
-    // sent included. Only these last may exceed it. `now` tells the time, by which values age.
-    explicit Cache(std::uint64_t capacity, Now now = Clock::now)
-        : capacity_(capacity), now_(std::move(now)) {}
+    // sent included. Only these last may exceed it. `now` tells the time, by which values age;
+    // `name` is for the log.
+    explicit Cache(std::uint64_t capacity, Now now = Clock::now, const char* name = "the cache")
+        : capacity_(capacity), now_(std::move(now)), evictions_(name) {}
 
     // nullptr where there is none. It counts as a use.
     Value find(const std::string& key);
@@ -93,6 +95,7 @@ class Cache {
     std::vector<std::pair<std::weak_ptr<const Region>, std::uint64_t>> left_;  // but are being sent
     std::uint64_t left_bytes_ = 0;
     std::uint64_t evicted_ = 0;
+    log::Evictions evictions_;
 };
 
 }  // namespace ucxstore

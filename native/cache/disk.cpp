@@ -78,7 +78,7 @@ std::uint64_t DiskCache::File::size() const {
 }
 
 DiskCache::DiskCache(const std::string& directory, std::uint64_t capacity)
-    : folder_(std::make_shared<Folder>()), cache_(capacity) {
+    : folder_(std::make_shared<Folder>()), cache_(capacity, Cache::Clock::now, "the directory") {
     folder_->fd = Fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder_->fd) {
         throw_errno("opening " + directory);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/status.hpp"
 #include "client/refusal.hpp"
 
@@ -102,6 +103,18 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
         connection->doom(ErrorKind::server_lost, error.what());
     }
     return UCS_OK;
+}
+
+void Connection::report_connected() const {
+    std::string lanes;
+    for (const std::string& lane : endpoint_.lanes()) {
+        lanes += (lanes.empty() ? "" : ", ") + lane;
+    }
+    log::add({.area = log::Area::client,
+              .level = log::info,
+              .kind = log::Kind::connected,
+              .peer = peer_,
+              .detail = lanes});
 }
 
 void Connection::start(const std::shared_ptr<Operation>& operation) {
@@ -212,6 +225,9 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
     Item& item = operation->items[header.item];
     if (header.status != Status::ok && item.size != wire::kAnySize) {
         throw Error(ErrorKind::protocol, "a second reply to one request");
+    }
+    if (!std::exchange(answered_, true) && log::wants(log::Area::client, log::info)) {
+        report_connected();
     }
     operation->moved(Clock::now());
     item.status = header.status;

@@ -27,7 +27,7 @@ class Connection : public Peer {
     bool failed() const { return closed_ || endpoint_.failed(); }  // any thread
 
     void lose() override { doom(ErrorKind::server_lost, "the server is gone"); }
-    void shut(const char* why) override { close(ErrorKind::server_lost, why); }
+    void shut(const char* why) override;
     TimePoint tick(Progress& progress, TimePoint now) override;
     bool busy() const override { return operations_.size() + releasing_.size() > 0; }
 
@@ -41,6 +41,10 @@ class Connection : public Peer {
     void doom(ErrorKind kind, const std::string& message);
     // Everything on it fails with this, in bounded time.
     void close(ErrorKind kind, const std::string& message);
+    // The same, where this side did not want that.
+    void give_up(ErrorKind kind, const std::string& message);
+    void report_connected() const;
+    void report_slow(const Operation& operation) const;
     std::shared_ptr<Connection> self() {
         return std::static_pointer_cast<Connection>(shared_from_this());
     }
@@ -92,6 +96,7 @@ class Connection : public Peer {
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
     bool pumping_ = false;
+    bool answered_ = false;  // once at the least
     std::string cause_;
     std::optional<Doom> doom_;
 };

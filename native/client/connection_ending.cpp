@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/status.hpp"
 #include "client/connection.hpp"
 
@@ -33,6 +34,9 @@ void Connection::finish(const std::shared_ptr<Operation>& operation) {
     operations_.erase(operation->id);
     if (operation->failed() && !failed()) {
         send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
+    }
+    if (!operation->failed()) {
+        report_slow(*operation);
     }
     if (operation->active == 0) {
         operation->complete();
@@ -67,12 +71,52 @@ void Connection::close(ErrorKind kind, const std::string& message) {
     }
 }
 
+void Connection::shut(const char* why) {
+    if (!closed_ && log::wants(log::Area::client, log::info)) {
+        log::add({.area = log::Area::client,
+                  .level = log::info,
+                  .kind = log::Kind::closed,
+                  .peer = peer_,
+                  .detail = why});
+    }
+    close(ErrorKind::server_lost, why);
+}
+
+void Connection::give_up(ErrorKind kind, const std::string& message) {
+    if (!closed_ && log::wants(log::Area::client, log::warning)) {
+        log::add({.area = log::Area::client,
+                  .level = log::warning,
+                  .kind = log::Kind::lost,
+                  .peer = peer_,
+                  .detail = message,
+                  .count = operations_.size()});
+    }
+    close(kind, message);
+}
+
+void Connection::report_slow(const Operation& operation) const {
+    if (operation.items.empty() || !log::wants(log::Area::client, log::warning)) {
+        return;
+    }
+    const double seconds = std::chrono::duration<double>(operation.age(Clock::now())).count();
+    if (const double slow = log::slow_request(); slow > 0 && seconds >= slow) {
+        log::add({.area = log::Area::client,
+                  .level = log::warning,
+                  .kind = log::Kind::slow_request,
+                  .peer = peer_,
+                  .key = operation.items.front().key,
+                  .count = operation.items.size(),
+                  .bytes = operation.bytes(),
+                  .seconds = seconds});
+    }
+}
+
 TimePoint Connection::tick(Progress& progress, TimePoint now) {
     if (endpoint_.failed() && !closed_) {
-        close(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
+        give_up(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
     }
     if (doom_ && !closed_) {
-        close(doom_->kind, doom_->message);
+        give_up(doom_->kind, doom_->message);
     }
     return std::min(time_out(now), release(progress, now));
 }
@@ -98,7 +142,7 @@ TimePoint Connection::time_out(TimePoint now) {
         const bool held = operation->active > 0;
         finish(operation);
         if (held) {
-            close(
+            give_up(
                 ErrorKind::server_lost,
                 "the connection was reset, as another request on it stood still (" + message + ")");
         }
@@ -133,8 +177,8 @@ TimePoint Connection::release(Progress& progress, TimePoint now) {
         operation->complete(true);
     }
     if (late) {
-        close(ErrorKind::server_lost,
-              "the connection was reset, as a cancelled request on it did not end");
+        give_up(ErrorKind::server_lost,
+                "the connection was reset, as a cancelled request on it did not end");
         for (auto& [id, entry] : releasing_) {
             entry.second = now;
         }

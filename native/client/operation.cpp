@@ -43,7 +43,7 @@ Operation::Operation(std::vector<Item> the_items, double timeout_s,
       timeout_(std::chrono::duration_cast<Clock::duration>(
           std::chrono::duration<double>(std::min(timeout_s, 1e9)))),
       queue_(std::move(queue)),
-      deadline_(Clock::now() + timeout_),
+      deadline_(made_ + timeout_),
       remaining_(items.size()) {}
 
 double Operation::timeout_s() const { return std::chrono::duration<double>(timeout_).count(); }
@@ -52,6 +52,14 @@ std::uint64_t Operation::memory_bytes() const {
     std::uint64_t sum = 0;
     for (const Item& item : items) {
         sum += item.memory ? item.memory->size() : 0;
+    }
+    return sum;
+}
+
+std::uint64_t Operation::bytes() const {
+    std::uint64_t sum = memory_bytes();
+    for (const Item& item : items) {
+        sum += item.owned == nullptr ? 0 : item.owned->size();
     }
     return sum;
 }

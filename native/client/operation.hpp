@@ -80,8 +80,12 @@ class Operation : public std::enable_shared_from_this<Operation> {
     void moved(TimePoint now) { deadline_ = now + timeout_; }
     TimePoint deadline() const { return deadline_; }
     double timeout_s() const;
+    // Since it was made.
+    Clock::duration age(TimePoint now) const { return now - made_; }
     // Of the memory that the caller gave, for all items together.
     std::uint64_t memory_bytes() const;
+    // The same, with what the caller gave no memory for.
+    std::uint64_t bytes() const;
 
     // One item is finished; true when that was the last.
     bool item_done(Item& item);
@@ -113,6 +117,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     bool leaked() const { return leaked_; }
 
   private:
+    const TimePoint made_ = Clock::now();
     const Clock::duration timeout_;
     const std::shared_ptr<CompletionQueue> queue_;
     TimePoint deadline_;

@@ -4,10 +4,12 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/counters.hpp"
+#include "base/log.hpp"
 #include "base/thread_bound.hpp"
 #include "ucx/progress.hpp"
 
@@ -45,8 +47,21 @@ class ClientRecord {
     void count_sent(std::uint64_t bytes) { server_.count_sent(*client_, bytes); }
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
+    // What UCX chose for the way to it, now that it is connected.
     void set_lanes(std::vector<std::string> lanes) {
+        report(log::info, log::Kind::connected, lanes.empty() ? std::string() : lanes.front());
         server_.set_lanes(*client_, std::move(lanes));
+    }
+
+    // Logs what has become of it.
+    void report(log::Level level, log::Kind kind, std::string_view detail = {}) const {
+        if (log::wants(log::Area::server, level)) {
+            log::add({.area = log::Area::server,
+                      .level = level,
+                      .kind = kind,
+                      .peer = client_->peer,
+                      .detail = detail});
+        }
     }
 
   private:

@@ -87,6 +87,11 @@ TimePoint Session::tick(Progress&, TimePoint now) {
     if (client_->doomed() || sending_->failed() || now > stalls) {
         if (busy() || sending_->failed()) {
             ++counters_.sessions_lost;
+            const bool stalled = !client_->doomed() && !sending_->failed();
+            client_->report(log::warning, log::Kind::lost,
+                            stalled ? "nothing has moved for 60 s" : "it is gone");
+        } else {
+            client_->report(log::info, log::Kind::closed);
         }
         close();
         return TimePoint::max();
@@ -109,7 +114,8 @@ ucs_status_t Session::dispatch(const void* header, std::size_t header_size, Hand
     try {
         client_->moved();
         handle(*decoded);
-    } catch (const std::exception&) {  // none may pass through UCX
+    } catch (const std::exception& error) {  // none may pass through UCX
+        client_->report(log::warning, log::Kind::refused, error.what());
         ++counters_.messages_refused;
         client_->doom();
     }

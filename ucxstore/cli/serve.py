@@ -6,10 +6,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ucxstore import logs
 from ucxstore.cli.parser import Parser, make_parser, parse_pairs
 from ucxstore.errors import UcxStoreError
 from ucxstore.secret import Secret
 from ucxstore.server.options import ServerOptions
+
+# What is logged without -v, with -v, and with -vv.
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -17,7 +21,8 @@ def main(argv: Sequence[str]) -> int:
     parser = _make_parser()
     given = vars(parser.parse_args(argv))
     storage, metrics = given.pop("storage"), given.pop("metrics", None)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    verbosity = min(given.pop("verbose", 0), len(_LEVELS) - 1)
+    logs.configure(_LEVELS[verbosity], given.pop("log_format", "text"))
     try:
         options = _options(given)
         from ucxstore.server.foreground import serve  # not before: --help does without UCX
@@ -111,6 +116,18 @@ def _make_parser() -> Parser:
     add("--write-budget", metavar="SIZE", help="values on their way to an object store")
     add("--cache-dir", metavar="DIRECTORY", help="for values that the memory has no room for")
     add("--cache-dir-size", metavar="SIZE", help="what that may take, such as 100GiB")
+    add(
+        "--verbose",
+        "-v",
+        action="count",
+        default=0,
+        help="log also who connects and leaves, and evictions; -vv: all that there is",
+    )
+    add(
+        "--log-format",
+        choices=logs.FORMATS,
+        help="lines to read, or a JSON object a line (default: text)",
+    )
     return parser
 
 

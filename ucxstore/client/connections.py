@@ -11,7 +11,7 @@ import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from ucxstore import process
+from ucxstore import logs, process
 from ucxstore.address import HostPort
 from ucxstore.client.connect import handshake_socket
 from ucxstore.errors import (
@@ -164,6 +164,7 @@ class Connector:
             self._slot.connection = connection
 
     def _connect(self, deadline: float) -> ServerConnection:
+        logs.refresh()
         server, ucx, secret = self._key
         try:
             port = _clients.of(ucx, deadline).open()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ucxstore import logs
 from ucxstore.address import HostPort
 from ucxstore.client.connections import Connector, ServerConnection
 from ucxstore.client.incarnations import Incarnations
@@ -99,6 +100,8 @@ class Member:
     def count_failover(self) -> None:
         """Count a request that others had to answer in its place."""
         self._counters.add_server(str(self.server), failovers=1)
+        fields = {"event": "failover", "peer": str(self.server)}
+        logs.cluster.warning("others answer in place of %s", self.server, extra=fields)
 
     # ---- connecting ----
 

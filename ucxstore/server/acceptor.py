@@ -6,14 +6,13 @@ or hostile keeps nobody else waiting.
 
 import asyncio
 import itertools
-import logging
 import secrets
 import socket
 import threading
 from contextlib import suppress
 from typing import Protocol
 
-from ucxstore import process
+from ucxstore import logs, process
 from ucxstore.errors import (
     AuthenticationError,
     ConnectError,
@@ -40,8 +39,6 @@ _LINGER_SECONDS = 1.0
 
 # How long to wait before accepting again where that failed: mostly for want of descriptors.
 _RETRY_SECONDS = 0.05
-
-log = logging.getLogger("ucxstore.server")
 
 
 class Port(Protocol):
@@ -145,19 +142,25 @@ class Acceptor:
                         _refuse(sock, RejectCode.BUSY, "too many clients are connecting at once")
                         sock.close()
                         self.turned_away += 1
+                        logs.server.warning(
+                            "turned a client away: %d are connecting at once",
+                            MAX_HANDSHAKES,
+                            extra=_refused(""),
+                        )
 
     async def _next_connection(self) -> socket.socket:
         while True:
             try:
                 sock, _ = await self._loop.sock_accept(self._listener)
             except OSError as error:
-                log.warning("cannot accept a connection: %s", error)
+                logs.server.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return sock
 
     async def _serve(self, sock: socket.socket) -> None:
         """Bring one connection through the handshake. Raises nothing but its cancellation."""
+        peer = ""
         try:
             peer = name_of(sock.getpeername())
             tune(sock)
@@ -167,14 +170,14 @@ class Acceptor:
             self._attach(sock, attach, ports.pop(), peer)
         except (AuthenticationError, ProtocolVersionError) as error:
             self.turned_away += 1
-            log.warning("turned a client away: %s", error)
+            logs.server.warning("turned a client away: %s", error, extra=_refused(peer))
             await self._linger(sock)
         except (UcxStoreError, OSError) as error:
             self.turned_away += 1
-            log.info("a connection came to nothing: %s", error)
+            logs.server.info("a connection came to nothing: %s", error, extra=_refused(peer))
         except Exception:
             self.turned_away += 1
-            log.exception("a handshake failed")
+            logs.server.exception("a handshake failed", extra=_refused(peer))
         finally:
             self._connections.discard(sock)
             sock.close()  # nothing, once the native server has it
@@ -187,7 +190,7 @@ class Acceptor:
                 port = self._sessions.open(next(self._turns))
             except Exception as error:
                 reason = f"the server could not start UCX for this client: {error}"
-                log.warning("%s: %s", peer, reason)
+                logs.server.warning("%s: %s", peer, reason, extra=_refused(peer))
                 _refuse(sock, RejectCode.FAILED, reason)
                 raise ConnectError(f"{peer}: {reason}") from error
             ports.append(port)
@@ -258,6 +261,11 @@ class Acceptor:
             async with asyncio.timeout(_LINGER_SECONDS):
                 while await self._loop.sock_recv(sock, 4096):
                     pass
+
+
+def _refused(peer: str) -> dict[str, str]:
+    """Return the fields of a log record about a handshake that came to nothing."""
+    return {"event": "handshake_refused", "peer": peer}
 
 
 def _refuse(sock: socket.socket, code: RejectCode, reason: str) -> None:

@@ -4,13 +4,13 @@ Its standard input is one end of a pair of sockets. It reads its order there, an
 address, and, if it is to die with its parent, ends when the parent's end closes.
 """
 
-import logging
 import os
 import pickle
 import socket
 import sys
 from typing import Any
 
+from ucxstore import logs
 from ucxstore.errors import UcxStoreError
 from ucxstore.server.foreground import serve
 from ucxstore.server.options import ServerOptions
@@ -18,10 +18,10 @@ from ucxstore.server.options import ServerOptions
 
 def main() -> int:
     """Carry out the parent's order, and return the exit status."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     with socket.socket(fileno=os.dup(sys.stdin.fileno())) as parent:
         try:
-            storage, options, die_with_parent = _receive(parent)
+            storage, options, die_with_parent, level = _receive(parent)
+            logs.configure(level)
             serve(
                 storage,
                 options,
@@ -34,10 +34,10 @@ def main() -> int:
     return 0
 
 
-def _receive(parent: socket.socket) -> tuple[Any, ServerOptions, bool]:
+def _receive(parent: socket.socket) -> tuple[Any, ServerOptions, bool, int]:
     with parent.makefile("rb") as data:
-        storage, options, die_with_parent = pickle.load(data)
-    return storage, options, die_with_parent
+        storage, options, die_with_parent, level = pickle.load(data)
+    return storage, options, die_with_parent, level
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, Unpack
 
-from ucxstore import process
+from ucxstore import logs, process
 from ucxstore._native import core
 from ucxstore.address import HostPort
 from ucxstore.server.acceptor import Acceptor
@@ -107,6 +107,7 @@ class Server:
         )
 
     def _start(self, storage: Storage, options: ServerOptions) -> None:
+        logs.refresh()
         secret = b"" if options.secret is None else options.secret.reveal()
         shared = is_shared(storage) if options.shared is None else options.shared
         if shared and storage == "memory://":

@@ -1,5 +1,6 @@
 """A server in a process of its own: started, watched over, ended."""
 
+import logging
 import os
 import pickle
 import socket
@@ -14,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import IO, Any, Self
 
-from ucxstore import process
+from ucxstore import logs, process
 from ucxstore.options import check_timeout
 from ucxstore.secret import Secret
 from ucxstore.server.options import ServerOptions
@@ -113,7 +114,10 @@ class ServerProcess:
 
     @property
     def output(self) -> str:
-        """The end of what the process has written to its standard output and error."""
+        """The end of what the process has written to its standard output and error.
+
+        So also what it has logged, from the level on that this process logs at.
+        """
         # Not by seeking: the process writes through the same position.
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _OUTPUT_BYTES, max(size - _OUTPUT_BYTES, 0))
@@ -147,8 +151,9 @@ def _pack(storage: Any, options: ServerOptions, die_with_parent: bool) -> bytes:
         raise TypeError(f"storage: {storage!r} is in this process's memory; no other has it")
     if options.secret is not None:
         options = replace(options, secret=Secret(options.secret.reveal(), pickle_text=True))
+    level = min(logs.level_of(logs.server), logging.WARNING)
     try:
-        return pickle.dumps((storage, options, die_with_parent))
+        return pickle.dumps((storage, options, die_with_parent, level))
     except Exception as error:  # of whatever kind: it is some library's object
         raise TypeError(
             f"storage: {storage!r} cannot be sent to another process: {error}"

@@ -1,20 +1,19 @@
 """The thread of a server that carries out what the native core asks of a source."""
 
 import asyncio
-import logging
 import threading
+import time
 from collections.abc import Coroutine, Iterable
 
 import numpy as np
 
+from ucxstore import logs
 from ucxstore._native import core
 from ucxstore.server.sources.source import ChangedError, Part, Source
 from ucxstore.server.sources.tiered import TieredSource
 
 # Requests to the source at once; with 20 ms of latency that is 3,200 a second.
 CONCURRENCY = 64
-
-log = logging.getLogger("ucxstore.server")
 
 
 class Carrier:
@@ -43,6 +42,7 @@ class Carrier:
         self._source = source
         self._timeout = timeout
         self._tier = tier
+        self._slow = logs.slow_request()
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = threading.Event()
@@ -70,7 +70,7 @@ class Carrier:
         try:
             asyncio.run(self._serve())
         except Exception as error:
-            log.exception("the storage's thread has ended")
+            logs.server.exception("the storage's thread has ended")
             self._storage.close(f"the server's storage has ended: {error}")
         finally:
             if self._tier is not None:
@@ -95,6 +95,7 @@ class Carrier:
             loop.remove_reader(self._storage.fileno())
 
     async def _carry(self, ticket: int, operation: str, *arguments: object) -> None:
+        begun = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout) as limit, self._slots:
                 await self._carry_out(ticket, operation, arguments)
@@ -104,6 +105,18 @@ class Carrier:
             else:
                 why = self._source.explain(error)
             self._storage.failed(ticket, why)
+        self._report_slow(operation, arguments[0], time.monotonic() - begun)
+
+    def _report_slow(self, operation: str, about: object, seconds: float) -> None:
+        if 0 < self._slow <= seconds:
+            key = about[0] if isinstance(about, list) and about else about
+            logs.server.warning(
+                "a slow request to the source: %.3g s for %s '%s'",
+                seconds,
+                operation,
+                key,
+                extra={"event": "slow_request", "key": key, "seconds": seconds},
+            )
 
     async def _carry_out(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
         source, storage = self._source, self._storage

@@ -1,0 +1,138 @@
+#include "base/log.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore::log {
+namespace {
+
+// Half a megabyte, which a process has only once somebody listens.
+constexpr std::size_t kCapacity = 1024;
+
+constexpr double kEvictionSeconds = 5;
+
+std::atomic<Queue*> current = nullptr;
+std::atomic<double> slow = 0;
+
+double now() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(since).count();
+}
+
+}  // namespace
+
+Queue::Queue(std::size_t capacity)
+    : capacity_(capacity), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!wake_) {
+        throw_errno("creating an event descriptor");
+    }
+    records_.reserve(capacity);
+}
+
+void Queue::push(const Event& event) {
+    bool first = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (records_.size() >= capacity_) {
+            ++dropped_;
+            return;
+        }
+        first = records_.empty();
+        Record& record = records_.emplace_back();
+        record.area = event.area;
+        record.level = event.level;
+        record.kind = event.kind;
+        record.time = now();
+        record.peer = event.peer;
+        record.key = event.key;
+        record.detail = event.detail;
+        record.count = event.count;
+        record.bytes = event.bytes;
+        record.seconds = event.seconds;
+    }
+    if (first) {
+        wake();
+    }
+}
+
+Queue::Taken Queue::take() {
+    std::uint64_t count;
+    static_cast<void>(!::read(wake_.get(), &count, sizeof(count)));
+    Taken taken;
+    const std::lock_guard lock(mutex_);
+    taken.records = records_;  // whose memory stays, so that push() never allocates
+    records_.clear();
+    taken.dropped = std::exchange(dropped_, 0);
+    return taken;
+}
+
+void Queue::wake() {
+    const std::uint64_t one = 1;
+    // A full counter is a wake-up already.
+    static_cast<void>(!::write(wake_.get(), &one, sizeof(one)));
+}
+
+void add(const Event& event) {
+    Queue* const queue = current;
+    if (queue != nullptr && wants(event.area, event.level)) {
+        queue->push(event);
+    }
+}
+
+Queue& queue() {
+    Queue* found = current;
+    if (found == nullptr) {
+        auto made = std::make_unique<Queue>(kCapacity);
+        if (current.compare_exchange_strong(found, made.get())) {
+            found = made.release();
+        }
+    }
+    return *found;
+}
+
+void listen(int client, int server) {
+    queue();
+    thresholds[static_cast<std::size_t>(Area::client)] = client;
+    thresholds[static_cast<std::size_t>(Area::server)] = server;
+}
+
+void set_slow_request(double seconds) { slow = seconds; }
+
+double slow_request() { return slow; }
+
+void forget_in_child() {
+    for (auto& threshold : thresholds) {
+        threshold = off;
+    }
+    current = nullptr;  // the parent's: leaked here
+}
+
+void Evictions::add(std::uint64_t bytes) {
+    if (!wants(Area::server, info)) {
+        return;
+    }
+    ++count_;
+    bytes_ += bytes;
+    if (now() - reported_ >= kEvictionSeconds) {
+        report();
+    }
+}
+
+void Evictions::report() {
+    if (count_ > 0) {
+        log::add({.area = Area::server,
+                  .level = info,
+                  .kind = Kind::evicted,
+                  .detail = cache_,
+                  .count = std::exchange(count_, 0),
+                  .bytes = std::exchange(bytes_, 0)});
+        reported_ = now();
+    }
+}
+
+}  // namespace ucxstore::log

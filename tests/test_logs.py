@@ -1,0 +1,356 @@
+"""Logging: silent by default, and each kind of event gets to whoever listens."""
+
+import gc
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from obstore.store import MemoryStore
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from tests.conftest import address_of
+from tests.eventually import eventually
+from ucxstore import AuthenticationError, UcxStore, logs
+from ucxstore.server import Server
+
+type Heard = list[logging.LogRecord]
+
+PROTOTYPE = default_buffer_prototype()
+
+
+class Recorder(logging.Handler):
+    """Keeps what is logged. It can be held up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: Heard = []
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.goes_on.wait(30)
+        self.records.append(record)
+
+    def of(self, logger: str, event: str) -> Heard:
+        return [
+            one
+            for one in self.records
+            if one.name == f"ucxstore.{logger}" and getattr(one, "event", None) == event
+        ]
+
+    def hears(self, logger: str, event: str) -> logging.LogRecord:
+        """Wait for the first event of a kind."""
+        eventually(lambda: self.of(logger, event))
+        return self.of(logger, event)[0]
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    logs.root.addHandler(recorder)
+    logs.root.setLevel(logging.DEBUG)
+    logs.refresh()
+    yield recorder
+    recorder.goes_on.set()
+    logs.root.removeHandler(recorder)
+    logs.root.setLevel(logging.NOTSET)
+    logs.refresh()
+
+
+def put(store: UcxStore, key: str, value: bytes = b"value") -> None:
+    sync(store.set(key, PROTOTYPE.buffer.from_bytes(value)))
+
+
+def get(store: UcxStore, key: str) -> bytes | None:
+    value = sync(store.get(key, PROTOTYPE))
+    return None if value is None else value.to_bytes()
+
+
+def test_who_comes_and_goes(recorder: Recorder) -> None:
+    with Server("memory://") as server:
+        store = UcxStore(server.address)
+        put(store, "a")
+        there = recorder.hears("client", "connected")
+        assert there.levelno == logging.INFO
+        place = server.address.removeprefix("ucx://")
+        assert there.peer == place  # type: ignore[attr-defined]
+        assert there.getMessage().startswith(f"connected to {place} by ")
+        assert recorder.hears("server", "connected").peer.startswith(  # type: ignore[attr-defined]
+            "127.0.0.1:"
+        )
+        store.close()
+        del store
+        gc.collect()
+        recorder.hears("client", "closed")
+        recorder.hears("server", "closed")
+
+
+def test_a_server_that_is_killed(recorder: Recorder) -> None:
+    with Server.spawn("memory://") as server:
+        store = UcxStore(server.address)
+        put(store, "a")
+        os.kill(server.pid, signal.SIGKILL)
+        lost = recorder.hears("client", "lost")
+        assert lost.levelno == logging.WARNING
+        assert "the server is gone" in lost.getMessage()
+        assert lost.peer in server.address  # type: ignore[attr-defined]
+
+
+def test_failover(recorder: Recorder, tmp_path: Any) -> None:
+    with Server.spawn(tmp_path, shared=True) as one, Server.spawn(tmp_path, shared=True) as other:
+        store = UcxStore(address_of([one, other]))
+        keys = [f"c/{i}" for i in range(16)]
+        for key in keys:
+            put(store, key)
+        os.kill(one.pid, signal.SIGKILL)
+        # A request that begins before the loss is seen fails over; one that begins later need not.
+        with suppress(AssertionError):
+            for _ in range(3):
+                assert all(get(store, key) == b"value" for key in keys)
+        recorder.hears("client", "lost")
+        if any(server["failovers"] for server in store.stats()["servers"].values()):
+            assert recorder.hears("cluster", "failover").peer in one.address  # type: ignore[attr-defined]
+
+
+def test_evictions(recorder: Recorder) -> None:
+    source = MemoryStore()
+    keys = [f"c/{i}" for i in range(8)]
+    for key in keys:
+        source.put(key, bytes(300_000))
+    with Server(source, cache=1 << 20) as server:
+        store = UcxStore(server.address)
+        for key in keys:
+            get(store, key)
+        evicted = recorder.hears("server", "evicted")
+        assert evicted.getMessage().startswith("the cache has evicted ")
+        assert evicted.bytes >= 300_000  # type: ignore[attr-defined]
+    assert len(recorder.of("server", "evicted")) < 8  # many are one event
+
+
+def test_slow_requests(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCXSTORE_SLOW_REQUEST", "1e-9")
+    with Server(MemoryStore()) as server:
+        store = UcxStore(server.address)
+        put(store, "a", bytes(1000))
+        slow = recorder.hears("client", "slow_request")
+        assert slow.levelno == logging.WARNING
+        assert slow.seconds > 0  # type: ignore[attr-defined]
+        eventually(
+            lambda: any(
+                getattr(one, "key", "") == "a" for one in recorder.of("client", "slow_request")
+            )
+        )  # type: ignore[attr-defined]
+        eventually(
+            lambda: any(
+                getattr(one, "key", "") == "a" for one in recorder.of("server", "slow_request")
+            )
+        )  # type: ignore[attr-defined]
+
+
+def test_requests_are_not_slow_by_default(recorder: Recorder) -> None:
+    with Server("memory://") as server:
+        store = UcxStore(server.address)
+        put(store, "a")
+        recorder.hears("client", "connected")
+    assert not recorder.of("client", "slow_request")
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "nan", "inf"])
+def test_a_threshold_that_is_none(
+    text: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCXSTORE_SLOW_REQUEST", text)
+    assert logs.slow_request() == 5.0
+    assert repr(text) in recorder.records[-1].getMessage()
+
+
+def test_a_refused_handshake(recorder: Recorder) -> None:
+    with Server("memory://", secret="one") as server:
+        with pytest.raises(AuthenticationError):
+            put(UcxStore(server.address, secret="other"), "a")
+        refused = recorder.hears("server", "handshake_refused")
+        assert refused.levelno == logging.WARNING
+        assert refused.peer.startswith("127.0.0.1:")  # type: ignore[attr-defined]
+
+
+def test_what_is_dropped_is_counted(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCXSTORE_SLOW_REQUEST", "1e-9")
+    asked = 3000
+    with Server("memory://") as server:
+        store = UcxStore(server.address)
+        put(store, "a")
+        recorder.hears("client", "slow_request")
+        recorder.goes_on.clear()
+        for _ in range(asked):
+            assert get(store, "a") == b"value"
+        recorder.goes_on.set()
+        dropped = "dropped"
+        eventually(lambda: any(getattr(one, "event", "") == dropped for one in recorder.records))
+    (record,) = (one for one in recorder.records if getattr(one, "event", "") == dropped)
+    assert record.name == "ucxstore"
+    assert record.getMessage() == f"{record.count} events dropped"  # type: ignore[attr-defined]
+    logged = len(recorder.of("client", "slow_request"))
+    assert asked <= logged + record.count <= asked + 10  # type: ignore[attr-defined]
+
+
+def test_no_thread_where_nobody_listens() -> None:
+    assert _run(
+        """
+        import threading
+        from ucxstore.server import Server
+        with Server("memory://") as server:
+            use(server.address)
+            names = [thread.name for thread in threading.enumerate()]
+            assert "ucxstore-log" not in names, names
+        """
+    ) == ("", "")
+
+
+def test_silent_by_default() -> None:
+    assert _run(
+        """
+        from ucxstore import AuthenticationError
+        from ucxstore.server import Server
+        with Server("memory://", secret="s") as server:
+            try:
+                use(server.address)
+            except AuthenticationError:
+                pass
+        with Server.spawn("memory://") as server:
+            store = use(server.address)
+            os.kill(server.pid, 9)
+            time.sleep(0.5)
+        """
+    ) == ("", "")
+
+
+def test_exit_with_events_in_the_queue() -> None:
+    out, errors = _run(
+        """
+        import logging
+        logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+        from ucxstore.server import Server
+        server = Server("memory://")
+        store = use(server.address)
+        """
+    )
+    assert out == ""
+    lines = errors.splitlines()
+    assert any(line.startswith("ucxstore.client connected to ") for line in lines)
+    # Which end goes first is chance.
+    assert any(
+        line.startswith(("ucxstore.client closed", "ucxstore.client lost")) for line in lines
+    )
+
+
+def test_a_forked_child_has_a_queue_of_its_own() -> None:
+    out, errors = _run(
+        """
+        import logging, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
+        logging.basicConfig(level=logging.INFO, format=f"%(process)d %(name)s %(message)s")
+        from ucxstore.server import Server
+        with Server.spawn("memory://") as server:
+            store = use(server.address)
+            child = os.fork()
+            if child == 0:
+                mine = use(server.address)
+                del store, mine
+                sys.exit(0)
+            _, status = os.waitpid(child, 0)
+            assert status == 0, status
+            use(server.address)
+        print(os.getpid(), child)
+        """
+    )
+    parent, child = out.split()
+    connected = [line.split()[0] for line in errors.splitlines() if " connected to " in line]
+    assert sorted(connected) == sorted([parent, child])
+
+
+def test_a_spawned_server_logs_as_its_parent_does(recorder: Recorder) -> None:
+    with Server.spawn("memory://") as server:
+        put(UcxStore(server.address), "a")
+        eventually(lambda: "ucxstore.server: 127.0.0.1:" in server.output)
+
+
+def test_json_lines(tmp_path: Any) -> None:
+    serve = [sys.executable, "-m", "ucxstore", "serve", "memory://", "-v", "--log-format", "json"]
+    process = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[-1]
+    put(UcxStore(address), "a")
+    gc.collect()
+    process.terminate()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in errors.splitlines()]
+    (connected,) = (line for line in lines if line.get("event") == "connected")
+    assert connected["logger"] == "ucxstore.server"
+    assert connected["level"] == "INFO"
+    assert connected["peer"].startswith("127.0.0.1:")
+    assert connected["time"].endswith("Z")
+    assert connected["message"].startswith(connected["peer"])
+
+
+def test_json_of_an_exception() -> None:
+    try:
+        raise ValueError("why")
+    except ValueError:
+        record = logging.LogRecord("ucxstore", 30, "", 0, "a %s", ("b",), sys.exc_info())
+    line = json.loads(logs.JsonFormatter().format(record))
+    assert line["message"] == "a b"
+    assert line["exception"].endswith("ValueError: why")
+
+
+@pytest.mark.parametrize(
+    ("set_up", "level"),
+    [
+        (lambda logger, handler: None, 1_000_000),
+        (lambda logger, handler: logger.addHandler(logging.NullHandler()), 1_000_000),
+        (lambda logger, handler: logger.addHandler(handler), logging.WARNING),
+        (lambda logger, handler: (logger.addHandler(handler), logger.setLevel(10)), logging.INFO),
+        (lambda logger, handler: (logger.addHandler(handler), logger.setLevel(40)), logging.ERROR),
+    ],
+)
+def test_the_level_at_which_somebody_listens(set_up: Callable[..., Any], level: int) -> None:
+    logger = logging.Logger("alone")
+    logger.setLevel(logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO)
+    set_up(logger, handler)
+    assert logs.level_of(logger) == level
+
+
+def _run(script: str) -> tuple[str, str]:
+    """Run a program that uses a store; return what it printed."""
+    lines = script.splitlines()
+    indent = len(lines[1]) - len(lines[1].lstrip())
+    prelude = """
+import os, sys, time
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from ucxstore import UcxStore
+
+def use(address):
+    store = UcxStore(address)
+    value = default_buffer_prototype().buffer.from_bytes(b"value")
+    sync(store.set("a", value))
+    return store
+
+"""
+    program = prelude + "\n".join(line[indent:] for line in lines)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr

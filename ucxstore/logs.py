@@ -1,0 +1,229 @@
+"""Loggers of ucxstore, and how the native core's events get to them.
+
+The tree is ``ucxstore``, with ``ucxstore.client``, ``ucxstore.cluster`` and ``ucxstore.server``
+below. It is silent unless the program configures logging. The core's threads never call Python:
+they queue events, if a handler listens at all, and a thread of Python's logs them. What finds no
+room in the queue is dropped, and the number of these is logged.
+
+Whether a handler listens is looked up when a store connects and when a server starts. After a later
+change of the configuration, call `refresh`.
+"""
+
+import json
+import logging
+import math
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from ucxstore import process
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+type Format = Literal["text", "json"]
+FORMATS: tuple[Format, ...] = ("text", "json")
+
+root = logging.getLogger("ucxstore")
+client = root.getChild("client")
+cluster = root.getChild("cluster")
+server = root.getChild("server")
+
+# Seconds, where the environment does not say. A large batch over a slow network takes seconds, too.
+_SLOW_REQUEST = 5.0
+_SLOW_REQUEST_VARIABLE = "UCXSTORE_SLOW_REQUEST"
+
+# Above any level: nothing is logged.
+_OFF = 1_000_000
+
+_EXIT_SECONDS = 1.0
+
+# What a record may bear besides its message, and a line of JSON then has.
+FIELDS = ("event", "peer", "key", "count", "bytes", "seconds", "detail")
+
+_MESSAGES = {
+    ("client", "connected"): "connected to %(peer)s by %(detail)s",
+    ("client", "closed"): "closed the connection to %(peer)s",
+    ("client", "lost"): "lost %(peer)s with %(count)d requests in flight: %(detail)s",
+    ("client", "slow_request"): (
+        "a slow request to %(peer)s: %(seconds).3g s for %(count)d keys and %(bytes)d bytes, from "
+        "'%(key)s' on"
+    ),
+    ("server", "connected"): "%(peer)s has connected by %(detail)s",
+    ("server", "closed"): "%(peer)s has closed its connection",
+    ("server", "lost"): "lost %(peer)s: %(detail)s",
+    ("server", "refused"): "refused a message of %(peer)s: %(detail)s",
+    ("server", "evicted"): "%(detail)s has evicted %(count)d values of %(bytes)d bytes",
+}
+
+root.addHandler(logging.NullHandler())
+
+
+def slow_request() -> float:
+    """Return after how many seconds a request is reported as slow; 0 for never.
+
+    It is 5, or what ``UCXSTORE_SLOW_REQUEST`` says in the environment.
+    """
+    text = os.environ.get(_SLOW_REQUEST_VARIABLE)
+    if not text:
+        return _SLOW_REQUEST
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if 0 <= seconds < math.inf:
+        return seconds
+    root.warning("%s: %r is not a number of seconds", _SLOW_REQUEST_VARIABLE, text)
+    return _SLOW_REQUEST
+
+
+def level_of(logger: logging.Logger) -> int:
+    """Return the lowest level that a handler takes from a logger; huge if there is no handler."""
+    handlers = [
+        handler.level
+        for handler in _handlers(logger)
+        if not isinstance(handler, logging.NullHandler)
+    ]
+    return max(logger.getEffectiveLevel(), min(handlers)) if handlers else _OFF
+
+
+def refresh() -> None:
+    """Look up which loggers have handlers, and have the core queue events for these alone."""
+    _listener.refresh()
+
+
+def configure(level: int, form: Format = "text", stream: IO[str] | None = None) -> None:
+    """Log everything to a stream: what a program does, not a library.
+
+    Parameters
+    ----------
+    level : int
+        The lowest level that ``ucxstore`` logs. Of other libraries, warnings are logged.
+    form : {"text", "json"}
+        Lines to read, or a JSON object a line.
+    stream : file, optional
+        Standard error, if it is not given.
+    """
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(
+        JsonFormatter()
+        if form == "json"
+        else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    root.setLevel(level)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger and message, and the fields of the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        seconds, fraction = divmod(record.created, 1)
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        line: dict[str, Any] = {
+            "time": f"{moment}.{int(fraction * 1e6):06d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _Listener:
+    """The thread that logs what the core queues. There is one while a handler listens."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def refresh(self) -> None:
+        from ucxstore._native import core  # not before it is needed
+
+        levels = level_of(client), level_of(server)
+        wanted = min(levels) < _OFF
+        with self._lock:
+            if self._stopping or (not wanted and self._thread is None):
+                return
+            core.log_slow_request(slow_request())
+            core.log_listen(*levels)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, args=(core,), name="ucxstore-log", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Log what is queued, and end the thread."""
+        with self._lock:
+            self._stopping = True
+            thread = self._thread
+        if thread is None:
+            return
+        from ucxstore._native import core
+
+        core.log_listen(_OFF, _OFF)
+        core.log_wake()
+        thread.join(_EXIT_SECONDS)  # a handler that hangs does not keep the process
+
+    def _run(self, core: "ModuleType") -> None:
+        poll = select.poll()
+        poll.register(core.log_fileno(), select.POLLIN)
+        while not self._stopping:
+            poll.poll()
+            _log_all(*core.log_take())
+        _log_all(*core.log_take())
+
+
+def _log_all(events: list[dict[str, Any]], dropped: int) -> None:
+    for event in events:
+        _log(event)
+    if dropped:
+        root.warning("%d events dropped", dropped, extra={"event": "dropped", "count": dropped})
+
+
+def _log(event: Mapping[str, Any]) -> None:
+    logger = root.getChild(event["area"])
+    if not logger.isEnabledFor(event["level"]):
+        return
+    fields = {"event": event["kind"]}
+    fields |= {name: event[name] for name in FIELDS if event.get(name)}
+    message = _MESSAGES[event["area"], event["kind"]] % event
+    record = logger.makeRecord(
+        logger.name, event["level"], "native core", 0, message, (), None, extra=fields
+    )
+    record.created = event["time"]  # it may have been queued for a while
+    record.msecs = event["time"] % 1 * 1000
+    logger.handle(record)
+
+
+def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
+    at: logging.Logger | None = logger
+    while at is not None:
+        yield from at.handlers
+        at = at.parent if at.propagate else None
+
+
+_listener = _Listener()
+
+
+def _start_anew_in_child() -> None:
+    """Forget the parent's thread; its queue the core forgets by itself."""
+    global _listener
+    _listener = _Listener()
+
+
+def _stop_at_exit() -> None:
+    _listener.stop()
+
+
+process.in_child(_start_anew_in_child)
+process.at_exit(process.Exit.LOGS, _stop_at_exit)
