@@ -12,8 +12,9 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
-type _Reset = Callable[[], Callable[[], None] | None]
+type _Reset = Callable[[], None]
 
 
 class Exit(enum.IntEnum):
@@ -25,7 +26,7 @@ class Exit(enum.IntEnum):
     LOGS = 3  # of how all of these have ended
 
 
-_resets: dict[_Reset, None] = {}  # in the order in which they came
+_resets: dict[object, Callable[[], _Reset | None]] = {}  # in the order in which they came
 _ends: dict[Exit, dict[Callable[[], None], None]] = {each: {} for each in Exit}
 
 
@@ -38,10 +39,21 @@ def in_child(reset: Callable[[], None]) -> None:
         A function, or a method: that is called for as long as its object lives, and keeps it no
         longer. Must not block, nor raise. The first one that was given is the first to be called.
     """
+    place = object()
     if inspect.ismethod(reset):
-        _resets[weakref.WeakMethod(reset, lambda dead: _resets.pop(dead, None))] = None
+        # Not a WeakMethod: one that dies while the interpreter exits prints an error. And with
+        # nothing global in the callback, which may be gone by then.
+        forget = _resets.pop
+        owner = weakref.ref(reset.__self__, lambda _: forget(place, None))
+        function = reset.__func__
+
+        def bound() -> _Reset | None:
+            alive = owner()
+            return None if alive is None else partial(function, alive)
+
+        _resets[place] = bound
     else:
-        _resets[lambda: reset] = None
+        _resets[place] = lambda: reset
 
 
 def at_exit(what: Exit, end: Callable[[], None]) -> None:
@@ -98,7 +110,7 @@ class Finalizer:
 
 
 def _after_fork_in_child() -> None:
-    for refer in list(_resets):
+    for refer in list(_resets.values()):
         reset = refer()
         if reset is not None:
             reset()
