@@ -3,21 +3,13 @@
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from ucxstore.client.ending import Ending
-from ucxstore.client.loops import LoopQueue, Operation, current_queue
+from ucxstore.client.loops import Operation, Queue, current_queue
 from ucxstore.client.requests import Request
 from ucxstore.errors import UcxStoreError
 from ucxstore.options import ClientOptions
-
-if TYPE_CHECKING:
-    from ucxstore import _core
-    from ucxstore._core import Completions
-
-type Starter = Callable[[Request[Any], Completions], _core.Operation]
-"""Starts a request in any thread, which hears of its end by the completions."""
 
 
 class Channel(ABC):
@@ -67,14 +59,14 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def begin(self, request: Request[Any], queue: LoopQueue | None) -> Operation:
-        """Start a request over an open channel; never blocks.
+    def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
+        """Start a request over an open channel, in any thread; never blocks.
 
         Parameters
         ----------
         request : Request
-        queue : LoopQueue or None
-            The running event loop's; ``None`` if a thread waits for the operation.
+        queue : Queue or None
+            Where the operation completes; ``None`` if a thread waits for it.
         """
 
     @abstractmethod
@@ -89,14 +81,6 @@ class Channel(ABC):
         timeout : float, optional
             In place of the channel's.
         """
-
-    @property
-    def starter(self) -> Starter | None:
-        """What threads start requests with; ``None`` if only event loops and callers can.
-
-        Requests to several servers go on where they were started, when one of them answers.
-        """
-        return None
 
     @property
     def keeps_copies(self) -> bool:

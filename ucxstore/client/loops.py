@@ -29,19 +29,18 @@ class Operation(Protocol):
         """Cancel it. It is done once nothing of it is in flight any more."""
 
 
-class LoopQueue:
-    """The ends of the operations of one event loop, which get there a batch at a time.
+class Queue:
+    """The ends of operations, and who is told of each.
 
     An operation that is started with `native` as its completions must be given to `listen` before
-    the loop gets to run. All of this happens in the loop's thread.
+    the next `drain`. Calls must not overlap; they may come from different threads.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self) -> None:
         from ucxstore._native import core  # not before it is needed
 
         self.native: Completions = core.Completions()
         self._listeners: dict[Operation, Callable[[], None]] = {}
-        loop.add_reader(self.native.fileno(), self._drain)
 
     def listen(self, operation: Operation, listener: Callable[[], None]) -> None:
         """Call `listener` once an operation, which was just started, has ended."""
@@ -53,9 +52,21 @@ class LoopQueue:
         if listener is not None:
             listener()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Tell of all operations that have ended."""
         for operation in self.native.drain():
             self.tell(operation)
+
+
+class LoopQueue(Queue):
+    """The ends of the operations of one event loop, which get there a batch at a time.
+
+    All of it is used in the loop's thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        loop.add_reader(self.native.fileno(), self.drain)
 
 
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue] = WeakKeyDictionary()

@@ -3,17 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 from ucxstore.address import HostPort
-from ucxstore.client.channel import Channel, Starter
+from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, ServerConnection
 from ucxstore.client.incarnations import Incarnations
-from ucxstore.client.loops import LoopQueue, Operation
+from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
 from ucxstore.errors import ServerLostError, UcxStoreError
 from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
-    from ucxstore import _core
-    from ucxstore._core import Completions, Connection
+    from ucxstore._core import Connection
 
 
 class OneServer(Channel):
@@ -50,12 +49,10 @@ class OneServer(Channel):
     def open_sync(self, timeout: float | None = None) -> None:
         self._check(self._connector.connect(timeout or self.connect_timeout))
 
-    def begin(self, request: Request[Any], queue: LoopQueue | None) -> Operation:
-        return self._start(request, None if queue is None else queue.native)
-
-    @property
-    def starter(self) -> Starter:
-        return self._start
+    def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
+        # Also over a connection that was lost: it says why.
+        connection = self._check(self._connector.last)
+        return request.start(connection, self.timeout, None if queue is None else queue.native)
 
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None
@@ -76,11 +73,6 @@ class OneServer(Channel):
         connection = self._connector.current()
         if connection is not None:
             self._incarnations.accept(self._server, connection.welcome)
-
-    def _start(self, request: Request[Any], completions: "Completions | None") -> "_core.Operation":
-        # Also over a connection that was lost: it says why.
-        connection = self._check(self._connector.last)
-        return request.start(connection, self.timeout, completions)
 
     def _check(self, connection: ServerConnection | None) -> "Connection":
         if connection is None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ucxstore.client.channel import Channel
-from ucxstore.client.loops import LoopQueue, Operation
+from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
 from ucxstore.cluster.gather import Gathered
 from ucxstore.cluster.membership import Membership
@@ -38,7 +38,7 @@ class Cluster(Channel):
         if not self._membership.is_ready():
             self._membership.connect(timeout or self.connect_timeout)
 
-    def begin(self, request: Request[Any], queue: LoopQueue | None) -> Operation:
+    def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
         scatter = Scatter(self._membership, request)
         return Gathered(scatter.shares(), scatter.finish, self.timeout, queue)
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ucxstore.client.loops import LoopQueue, Operation
+from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
 from ucxstore.errors import (
     ConnectError,
@@ -63,13 +63,13 @@ class _Part:
         self.operation = operation
 
     def tell(self) -> None:
-        """Go on with it: an event loop has seen it complete."""
+        """Go on with it: its queue has seen it complete."""
         if self in self._gathered._parts:  # else a signal ended all of it at its start
             self._gathered._end(self, self.operation.result)
 
 
 class Gathered:
-    """An operation of several servers, for an event loop or a thread that waits.
+    """An operation of several servers, for a queue or a thread that waits.
 
     It is done when every part of it is, whatever became of them: only then is the memory of its
     request the caller's again. The first failure cancels what is still in flight.
@@ -82,7 +82,7 @@ class Gathered:
         Returns the result, once all servers have answered.
     timeout : float
         Seconds that a part may go without progress.
-    queue : LoopQueue or None
+    queue : Queue or None
         Where its parts complete; ``None`` if a thread waits.
     """
 
@@ -91,7 +91,7 @@ class Gathered:
         shares: Iterable[Share],
         finish: Callable[[], Any],
         timeout: float,
-        queue: LoopQueue | None,
+        queue: Queue | None,
     ) -> None:
         self._finish = finish
         self._timeout = timeout

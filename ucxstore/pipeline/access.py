@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore
@@ -52,30 +51,14 @@ class ChunkAccess:
         return [prefix + key for key in keys]
 
 
-@runtime_checkable
-class OffersChunks(Protocol):
-    """A store of ours, as `ucxstore.store` has it."""
-
-    @property
-    def chunk_access(self) -> ChunkAccess:
-        """The access to its chunks."""
-
-
-@runtime_checkable
-class OffersChunksByPath(Protocol):
-    """A file system of ours, as `ucxstore.filesystem` has it."""
-
-    def chunk_access_at(self, path: str, *, read_only: bool) -> ChunkAccess:
-        """Return the access to what is under `path`, of the same store each time."""
-
-
 def find_access(store: Store) -> ChunkAccess | None:
     """Return the access to the chunks of `store`, or ``None`` where that is not ours.
 
-    zarr makes a store over a file system of a URL; the values are with a store of ours behind it.
+    A store of ours has it as `chunk_access`. zarr makes a store over a file system of a URL; the
+    values are with a store of ours behind it, which ours finds by `chunk_access_at`.
     """
-    if isinstance(store, OffersChunks):
-        return store.chunk_access
-    if isinstance(store, FsspecStore) and isinstance(store.fs, OffersChunksByPath):
-        return store.fs.chunk_access_at(store.path, read_only=store.read_only)
-    return None
+    access = getattr(store, "chunk_access", None)
+    if access is None and isinstance(store, FsspecStore):
+        at = getattr(store.fs, "chunk_access_at", None)
+        access = None if at is None else at(store.path, read_only=store.read_only)
+    return access if isinstance(access, ChunkAccess) else None

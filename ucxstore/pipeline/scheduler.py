@@ -7,17 +7,16 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ucxstore.client.channel import Channel, Starter
+from ucxstore.client.channel import Channel
 from ucxstore.client.ending import Ending
+from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
 from ucxstore.pipeline.budget import Budget, Claim, Limited
 from ucxstore.pipeline.workers import codec_threads
-
-if TYPE_CHECKING:
-    from ucxstore._core import Operation
 
 # Groups for each thread that tasks have on the way or with a thread: enough for a thread not to
 # wait for the network, and no more, since what is there sooner only lies about in memory.
@@ -75,8 +74,7 @@ class Scheduler:
     ) -> None:
         """Fetch all groups, and work on them in threads.
 
-        Threads start the requests themselves, where the channel lets them and there are enough
-        groups: see `_Fetcher`.
+        Threads also send the requests, unless there are few: see `_Fetcher`.
 
         Parameters
         ----------
@@ -87,16 +85,23 @@ class Scheduler:
         work : callable
             Takes a group, what was fetched of it, and its claim; called in a thread.
         """
-        await channel.open()
-        start = channel.starter
-        if start is not None and len(groups) > self.threads:
-            await self._fetch_in_threads(groups, _starting(start, request), work)
-            return
 
         async def step(group: G, claim: Claim) -> None:
             await self.in_thread(work, group, await channel.ask(request(group)), claim)
 
-        await self.run(groups, step)
+        if len(groups) <= self.threads:
+            await self.run(groups, step)
+            return
+        await channel.open()
+
+        def begin(group: G, queue: Queue) -> Operation:
+            return channel.begin(request(group), queue)
+
+        fetcher = _Fetcher(self, self._budget, groups, begin, work)
+        try:
+            await self._go_through(range(self.threads), fetcher.lane)
+        finally:
+            await fetcher.settle()
 
     async def in_thread[**P, T](
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -129,22 +134,6 @@ class Scheduler:
     def _stop(self, future: Future[Any]) -> None:
         self.stopping = True
         future.cancel()  # which leaves it alone once it runs
-
-    async def _fetch_in_threads[G: Limited](
-        self,
-        groups: Sequence[G],
-        start: "Callable[[G, Any], Operation]",
-        work: Callable[[G, Any, Claim], None],
-    ) -> None:
-        fetcher = _Fetcher(self, self._budget, groups, start, work)
-
-        async def lane(_: int) -> None:
-            await fetcher.lane()
-
-        try:
-            await self._go_through(range(self.threads), lane)
-        finally:
-            await fetcher.settle()
 
     async def _go_through[G](
         self, groups: Sequence[G], step: Callable[[G], Awaitable[None]]
@@ -190,8 +179,8 @@ class _Fetcher[G: Limited]:
     budget : Budget
     groups : sequence
         What is to be fetched.
-    start : callable
-        Starts to fetch a group, with the native completions; in any thread.
+    begin : callable
+        Starts to fetch a group, given the queue; in any thread.
     work : callable
         Works on a group and what was fetched of it, with its claim; in a thread.
     """
@@ -201,32 +190,30 @@ class _Fetcher[G: Limited]:
         scheduler: Scheduler,
         budget: Budget,
         groups: Iterable[G],
-        start: "Callable[[G, Any], Operation]",
+        begin: Callable[[G, Queue], Operation],
         work: Callable[[G, Any, Claim], None],
     ) -> None:
-        from ucxstore._native import core  # not before it is needed
-
         self._scheduler = scheduler
         self._budget = budget
-        self._start_one = start
+        self._begin = begin
         self._work = work
         self._most = _AHEAD * scheduler.threads
         self._loop = asyncio.get_running_loop()
-        self._completions = core.Completions()
+        self._queue = Queue()
         self._lock = threading.Lock()
         self._left = deque(groups)
-        self._coming: dict[Operation, tuple[G, Claim]] = {}
-        self._arrived: deque[tuple[Operation, G, Claim]] = deque()
+        self._coming: set[_Fetched[G]] = set()
+        self._arrived: deque[_Fetched[G]] = deque()
         self._waiting: list[Ending] = []
 
     # ---- in the event loop's thread ----
 
-    async def lane(self) -> None:
+    async def lane(self, _: int) -> None:
         """See to it that a thread works whenever something has arrived, until all has."""
         while not self._scheduler.stopping:
             with self._lock:
                 self._start_some()
-                self._take_arrivals()
+                self._queue.drain()
                 arrived, coming = bool(self._arrived), bool(self._coming)
                 wanted = self._left[0].limit if self._left else None
             if arrived:
@@ -245,15 +232,15 @@ class _Fetcher[G: Limited]:
         """End what is on its way, and give its part of the budget back."""
         cancelled: asyncio.CancelledError | None = None
         while self._coming:
-            for operation in list(self._coming):
-                operation.cancel()
+            for fetched in list(self._coming):
+                fetched.operation.cancel()
             end = Ending()
             self._listen(end)
             cancelled = await end.wait(lambda: None) or cancelled
             with self._lock:
-                self._take_arrivals()
-        for _, _, claim in self._arrived:
-            claim.release()
+                self._queue.drain()
+        for fetched in self._arrived:
+            fetched.claim.release()
         self._arrived.clear()
         if cancelled is not None:
             try:
@@ -281,15 +268,15 @@ class _Fetcher[G: Limited]:
             cancelled = None  # its traceback refers to this frame: no cycle
             self._waiting = [other for other in self._waiting if other is not end]
             if not self._waiting:
-                self._loop.remove_reader(self._completions.fileno())
+                self._loop.remove_reader(self._queue.native.fileno())
 
     def _listen(self, end: Ending) -> None:
         self._waiting.append(end)
-        self._loop.add_reader(self._completions.fileno(), self._wake)
+        self._loop.add_reader(self._queue.native.fileno(), self._wake)
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
-        self._loop.remove_reader(self._completions.fileno())
+        self._loop.remove_reader(self._queue.native.fileno())
         for end in waiting:
             end.set()
 
@@ -302,17 +289,17 @@ class _Fetcher[G: Limited]:
             with self._lock:
                 self._start_some()
                 if not self._arrived:
-                    self._take_arrivals()
+                    self._queue.drain()
                 if not self._arrived:
                     return False
-                operation, group, claim = self._arrived.popleft()
+                fetched = self._arrived.popleft()
                 help_wanted = bool(self._arrived and self._waiting)
             if help_wanted:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                     self._loop.call_soon_threadsafe(self._wake)
-            with claim:
-                self._work(group, operation.result(), claim)
-            del operation, group, claim
+            with fetched.claim:
+                self._work(fetched.group, fetched.operation.result(), fetched.claim)
+            del fetched  # its memory is free again
             if time.monotonic() >= end:
                 return True
         return False
@@ -331,21 +318,31 @@ class _Fetcher[G: Limited]:
     def _start(self, claim: Claim) -> None:
         group = self._left.popleft()
         try:
-            self._coming[self._start_one(group, self._completions)] = group, claim
+            operation = self._begin(group, self._queue)
         except BaseException:
             claim.release()
             raise
+        fetched = _Fetched(group, claim, operation, self)
+        self._coming.add(fetched)
+        if operation.done:  # gathered from servers that are all lost, it is never done later
+            fetched.arrive()
+        else:
+            self._queue.listen(operation, fetched.arrive)
 
-    def _take_arrivals(self) -> None:
-        for operation in self._completions.drain():
-            group, claim = self._coming.pop(operation)
-            self._arrived.append((operation, group, claim))
 
+@dataclass(slots=True, eq=False)
+class _Fetched[G: Limited]:
+    """A group that is on its way, or has arrived."""
 
-def _starting[G](
-    start: Starter, request: Callable[[G], Request[Any]]
-) -> "Callable[[G, Any], Operation]":
-    return lambda group, completions: start(request(group), completions)
+    group: G
+    claim: Claim
+    operation: Operation
+    fetcher: _Fetcher[G]
+
+    def arrive(self) -> None:
+        """Take it to what has arrived: its operation has ended."""
+        self.fetcher._coming.discard(self)
+        self.fetcher._arrived.append(self)
 
 
 def _wake_loop(loop: asyncio.AbstractEventLoop, end: Ending, _: object) -> None:
