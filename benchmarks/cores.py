@@ -1,4 +1,4 @@
-"""How far apart the machine's cores are just now.
+"""The distance between the machine's cores just now.
 
 What goes over shared memory passes from one core's cache to another's. On a virtual machine the
 host moves cores about: within one cache a line's round trip takes some 100 ns, across caches 500,

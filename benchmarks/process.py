@@ -1,4 +1,4 @@
-"""What the kernel says about a process: memory and processor time."""
+"""Memory and processor time of a process, as the kernel counts them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What was found, for programs: a JSON file with every single time."""
+"""Write a JSON file with every single time."""
 
 import json
 from collections.abc import Mapping, Sequence

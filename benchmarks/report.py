@@ -1,4 +1,4 @@
-"""What was found, for people: as it comes, and as a Markdown table."""
+"""Print rows as they come, and all of them as a Markdown table."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What a row of the benchmark has found: lines with figures, and how they compare to targets."""
+"""The result of a row: lines with figures, and how they compare to targets."""
 
 import operator
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""How large and how often: the real run, and the smoke test whose figures mean nothing."""
+"""Sizes and repetitions of the real run, and of the smoke test, whose figures mean nothing."""
 
 from dataclasses import dataclass
 

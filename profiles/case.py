@@ -42,7 +42,7 @@ class Case:
 
     @property
     def access(self) -> dict[str, str] | None:
-        """How the row reaches the S3 server, if it does."""
+        """The access to the S3 server, if the row needs it."""
         return self.s3.access if self.s3 is not None and self.row.in_bucket else None
 
     @property

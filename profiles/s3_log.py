@@ -1,4 +1,4 @@
-"""What an S3 server was asked, by its own log."""
+"""The requests that an S3 server has logged."""
 
 import re
 from dataclasses import dataclass

@@ -51,7 +51,7 @@ class Row:
         return "-".join(part.replace(" ", "-") for part in parts if part)
 
     def can(self, workload: Workload) -> bool:
-        """Whether there is such a case: not of shards in Zarr format 2, nor of cold writes."""
+        """Tell whether the case exists: Zarr format 2 has no shards, and a write is never cold."""
         if self.storage == COLD:
             return workload.direction == "read"
         return not (self.zarr2 and workload.layout == "shard")

@@ -30,7 +30,7 @@ _PACKAGES = ("zarr", "numcodecs", "numpy", "memray", "s3fs")
 
 
 class S3(TypedDict):
-    """How an S3 server is reached."""
+    """Access to an S3 server."""
 
     endpoint: str
     access_key: str
@@ -39,7 +39,7 @@ class S3(TypedDict):
 
 
 class Spec(TypedDict):
-    """What is to be done.
+    """The task.
 
     Attributes
     ----------

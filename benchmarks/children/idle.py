@@ -7,10 +7,10 @@ from ucxstore import UcxStore
 
 
 def main() -> None:
-    job = json.loads(sys.stdin.readline())
-    with UcxStore(job["address"], ucx=job["ucx"], select_pipeline=False) as store:
-        if store.get_sync(job["key"]) is None:
-            raise AssertionError(f"{job['key']} is missing")
+    task = json.loads(sys.stdin.readline())
+    with UcxStore(task["address"], ucx=task["ucx"], select_pipeline=False) as store:
+        if store.get_sync(task["key"]) is None:
+            raise AssertionError(f"{task['key']} is missing")
         print("ready", flush=True)
         sys.stdin.read()
 

@@ -27,11 +27,11 @@ _START_SECONDS = 60
 
 
 def main(
-    place: str | None, folder: str, chunks: list[list[int]], shape: list[int], workers: int
+    location: str | None, folder: str, chunks: list[list[int]], shape: list[int], workers: int
 ) -> Any:
     """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
 
-    `place`, where the pieces lie, is "scratch", "directory" or "S3", or nothing, which makes the
+    `location`, where the pieces lie, is "scratch", "directory" or "S3", or nothing, which makes the
     source.
     """
     source_chunks, target_chunks = map(tuple, chunks)
@@ -41,10 +41,10 @@ def main(
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers, timeout=_START_SECONDS)
-        if place is None:
+        if location is None:
             return _make_source(Path(folder), tuple(shape), source_chunks)
         source = zarr.open_array(LocalStore(folder), path="source", mode="r")
-        with _pieces_in(place, client, Path(folder)) as (store, servers, note):
+        with _pieces_in(location, client, Path(folder)) as (store, servers, note):
             target = _make_array(LocalStore(folder), "target", source.shape, target_chunks)
             pieces = _make_array(store, "pieces", source.shape, piece)
             _warm_up(store, client)
@@ -59,20 +59,22 @@ def main(
             times.append(time.perf_counter())
             peak = sum(map(process.peak_bytes, pids))
             if (da.from_zarr(target) != _numbers(target)).any().compute():
-                raise AssertionError(f"{place}: the data came out wrong")
+                raise AssertionError(f"{location}: the data came out wrong")
     return {"seconds": np.diff(times).tolist(), "peak": peak, "note": note}
 
 
 @contextmanager
-def _pieces_in(place: str, client: Client, folder: Path) -> Iterator[tuple[Store, list[int], str]]:
+def _pieces_in(
+    location: str, client: Client, folder: Path
+) -> Iterator[tuple[Store, list[int], str]]:
     """Yield a store, the processes behind it that are no workers, and what it is."""
-    if place == "scratch":
+    if location == "scratch":
         with (
             deploy(client, memory="3GiB") as deployed,
             deployed.scratch(quota="3GiB", strict=True) as scratch,
         ):
             yield scratch.store(), [], ""
-    elif place == "directory":
+    elif location == "directory":
         yield LocalStore(folder / "pieces"), [], ""
     else:
         with s3_server(folder / "s3") as server:

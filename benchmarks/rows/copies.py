@@ -1,4 +1,4 @@
-"""What a client needs beyond the user's array, and to be connected at all, by memray."""
+"""Memory of a client beyond the user's array, and of its connection, by memray."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,24 +20,24 @@ def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
     chunks = {"one chunk": scale.shape, "strided": GRID_CHUNK}
     with Server.spawn("memory://") as server:
-        places = {}
+        locations = {}
         for name, shape in chunks.items():
-            places[name] = f"{server.address}/{name.split()[0]}"
-            put_into_server(places[name], values, Stored(shape))
+            locations[name] = f"{server.address}/{name.split()[0]}"
+            put_into_server(locations[name], values, Stored(shape))
 
-        def extra(place: str, write: bool, ndbuffer: str) -> Callable[[], float]:
-            return lambda: run("copies", address=place, write=write, ndbuffer=ndbuffer)
+        def extra(location: str, write: bool, ndbuffer: str) -> Callable[[], float]:
+            return lambda: run("copies", address=location, write=write, ndbuffer=ndbuffer)
 
         ways: dict[str, Callable[[], float]] = {}
-        for name, place in places.items():
-            ways[f"extra copies, read, {name}, fresh"] = extra(place, False, FRESH)
-            ways[f"extra copies, read, {name}, recycled"] = extra(place, False, RECYCLED)
-            ways[f"extra copies, write, {name}"] = extra(place, True, FRESH)
+        for name, location in locations.items():
+            ways[f"extra copies, read, {name}, fresh"] = extra(location, False, FRESH)
+            ways[f"extra copies, read, {name}, recycled"] = extra(location, False, RECYCLED)
+            ways[f"extra copies, write, {name}"] = extra(location, True, FRESH)
         lines = [
             figure(name, [way() for _ in range(scale.memory_repeats)], "arrays", _OF_ARRAY)
             for name, way in ways.items()
         ]
-        lines += _connection(places["one chunk"], scale)
+        lines += _connection(locations["one chunk"], scale)
     return Row(
         name="copies",
         title=f"memory of a client, {scale.nbytes / 1e6:g} MB raw, shared memory",
@@ -48,9 +48,9 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 def _connection(address: str, scale: Scale) -> list[Line]:
     """Measure the client's fixed cost."""
-    job = {"address": address, "key": "c/0/0", "nbytes": scale.nbytes}
+    task = {"address": address, "key": "c/0/0", "nbytes": scale.nbytes}
     tracked, plain = (
-        [run("connection", **job, tracked=tracked) for _ in range(scale.memory_repeats)]
+        [run("connection", **task, tracked=tracked) for _ in range(scale.memory_repeats)]
         for tracked in (True, False)
     )
 

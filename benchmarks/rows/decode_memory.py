@@ -1,4 +1,4 @@
-"""What a compressed read needs beyond the user's array, by memray: not more for a larger array."""
+"""Memory of a compressed read beyond the user's array, by memray: not more for a larger array."""
 
 import os
 from pathlib import Path
@@ -27,10 +27,10 @@ def measure(scale: Scale, folder: Path) -> Row:
     with Server.spawn("memory://") as server:
         for repeats in (1, 10):
             values = np.tile(part, (repeats, 1))
-            place = f"{server.address}/{repeats}"
-            put_into_server(place, values, Stored(GRID_CHUNK, ZstdCodec()))
+            location = f"{server.address}/{repeats}"
+            put_into_server(location, values, Stored(GRID_CHUNK, ZstdCodec()))
             found = [
-                run("decode_memory", address=place, budget=_BUDGET) / _MIB
+                run("decode_memory", address=location, budget=_BUDGET) / _MIB
                 for _ in range(scale.memory_repeats)
             ]
             lines.append(figure(f"zstd, {values.nbytes / 1e6:,.0f} MB", found, "MiB", target))

@@ -60,8 +60,8 @@ def _idle_client(address: str, ucx: dict[str, str]) -> Iterator[subprocess.Popen
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            job = {"address": address, "key": _KEY, "ucx": ucx}
-            process.stdin.write(json.dumps(job) + "\n")
+            task = {"address": address, "key": _KEY, "ucx": ucx}
+            process.stdin.write(json.dumps(task) + "\n")
             process.stdin.flush()
             if process.stdout.readline() != "ready\n":
                 raise RuntimeError("the idle client did not start")

@@ -25,17 +25,17 @@ def measure(scale: Scale, folder: Path) -> Row:
     notes: set[str] = set()
     stages = {name: (Times(), Times()) for name in _PLACES.values()}
     length, side = scale.rechunked
-    job = {
+    task = {
         "folder": str(folder),
         "shape": (length, side, side),
         "chunks": [(length // 50, side, side), (length, side // 10, side // 5)],
         "workers": scale.workers,
     }
-    run("rechunk", place=None, **job)
+    run("rechunk", location=None, **task)
     for number in range(scale.rechunks):
-        for place in [*_PLACES][number % 3 :] + [*_PLACES][: number % 3]:
-            name = _PLACES[place]
-            found = run("rechunk", place=place, **job)
+        for location in [*_PLACES][number % 3 :] + [*_PLACES][: number % 3]:
+            name = _PLACES[location]
+            found = run("rechunk", location=location, **task)
             times[name].seconds.append(sum(found["seconds"]))
             peaks[name].append(found["peak"] / _GB)
             notes |= {found["note"]} - {""}

@@ -1,1 +1,1 @@
-"""What was counted, for people: tables, and a page with charts."""
+"""Tables, and a page with charts."""

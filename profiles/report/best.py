@@ -27,7 +27,7 @@ class Best:
 
 
 def best(case: CaseResult) -> Best:
-    """Tell what a case costs at best.
+    """Return the least that a case can cost.
 
     Raw data needs no memory beyond the user's array and what the store keeps. A compressor needs
     some to write to, since nobody knows beforehand how long its output is, and a decompressor needs

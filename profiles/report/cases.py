@@ -42,12 +42,12 @@ class Row(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is what the report is about."""
+        """Whether it is a store of ours."""
         return self.store.startswith("UcxStore")
 
 
 class Column(NamedTuple):
-    """What is done: a column of the report."""
+    """A column of the report: a workload, without its size."""
 
     direction: str
     codec: str
@@ -60,7 +60,7 @@ class Column(NamedTuple):
 
 
 class Cases:
-    """Finds the case of a row and a workload.
+    """The results by row and column.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ _MEGABYTE = 1e6
 
 
 class Links:
-    """Makes links of what has a flamegraph."""
+    """Make links to flamegraphs."""
 
     def __init__(self, flamegraphs: Collection[str], folder: str) -> None:
         self._flamegraphs = flamegraphs

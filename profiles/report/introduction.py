@@ -1,4 +1,4 @@
-"""What the page says before its charts: where and with what, what was counted, what was not."""
+"""The text before the charts: the circumstances, what is counted and what is not seen."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 

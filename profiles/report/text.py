@@ -91,7 +91,7 @@ class _Links:
 
 @dataclass(frozen=True, slots=True)
 class _CellMaker:
-    """Makes the cells of one table, and collects its notes."""
+    """Make the cells of one table, and collect its notes."""
 
     links: _Links
     notes: Notes = field(default_factory=Notes)

@@ -1,4 +1,4 @@
-"""Counts the copies that a block of code makes of an array: with memray, by measurement.
+"""Count the copies that a block of code makes of an array, with memray.
 
 Needs memray (``pip install "ucxstore[copies]"``).
 """

@@ -1,4 +1,4 @@
-"""From a memray capture to copies: how much memory a block of code took beyond its result.
+"""Count copies in a memray capture: the memory that a block of code took beyond its result.
 
 Three figures, since each misses something. The *peak* misses copies that follow one another, each
 freed before the next. The *total* of large blocks sees those, but misses what is copied in pieces

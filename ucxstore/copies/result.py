@@ -7,7 +7,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Who allocated some of the extra memory.
+    """A function that allocated some of the extra memory.
 
     Attributes
     ----------

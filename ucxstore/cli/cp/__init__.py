@@ -1,4 +1,4 @@
-"""``ucxstore cp``: copies a tree of values between servers, directories and object stores."""
+"""``ucxstore cp``: copy a tree of values between servers, directories and object stores."""
 
 import argparse
 import asyncio
@@ -21,7 +21,7 @@ DEFAULT_JOBS = 8
 MAX_JOBS = 1024
 
 type Moved = Callable[[int], object]
-"""Is told how many bytes were copied just now."""
+"""Is called with the number of bytes that were copied just now."""
 
 _LOCATIONS = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., or ucx://host:port"
 
@@ -103,13 +103,13 @@ async def copy(
 ) -> None:
     """Carry out a plan.
 
-    What is in memory at once are 256 MiB, or one value that is larger. The first failure ends the
-    copy, when what is under way has ended.
+    At most 256 MiB are in memory at once, or one value that is larger. The first failure ends the
+    copy, once the transfers in flight have ended.
 
     Raises
     ------
     CommandError, UcxStoreError
-        What failed, with the key.
+        The first failure, with the key.
     """
     budget = Budget(DEFAULT_BUFFER_BUDGET)
     max_keys = max(source.max_keys, destination.max_keys)
@@ -152,7 +152,7 @@ def _open(arguments: argparse.Namespace, location: str, *, writes: bool) -> Loca
 
 
 def _progress(plan: CopyPlan, *, shown: bool) -> AbstractContextManager[Moved]:
-    """Show a bar on a terminal, if rich is there to draw it."""
+    """Show a progress bar, on a terminal only."""
     if not shown or not sys.stderr.isatty():
         return nullcontext(lambda _: None)
     from ucxstore.cli.cp.bar import bar

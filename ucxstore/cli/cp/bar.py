@@ -16,7 +16,7 @@ from rich.progress import (
 
 @contextmanager
 def bar(nbytes: int) -> Iterator[Callable[[int], object]]:
-    """Show how much of so many bytes is done; gives what takes the bytes that came just now."""
+    """Show the progress of a copy of `nbytes`; give a function that takes the bytes just copied."""
     columns = (
         BarColumn(),
         TaskProgressColumn(),

@@ -1,4 +1,4 @@
-"""Where values are copied from and to: a server of ours, or whatever obstore reaches.
+"""Locations to copy from and to: our servers, and whatever obstore opens.
 
 A directory is obstore's, too: it writes a value to a file of another name, and renames that, so
 that no key ever has a part of a value. Servers and object stores take a value whole or not at all.
@@ -29,21 +29,21 @@ _OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Bytes that one request reads of a larger object: well within obstore's 30 s for a request.
 _PART_BYTES = 16 << 20
 
-# Keys whose sizes are asked for together.
+# Keys whose sizes are requested together.
 _SIZES_AT_ONCE = 1000
 
 
 class Location(Protocol):
-    """A tree of values. Every failure tells the key."""
+    """A tree of values. Every failure names the key."""
 
     max_keys: int
-    """How many values one request reads or writes."""
+    """The most values that one request reads or writes."""
 
     def list(self) -> AsyncIterator[Entry]:
         """List all values."""
 
     def check(self, key: str) -> None:
-        """Raise `CommandError` where a key leads out of the tree."""
+        """Raise `CommandError` if a key leads out of the tree."""
 
     async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
         """Read whole values."""
@@ -52,7 +52,7 @@ class Location(Protocol):
         """Write whole values."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release connections."""
 
 
 class ServerLocation:
@@ -80,7 +80,7 @@ class ServerLocation:
         return [Entry(key, size) for key, size in found if size is not None]  # else deleted since
 
     def check(self, key: str) -> None:
-        """Do nothing: the server resolves keys beneath its root."""
+        """Do nothing: the server keeps keys beneath its directory."""
 
     async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
         keys = [(entry.key, None) for entry in entries]
@@ -106,7 +106,7 @@ class ObjectLocation:
     ----------
     store : obstore.store.ObjectStore
     name : str
-        What errors call it.
+        Its name in errors.
     jobs : int
         Requests at once.
     """
@@ -132,7 +132,7 @@ class ObjectLocation:
             raise CommandError(f"{self._name}: cannot be listed: {_first_line(error)}") from error
 
     def check(self, key: str) -> None:
-        """Do nothing: an object store's keys are names, not ways."""
+        """Do nothing: an object store's keys are names, not paths."""
 
     async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
         return await asyncio.gather(*(self._read(entry) for entry in entries))
@@ -177,7 +177,7 @@ class ObjectLocation:
         return CommandError(f"{self._name}: {entry.key}: {_first_line(error)}")
 
     def close(self) -> None:
-        """Do nothing: obstore keeps what it has until it is collected."""
+        """Do nothing: obstore closes its connections when it is collected."""
 
 
 class DirectoryLocation(ObjectLocation):
@@ -193,7 +193,7 @@ class DirectoryLocation(ObjectLocation):
 
 
 def is_server(location: str) -> bool:
-    """Tell whether a location is an address of ours."""
+    """Tell whether a location is the address of one of our servers."""
     return location.startswith(SCHEME)
 
 
@@ -213,7 +213,7 @@ def open_objects(location: str, jobs: int, *, make: bool) -> ObjectLocation:
     Raises
     ------
     UsageError
-        If it is no location.
+        If it cannot be opened.
     ModuleNotFoundError
         If obstore is not installed.
     """

@@ -1,4 +1,4 @@
-"""What a copy has to move, and in which order: no I/O."""
+"""The plan of a copy: which values move, and in which order. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ _METADATA = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value as a listing tells of it.
+    """A value in a listing.
 
     Parameters
     ----------
     size : int
         Bytes.
     modified : float or None
-        When it was written, as seconds since 1970, where that is known.
+        The time of the write, in seconds since 1970; ``None`` where it is unknown.
     etag : str or None
-        What names its content, where there is such a thing.
+        The entity tag, where there is one.
     """
 
     key: str
@@ -36,14 +36,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """What is to be copied.
+    """The values to copy.
 
     Parameters
     ----------
     chunks, metadata : list of Entry
-        Metadata is copied when all else is there.
+        Metadata is copied last.
     present : int
-        How many values were left out as they are there already.
+        The number of values that are at the destination already.
     """
 
     chunks: list[Entry]
@@ -52,22 +52,22 @@ class CopyPlan:
 
     @property
     def keys(self) -> int:
-        """How many values are to be copied."""
+        """The number of values to copy."""
         return len(self.chunks) + len(self.metadata)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they have."""
+        """The bytes of the values to copy."""
         return sum(entry.size for entry in (*self.chunks, *self.metadata))
 
 
 def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
-    """Find out what of `source` is not `there` yet.
+    """Plan to copy the values of `source` that are not `there` yet.
 
     Raises
     ------
     ValueError
-        If a key is none that may be written: it would leave the tree, or could not be read back.
+        If a key cannot be written: it would leave the tree, or nobody could read it.
     """
     plan = CopyPlan([], [], 0)
     present = 0
@@ -86,9 +86,9 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
 
 
 def is_same(source: Entry, found: Entry) -> bool:
-    """Tell whether what is found is a copy: of the same size, and of the same tag or not older.
+    """Tell whether `found` is a copy: of the same size, and of the same tag or not older.
 
-    A server of ours knows neither tags nor times: there it is the size alone.
+    Our servers tell neither tags nor times; with them, the size alone counts.
     """
     if source.size != found.size:
         return False
@@ -102,7 +102,7 @@ def is_same(source: Entry, found: Entry) -> bool:
 
 
 def groups(entries: Sequence[Entry], max_keys: int) -> Iterator[list[Entry]]:
-    """Cut a list into what moves together: `GROUP_BYTES` and `max_keys`, but one value at least."""
+    """Cut a list into groups of at most `max_keys` and `GROUP_BYTES`, or of one larger value."""
     group: list[Entry] = []
     nbytes = 0
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Whether two arrays or datasets are the same, bit by bit, and where they are not."""
+"""Compare two arrays or datasets bit by bit."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ import xarray as xr
 
 
 def array_differences(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> list[str]:
-    """Say how two arrays differ; an empty list if they have the same bits.
+    """Describe how two arrays differ; an empty list if they have the same bits.
 
     Values are not compared as numbers: NaN equals a NaN of the same bits, and -0.0 is not 0.0.
     """
@@ -32,7 +32,7 @@ def array_differences(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> l
 
 
 def dataset_differences(expected: xr.Dataset, actual: xr.Dataset) -> list[str]:
-    """Say how two datasets differ in their variables, coordinates included, and attributes.
+    """Describe how two datasets differ in their variables, coordinates included, and attributes.
 
     Parameters
     ----------

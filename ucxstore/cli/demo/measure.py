@@ -1,4 +1,4 @@
-"""What a transfer costs in time, beside ``np.copyto``."""
+"""Speed of a transfer, beside ``np.copyto``."""
 
 import statistics
 import time

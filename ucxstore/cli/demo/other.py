@@ -24,18 +24,18 @@ TIMEOUT_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the other process is to read.
+    """The task of the other process: what it reads.
 
     Parameters
     ----------
     address : str
-        Of the store.
+        The store's address.
     ucx : dict
         UCX options.
     megabytes : int
         The size of the random array that lies there; 0 for the dataset.
     scratch : str
-        A folder for temporary files, which whoever starts the process removes.
+        A folder for temporary files; the parent removes it.
     """
 
     address: str
@@ -46,12 +46,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a process found as it wrote or read.
+    """The findings of a process that wrote or read.
 
     Parameters
     ----------
     lanes : list of str
-        What UCX chose.
+        The lanes that UCX chose.
     chunks : tuple of int
         How many went DIRECT, DECODE, ENCODE and FALLBACK.
     differences : list of str

@@ -1,4 +1,4 @@
-"""What the demo does, in order, and what it prints of it."""
+"""Run the demo, and print its steps and tables."""
 
 import os
 import platform
@@ -36,7 +36,7 @@ class _Site:
 
 
 def show(megabytes: int) -> bool:
-    """Run the demo and print what it does; whether everything came back as it was."""
+    """Run the demo and print what it does; return whether everything came back as it was."""
     ucx = _ucx.load()
     _say(
         f"ucxstore {__version__}, zarr {zarr.__version__}, UCX {ucx.version} ({ucx.origin}), "

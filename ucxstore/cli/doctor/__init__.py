@@ -1,4 +1,4 @@
-"""``ucxstore doctor``: what UCX is, what the way to a server is like, and what to change."""
+"""``ucxstore doctor``: examine UCX, this machine and the way to a server; advise."""
 
 import argparse
 import json
@@ -58,7 +58,7 @@ def _examine(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _server(arguments: argparse.Namespace) -> Iterator[str]:
-    """Give the address that was asked for, or that of a server of our own."""
+    """Give the user's address, or that of a server that runs meanwhile."""
     if arguments.address is not None:
         yield arguments.address
         return
@@ -75,7 +75,7 @@ def report(
     way: Way,
     findings: Sequence[Finding],
 ) -> str:
-    """Write what was found for people."""
+    """Write the findings for people."""
     lines = [
         f"UCX          {library.version} ({library.origin}: {library.path})",
         f"transports   {_transports_text(machine)}",

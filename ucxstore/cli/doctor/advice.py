@@ -1,4 +1,4 @@
-"""What ``ucxstore doctor`` makes of what it found: no I/O."""
+"""Advice of ``ucxstore doctor``, computed from what it found, without I/O."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ class Finding:
 
 
 def advise(library: UcxLibrary, machine: Machine, way: Way, tls: str | None) -> list[Finding]:
-    """Say what was found.
+    """Judge what was found.
 
     Parameters
     ----------
     tls : str or None
-        What was said of the transports: ``UCX_TLS``, or ``--ucx TLS=``.
+        The transports that the user allows: ``UCX_TLS``, or ``--ucx TLS=``.
     """
     return [*_of_ucx(library, machine), *_of_limits(machine), _of_the_way(machine, way, tls)]
 
@@ -90,7 +90,7 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
 
 
 def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
-    """Say why shared memory is, or is not, used."""
+    """Explain why shared memory is used, or why not."""
     lanes = ", ".join(way.lanes)
     if any(lane.partition("/")[0] in SHARED for lane in way.lanes):
         return Finding("ok", f"shared memory is used: {lanes}")

@@ -1,4 +1,4 @@
-"""What ``ucxstore doctor`` finds on this machine: UCX, what it can use, and what limits it."""
+"""The machine as ``ucxstore doctor`` sees it: UCX's transports, limits, environment."""
 
 import os
 import re
@@ -19,18 +19,18 @@ _TRANSPORT = re.compile(r"#\s+Transport: (\S+)\s+#\s+Device: (\S+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What was found.
+    """What UCX can use here, and what limits it.
 
     Attributes
     ----------
     transports : dict of str to list of str, or None
-        UCX's transports and the devices of each; ``None`` where ``ucx_info`` is not there to ask.
+        UCX's transports and the devices of each; ``None`` without ``ucx_info``.
     locked_memory, open_files : int
         The soft limits, in bytes and descriptors; -1 for none.
     shm_total, shm_free : int
         Bytes of ``/dev/shm``; 0 where there is none.
     container : bool
-        Whether this seems to be one.
+        Whether this seems to be a container.
     environment : dict of str to str
         The variables that UCX reads.
     """
@@ -45,7 +45,7 @@ class Machine:
 
 
 def look_around(library: UcxLibrary) -> Machine:
-    """Gather what there is."""
+    """Examine this machine."""
     total, free = _space(Path("/dev/shm"))
     return Machine(
         transports=_transports(library),

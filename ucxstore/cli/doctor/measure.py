@@ -1,4 +1,4 @@
-"""What ``ucxstore doctor`` measures of the way to a server: within seconds, and bounded."""
+"""Measurements of the way to a server by ``ucxstore doctor``: some seconds at the most."""
 
 import socket
 import statistics
@@ -18,8 +18,8 @@ from ucxstore.zarr_compat import cpu
 _PINGS = 200
 _REPEATS = 5
 
-# Bytes. What is moved is chosen so that it takes a quarter of a second or so, but not more than
-# this, which is beyond all caches.
+# Bytes of the value that is moved. It takes about a quarter of a second, and is at most as large
+# as this, which is beyond all caches.
 _LEAST = 1 << 20
 _MOST = 64 << 20
 _SECONDS = 0.25
@@ -32,7 +32,7 @@ class Way:
     Attributes
     ----------
     lanes : list of str
-        What UCX chose.
+        The lanes that UCX chose.
     same_host : bool
         Whether the server's address is one of this machine (or container).
     round_trip : float
