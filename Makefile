@@ -14,6 +14,7 @@ HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-
 ZARR2 := build/zarr2
 ZARR := $(shell sed -n 's/^zarr==//p' constraints.txt)
 ZARR_SOURCE := build/zarr-$(ZARR)
+ZARR_NEXT := build/zarr-next
 CXX_FILES := $(wildcard native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 # The module finds no libucp.so.0 unless UCX is loaded before it.
@@ -30,8 +31,9 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
-        test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly zarr-tests test-native test-address test-thread bench copies flamegraphs \
-        s3 azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
+        test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
+        test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
+        test-thread coverage bench copies flamegraphs s3 azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,7 +71,7 @@ test-loaded: $(BUILT) ## Run make test five times beside a load on every core
 	+scripts/loaded 5 test
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
-	$(BIN)/pytest $(PARALLEL) -m 'not full' $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m 'not full' $(if $(COVERAGE),--cov --cov-report=) $(PYTEST_ARGS)
 
 test-python-full: export HYPOTHESIS_PROFILE := full
 test-python-full: $(BUILT) s3 azure zarr2 ## Run all Python tests, those that scale in their full size
@@ -93,6 +95,23 @@ test-zarr-nightly: $(BUILT) zarr-tests
 	scripts/zarr-tests $(ZARR_SOURCE) all $(PARALLEL) --run-slow-hypothesis --timeout 3600 \
 	    -k 'properties or stateful or equivalence'
 
+# Laid over what .venv has, so that nothing is built for it. A range that begins with a
+# development release takes those and release candidates, of zarr alone.
+test-zarr-next: NEXT := zarr>=$(ZARR).dev0
+test-zarr-next: $(BUILT) ## Run tests with the newest zarr (make test-zarr-next NEXT='zarr==3.4.0')
+	rm -rf $(ZARR_NEXT)
+	$(BIN)/python -m pip --quiet install --target $(ZARR_NEXT) '$(NEXT)'
+	+PYTHONPATH=$(CURDIR)/$(ZARR_NEXT) scripts/run-parts test-zarr-next-ours test-zarr-next-zarrs
+
+test-zarr-next-ours:
+	$(BIN)/python -c 'import zarr; print("zarr", zarr.__version__, zarr.__file__)'
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not full' tests/store tests/pipeline $(PYTEST_ARGS)
+
+test-zarr-next-zarrs:
+	version=$$($(BIN)/python -c 'import zarr; print(zarr.__version__)'); \
+	    make zarr-tests ZARR=$$version && \
+	    scripts/zarr-tests build/zarr-$$version arrays $(PARALLEL) $(PYTEST_ARGS)
+
 zarr-tests: $(ZARR_SOURCE)/PKG-INFO ## Get zarr's tests, which its source distribution has
 
 $(ZARR_SOURCE)/PKG-INFO: | $(DEPENDENCIES)
@@ -106,9 +125,14 @@ test-thread: SANITIZE := thread
 test-address test-thread: $(DEPENDENCIES)
 	scripts/need-gtest
 	$(BIN)/cmake -S . -B build/$@ -DUCXSTORE_NATIVE_TESTS=ON -DUCXSTORE_SANITIZE=$(SANITIZE) \
-	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	    -DUCXSTORE_COVERAGE=$(if $(COVERAGE),ON,OFF) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/$@
 	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $$(nproc)
+
+coverage: $(DEPENDENCIES) ## Print the share of lines that `make test COVERAGE=1` has run
+	@printf 'Python, without child processes: %s %%\n' "$$($(BIN)/coverage report --format=total)"
+	@$(BIN)/gcovr --root . --filter native/ --txt-metric line --print-summary --txt build/coverage.txt \
+	    --gcov-ignore-parse-errors=negative_hits.warn build/test-address | sed 's/^/C++, /'
 
 bench: $(BUILT) s3 ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
