@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.child import Spec
+from profiles.s3 import environment_of
 from ucxstore.copies import Counts
 from ucxstore.copies.process import TIMEOUT_SECONDS, ChildError, module_command, run_child
 
@@ -102,19 +103,6 @@ class MeasuredServer:
         return result
 
 
-def _environment(s3: Mapping[str, str]) -> dict[str, str]:
-    """Return what sets obstore up: by the environment, since everybody can see a command line."""
-    names = {
-        "endpoint": "AWS_ENDPOINT_URL",
-        "access_key": "AWS_ACCESS_KEY_ID",
-        "secret_key": "AWS_SECRET_ACCESS_KEY",
-        "region": "AWS_REGION",
-    }
-    return {names[name]: value for name, value in s3.items()} | (
-        {"AWS_ALLOW_HTTP": "true"} if s3 else {}
-    )
-
-
 @contextmanager
 def serving(
     location: str, ucx: dict[str, str], s3: Mapping[str, str] | None = None
@@ -129,7 +117,7 @@ def serving(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | _environment(s3 or {}),
+        env=os.environ | (environment_of(s3) if s3 else {}),  # everybody can see a command line
     )
     # Longer than its clients may take: then whoever waits for its answer sees its end.
     with process, _deadline(process, 3 * TIMEOUT_SECONDS):

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,13 +79,24 @@ class S3Server:
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which obstore, botocore and s3fs find the server."""
-        return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_REGION": self.region,
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_ALLOW_HTTP": "true",
-        }
+        return environment_of(self.access())
+
+
+def environment_of(access: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which obstore, botocore and s3fs find a server.
+
+    Parameters
+    ----------
+    access : mapping
+        As `S3Server.access` returns it.
+    """
+    return {
+        "AWS_ENDPOINT_URL": access["endpoint"],
+        "AWS_REGION": access["region"],
+        "AWS_ACCESS_KEY_ID": access["access_key"],
+        "AWS_SECRET_ACCESS_KEY": access["secret_key"],
+        "AWS_ALLOW_HTTP": "true",
+    }
 
 
 @contextmanager
