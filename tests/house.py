@@ -174,17 +174,21 @@ def upward_includes(native: Path) -> list[str]:
 
 
 def packages(root: Path) -> set[str]:
-    """Return the folders of ours that are packages, each with a slash at its end."""
-    python = {file.parent for file in (root / "ucxstore").rglob("__init__.py")}
+    """Return the packages of ours, each with a slash at its end, and the modules beside them."""
+    trees = ("ucxstore", "profiles", "benchmarks")
+    python = {file.parent for tree in trees for file in (root / tree).rglob("__init__.py")}
     native = {file.parent for file in (root / "native").rglob("*.[ch]pp")}
-    return {f"{folder.relative_to(root).as_posix()}/" for folder in python | native}
+    modules = {file for file in (root / "ucxstore").glob("*.py") if file.stem != "__init__"}
+    folders = {f"{folder.relative_to(root).as_posix()}/" for folder in python | native}
+    return folders | {file.relative_to(root).as_posix() for file in modules}
 
 
-def described_packages(page: Path) -> list[str]:
-    """Return what the first column of the table under "## Packages" names."""
+def described_packages(page: Path) -> dict[str, str]:
+    """Return what the tables under "## Packages" name, and what they say each may import."""
     _, _, section = page.read_text().partition("\n## Packages\n")
     section, _, _ = section.partition("\n## ")
-    return re.findall(r"^\| *`([^`]+)` *\|", section, re.MULTILINE)
+    rows = re.findall(r"^\| *`([^`]+)` *\|[^|]*\| *([^|]*?) *\|$", section, re.MULTILINE)
+    return dict(rows)
 
 
 def undescribed(root: Path) -> list[str]:
@@ -192,5 +196,33 @@ def undescribed(root: Path) -> list[str]:
     there, described = packages(root), described_packages(root / "docs/architecture.md")
     return [
         *(f"{name} is not described" for name in sorted(there - set(described))),
-        *(f"{name} is not there" for name in described if not (root / name).is_dir()),
+        *(f"{name} is not there" for name in described if not (root / name).exists()),
     ]
+
+
+def undescribed_imports(root: Path) -> list[str]:
+    """Return the imports that docs/architecture.md does not name in its third column."""
+    cells = described_packages(root / "docs/architecture.md")
+    allowed = {
+        name: _allowed_rooms(cells[f"{Path(name).parent}/"] if text.startswith("as ") else text)
+        for name, text in cells.items()
+    }
+    found = []
+    for file, line, module in imports(root / "ucxstore"):
+        path = file.relative_to(root)
+        row = path.as_posix() if len(path.parts) == 2 else f"{path.parent.as_posix()}/"
+        rooms = allowed.get(row)
+        if rooms is None or module.split(".")[0] != "ucxstore":
+            continue
+        if room_of(module) not in rooms | {path.parts[1].removesuffix(".py")}:
+            found.append(f"{path}:{line}: imports {module}")
+    return found
+
+
+def _allowed_rooms(text: str) -> set[str] | None:
+    """Return what a cell of the third column allows; ``None`` for everything."""
+    if not text or text.startswith(("everything", "see ")):
+        return None
+    rooms = set(re.findall(r"`(\w+)`", text))
+    rooms |= LAYERS[0] if "basics" in text else set()
+    return rooms

@@ -35,6 +35,10 @@ def test_the_layout_described_is_the_layout_there() -> None:
     assert house.undescribed(ROOT) == []
 
 
+def test_the_imports_described_are_the_imports_there() -> None:
+    assert house.undescribed_imports(ROOT) == []
+
+
 # ---- that the rules see what breaks them ----
 
 
@@ -45,7 +49,10 @@ def copy(tmp_path: Path) -> Path:
     for folder in ("ucxstore", "native"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs/architecture.md", tmp_path / "docs")
+    page = shutil.copy(ROOT / "docs/architecture.md", tmp_path / "docs")
+    for name in house.described_packages(Path(page)):  # the others, of which the names are enough
+        if name.endswith("/"):
+            (tmp_path / name).mkdir(parents=True, exist_ok=True)
     return tmp_path
 
 
@@ -135,4 +142,11 @@ def test_a_package_that_is_not_described_is_found(copy: Path) -> None:
     assert house.undescribed(copy) == [
         "ucxstore/attic/ is not described",
         "native/bindings/ is not there",
+    ]
+
+
+def test_an_import_that_is_not_described_is_found(copy: Path) -> None:
+    line = plant(copy / "ucxstore/pipeline/merge.py", "import ucxstore.protocol.frames")
+    assert house.undescribed_imports(copy) == [
+        f"ucxstore/pipeline/merge.py:{line}: imports ucxstore.protocol.frames"
     ]
