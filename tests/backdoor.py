@@ -64,7 +64,7 @@ class MemoryBackdoor:
         (server,) = Address.parse(address).servers
         self._client = core.Client(ucx or {}, False)
         port = self._client.open()
-        fd, welcome = handshake_socket(server.host, server.port, None, port.address, TIMEOUT)
+        fd, welcome = handshake_socket(server, None, port.address, TIMEOUT)
         self.connection = port.attach(fd, welcome.token, welcome.address, str(server), TIMEOUT)
 
     def set(self, key: str, value: bytes) -> None:

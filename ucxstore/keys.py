@@ -13,7 +13,7 @@ MAX_KEY_BYTES = 1024
 # Before the name of a scratch space, in all keys that are in one, at any server.
 SCRATCH_FOLDER = "__ucxscratch__/"
 
-# Before what clients note of the starts of servers, at any of these: see `ucxstore.cluster.notes`.
+# Before the notes that clients leave of incarnations of servers: see `ucxstore.cluster.notes`.
 STARTS_FOLDER = "__ucxstarts__/"
 
 RESERVED = SCRATCH_FOLDER, STARTS_FOLDER

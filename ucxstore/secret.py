@@ -115,8 +115,8 @@ class Secret:
             )
         return text
 
-    def keep(self, link: object) -> None:
-        """Take note of a way to a server that the secret is for; kinds of it keep it alive."""
+    def keep(self, connector: object) -> None:
+        """Hear of what connects with this secret; subclasses may keep the connection open."""
 
     def _find(self) -> tuple[bytes | None, list[str]]:
         """Return the text and, if there is none, why each place it might be in has none."""

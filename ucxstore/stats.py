@@ -1,4 +1,4 @@
-"""What a store has counted, which way chunks went and how many bytes; and what a server has."""
+"""Counters: of a store, by the way that chunks went, and of a server."""
 
 import json
 import threading
@@ -8,7 +8,7 @@ from ucxstore.errors import ProtocolError
 
 
 class MemberStats(TypedDict):
-    """What one of a store's servers was asked.
+    """Requests to one of a store's servers.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class StoreStats(TypedDict):
 
 
 class ClientStats(TypedDict):
-    """What a server has counted of a client that is connected.
+    """Counters of a server for a client that is connected.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class ClientStats(TypedDict):
 
 
 class SpaceStats(TypedDict):
-    """What a server tells of a scratch space.
+    """A scratch space, as a server counts it.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class SpaceStats(TypedDict):
 
 
 class ServerStats(TypedDict):
-    """What a server has counted since it was started.
+    """The counters of a server since it was started.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ def _number(value: object) -> int | float:
 
 
 class Counters:
-    """Adds up what happens on any thread."""
+    """Add up what happens on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -225,12 +225,12 @@ class Counters:
             self._written += written
             self._staged += staged
 
-    def add_server(self, place: str, *, requests: int = 0, failovers: int = 0) -> None:
+    def add_server(self, server: str, *, requests: int = 0, failovers: int = 0) -> None:
         """Count what one of several servers is asked."""
         with self._lock:
-            server = self._servers.setdefault(place, MemberStats(requests=0, failovers=0))
-            server["requests"] += requests
-            server["failovers"] += failovers
+            member = self._servers.setdefault(server, MemberStats(requests=0, failovers=0))
+            member["requests"] += requests
+            member["failovers"] += failovers
 
     def snapshot(self, lanes: list[str]) -> StoreStats:
         """Return all counters as they are at one moment."""
@@ -245,5 +245,5 @@ class Counters:
                 bytes_written=self._written,
                 staged_bytes=self._staged,
                 lanes=lanes,
-                servers={place: server.copy() for place, server in self._servers.items()},
+                servers={server: member.copy() for server, member in self._servers.items()},
             )

@@ -22,8 +22,6 @@ from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.client.one_server import OneServer
 from ucxstore.client.requests import Found, Request
 from ucxstore.cluster.cluster import Cluster
-from ucxstore.cluster.member import Member
-from ucxstore.cluster.membership import Membership
 from ucxstore.errors import AddressError, ServerRestartedError
 from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
 from ucxstore.options import (
@@ -222,20 +220,15 @@ class UcxStore(Store):
         """The way to the store's servers, in any process, thread and event loop."""
         self._is_open = True
         if self._channel is None:
-            options = self._options
+            options, incarnations = self._options, self.incarnations
             connectors = {
                 server: connector_to(server, options.ucx, options.secret) for server in self.servers
             }
             if len(connectors) == 1:
                 ((server, connector),) = connectors.items()
-                self._channel = OneServer(server, connector, self.incarnations, options)
+                self._channel = OneServer(server, connector, incarnations, options)
             else:
-                members = [
-                    Member(server, connector, self.incarnations, self.counters)
-                    for server, connector in connectors.items()
-                ]
-                membership = Membership(members, self.incarnations, options.connect_timeout)
-                self._channel = Cluster(membership, options)
+                self._channel = Cluster(connectors, incarnations, self.counters, options)
         return self._channel
 
     @property

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from ucxstore.address import HostPort
 from ucxstore.client.connect import handshake_socket
 from ucxstore.errors import AuthenticationError, ConnectError, NotAServerError
 from ucxstore.protocol.frames import Kind, Welcome, encode
@@ -54,7 +55,7 @@ def listen() -> Iterator[Listen]:
 
 
 def connect(port: int, secret: Secret | None = None, timeout: float = 5.0) -> tuple[int, Welcome]:
-    return handshake_socket("127.0.0.1", port, secret, CLIENT_ADDRESS, timeout)
+    return handshake_socket(HostPort("127.0.0.1", port), secret, CLIENT_ADDRESS, timeout)
 
 
 def serve(secret: bytes, attached: list[Attach]) -> Behaviour:
@@ -103,7 +104,7 @@ class TestOurServer:
 
     def test_by_name(self, listen: Listen) -> None:
         port = listen(serve(b"", []))
-        fd, _ = handshake_socket("localhost", port, None, CLIENT_ADDRESS, 5.0)
+        fd, _ = handshake_socket(HostPort("localhost", port), None, CLIENT_ADDRESS, 5.0)
         os.close(fd)
 
     def test_the_wrong_secret(self, listen: Listen) -> None:
@@ -204,12 +205,12 @@ class TestSomethingElse:
 
     def test_no_such_host(self) -> None:
         with pytest.raises(ConnectError, match=r"cannot connect to nowhere\.invalid:7400: "):
-            handshake_socket("nowhere.invalid", 7400, None, CLIENT_ADDRESS, 10.0)
+            handshake_socket(HostPort("nowhere.invalid", 7400), None, CLIENT_ADDRESS, 10.0)
 
     def test_a_host_that_no_name_server_takes(self) -> None:
         host = "x" * 70 + ".example"
         with pytest.raises(ConnectError, match=f"cannot connect to {host}:7400: "):
-            handshake_socket(host, 7400, None, CLIENT_ADDRESS, 10.0)
+            handshake_socket(HostPort(host, 7400), None, CLIENT_ADDRESS, 10.0)
 
     def test_a_name_server_that_does_not_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answer = threading.Event()
@@ -222,7 +223,7 @@ class TestSomethingElse:
 
         monkeypatch.setattr(socket, "getaddrinfo", hang)
         with pytest.raises(ConnectError, match=r"slow\.example:1: no address found within 0\.2 s"):
-            handshake_socket("slow.example", 1, None, CLIENT_ADDRESS, 0.2)
+            handshake_socket(HostPort("slow.example", 1), None, CLIENT_ADDRESS, 0.2)
         answer.set()
 
     def test_failures_leave_no_descriptor_behind(self, listen: Listen) -> None:

@@ -56,7 +56,7 @@ def handshake(
     address: str, worker: bytes, secret: Secret | None = None, timeout: float = 10.0
 ) -> tuple[socket.socket, Welcome]:
     place = place_of(address)
-    fd, welcome = handshake_socket(place.host, place.port, secret, worker, timeout)
+    fd, welcome = handshake_socket(place, secret, worker, timeout)
     return socket.socket(fileno=fd), welcome
 
 

@@ -1,4 +1,4 @@
-"""A client's way to a server: resolve, connect, shake hands, all within one deadline."""
+"""Connect to a server: resolve its name, connect and shake hands, within one deadline."""
 
 import queue
 import socket
@@ -31,16 +31,14 @@ class _Deadline:
 
 
 def handshake_socket(
-    host: str, port: int, secret: Secret | None, worker_address: bytes, timeout: float
+    server: HostPort, secret: Secret | None, worker_address: bytes, timeout: float
 ) -> tuple[int, Welcome]:
     """Connect to a server and authenticate both sides.
 
     Parameters
     ----------
-    host : str
-        A host name, IPv4 or IPv6 address.
-    port : int
-        Where the server listens.
+    server : HostPort
+        Where it listens; the host is a name, an IPv4 or an IPv6 address.
     secret : Secret or None
         What both sides must know.
     worker_address : bytes
@@ -62,34 +60,33 @@ def handshake_socket(
         Or one of its subclasses; the message names the server and the cause.
     """
     deadline = _Deadline(timeout)
-    peer = str(HostPort(host, port))
-    key = _reveal(secret, peer)
-    sock = _connect(host, port, peer, deadline)
+    key = _reveal(secret, server)
+    sock = _connect(server, deadline)
     try:
         tune(sock)
-        welcome = _run(client_handshake(key, worker_address, peer), sock, deadline)
+        welcome = _run(client_handshake(key, worker_address, str(server)), sock, deadline)
         sock.setblocking(False)
         return sock.detach(), welcome
     except OSError as error:
         sock.close()
         if isinstance(error, ConnectError):
             raise
-        raise ConnectError(f"cannot shake hands with {peer}: {error}") from error
+        raise ConnectError(f"cannot shake hands with {server}: {error}") from error
     except BaseException:
         sock.close()
         raise
 
 
-def _reveal(secret: Secret | None, peer: str) -> bytes:
+def _reveal(secret: Secret | None, server: HostPort) -> bytes:
     try:
         return b"" if secret is None else secret.reveal()
     except AuthenticationError as error:
-        raise AuthenticationError(f"cannot connect to {peer}: {error}") from None
+        raise AuthenticationError(f"cannot connect to {server}: {error}") from None
 
 
-def _connect(host: str, port: int, peer: str, deadline: _Deadline) -> socket.socket:
+def _connect(server: HostPort, deadline: _Deadline) -> socket.socket:
     """Connect to the first of the host's addresses that answers."""
-    resolved = _resolve(host, port, peer, deadline)
+    resolved = _resolve(server, deadline)
     problems: dict[str, None] = {}
     for index, (family, address) in enumerate(resolved):
         # One address that swallows packets leaves time for the others.
@@ -100,7 +97,7 @@ def _connect(host: str, port: int, peer: str, deadline: _Deadline) -> socket.soc
             problems[f"no answer {deadline}"] = None
         except OSError as error:
             problems[str(error)] = None
-    raise ConnectError(f"cannot connect to {peer}: {'; '.join(problems)}")
+    raise ConnectError(f"cannot connect to {server}: {'; '.join(problems)}")
 
 
 def _connect_one(family: int, address: SocketAddress, timeout: float) -> socket.socket:
@@ -114,31 +111,32 @@ def _connect_one(family: int, address: SocketAddress, timeout: float) -> socket.
     return sock
 
 
-def _resolve(host: str, port: int, peer: str, deadline: _Deadline) -> list[_Resolved]:
+def _resolve(server: HostPort, deadline: _Deadline) -> list[_Resolved]:
     """Look the host up, in a thread of its own if it is a name: that call takes no deadline."""
     try:
-        return _getaddrinfo(host, port, socket.AI_NUMERICHOST)
+        return _getaddrinfo(server, socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
         pass  # a name, or none that can be one, which the second look-up says
     results: queue.SimpleQueue[list[_Resolved] | OSError | UnicodeError] = queue.SimpleQueue()
 
     def look_up() -> None:
         try:
-            results.put(_getaddrinfo(host, port, 0))
+            results.put(_getaddrinfo(server, 0))
         except (OSError, UnicodeError) as error:
             results.put(error)
 
-    threading.Thread(target=look_up, name=f"ucxstore-resolve-{host}", daemon=True).start()
+    threading.Thread(target=look_up, name=f"ucxstore-resolve-{server.host}", daemon=True).start()
     try:
         result = results.get(timeout=deadline.left())
     except queue.Empty:
-        raise ConnectError(f"cannot connect to {peer}: no address found {deadline}") from None
+        raise ConnectError(f"cannot connect to {server}: no address found {deadline}") from None
     if isinstance(result, Exception):
-        raise ConnectError(f"cannot connect to {peer}: {result}") from result
+        raise ConnectError(f"cannot connect to {server}: {result}") from result
     return result
 
 
-def _getaddrinfo(host: str, port: int, flags: int) -> list[_Resolved]:
+def _getaddrinfo(server: HostPort, flags: int) -> list[_Resolved]:
+    host, port = server.host, server.port
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
 

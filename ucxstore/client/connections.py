@@ -170,9 +170,7 @@ class Connector:
             port = _clients.of(ucx, deadline).open()
         except ResourceError as error:
             raise ConnectError(f"cannot connect to {server}: {error}") from error
-        fd, welcome = handshake_socket(
-            server.host, server.port, secret, port.address, _left(deadline)
-        )
+        fd, welcome = handshake_socket(server, secret, port.address, _left(deadline))
         try:
             native = port.attach(fd, welcome.token, welcome.address, str(server), _left(deadline))
         except (RequestTimeoutError, ServerLostError) as error:

@@ -1,4 +1,4 @@
-"""The end of what must be seen to end, whoever is cancelled meanwhile."""
+"""Await an end that must be seen, even where the waiting task is cancelled meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ class Ending:
         self.is_set = False
 
     def set(self) -> None:
-        """Tell that it has ended."""
+        """Wake the task that waits for the end."""
         self.is_set = True
         if not self._future.done():
             self._future.set_result(None)

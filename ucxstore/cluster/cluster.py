@@ -1,15 +1,21 @@
 """The channel to the servers of a store that has several."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from ucxstore.address import HostPort
 from ucxstore.client.channel import Channel
+from ucxstore.client.connections import Connector
+from ucxstore.client.incarnations import Incarnations
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
 from ucxstore.cluster.gather import Gathered
+from ucxstore.cluster.member import Member
 from ucxstore.cluster.membership import Membership
 from ucxstore.cluster.scatter import Scatter
 from ucxstore.errors import UcxStoreError
 from ucxstore.options import ClientOptions
+from ucxstore.stats import Counters
 
 
 class Cluster(Channel):
@@ -21,14 +27,28 @@ class Cluster(Channel):
 
     Parameters
     ----------
-    membership : Membership
-        The servers.
+    connectors : mapping
+        What connects to each server, in the order of the address.
+    incarnations : Incarnations
+        Which incarnations of servers the store relies on.
+    counters : Counters
+        Where requests to each server are counted.
     options : ClientOptions
     """
 
-    def __init__(self, membership: Membership, options: ClientOptions) -> None:
+    def __init__(
+        self,
+        connectors: Mapping[HostPort, Connector],
+        incarnations: Incarnations,
+        counters: Counters,
+        options: ClientOptions,
+    ) -> None:
         super().__init__(options)
-        self._membership = membership
+        members = [
+            Member(server, connector, incarnations, counters)
+            for server, connector in connectors.items()
+        ]
+        self._membership = Membership(members, incarnations, options.connect_timeout)
 
     @property
     def opened(self) -> bool:
@@ -45,23 +65,14 @@ class Cluster(Channel):
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None
     ) -> list[UcxStoreError | None]:
-        failures: list[UcxStoreError | None] = []
-        asked: list[Operation | UcxStoreError] = []
-        for member in self._membership.members:
+        def begin(member: Member) -> Operation | UcxStoreError:
             try:
-                asked.append(request.start(member.connection(), timeout or self.timeout, None))
+                return request.start(member.connection(), timeout or self.timeout, None)
             except UcxStoreError as error:
-                asked.append(error)
-        for operation in asked:
-            try:
-                if isinstance(operation, UcxStoreError):
-                    raise operation
-                operation.wait()
-            except UcxStoreError as error:
-                failures.append(error)
-            else:
-                failures.append(None)
-        return failures
+                return error
+
+        begun = [begin(member) for member in self._membership.members]
+        return [_failure_of(one) for one in begun]
 
     @property
     def keeps_copies(self) -> bool:
@@ -74,3 +85,13 @@ class Cluster(Channel):
 
     def accept_restarted(self) -> None:
         self._membership.accept_restarted()
+
+
+def _failure_of(begun: Operation | UcxStoreError) -> UcxStoreError | None:
+    if isinstance(begun, UcxStoreError):
+        return begun
+    try:
+        begun.wait()
+    except UcxStoreError as error:
+        return error
+    return None

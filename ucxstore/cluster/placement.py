@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-# Keys whose places are remembered, since a hash takes as long as ten look-ups: some 10 MB.
+# Keys whose servers are remembered, since a hash takes as long as ten look-ups: some 10 MB.
 _REMEMBERED = 1 << 16
 
 # Values that say what an array or a group is, in all formats and consolidated.
@@ -20,7 +20,7 @@ _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
 class Placement:
-    """The places of keys among servers: the same in every process, in whatever order they are.
+    """Place keys on servers: the same in every process, in whatever order the servers are.
 
     Parameters
     ----------

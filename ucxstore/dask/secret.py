@@ -43,11 +43,11 @@ class DeploymentSecret(Secret):
             _held[deployment] = secret
         return secret
 
-    def keep(self, link: object) -> None:
+    def keep(self, connector: object) -> None:
         """Keep a connection until `let_go`, if the secret is held here."""
         links = self._links
         if links is not None:
-            links.add(link)
+            links.add(connector)
 
     def let_go(self) -> None:
         """Keep no connection any more; those that no store uses are closed."""
