@@ -118,14 +118,15 @@ PyCachedSource::Taken PyCachedSource::take() {
     return taken;
 }
 
-void PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
+bool PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
                            std::uint64_t size) {
-    tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, size});
+    return tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, size});
 }
 
-void PyCachedSource::tell(std::uint64_t ticket, Told told) {
-    source->calls().answer(ticket, std::move(told));
+bool PyCachedSource::tell(std::uint64_t ticket, Told told) {
+    const bool may_be_kept = source->calls().answer(ticket, std::move(told)).value_or(false);
     released_->drain();
+    return may_be_kept;
 }
 
 void PyCachedSource::close(const std::string& why) {
@@ -167,7 +168,7 @@ void bind_source(nb::module_& module) {
         .def(
             "stored",
             [](Self& self, Calls::Ticket ticket, bool written, std::string etag) {
-                self.tell(ticket, Stored{written, std::move(etag)});
+                return self.tell(ticket, Stored{written, std::move(etag)});
             },
             "ticket"_a, "written"_a, "etag"_a)
         .def(

@@ -30,9 +30,10 @@ class PyCachedSource {
     void wake() { source->calls().wake(); }
     // (ticket, operation, arguments...) of each call since.
     Taken take();
-    void found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
+    // These tell whether what was told may be kept: its key was not changed meanwhile.
+    bool found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
                std::uint64_t size);
-    void tell(std::uint64_t ticket, Told told);
+    bool tell(std::uint64_t ticket, Told told);
     void close(const std::string& why);
     std::map<std::string, std::uint64_t> stats() const;
 

@@ -54,10 +54,10 @@ void CachedSource::fetch_whole(const std::string& key, Later<Value> then) {
         return;
     }
     calls_.push(GetCall{key},
-                [this, key, flight](Told told) { landed(key, flight, std::move(told)); });
+                [this, key, flight](Told told) { return landed(key, flight, std::move(told)); });
 }
 
-void CachedSource::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
+bool CachedSource::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
                           Told told) {
     Outcome<Value> outcome;
     if (const auto* object = std::get_if<Object>(&told); object && object->value) {
@@ -67,13 +67,15 @@ void CachedSource::landed(const std::string& key, const std::shared_ptr<Flight>&
         outcome.failure = failure_of(told);
     }
     std::vector<Later<Value>> waiting;
+    bool may_be_kept = false;
     {
         const std::lock_guard lock(mutex_);
         const auto found = flights_.find(key);
         if (found != flights_.end() && found->second == flight) {
             flights_.erase(found);
         }
-        if (outcome.value != nullptr && !flight->stale) {
+        may_be_kept = outcome.value != nullptr && !flight->stale;
+        if (may_be_kept) {
             keep_whole(key, outcome.value);
         }
         waiting.swap(flight->waiting);
@@ -81,6 +83,7 @@ void CachedSource::landed(const std::string& key, const std::shared_ptr<Flight>&
     for (const auto& then : waiting) {
         then(outcome);
     }
+    return may_be_kept;
 }
 
 void CachedSource::keep_whole(const std::string& key, const Value& value) {
@@ -150,28 +153,30 @@ void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, 
     PutCall call{key, value, if_absent};
     calls_.push(std::move(call),
                 [this, key, value = std::move(value), then = std::move(then)](Told told) mutable {
-                    stored(key, std::move(value), std::move(told), then);
+                    return stored(key, std::move(value), std::move(told), then);
                 });
 }
 
-void CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, Told told,
+bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, Told told,
                           const Later<bool>& then) {
     const auto* stored = std::get_if<Stored>(&told);
     const bool written = stored != nullptr && stored->written;
     if (written) {
         value->set_version(version_of(stored->etag, value->size()));
     }
+    bool may_be_kept = false;
     {
         const std::lock_guard lock(mutex_);
-        const bool alone = end_change(key);
+        may_be_kept = end_change(key) && written;
         if (written || stored == nullptr) {
             forget(key);  // after a failure, nobody knows which value is there
         }
-        if (written && alone) {
+        if (may_be_kept) {
             cache_.put(key, std::move(value));
         }
     }
     then({written, stored == nullptr ? failure_of(told) : std::string()});
+    return may_be_kept;
 }
 
 void CachedSource::ask(Ask ask, Later<Told> then) {
@@ -191,6 +196,7 @@ void CachedSource::ask(Ask ask, Later<Told> then) {
             failure = failed->text;
         }
         then({std::move(told), std::move(failure)});
+        return false;
     });
 }
 

@@ -107,12 +107,13 @@ class CachedSource {
     void fetch_whole(const std::string& key, Later<Value> then);
     void look(const std::shared_ptr<Gather>& gather);
     bool being_brought(const std::string& key);
-    void looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight, Told told);
+    // These tell whether what has come may be kept: its key was not changed meanwhile.
+    bool looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight, Told told);
     void plan(const std::shared_ptr<Gather>& gather);
     bool take_cached(Gather& gather, std::vector<std::uint64_t>& missing);
     std::vector<std::shared_ptr<RunFlight>> depart(const std::shared_ptr<Gather>& gather,
                                                    const std::vector<std::uint64_t>& missing);
-    void run_landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+    bool run_landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
                     const About& about, Told told);
     void finish(const std::shared_ptr<Gather>& gather);
     Value whole_or_parts(const std::string& key, const wire::Selection& wanted);
@@ -122,7 +123,7 @@ class CachedSource {
     bool stale(const std::string& key);
     void judge(const std::string& key, const About& about);
 
-    void landed(const std::string& key, const std::shared_ptr<Flight>& flight, Told told);
+    bool landed(const std::string& key, const std::shared_ptr<Flight>& flight, Told told);
     void keep_whole(const std::string& key, const Value& value);
     bool changing(const std::string& key) const;
     void begin_change(const std::string& key);
@@ -130,7 +131,7 @@ class CachedSource {
     void begin_prefix(const std::string& prefix);
     void end_prefix(const std::string& prefix);
     void ground(const std::string& key);
-    void stored(const std::string& key, std::shared_ptr<Region> value, Told told,
+    bool stored(const std::string& key, std::shared_ptr<Region> value, Told told,
                 const Later<bool>& then);
     void removed(const Ask& ask);
 

@@ -52,19 +52,18 @@ std::vector<std::pair<Calls::Ticket, Call>> Calls::take() {
     return std::exchange(queue_, {});
 }
 
-bool Calls::answer(Ticket ticket, Told told) {
+std::optional<bool> Calls::answer(Ticket ticket, Told told) {
     Then then;
     {
         const std::lock_guard lock(mutex_);
         const auto found = waiting_.find(ticket);
         if (found == waiting_.end()) {
-            return false;
+            return std::nullopt;
         }
         then = std::move(found->second);
         waiting_.erase(found);
     }
-    then(std::move(told));
-    return true;
+    return then(std::move(told));
 }
 
 void Calls::close(const std::string& why) {

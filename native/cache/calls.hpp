@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -82,7 +83,8 @@ const std::string& failure_of(const Told& told);
 
 class Calls {
   public:
-    using Then = std::function<void(Told)>;
+    // True if what was told may be kept by whoever tells it: its key was not changed meanwhile.
+    using Then = std::function<bool(Told)>;
     using Ticket = std::uint64_t;
 
     Calls();
@@ -94,8 +96,8 @@ class Calls {
     int fd() const { return wake_.get(); }
     void wake();
     std::vector<std::pair<Ticket, Call>> take();
-    // False where nobody waits for that any more.
-    bool answer(Ticket ticket, Told told);
+    // What `then` says; nullopt where nobody waits for that any more.
+    std::optional<bool> answer(Ticket ticket, Told told);
     // Whatever is not answered, or asked from now on, has failed with this text.
     void close(const std::string& why);
 

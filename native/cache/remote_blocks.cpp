@@ -204,12 +204,12 @@ void CachedSource::look(const std::shared_ptr<Gather>& gather) {
             call = GetCall{gather->key, 0, 2 * block_};
         }
         calls_.push(std::move(call), [this, key = gather->key, flight](Told told) {
-            looked(key, flight, std::move(told));
+            return looked(key, flight, std::move(told));
         });
     }
 }
 
-void CachedSource::looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
+bool CachedSource::looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
                           Told told) {
     std::shared_ptr<const About> about;
     Outcome<Value> outcome;
@@ -228,8 +228,10 @@ void CachedSource::looked(const std::string& key, const std::shared_ptr<HeadFlig
         outcome.failure = failure_of(told);
     }
     std::vector<std::shared_ptr<Gather>> waiting;
+    bool may_be_kept = false;
     {
         const std::lock_guard lock(mutex_);
+        may_be_kept = first != nullptr && !flight->stale;
         const auto found = heads_.find(key);
         if (found != heads_.end() && found->second == flight) {
             heads_.erase(found);
@@ -258,6 +260,7 @@ void CachedSource::looked(const std::string& key, const std::shared_ptr<HeadFlig
             plan(gather);
         }
     }
+    return may_be_kept;
 }
 
 // Asks for the blocks that are neither there nor on their way; or for all of the object, where it
@@ -307,7 +310,7 @@ void CachedSource::plan(const std::shared_ptr<Gather>& gather) {
                      std::min(about.size, (run.first + run.count) * block_), about.etag};
         calls_.push(std::move(call),
                     [this, key = gather->key, flight, about = gather->about](Told told) {
-                        run_landed(key, flight, *about, std::move(told));
+                        return run_landed(key, flight, *about, std::move(told));
                     });
     }
 }
@@ -353,7 +356,7 @@ std::vector<std::shared_ptr<CachedSource::RunFlight>> CachedSource::depart(
     return departing;
 }
 
-void CachedSource::run_landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+bool CachedSource::run_landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
                               const About& about, Told told) {
     const std::uint64_t begin = flight->run.first * block_;
     const std::uint64_t length = std::min(about.size, begin + flight->run.count * block_) - begin;
@@ -366,8 +369,10 @@ void CachedSource::run_landed(const std::string& key, const std::shared_ptr<RunF
         object->value->set_version(about.version);
     }
     std::vector<std::shared_ptr<Gather>> done;
+    bool may_be_kept = false;
     {
         const std::lock_guard lock(mutex_);
+        may_be_kept = right && !flight->stale;
         const std::string name = run_name(key, flight->run.first);
         const auto found = runs_.find(name);
         if (found != runs_.end() && found->second == flight) {
@@ -398,6 +403,7 @@ void CachedSource::run_landed(const std::string& key, const std::shared_ptr<RunF
     for (const auto& gather : done) {
         finish(gather);
     }
+    return may_be_kept;
 }
 
 void CachedSource::finish(const std::shared_ptr<Gather>& gather) {

@@ -65,7 +65,11 @@ class RemoteTest : public testing::Test {
     }
     bool nothing_asked() { return remote_->calls().take().empty(); }
     void answer(Calls::Ticket ticket, Told told) {
-        EXPECT_TRUE(remote_->calls().answer(ticket, std::move(told)));
+        EXPECT_NE(remote_->calls().answer(ticket, std::move(told)), std::nullopt);
+    }
+    // Whether whoever told it may keep it.
+    bool may_be_kept(Calls::Ticket ticket, Told told) {
+        return remote_->calls().answer(ticket, std::move(told)).value();
     }
 
     const std::shared_ptr<CachedSource> remote_;

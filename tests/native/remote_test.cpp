@@ -27,7 +27,7 @@ TEST_F(RemoteTest, ManyAskForOneValueOnce) {
     EXPECT_EQ(third->outcome->value, first->outcome->value);
     EXPECT_EQ(remote_->find("k"), first->outcome->value);
     EXPECT_EQ(remote_->counters().joined, 2u);
-    EXPECT_FALSE(remote_->calls().answer(ticket, Missing{})) << "it is answered once";
+    EXPECT_EQ(remote_->calls().answer(ticket, Missing{}), std::nullopt) << "it is answered once";
 }
 
 TEST_F(RemoteTest, WhatIsMissingIsAskedForAgain) {
@@ -131,6 +131,52 @@ TEST_F(RemoteTest, OfTwoWritesAtOnceNeitherIsTakenForTheLast) {
     const auto third = write("k", "third");
     answer(taken<PutCall>(), Stored{true, "3"});
     EXPECT_EQ(text_of(remote_->find("k")), "third");
+}
+
+// For a second tier, which has no rule of its own.
+TEST_F(RemoteTest, WhoTellsAValueIsToldWhetherItMayBeKept) {
+    fetch("k");
+    EXPECT_TRUE(may_be_kept(taken<GetCall>(), Object{region("v"), "e"}));
+    write("k", "new");
+    EXPECT_TRUE(may_be_kept(taken<PutCall>(), Stored{true, "n"}));
+    fetch("l");
+    EXPECT_FALSE(may_be_kept(taken<GetCall>(), Missing{}));
+    fetch("l");
+    EXPECT_FALSE(may_be_kept(taken<GetCall>(), Failure{"denied"}));
+    write("l", "new");
+    EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{false, ""}));
+}
+
+TEST_F(RemoteTest, WhatOverlapsAChangeMayNotBeKept) {
+    fetch("k");
+    const auto get_before = taken<GetCall>();
+    write("k", "first");
+    const auto put_first = taken<PutCall>();
+    fetch("k");
+    const auto get_during = taken<GetCall>();
+    EXPECT_FALSE(may_be_kept(get_before, Object{region("old"), "o"}));
+    write("k", "second");
+    const auto put_second = taken<PutCall>();
+    EXPECT_FALSE(may_be_kept(put_first, Stored{true, "1"}));
+    EXPECT_FALSE(may_be_kept(put_second, Stored{true, "2"}));
+    EXPECT_FALSE(may_be_kept(get_during, Object{region("old"), "o"}));
+    fetch("k");
+    EXPECT_TRUE(may_be_kept(taken<GetCall>(), Object{region("new"), "2"}));
+}
+
+TEST_F(RemoteTest, WhatOverlapsTheRemovalOfItsPrefixMayNotBeKept) {
+    fetch("a/k");
+    const auto get_before = taken<GetCall>();
+    write("a/l", "new");
+    const auto put = taken<PutCall>();
+    remote_->ask(RemovePrefixCall{"a/"}, [](auto) {});
+    const auto remove = taken<RemovePrefixCall>();
+    fetch("a/m");
+    const auto get_during = taken<GetCall>();
+    answer(remove, Removed{1});
+    EXPECT_FALSE(may_be_kept(get_before, Object{region("old"), "o"}));
+    EXPECT_FALSE(may_be_kept(get_during, Object{region("old"), "o"}));
+    EXPECT_FALSE(may_be_kept(put, Stored{true, "n"}));
 }
 
 TEST_F(RemoteTest, AfterAWriteThatFailedTheValueIsAskedFor) {
