@@ -3,20 +3,24 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import obstore
 import pytest
+import zarr
 from obstore.store import MemoryStore
+from zarr.core.buffer import cpu
 
 from tests.eventually import eventually
+from tests.server.sources.test_cache import get, put
+from ucxstore import UcxStore
+from ucxstore.server import Server
 from ucxstore.server.sources import tiered
 from ucxstore.server.sources.cache_dir import CacheDirectory
-from ucxstore.server.sources.changes import Changes
 from ucxstore.server.sources.object_store import ObjectSource
-from ucxstore.server.sources.source import Found, Memory, Part
+from ucxstore.server.sources.source import Found, Part
 from ucxstore.server.sources.tiered import TieredSource
 
 
@@ -29,74 +33,115 @@ def files(folder: Path) -> list[Path]:
     return list(folder.glob("*.ucxstore-cached"))
 
 
-class Slow:
-    """A source that answers when it is told to."""
+class Source:
+    """A source of one value."""
 
     has_parts = True
-
-    def __init__(self) -> None:
-        self.value = b"old"
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.gets = 0
+    gets = 0
 
     async def get(self, key: str, part: object, known: str = "") -> Found:
         self.gets += 1
-        value = self.value
-        await self.gate.wait()
-        return Found(value, value.decode(), len(value))
-
-    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str:
-        await self.gate.wait()
-        self.value = value.tobytes()
-        return self.value.decode()
-
-    async def remove(self, keys: object) -> None:
-        await self.gate.wait()
+        return Found(b"value", "etag", 5)
 
 
 @pytest.fixture
 def tier(folder: Path) -> Iterator[TieredSource]:
-    source = TieredSource(Slow(), CacheDirectory(folder, 1 << 20), None, 2.0)  # type: ignore[arg-type]
+    source = TieredSource(Source(), CacheDirectory(folder, 1 << 20), None, 2.0)  # type: ignore[arg-type]
     yield source
     source.close()
 
 
-async def value_of(tier: TieredSource) -> bytes:
-    found = await tier.get("k", None)
+async def get_and_keep(tier: TieredSource, key: str, part: Part | None = None) -> Found:
+    """Do as the carrier does where nobody changes the key meanwhile."""
+    found = await tier.get(key, part)
     assert found is not None
-    return bytes(found.buffer)
+    tier.keep(key, part, found)
+    return found
 
 
-async def test_what_is_read_while_a_key_changes_is_not_kept(tier: TieredSource) -> None:
-    slow: Any = tier._source
-    slow.gate.clear()
-    reading = asyncio.create_task(value_of(tier))
-    while not slow.gets:
-        await asyncio.sleep(0)
-    new = np.frombuffer(b"new", np.uint8)
-    writing = asyncio.create_task(tier.put("k", new, if_absent=False))
-    await asyncio.sleep(0)
-    slow.gate.set()
-    assert await writing == "new"
-    assert await reading == b"old"
-    assert await value_of(tier) == b"new"
+class Gated(zarr.storage.MemoryStore):
+    """A store in which some calls stay under way, after they have been carried out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = ""
+        self.underway: list[str] = []
+
+    async def _pass(self, what: str) -> None:
+        self.underway.append(what)
+        while self.held == what:
+            await asyncio.sleep(0.001)
+
+    async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
+        value = await super().get(key, *arguments, **options)
+        await self._pass("get")
+        return value
+
+    async def set(self, key: str, value: Any, *arguments: Any) -> None:
+        await super().set(key, value, *arguments)
+        await self._pass("set")
 
 
-async def test_of_two_writes_at_once_neither_is_kept(tier: TieredSource) -> None:
-    slow: Any = tier._source
-    slow.gate.clear()
-    values = [np.frombuffer(text, np.uint8) for text in (b"one", b"two")]
-    writes = [asyncio.create_task(tier.put("k", one, if_absent=False)) for one in values]
-    await asyncio.sleep(0)
-    slow.gate.set()
-    await asyncio.gather(*writes)
-    slow.value = b"the last"
-    assert await value_of(tier) == b"the last"
+@pytest.fixture
+def gated() -> Gated:
+    return Gated()
+
+
+@pytest.fixture
+def store(gated: Gated, folder: Path) -> Iterator[UcxStore]:
+    """Of a server that finds nothing in memory, so that it reads files or its source."""
+    with (
+        Server(gated, cache=0, cache_dir=folder, cache_dir_size="1MiB") as server,
+        UcxStore(server.address) as store,
+    ):
+        yield store
+
+
+@pytest.mark.parametrize("last", [b"new", None], ids=["written", "deleted"])
+def test_what_is_read_while_a_key_changes_is_not_kept(
+    gated: Gated, store: UcxStore, last: bytes | None
+) -> None:
+    gated._store_dict["k"] = cpu.Buffer.from_bytes(b"old")
+    gated.held = "get"
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(get, store, "k")
+        eventually(lambda: gated.underway == ["get"])
+        put(store, "k", b"new")
+        if last is None:
+            asyncio.run(store.delete("k"))
+        gated.held = ""
+        assert reading.result() == b"old"
+    assert get(store, "k") == last
+
+
+def test_what_is_read_while_its_prefix_is_removed_is_not_kept(
+    gated: Gated, store: UcxStore
+) -> None:
+    gated._store_dict["a/k"] = cpu.Buffer.from_bytes(b"old")
+    gated.held = "get"
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(get, store, "a/k")
+        eventually(lambda: gated.underway == ["get"])
+        asyncio.run(store.delete_dir("a"))
+        gated.held = ""
+        assert reading.result() == b"old"
+    assert get(store, "a/k") is None
+
+
+def test_of_two_writes_at_once_neither_is_kept(gated: Gated, store: UcxStore) -> None:
+    gated.held = "set"
+    with ThreadPoolExecutor() as threads:
+        writes = [threads.submit(put, store, "k", text) for text in (b"one", b"two")]
+        eventually(lambda: gated.underway == ["set", "set"])
+        gated.held = ""
+        for write in writes:
+            write.result()
+    gated._store_dict["k"] = cpu.Buffer.from_bytes(b"the last")
+    assert get(store, "k") == b"the last"
 
 
 async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:
-    slow: Any = tier._source
+    source: Any = tier._source
     put_back = threading.Event()
 
     class Hung:
@@ -115,11 +160,11 @@ async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:
 
     tier._disk = Hung()  # type: ignore[assignment]
     try:
-        assert await value_of(tier) == b"old"
+        assert bytes((await get_and_keep(tier, "k")).buffer) == b"value"
         before = asyncio.get_running_loop().time()
-        assert await value_of(tier) == b"old"
+        assert bytes((await get_and_keep(tier, "k")).buffer) == b"value"
         assert asyncio.get_running_loop().time() < before + tier._patience, "it is left alone"
-        assert slow.gets == 2
+        assert source.gets == 2
         assert tier.stats()["disk_failures"] == 1
     finally:
         put_back.set()
@@ -128,44 +173,22 @@ async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:
 async def test_what_waits_for_a_slow_disk_is_bounded(
     tier: TieredSource, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(tiered, "_BACKLOG_BYTES", 5)
-    slow: Any = tier._source
+    monkeypatch.setattr(tiered, "_BACKLOG_BYTES", 15)
+    source: Any = tier._source
     busy = threading.Event()
     for _ in range(2):
         tier._writers.submit(busy.wait, 30)
     try:
-        for key in "abc":
-            assert await tier.get(key, None)
-        assert tier._backlog == 3
+        for key in "abcd":
+            await get_and_keep(tier, key)
+        assert tier._backlog == 15
     finally:
         busy.set()
-    await asyncio.to_thread(eventually, lambda: len(files(folder)) == 1)
+    await asyncio.to_thread(eventually, lambda: len(files(folder)) == 3)
     while tier._backlog:
         await asyncio.sleep(0)
-    assert await tier.get("d", None)
-    assert slow.gets == 4
-
-
-def test_who_is_alone_with_a_key() -> None:
-    changes = Changes()
-    with changes.reading("a/k") as reading, changes.reading("a/k") as other:
-        with changes.changing(["b", "c"]):
-            pass
-        assert reading.alone
-        with changes.changing(["a/k"]) as (change,):
-            assert change.alone
-            with changes.reading("a/k") as late:
-                assert not late.alone
-        assert not reading.alone
-        assert not other.alone
-    with changes.reading("a/k") as reading:
-        assert reading.alone
-        with changes.changing_prefix("a/"), changes.reading("a/l") as late:
-            assert not late.alone
-        assert not reading.alone
-    with changes.changing(["k", "k"]) as claims:
-        assert not claims[0].alone
-    assert not changes._claims
+    await get_and_keep(tier, "d")
+    assert source.gets == 5
 
 
 @pytest.mark.parametrize("believed", [True, False], ids=["forever", "always"])
@@ -178,32 +201,26 @@ async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believ
     tier = TieredSource(source, CacheDirectory(folder, 1 << 20), None if believed else 0.0, 2.0)
     try:
         look = Part(0, 64, "")
-        first = await tier.get("k", look)
-        assert first is not None
+        first = await get_and_keep(tier, "k", look)
         await asyncio.to_thread(eventually, lambda: tier._disk.find("k") is not None)
         if believed:
             await obstore.delete_async(objects, "k")  # it is not asked for
         for part in (look, None):
-            again = await tier.get("k", part)
-            assert again is not None
+            again = await get_and_keep(tier, "k", part)
             assert (bytes(again.buffer), again.etag, again.size) == (b"small", first.etag, 5)
         assert tier.stats()["disk_hits"] == 2
         # Of a large one it is not all, and never taken for that.
         for _ in range(2):
-            found = await tier.get("large", look)
-            assert found is not None
+            found = await get_and_keep(tier, "large", look)
             assert (bytes(found.buffer), found.size) == (b"l" * 64, 100)
-            whole = await tier.get("large", None)
-            assert whole is not None
+            whole = await get_and_keep(tier, "large", None)
             assert bytes(whole.buffer) == b"l" * 100
-        part = await tier.get("large", Part(0, 64, found.etag))
-        assert part is not None
+        part = await get_and_keep(tier, "large", Part(0, 64, found.etag))
         assert bytes(part.buffer) == b"l" * 64
         # One that is another by now is fetched.
         await obstore.put_async(objects, "large", b"m" * 10)
         if not believed:
-            other = await tier.get("large", look)
-            assert other is not None
+            other = await get_and_keep(tier, "large", look)
             assert (bytes(other.buffer), other.size) == (b"m" * 10, 10)
     finally:
         tier.close()

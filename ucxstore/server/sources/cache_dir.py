@@ -1,4 +1,4 @@
-"""A directory for the second tier of a server's cache, which one server at a time has."""
+"""The directory of the disk tier, which one server at a time locks."""
 
 import fcntl
 import os

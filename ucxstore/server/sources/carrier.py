@@ -1,4 +1,4 @@
-"""The thread of a server that carries out what the native core asks of a source."""
+"""The thread that carries out the native core's calls to a source."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ import numpy as np
 
 from ucxstore import logs
 from ucxstore._native import core
-from ucxstore.server.sources.source import ChangedError, Part, Source
+from ucxstore.server.sources.source import ChangedError, Found, Part, Source
 from ucxstore.server.sources.tiered import TieredSource
 
 # Requests to the source at once; with 20 ms of latency that is 3,200 a second.
@@ -17,31 +17,23 @@ CONCURRENCY = 64
 
 
 class Carrier:
-    """One thread with an event loop of its own, which takes calls and answers them.
+    """A thread with an event loop of its own, which takes calls and answers them.
 
     Parameters
     ----------
     storage : core.CachedSource
         Where the calls are.
     source : Source
-        What carries them out.
+        What carries them out. A `TieredSource` is closed at the end of the thread.
     timeout : float
         Seconds that a call may take.
-    tier : TieredSource or None
-        The source, where it is one; closed at the end of the thread.
     """
 
-    def __init__(
-        self,
-        storage: core.CachedSource,
-        source: Source,
-        timeout: float,
-        tier: TieredSource | None = None,
-    ) -> None:
+    def __init__(self, storage: core.CachedSource, source: Source, timeout: float) -> None:
         self._storage = storage
         self._source = source
         self._timeout = timeout
-        self._tier = tier
+        self._tier = source if isinstance(source, TieredSource) else None
         self._slow = logs.slow_request()
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,7 +123,9 @@ class Carrier:
                     storage.headed(ticket, head.size, head.etag)
             case "put", (str(key), np.ndarray() as value, bool(if_absent)):
                 etag = await source.put(key, value, if_absent=if_absent)
-                storage.stored(ticket, etag is not None, etag or "")
+                may_be_kept = storage.stored(ticket, etag is not None, etag or "")
+                if may_be_kept and self._tier is not None:
+                    self._tier.keep(key, None, Found(value, etag or "", value.nbytes))
             case "stat", (list(keys),):
                 heads = await _all(map(source.head, keys))
                 storage.sized(ticket, [None if head is None else head.size for head in heads])
@@ -156,8 +150,10 @@ class Carrier:
             return
         if found is None:
             self._storage.missing(ticket)
-        else:
-            self._storage.found(ticket, found.buffer, found.etag, found.size)
+            return
+        may_be_kept = self._storage.found(ticket, found.buffer, found.etag, found.size)
+        if may_be_kept and self._tier is not None:
+            self._tier.keep(key, part, found)
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:

@@ -1,4 +1,4 @@
-"""Open what a server is asked to serve: memory, a directory, or a source behind a cache."""
+"""Open the storage of a server: memory, a directory, or a source behind a cache."""
 
 import math
 import os
@@ -58,22 +58,21 @@ def open_storage(
         return native, None
     timeout = _or(options.source_timeout, DEFAULT_SOURCE_TIMEOUT)
     freshness = None if options.freshness == math.inf else options.freshness
-    source = _open_source(storage, options, timeout)
-    tier = None
+    source: Source = _open_source(storage, options, timeout)
     if options.cache_dir is not None:
         directory = CacheDirectory(options.cache_dir, options.cache_dir_size or 0)
-        tier = TieredSource(source, directory, freshness, timeout)
+        source = TieredSource(source, directory, freshness, timeout)
     cached = core.CachedSource(
         _or(options.cache, DEFAULT_CACHE),
         _or(options.block_size, DEFAULT_BLOCK_SIZE) if source.has_parts else 0,
         freshness,
         _or(options.write_budget, DEFAULT_WRITE_BUDGET),
     )
-    return cached, Carrier(cached, source if tier is None else tier, timeout, tier)
+    return cached, Carrier(cached, source, timeout)
 
 
 def is_shared(storage: Storage) -> bool:
-    """Whether other servers can serve the same values, as far as one can tell by what it is.
+    """Tell whether other servers can serve the same values, as far as its kind says.
 
     Parameters
     ----------

@@ -17,12 +17,14 @@ class Found:
     """A value, or a part of it.
 
     `etag` is "" where the source has no entity tags. `size` is that of all of the value, unless
-    the part was asked for by its entity tag: then all of it is known to whoever asked.
+    the part was asked for by its entity tag: then all of it is known to whoever asked. `kept` says
+    that it comes from the second tier, which has it already.
     """
 
     buffer: Buffer
     etag: str
     size: int
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

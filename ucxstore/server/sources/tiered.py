@@ -1,4 +1,4 @@
-"""A source with a second tier in front, in files."""
+"""The disk tier: a source whose values are also kept in files."""
 
 import asyncio
 import logging
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ucxstore.server.sources.cache_dir import CacheDirectory
-from ucxstore.server.sources.changes import Changes
 from ucxstore.server.sources.source import (
     ChangedError,
     Found,
@@ -42,7 +41,9 @@ class TieredSource:
     What comes from the source is written when it comes, and not when the cache in memory drops it:
     that would have to hold it until the disk has it, beyond its bound.
 
-    A disk that is full or fails costs hits, and nothing else.
+    A disk that is full or fails costs hits, and nothing else. A key that is changed is forgotten
+    before the change is acknowledged. Whether what was read meanwhile may be kept is the cache's to
+    say, which knows all that is under way.
 
     Parameters
     ----------
@@ -67,7 +68,6 @@ class TieredSource:
         self._patience = timeout * _DISK_PART
         self._readers = ThreadPoolExecutor(_READERS, "ucxstore-disk-reader")
         self._writers = ThreadPoolExecutor(_WRITERS, "ucxstore-disk-writer")
-        self._changes = Changes()
         self._backlog = 0
         self._rests = {"reads": 0.0, "writes": 0.0}  # until then
         self._hits = self._failures = 0
@@ -87,48 +87,44 @@ class TieredSource:
         self._directory.close()
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
-        with self._changes.reading(key) as claim:
-            kept = await self._read(key, part)
-            if kept is not None and (self._believed or _is_of_one(part)):
-                self._hits += 1
-                return kept
-            try:
-                found = await self._source.get(key, part, "" if kept is None else kept.etag)
-            except UnchangedError:
-                self._hits += 1
-                return kept
-            except ChangedError:
-                self._forget(key)
-                raise
-            if kept is not None or found is None:
-                self._forget(key)  # it is another one by now, or gone
-            if found is not None and claim.alone:
-                whole = part is None or memoryview(found.buffer).nbytes == found.size
-                self._keep(key, None if whole or part is None else part.begin, found)
-            return found
+        kept = await self._read(key, part)
+        if kept is not None and (self._believed or _is_of_one(part)):
+            self._hits += 1
+            return kept
+        try:
+            found = await self._source.get(key, part, "" if kept is None else kept.etag)
+        except UnchangedError:
+            self._hits += 1
+            return kept
+        except ChangedError:
+            self._forget(key)
+            raise
+        if kept is not None or found is None:
+            self._forget(key)  # it is another one by now, or gone
+        return found
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
-        with self._changes.changing([key]) as (claim,):
-            self._forget(key)
-            etag = await self._source.put(key, value, if_absent=if_absent)
-            if etag is not None and claim.alone:
-                self._keep(key, None, Found(value, etag, value.nbytes))
-            return etag
+        try:
+            return await self._source.put(key, value, if_absent=if_absent)
+        finally:
+            self._forget(key)  # after a failure, too: nobody knows which value is there
 
     async def head(self, key: str) -> Head | None:
         return await self._source.head(key)
 
     async def remove(self, keys: Sequence[str]) -> None:
-        with self._changes.changing(keys):
+        try:
+            await self._source.remove(keys)
+        finally:
             for key in keys:
                 self._forget(key)
-            await self._source.remove(keys)
 
     async def remove_prefix(self, prefix: str) -> int:
-        with self._changes.changing_prefix(prefix):
+        try:
+            return await self._source.remove_prefix(prefix)
+        finally:
             self._disk.forget_prefix(prefix)
             self._sweep()
-            return await self._source.remove_prefix(prefix)
 
     async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
         return await self._source.measure(prefix, any_key=any_key)
@@ -160,15 +156,21 @@ class TieredSource:
             return None
         if part is not None and not part.if_match and value.nbytes > part.end:
             return None  # of so large a value, less was asked for
-        return Found(value, file.etag, value.nbytes)
+        return Found(value, file.etag, value.nbytes, kept=True)
 
-    def _keep(self, key: str, begin: int | None, found: Found) -> None:
-        """Have a value or a part of it written, and return at once."""
+    def keep(self, key: str, part: Part | None, found: Found) -> None:
+        """Have a value or a part of it written, and return at once.
+
+        Whoever calls this knows that the key was not changed while the value was on its way.
+        """
+        if found.kept:
+            return
         value, etag = found.buffer, found.etag
         loop = asyncio.get_running_loop()
         if not (etag or self._believed) or loop.time() < self._rests["writes"]:
             return
         size = memoryview(value).nbytes
+        begin = None if part is None or size == found.size else part.begin
         if self._backlog + size > _BACKLOG_BYTES:
             return
         file = self._disk.add(key, begin, size, etag)
