@@ -143,7 +143,7 @@ class Deployment:
 
     @property
     def name(self) -> str:
-        """What the plugin is called in the workers, and in Dask's logs."""
+        """The name of the plugin in the workers, and in Dask's logs."""
         return self._name
 
     @property
@@ -162,13 +162,12 @@ class Deployment:
     def store(self, prefix: str = "", **options: Any) -> UcxStore:
         """Make a store over the servers that run now.
 
-        It can be used in this process and, pickled, in tasks on any worker, where it finds the
-        secret.
+        It works in this process and, pickled, in tasks on any worker, where it finds the secret.
 
-        A store over workers' memory goes on as it is when workers join. When one has left, what it
-        held is gone, and reading that raises. A new store over other workers places chunks in other
-        ways, and so begins empty: what is stored in memory is found by stores that were made while
-        the cluster had the same servers.
+        A store over workers' memory stays as it is when workers join. When one leaves, its values
+        are gone, and reading them raises. A new store over other workers places chunks elsewhere,
+        and so begins empty: only stores that were made while the cluster had the same servers find
+        what is in memory.
 
         Parameters
         ----------
@@ -217,7 +216,7 @@ class Deployment:
         return self.store(**options).scratch(quota, timeout)
 
     def close(self) -> None:
-        """End the servers, with all that they hold in memory. Does nothing twice.
+        """End the servers, and free all that they hold in memory. Does nothing twice.
 
         Raises
         ------
@@ -231,7 +230,7 @@ class Deployment:
         if self._client.status != "running":
             return  # nobody can be asked; the servers end with their workers
         if self._kind is Kind.DIRECTORY:
-            self._run(remove_mark, self._location, self._name)
+            _run(self._client, remove_mark, self._location, self._name)
         if self._registered:
             with suppress(OSError):  # a worker that was lost has no server left to end
                 self._call(lambda: self._client.unregister_worker_plugin(self._name), START_SECONDS)
@@ -255,22 +254,16 @@ class Deployment:
         if not workers:
             raise ValueError("client: its cluster has no worker yet; see Client.wait_for_workers")
         if self._kind is Kind.DIRECTORY:
-            self._run(make_mark, self._location, self._name, workers=workers[:1], on_error="raise")
+            marked = {"workers": workers[:1], "on_error": "raise"}
+            _run(self._client, make_mark, self._location, self._name, **marked)
         self._registered = True
         self._call(lambda: self._client.register_plugin(plugin), START_SECONDS)
 
     def _running(self) -> dict[str, Running]:
         if self._closed:
             raise ConnectError(f"{self._name}: the deployment is closed")
-        found = servers_of(self._client)
-        return {
-            worker: servers[self._name]
-            for worker, servers in found.items()
-            if self._name in servers
-        }
-
-    def _run(self, function: Callable[..., Any], *args: object, **options: Any) -> Any:
-        return _run(self._client, function, *args, **options)
+        found = servers_of(self._client).items()
+        return {worker: each[self._name] for worker, each in found if self._name in each}
 
     def _call(self, start: Callable[[], Awaitable[Any]], seconds: float) -> Any:
         return self._client.sync(start, callback_timeout=seconds)
@@ -282,7 +275,7 @@ def _name_of(servers: Mapping[HostPort, bytes]) -> str:
     Metadata is with all of them. Under one name, stores of other servers would find arrays, but not
     the chunks where they look for them, and these would be read as fill values.
     """
-    names = sorted(str(place).encode() + incarnation for place, incarnation in servers.items())
+    names = sorted(str(server).encode() + incarnation for server, incarnation in servers.items())
     return hashlib.blake2b(b"".join(names), digest_size=8).hexdigest()
 
 
@@ -292,8 +285,8 @@ def servers_of(client: Client) -> dict[str, dict[str, Running]]:
     return found
 
 
-def places_of(client: Client) -> dict[HostPort, str]:
-    """Return the worker of each server."""
+def workers_of_servers(client: Client) -> dict[HostPort, str]:
+    """Find the worker of each server of a cluster."""
     return {
         running.server: worker
         for worker, servers in servers_of(client).items()
@@ -302,7 +295,7 @@ def places_of(client: Client) -> dict[HostPort, str]:
 
 
 def _run(client: Client, function: Callable[..., Any], *args: object, **options: Any) -> Any:
-    """Do as ``Client.run``, within a deadline, and without those workers that are lost."""
+    """Call ``Client.run`` with a deadline, and pass over workers that are lost."""
     options = {"on_error": "ignore", **options}
     return client.sync(
         lambda: client.run(function, *args, **options), callback_timeout=ANSWER_SECONDS

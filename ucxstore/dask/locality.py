@@ -16,7 +16,7 @@ from distributed import Client, get_client
 
 from ucxstore.address import HostPort
 from ucxstore.cluster.placement import Placement
-from ucxstore.dask.deployment import places_of
+from ucxstore.dask.deployment import workers_of_servers
 from ucxstore.store import UcxStore
 
 type AnyArray = zarr.Array[Any]
@@ -56,7 +56,7 @@ def locality(array: da.Array, client: Client | None = None) -> da.Array:
     >>> x.mean().compute(optimize_graph=False)  # doctest: +SKIP
     """
     source = _source_of(array)
-    workers = places_of(get_client() if client is None else client)
+    workers = workers_of_servers(get_client() if client is None else client)
     preferred = _preferred_workers(array, source, workers)
     layers = dict(array.dask.layers)
     reading = layers[array.name] = copy.copy(layers[array.name])

@@ -1,4 +1,4 @@
-"""What runs in each Dask worker: a server, in threads of its own."""
+"""The part of a deployment that runs in each Dask worker: a server, in threads of its own."""
 
 import asyncio
 import ctypes
@@ -152,12 +152,12 @@ def make_mark(directory: str, name: str) -> None:
 
 
 def remove_mark(directory: str, name: str) -> None:
-    """Leave no mark."""
+    """Remove the mark, if it is there."""
     _mark(directory, name).unlink(missing_ok=True)
 
 
 def check_mark(directory: str, name: str, worker: str) -> None:
-    """Raise ``ValueError`` where the directory is another one than the one that was marked."""
+    """Raise ``ValueError`` if the directory is not the one that was marked."""
     if not _mark(directory, name).exists():
         raise ValueError(
             f"storage: {directory!r} at the worker {worker} is not the directory of that name that "

@@ -1,4 +1,4 @@
-"""The secret of a deployment, which the processes of the cluster know by the deployment's name."""
+"""The secret of a deployment, which the cluster's processes find by the deployment's name."""
 
 from typing import Self
 from weakref import WeakValueDictionary
@@ -9,13 +9,13 @@ _held: "WeakValueDictionary[str, DeploymentSecret]" = WeakValueDictionary()
 
 
 class DeploymentSecret(Secret):
-    """A secret of which a pickle has the deployment's name alone.
+    """A secret whose pickle holds the deployment's name alone.
 
-    A process that unpickles it has the secret if somebody there holds it: the deployment itself,
+    A process that unpickles it finds the secret if somebody there holds it: the deployment itself,
     or its plugin in a worker. It is not put into the environment, which child processes inherit
     and crash reports show.
 
-    Who holds it keeps the connections that are made with it, too: the stores of tasks come and go,
+    The holder also keeps the connections that are made with it: the stores of tasks come and go,
     and connecting takes tens of milliseconds of two processors.
     """
 
@@ -26,7 +26,7 @@ class DeploymentSecret(Secret):
 
     @classmethod
     def hold(cls, deployment: str, text: bytes) -> Self:
-        """Make the secret known in this process for as long as what is returned lives."""
+        """Make the secret known in this process for as long as the returned object lives."""
         secret = cls.of_deployment(deployment)
         secret._text = text
         secret._links = set()
@@ -34,7 +34,7 @@ class DeploymentSecret(Secret):
 
     @classmethod
     def of_deployment(cls, deployment: str) -> Self:
-        """Return what this process has, or one that looks for it when it is used."""
+        """Return the secret of this process, or one that looks for it when it is used."""
         secret = _held.get(deployment)
         if not isinstance(secret, cls):
             secret = cls._located(None, None)
@@ -50,7 +50,7 @@ class DeploymentSecret(Secret):
             links.add(connector)
 
     def let_go(self) -> None:
-        """Keep no connection any more; those that no store uses are closed."""
+        """Keep connections no longer; those that no store uses are closed."""
         self._links = None
 
     def _find(self) -> tuple[bytes | None, list[str]]:

@@ -1,4 +1,4 @@
-"""Takes connections in, authenticates them, and hands them to the native server.
+"""Accept connections, authenticate them, and hand them to the native server.
 
 One thread with an event loop of its own runs every handshake, so that a peer that is slow, silent
 or hostile keeps nobody else waiting.
@@ -10,6 +10,7 @@ import secrets
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from ucxstore import logs, process
@@ -59,6 +60,15 @@ class Sessions(Protocol):
         """Make a worker for it on one of the server's threads."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a server tells its clients of itself; see `Welcome`."""
+
+    read_only: bool = False
+    shared: bool = False
+    volatile: bool = False
+
+
 class Acceptor:
     """The accepting thread of a server. It owns the listening socket.
 
@@ -72,8 +82,8 @@ class Acceptor:
         How many threads the server has; they take turns.
     secret : bytes
         What clients must know; empty for nothing.
-    read_only, shared, volatile : bool
-        What clients are told; see `Welcome`.
+    terms : Terms
+        What clients are told.
     """
 
     def __init__(
@@ -82,10 +92,7 @@ class Acceptor:
         sessions: Sessions,
         threads: int,
         secret: bytes,
-        *,
-        read_only: bool,
-        shared: bool = False,
-        volatile: bool = False,
+        terms: Terms,
     ) -> None:
         self.turned_away = 0  # connections that did not get through the handshake
         self._listener = listener
@@ -93,9 +100,7 @@ class Acceptor:
         self._sessions = sessions
         self._turns = itertools.cycle(range(threads))
         self._secret = secret
-        self._read_only = read_only
-        self._shared = shared
-        self._volatile = volatile
+        self._terms = terms
         self.incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._connections: set[socket.socket] = set()  # in the handshake
         self._stopping = False
@@ -198,10 +203,10 @@ class Acceptor:
             return Welcome(
                 token,
                 self.incarnation,
-                self._read_only,
+                self._terms.read_only,
                 port.address,
-                self._shared,
-                self._volatile,
+                self._terms.shared,
+                self._terms.volatile,
             )
 
         steps: Steps[Attach] = server_handshake(self._secret, grant, peer)

@@ -1,4 +1,4 @@
-"""`ServerOptions`: what a server can be told, beside the storage that it serves."""
+"""`ServerOptions`: the options of a server, beside its storage."""
 
 import math
 import os
@@ -27,7 +27,7 @@ LOOPBACK = HostPort("127.0.0.1", 0)
 # Bytes. Small beside the memory of a machine that serves a cluster.
 DEFAULT_CACHE = 1 << 30
 
-# Seconds. Less than a client's default timeout, so that it is told what has failed, and where.
+# Seconds. Less than a client's default timeout, so that the client learns what failed, and where.
 DEFAULT_SOURCE_TIMEOUT = 20.0
 
 # Bytes. Some 40 ms at the speed of one connection to an object store: more than its latency, so

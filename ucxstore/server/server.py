@@ -9,7 +9,7 @@ from typing import Self, Unpack
 from ucxstore import logs, process
 from ucxstore._native import core
 from ucxstore.address import HostPort
-from ucxstore.server.acceptor import Acceptor
+from ucxstore.server.acceptor import Acceptor, Terms
 from ucxstore.server.listen import advertise, listen
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.carrier import Carrier
@@ -133,9 +133,11 @@ class Server:
                 native,
                 options.threads,
                 secret,
-                read_only=options.read_only,
-                shared=shared,
-                volatile=isinstance(opened, core.MemoryStorage) and not shared,
+                Terms(
+                    read_only=options.read_only,
+                    shared=shared,
+                    volatile=isinstance(opened, core.MemoryStorage) and not shared,
+                ),
             )
             on_failure.pop_all()
         self._storage = storage

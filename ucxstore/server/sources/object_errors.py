@@ -1,4 +1,4 @@
-"""What an object store's error is, in a line: obstore's own texts run over many."""
+"""Explain an object store's error in one line; obstore's own texts take many."""
 
 import re
 
