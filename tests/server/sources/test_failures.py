@@ -88,7 +88,7 @@ def test_no_failure_becomes_fill_values(objects: HttpObjects) -> None:
     ("location", "options", "message"),
     [
         ("memory://", {"cache": "1MB"}, "cache: the storage is no object store"),
-        ("ftp://host/", {}, "storage: 'ftp://host/' is none"),
+        ("ftp://host/", {}, "storage: 'ftp://host/' cannot be served"),
         ("s3:///", {}, "storage: 's3:///' cannot be opened"),
     ],
 )

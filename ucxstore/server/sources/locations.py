@@ -15,7 +15,7 @@ _OBJECT_STORES = frozenset(
 )
 
 LOCATIONS = (
-    "'memory://', a directory's path, 'file:///path', a URL of an object store such as "
+    "'memory://', a directory's path, 'file:///path', or the URL of an object store such as "
     "'s3://bucket/prefix'"
 )
 
@@ -56,7 +56,7 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
             return Kind.DIRECTORY, unquote(url.path)
     if scheme[1].lower() in _OBJECT_STORES:
         return Kind.OBJECTS, text
-    raise ValueError(f"{name}: {text!r} is none of what can be served: {LOCATIONS}")
+    raise ValueError(f"{name}: {text!r} cannot be served; it must be {LOCATIONS}")
 
 
 def hide_password(url: str) -> str:

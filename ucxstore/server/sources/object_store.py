@@ -1,4 +1,4 @@
-"""An object store as a source, through obstore."""
+"""A source in an object store, through obstore."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
@@ -89,7 +89,7 @@ def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStor
 
 
 class ObjectSource:
-    """Values as objects, by their keys.
+    """The values of an object store: one object a key.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 type NativeStorage = core.MemoryStorage | core.DirectoryStorage
 type Storage = str | os.PathLike[str] | NativeStorage | ObjectStore | Store
 
-_CHOICE = f"{LOCATIONS}, an object store of obstore's, or a store of zarr's"
+_CHOICE = f"{LOCATIONS}; or an object store of obstore's, or a store of zarr's"
 
 
 def open_storage(
@@ -152,4 +152,4 @@ def _open_source(storage: Any, options: ServerOptions, timeout: float) -> Source
             from ucxstore.server.sources.object_store import ObjectSource
 
             return ObjectSource(storage, type(storage).__name__)
-    raise TypeError(f"storage: {storage!r} is none of what can be served: {_CHOICE}")
+    raise TypeError(f"storage: {storage!r} cannot be served; it must be {_CHOICE}")

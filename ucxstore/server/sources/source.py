@@ -1,4 +1,4 @@
-"""`Source`: where the values behind a server's cache are. What each kind of source implements."""
+"""`Source`: what an object store, a zarr store and the disk tier implement behind a cache."""
 
 from collections.abc import Buffer, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ type Memory = npt.NDArray[np.uint8]
 class Found:
     """A value, or a part of it.
 
-    `etag` is "" where the source has no entity tags. `size` is that of all of the value, unless
-    the part was asked for by its entity tag: then all of it is known to whoever asked. `kept` says
-    that it comes from the second tier, which has it already.
+    `etag` is "" where the source has no entity tags. `size` is that of the whole value, unless the
+    part was asked for by its entity tag: then the caller knows it. `kept` says that the value comes
+    from the disk tier.
     """
 
     buffer: Buffer
@@ -45,9 +45,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes from `begin` to `end` of a value, or to its own end if that comes before.
+    """The bytes from `begin` to `end` of a value, or to its own end if that comes first.
 
-    It must have the entity tag `if_match`, unless that is "".
+    The value must have the entity tag `if_match`, unless that is "".
     """
 
     begin: int
@@ -56,7 +56,7 @@ class Part:
 
 
 class ChangedError(Exception):
-    """The value is not the one that a `Part` was asked of."""
+    """The value does not have the entity tag of the `Part`."""
 
 
 class UnchangedError(Exception):
@@ -64,12 +64,12 @@ class UnchangedError(Exception):
 
 
 class Source(Protocol):
-    """The requests of a server. Whatever fails raises, and `explain` says what it was.
+    """Where values are. A failure raises, and `explain` says in a line what it was.
 
     Attributes
     ----------
     has_parts : bool
-        Whether a part of a value can be asked for; else `get` and `head` are not asked about any.
+        Whether `get` can fetch a part of a value; if not, it is called for whole values alone.
     """
 
     has_parts: bool
@@ -77,19 +77,19 @@ class Source(Protocol):
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         """Fetch the value, or a part of it; ``None`` where the key has none.
 
-        Of a whole value, or a part of whichever there is, the entity tag that is `known` may be
-        told, unless that is "".
+        With `known`, an entity tag, the value is sent only if it has another one. There is no such
+        tag together with `part.if_match`.
 
         Raises
         ------
         ChangedError
-            If the value is not the one that the part is asked of.
+            If the value does not have the entity tag of the part.
         UnchangedError
-            If the value still has the entity tag that is known.
+            If the value still has the tag `known`.
         """
 
     async def head(self, key: str) -> Head | None:
-        """Find out about the value; ``None`` where the key has none."""
+        """Fetch size and entity tag of the value; ``None`` where the key has none."""
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
         """Put the value, and return its entity tag; ``None`` where it was to be new and was not."""

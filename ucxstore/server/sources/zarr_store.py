@@ -1,4 +1,4 @@
-"""Any store of zarr's as a source."""
+"""A source in any zarr store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -11,9 +11,9 @@ from ucxstore.zarr_compat import cpu
 
 
 class ZarrSource:
-    """Values of a zarr store, which from now on is used in the server's event loop alone.
+    """The values of a zarr store, which is from now on used in the server's event loop alone.
 
-    Such a store tells no entity tags, so values are fetched whole.
+    Such a store has no entity tags, so values are fetched whole.
 
     Parameters
     ----------
