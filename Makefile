@@ -33,7 +33,8 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread coverage bench copies flamegraphs s3 azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs clean
+        test-thread coverage bench copies flamegraphs s3 azure zarr2 lint lint-python lint-native \
+        lint-stubs tidy format stubs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

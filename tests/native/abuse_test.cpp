@@ -48,7 +48,7 @@ class BadClient : public testing::Test {
     }
 
     // Whether the server ends the session before long, though nothing else happens to it.
-    bool is_thrown_out(std::chrono::milliseconds patience = 5s) {
+    bool is_thrown_out(std::chrono::milliseconds patience = kPatience) {
         pollfd entry{.fd = control_.get(), .events = POLLIN, .revents = 0};
         return puppet_.until([&] { return poll(&entry, 1, 0) == 1; }, patience);
     }
@@ -65,7 +65,7 @@ class BadClient : public testing::Test {
         return raw(wire::ValueHeader{token_, 1, item, 0, total, segment, offset, length});
     }
     std::optional<wire::Status> answer() {
-        if (!puppet_.until([&] { return !puppet_.received().empty(); }, 5s)) {
+        if (!puppet_.until([&] { return !puppet_.received().empty(); }, kPatience)) {
             return std::nullopt;
         }
         const std::string& header = puppet_.received().back().header;
@@ -358,7 +358,7 @@ TEST(Unfinished, ACancelledSetIsForgotten) {
         ASSERT_TRUE(eventually([&] { return storage->incoming == 1 || operation->done(); }));
         both.client->cancel(both.connection, operation);
         ASSERT_TRUE(operation->wait_for(kPatience));
-        EXPECT_TRUE(eventually([&] { return storage->incoming == 0; }, 5s))
+        EXPECT_TRUE(eventually([&] { return storage->incoming == 0; }))
             << "the server keeps the memory of a value that will never be whole";
     }
 }

@@ -359,7 +359,7 @@ TEST_P(MidTransfer, TheServerUnpinsWhatItWasSending) {
     }
     both_.storage->remove("k");
     // 5 s is what a server gives UCX to let go of it.
-    EXPECT_TRUE(eventually([&] { return region.expired(); }, 8s)) << "it is still pinned";
+    EXPECT_TRUE(eventually([&] { return region.expired(); })) << "it is still pinned";
 }
 
 TEST_P(MidTransfer, TheClientIsClosed) {
@@ -505,7 +505,7 @@ TEST(Closed, WhileOthersAttachAndAsk) {
                         const auto ping = call_operation(wire::Op::ping, "");
                         client.submit(connection, ping);
                         client.close(connection);
-                        stuck += ping->wait_for(5s) ? 0 : 1;
+                        stuck += ping->wait_for(kPatience) ? 0 : 1;
                     }
                 } catch (const Error&) {
                     // the client is closed

@@ -25,7 +25,7 @@ namespace ucxstore::test {
 using Bytes = std::vector<std::byte>;
 
 // Longer than anything takes under a sanitizer on a busy machine; only a failing test waits it out.
-constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kPatience{120};
 
 template <typename Condition>
 bool eventually(Condition condition, std::chrono::milliseconds patience = kPatience) {
