@@ -77,7 +77,7 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
     auto* raw = new PyConnection(port.owner(), connection);
     nb::object object = nb::cast(raw, nb::rv_policy::take_ownership);
     // One round trip: both sides have each other's endpoint, and the lanes are chosen.
-    nb::cast<PyOperation&>(raw->ping(timeout, nullptr)).wait();
+    raw->ping(timeout);
     return object;
 }
 
@@ -229,38 +229,7 @@ NB_MODULE(_core, module) {
         .def("fileno", [](const PyCompletions& self) { return self.queue->fd(); })
         .def("drain", &PyCompletions::drain);
 
-    const auto completions = "completions"_a.none() = nb::none();
-    nb::class_<PyConnection>(module, "Connection")
-        .def_prop_ro("alive", &PyConnection::alive)
-        .def_prop_ro("peer", &PyConnection::peer)
-        .def_prop_ro("lanes", &PyConnection::lanes)
-        .def("close", &PyConnection::close)
-        .def("get", &PyConnection::get, "keys"_a, "ranges"_a, "timeout"_a, completions,
-             "versions"_a.none() = nb::none())
-        .def("get_into", &PyConnection::get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a,
-             "timeout"_a, completions)
-        .def("read_boxes", &PyConnection::read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a,
-             "owner"_a, "timeout"_a, completions)
-        .def("read_parts", &PyConnection::read_parts, "keys"_a, "sources"_a, "targets"_a,
-             "address"_a, "expected"_a, "versions"_a, "owner"_a, "timeout"_a, completions)
-        .def("set", &PyConnection::set, "keys"_a, "values"_a, "owners"_a, "if_absent"_a,
-             "timeout"_a, completions)
-        .def("set_parts", &PyConnection::set_parts, "keys"_a, "values"_a, "owners"_a, "timeout"_a,
-             completions)
-        .def("write_boxes", &PyConnection::write_boxes, "keys"_a, "starts"_a, "value"_a,
-             "chunk_shape"_a, "owner"_a, "timeout"_a, completions)
-        .def("delete", &PyConnection::remove, "keys"_a, "timeout"_a, completions)
-        .def("delete_prefix", &PyConnection::remove_prefix, "prefix"_a, "timeout"_a, completions)
-        .def("stat", &PyConnection::stat, "keys"_a, "timeout"_a, completions)
-        .def("measure", &PyConnection::measure, "prefix"_a, "any"_a, "timeout"_a, completions)
-        .def("list_page", &PyConnection::list_page, "prefix"_a, "delimited"_a, "cursor"_a,
-             "timeout"_a, completions)
-        .def("stats", &PyConnection::stats, "timeout"_a, completions)
-        .def("begin_space", &PyConnection::begin_space, "name"_a, "quota"_a, "timeout_ms"_a,
-             "timeout"_a, completions)
-        .def("renew_space", &PyConnection::renew_space, "name"_a, "timeout"_a, completions)
-        .def("end_space", &PyConnection::end_space, "name"_a, "timeout"_a, completions)
-        .def("ping", &PyConnection::ping, "timeout"_a, completions);
+    bind_connection(module);
 
     nb::class_<ClientPort>(module, "ClientPort")
         .def_prop_ro("address", &ClientPort::address)

@@ -7,34 +7,9 @@
 #include "bindings/gil.hpp"
 #include "client/batch.hpp"
 
+using namespace nb::literals;
+
 namespace ucxstore::py {
-namespace {
-
-QueuePointer queue_of(const PyCompletions* completions) {
-    return completions == nullptr ? nullptr : completions->queue;
-}
-
-nb::object nothing(Operation&) { return nb::none(); }
-
-wire::Reader reply_of(const Item& item) {
-    return wire::Reader({item.owned->data(), item.owned->size()});
-}
-
-// A list of what `convert` makes of each item, and None for a missing key.
-template <typename ConvertItem>
-nb::object each_item(Operation& done, ConvertItem convert) {
-    nb::list results;
-    for (const Item& item : done.items) {
-        if (item.status == wire::Status::missing) {
-            results.append(nb::none());
-        } else {
-            results.append(convert(item));
-        }
-    }
-    return results;
-}
-
-}  // namespace
 
 PyConnection::PyConnection(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection)
     : client_(std::move(client)), connection_(std::move(connection)), pid_(getpid()) {}
@@ -60,19 +35,80 @@ PyOperation::Object PyConnection::start(std::shared_ptr<Operation> operation, nb
                               std::move(convert));
 }
 
-PyOperation::Object PyConnection::get(const Keys& keys, const std::vector<Ranges>& ranges,
-                                      double timeout, PyCompletions* completions,
-                                      const std::optional<Versions>& versions) {
+namespace {
+
+using Keys = std::vector<std::string>;
+using Owners = nb::typed<nb::list, nb::any>;
+using Integers = nb::typed<nb::list, int>;
+using Versions = std::vector<std::uint64_t>;
+
+// What every request is given besides what it asks: the seconds that it may go without progress,
+// and where it completes.
+struct How {
+    double timeout;
+    QueuePointer queue;
+};
+
+How to_how(double timeout, PyCompletions* completions) {
+    return {timeout, completions == nullptr ? nullptr : completions->queue};
+}
+
+// A request on keys whose memory or answer is each key's own.
+std::shared_ptr<Operation> on_keys(Operation::Kind kind, const Keys& keys, const How& how) {
+    return make_operation(keys, kind, how.timeout, how.queue);
+}
+
+// The fields of a request that is about one thing, in the order of docs/wire.md.
+class Body {
+  public:
+    Body& text(const std::string& text) { return wire::put_string(bytes_, text), *this; }
+    Body& number(std::uint64_t number) { return wire::put_u64(bytes_, number), *this; }
+    Body& flag(bool flag) { return wire::put_u8(bytes_, flag ? 1 : 0), *this; }
+    std::string take() { return std::move(bytes_); }
+
+  private:
+    std::string bytes_;
+};
+
+PyOperation::Object call(PyConnection& self, const How& how, wire::Op op, const std::string& key,
+                         Body body, Convert convert) {
+    return self.start(make_call(op, key, body.take(), how.timeout, how.queue), nb::none(),
+                      std::move(convert));
+}
+
+nb::object nothing(Operation&) { return nb::none(); }
+
+wire::Reader reply_of(const Item& item) {
+    return wire::Reader({item.owned->data(), item.owned->size()});
+}
+
+// A list of what `convert` makes of each item, and None for a missing key.
+template <typename ConvertItem>
+nb::object each_item(Operation& done, ConvertItem convert) {
+    nb::list results;
+    for (const Item& item : done.items) {
+        if (item.status == wire::Status::missing) {
+            results.append(nb::none());
+        } else {
+            results.append(convert(item));
+        }
+    }
+    return results;
+}
+
+PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
+                        const std::vector<Ranges>& ranges,
+                        const std::optional<Versions>& versions) {
     require(ranges.size() == keys.size(), "one list of ranges a key");
     require(!versions || versions->size() == keys.size(), "one version a key");
-    auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
+    auto operation = on_keys(Operation::Kind::get, keys, how);
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         wanted[i].selection = to_selection(ranges[i]);
         operation->items[i].version = versions ? (*versions)[i] : wire::kAnyVersion;
     }
     request_gets(*operation, std::move(wanted));
-    return start(operation, nb::none(), [](Operation& done) {
+    return self.start(operation, nb::none(), [](Operation& done) {
         return each_item(done, [](const Item& item) {
             const bool changed = item.status == wire::Status::changed;
             const nb::object data = changed ? nb::none() : nb::cast(to_numpy(item.owned));
@@ -81,35 +117,33 @@ PyOperation::Object PyConnection::get(const Keys& keys, const std::vector<Ranges
     });
 }
 
-PyOperation::Object PyConnection::get_into(const Keys& keys, const std::vector<Ranges>& ranges,
-                                           const std::vector<ArrayTuple>& outs,
-                                           const Owners& owners, double timeout,
-                                           PyCompletions* completions) {
+PyOperation::Object get_into(PyConnection& self, const How& how, const Keys& keys,
+                             const std::vector<Ranges>& ranges, const std::vector<ArrayTuple>& outs,
+                             const Owners& owners) {
     require(ranges.size() == keys.size() && outs.size() == keys.size(),
             "one list of ranges and one out a key");
-    auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
+    auto operation = on_keys(Operation::Kind::get, keys, how);
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         operation->items[i].memory = to_memory(outs[i]);
         wanted[i].selection = to_selection(ranges[i]);
     }
     request_gets(*operation, std::move(wanted));
-    return start(operation, owners, [](Operation& done) {
+    return self.start(operation, owners, [](Operation& done) {
         return each_item(done, [](const Item& item) { return item.size; });
     });
 }
 
-PyOperation::Object PyConnection::read_boxes(const Keys& keys, const Integers& boxes,
-                                             const ArrayTuple& out,
-                                             const std::vector<std::int64_t>& chunk_shape,
-                                             const nb::object& owner, double timeout,
-                                             PyCompletions* completions) {
+PyOperation::Object read_boxes(PyConnection& self, const How& how, const Keys& keys,
+                               const Integers& boxes, const ArrayTuple& out,
+                               const std::vector<std::int64_t>& chunk_shape,
+                               const nb::object& owner) {
     const Array target = to_array(out);
     const Array chunk = stored_chunk(chunk_shape, target.itemsize);
     const std::size_t ndim = chunk.dims.size();
     require(target.dims.size() == ndim, "out and chunk of different numbers of axes");
     const auto numbers = to_integers(boxes, keys.size() * 3 * ndim);
-    auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
+    auto operation = on_keys(Operation::Kind::get, keys, how);
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const std::int64_t* chunk_start = numbers.data() + i * 3 * ndim;
@@ -122,7 +156,7 @@ PyOperation::Object PyConnection::read_boxes(const Keys& keys, const Integers& b
         wanted[i].expected = chunk.nbytes();
     }
     request_gets(*operation, std::move(wanted));
-    return start(operation, owner, [](Operation& done) -> nb::object {
+    return self.start(operation, owner, [](Operation& done) -> nb::object {
         nb::list missing;
         for (std::size_t i = 0; i < done.items.size(); ++i) {
             if (done.items[i].status == wire::Status::missing) {
@@ -133,14 +167,15 @@ PyOperation::Object PyConnection::read_boxes(const Keys& keys, const Integers& b
     });
 }
 
-PyOperation::Object PyConnection::read_parts(
-    const Keys& keys, const std::vector<PartTuple>& sources, const std::vector<PartTuple>& targets,
-    std::uint64_t address, const std::vector<std::int64_t>& expected, const Versions& versions,
-    const nb::object& owner, double timeout, PyCompletions* completions) {
+PyOperation::Object read_parts(PyConnection& self, const How& how, const Keys& keys,
+                               const std::vector<PartTuple>& sources,
+                               const std::vector<PartTuple>& targets, std::uint64_t address,
+                               const std::vector<std::int64_t>& expected, const Versions& versions,
+                               const nb::object& owner) {
     require(sources.size() == keys.size() && targets.size() == keys.size() &&
                 expected.size() == keys.size() && versions.size() == keys.size(),
             "one source, target, size and version a key");
-    auto operation = make_operation(keys, Operation::Kind::get, timeout, queue_of(completions));
+    auto operation = on_keys(Operation::Kind::get, keys, how);
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         Item& item = operation->items[i];
@@ -158,7 +193,7 @@ PyOperation::Object PyConnection::read_parts(
         wanted[i].expected = static_cast<std::uint64_t>(expected[i]);  // -1: any
     }
     request_gets(*operation, std::move(wanted));
-    return start(operation, owner, [](Operation& done) -> nb::object {
+    return self.start(operation, owner, [](Operation& done) -> nb::object {
         nb::list outcomes;
         for (const Item& item : done.items) {
             outcomes.append(item.status == wire::Status::missing   ? 1
@@ -169,154 +204,184 @@ PyOperation::Object PyConnection::read_parts(
     });
 }
 
-PyOperation::Object PyConnection::set(const Keys& keys, const std::vector<ArrayTuple>& values,
-                                      const Owners& owners, bool if_absent, double timeout,
-                                      PyCompletions* completions) {
+PyOperation::Object set(PyConnection& self, const How& how, const Keys& keys,
+                        const std::vector<ArrayTuple>& values, const Owners& owners,
+                        bool if_absent) {
     require(values.size() == keys.size(), "one value a key");
     const auto kind = if_absent ? Operation::Kind::set_if_absent : Operation::Kind::set;
-    auto operation = make_operation(keys, kind, timeout, queue_of(completions));
+    auto operation = on_keys(kind, keys, how);
     for (std::size_t i = 0; i < keys.size(); ++i) {
         operation->items[i].memory = to_memory(values[i]);
     }
-    return start(operation, owners, [](Operation& done) {
+    return self.start(operation, owners, [](Operation& done) {
         return each_item(done, [](const Item& item) { return item.status != wire::Status::kept; });
     });
 }
 
-PyOperation::Object PyConnection::set_parts(const Keys& keys,
-                                            const std::vector<std::vector<ArrayTuple>>& values,
-                                            const Owners& owners, double timeout,
-                                            PyCompletions* completions) {
+PyOperation::Object set_parts(PyConnection& self, const How& how, const Keys& keys,
+                              const std::vector<std::vector<ArrayTuple>>& values,
+                              const Owners& owners) {
     require(values.size() == keys.size(), "one value a key");
-    auto operation = make_operation(keys, Operation::Kind::set, timeout, queue_of(completions));
+    auto operation = on_keys(Operation::Kind::set, keys, how);
     for (std::size_t i = 0; i < keys.size(); ++i) {
         operation->items[i].memory = to_memory(values[i]);
     }
-    return start(operation, owners, nothing);
+    return self.start(operation, owners, nothing);
 }
 
-PyOperation::Object PyConnection::write_boxes(const Keys& keys, const Integers& starts,
-                                              const ArrayTuple& value,
-                                              const std::vector<std::int64_t>& chunk_shape,
-                                              const nb::object& owner, double timeout,
-                                              PyCompletions* completions) {
+PyOperation::Object write_boxes(PyConnection& self, const How& how, const Keys& keys,
+                                const Integers& starts, const ArrayTuple& value,
+                                const std::vector<std::int64_t>& chunk_shape,
+                                const nb::object& owner) {
     const Array source = to_array(value);
     const std::size_t ndim = chunk_shape.size();
     require(source.dims.size() == ndim, "value and chunk of different numbers of axes");
     const auto numbers = to_integers(starts, keys.size() * ndim);
-    auto operation = make_operation(keys, Operation::Kind::set, timeout, queue_of(completions));
+    auto operation = on_keys(Operation::Kind::set, keys, how);
     for (std::size_t i = 0; i < keys.size(); ++i) {
         operation->items[i].memory =
             Memory{source.base, part(source, numbers.data() + i * ndim, chunk_shape.data())};
     }
-    return start(operation, owner, nothing);
+    return self.start(operation, owner, nothing);
 }
 
-PyOperation::Object PyConnection::remove(const Keys& keys, double timeout,
-                                         PyCompletions* completions) {
-    return start(make_calls(wire::Op::remove, keys, timeout, queue_of(completions)), nb::none(),
-                 nothing);
+PyOperation::Object remove(PyConnection& self, const How& how, const Keys& keys) {
+    return self.start(make_calls(wire::Op::remove, keys, how.timeout, how.queue), nb::none(),
+                      nothing);
 }
 
-PyOperation::Object PyConnection::stat(const Keys& keys, double timeout,
-                                       PyCompletions* completions) {
-    return start(make_calls(wire::Op::stat, keys, timeout, queue_of(completions)), nb::none(),
-                 [](Operation& done) -> nb::object {
-                     nb::list sizes;
-                     for (const Item& item : done.items) {
-                         wire::Reader reader = reply_of(item);
-                         while (!reader.done()) {
-                             sizes.append(static_cast<std::int64_t>(reader.u64()));
-                         }
-                     }
-                     return sizes;
-                 });
+PyOperation::Object stat(PyConnection& self, const How& how, const Keys& keys) {
+    return self.start(make_calls(wire::Op::stat, keys, how.timeout, how.queue), nb::none(),
+                      [](Operation& done) -> nb::object {
+                          nb::list sizes;
+                          for (const Item& item : done.items) {
+                              wire::Reader reader = reply_of(item);
+                              while (!reader.done()) {
+                                  sizes.append(static_cast<std::int64_t>(reader.u64()));
+                              }
+                          }
+                          return sizes;
+                      });
 }
 
-PyOperation::Object PyConnection::remove_prefix(const std::string& prefix, double timeout,
-                                                PyCompletions* completions) {
-    std::string body;
-    wire::put_string(body, prefix);
-    return start(
-        make_call(wire::Op::remove_prefix, prefix, std::move(body), timeout, queue_of(completions)),
-        nb::none(),
+PyOperation::Object remove_prefix(PyConnection& self, const How& how, const std::string& prefix) {
+    return call(
+        self, how, wire::Op::remove_prefix, prefix, Body().text(prefix),
         [](Operation& done) -> nb::object { return nb::int_(reply_of(done.items[0]).u64()); });
 }
 
-PyOperation::Object PyConnection::measure(const std::string& prefix, bool any, double timeout,
-                                          PyCompletions* completions) {
-    std::string body;
-    wire::put_string(body, prefix);
-    wire::put_u8(body, any ? 1 : 0);
-    return start(
-        make_call(wire::Op::measure, prefix, std::move(body), timeout, queue_of(completions)),
-        nb::none(), [](Operation& done) -> nb::object {
-            wire::Reader reader = reply_of(done.items[0]);
-            const std::uint64_t keys = reader.u64();
-            return nb::make_tuple(keys, reader.u64());
-        });
+PyOperation::Object measure(PyConnection& self, const How& how, const std::string& prefix,
+                            bool any) {
+    return call(self, how, wire::Op::measure, prefix, Body().text(prefix).flag(any),
+                [](Operation& done) -> nb::object {
+                    wire::Reader reader = reply_of(done.items[0]);
+                    const std::uint64_t keys = reader.u64();
+                    return nb::make_tuple(keys, reader.u64());
+                });
 }
 
-PyOperation::Object PyConnection::list_page(const std::string& prefix, bool delimited,
-                                            const std::string& cursor, double timeout,
-                                            PyCompletions* completions) {
-    std::string body;
-    wire::put_string(body, prefix);
-    wire::put_u8(body, delimited ? 1 : 0);
-    wire::put_string(body, cursor);
-    return start(make_call(wire::Op::list, prefix, std::move(body), timeout, queue_of(completions)),
-                 nb::none(), [](Operation& done) -> nb::object {
-                     wire::Reader reader = reply_of(done.items[0]);
-                     const std::string next = reader.string();
-                     nb::list names;
-                     while (!reader.done()) {
-                         names.append(nb::cast(reader.string()));
-                     }
-                     return nb::make_tuple(names, next);
-                 });
+PyOperation::Object list_page(PyConnection& self, const How& how, const std::string& prefix,
+                              bool delimited, const std::string& cursor) {
+    return call(self, how, wire::Op::list, prefix, Body().text(prefix).flag(delimited).text(cursor),
+                [](Operation& done) -> nb::object {
+                    wire::Reader reader = reply_of(done.items[0]);
+                    const std::string next = reader.string();
+                    nb::list names;
+                    while (!reader.done()) {
+                        names.append(nb::cast(reader.string()));
+                    }
+                    return nb::make_tuple(names, next);
+                });
 }
 
-PyOperation::Object PyConnection::stats(double timeout, PyCompletions* completions) {
-    return start(make_call(wire::Op::stats, "", "", timeout, queue_of(completions)), nb::none(),
-                 [](Operation& done) -> nb::object {
-                     const Item& item = done.items[0];
-                     return nb::bytes(item.owned->data(), item.owned->size());
-                 });
+PyOperation::Object stats(PyConnection& self, const How& how) {
+    return call(self, how, wire::Op::stats, "", Body(), [](Operation& done) -> nb::object {
+        const Item& item = done.items[0];
+        return nb::bytes(item.owned->data(), item.owned->size());
+    });
 }
 
-PyOperation::Object PyConnection::begin_space(const std::string& name, std::uint64_t quota,
-                                              std::uint64_t timeout_ms, double timeout,
-                                              PyCompletions* completions) {
-    std::string body;
-    wire::put_string(body, name);
-    wire::put_u64(body, quota);
-    wire::put_u64(body, timeout_ms);
-    return start(
-        make_call(wire::Op::begin_space, name, std::move(body), timeout, queue_of(completions)),
-        nb::none(), nothing);
+PyOperation::Object begin_space(PyConnection& self, const How& how, const std::string& name,
+                                std::uint64_t quota, std::uint64_t timeout_ms) {
+    return call(self, how, wire::Op::begin_space, name,
+                Body().text(name).number(quota).number(timeout_ms), nothing);
 }
 
-PyOperation::Object PyConnection::renew_space(const std::string& name, double timeout,
-                                              PyCompletions* completions) {
-    std::string body;
-    wire::put_string(body, name);
-    return start(
-        make_call(wire::Op::renew_space, name, std::move(body), timeout, queue_of(completions)),
-        nb::none(), nothing);
+PyOperation::Object renew_space(PyConnection& self, const How& how, const std::string& name) {
+    return call(self, how, wire::Op::renew_space, name, Body().text(name), nothing);
 }
 
-PyOperation::Object PyConnection::end_space(const std::string& name, double timeout,
-                                            PyCompletions* completions) {
-    std::string body;
-    wire::put_string(body, name);
-    return start(
-        make_call(wire::Op::end_space, name, std::move(body), timeout, queue_of(completions)),
-        nb::none(), nothing);
+PyOperation::Object end_space(PyConnection& self, const How& how, const std::string& name) {
+    return call(self, how, wire::Op::end_space, name, Body().text(name), nothing);
 }
 
-PyOperation::Object PyConnection::ping(double timeout, PyCompletions* completions) {
-    return start(make_call(wire::Op::ping, "", "", timeout, queue_of(completions)), nb::none(),
-                 nothing);
+PyOperation::Object ping(PyConnection& self, const How& how) {
+    return call(self, how, wire::Op::ping, "", Body(), nothing);
+}
+
+// Methods of requests: each takes what its function does, and then `timeout` and `completions`.
+class Requests {
+  public:
+    explicit Requests(nb::class_<PyConnection>& type) : type_(type) {}
+
+    template <typename... Args, typename... Names>
+    Requests& def(const char* name,
+                  PyOperation::Object (*request)(PyConnection&, const How&, Args...),
+                  const Names&... names) {
+        type_.def(
+            name,
+            [request](PyConnection& self, Args... args, double timeout,
+                      PyCompletions* completions) {
+                return request(self, to_how(timeout, completions), args...);
+            },
+            names..., "timeout"_a, "completions"_a.none() = nb::none());
+        return *this;
+    }
+
+  private:
+    nb::class_<PyConnection>& type_;
+};
+
+}  // namespace
+
+void PyConnection::ping(double timeout) {
+    nb::cast<PyOperation&>(py::ping(*this, {timeout, nullptr})).wait();
+}
+
+void bind_connection(nb::module_& module) {
+    nb::class_<PyConnection> type(module, "Connection");
+    type.def_prop_ro("alive", &PyConnection::alive)
+        .def_prop_ro("peer", &PyConnection::peer)
+        .def_prop_ro("lanes", &PyConnection::lanes)
+        .def("close", &PyConnection::close)
+        .def(
+            "get",
+            [](PyConnection& self, const Keys& keys, const std::vector<Ranges>& ranges,
+               double timeout, PyCompletions* completions,
+               const std::optional<Versions>& versions) {
+                return get(self, to_how(timeout, completions), keys, ranges, versions);
+            },
+            "keys"_a, "ranges"_a, "timeout"_a, "completions"_a.none() = nb::none(),
+            "versions"_a.none() = nb::none());
+    Requests(type)
+        .def("get_into", get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a)
+        .def("read_boxes", read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a, "owner"_a)
+        .def("read_parts", read_parts, "keys"_a, "sources"_a, "targets"_a, "address"_a,
+             "expected"_a, "versions"_a, "owner"_a)
+        .def("set", set, "keys"_a, "values"_a, "owners"_a, "if_absent"_a)
+        .def("set_parts", set_parts, "keys"_a, "values"_a, "owners"_a)
+        .def("write_boxes", write_boxes, "keys"_a, "starts"_a, "value"_a, "chunk_shape"_a,
+             "owner"_a)
+        .def("delete", remove, "keys"_a)
+        .def("delete_prefix", remove_prefix, "prefix"_a)
+        .def("stat", stat, "keys"_a)
+        .def("measure", measure, "prefix"_a, "any"_a)
+        .def("list_page", list_page, "prefix"_a, "delimited"_a, "cursor"_a)
+        .def("stats", stats)
+        .def("begin_space", begin_space, "name"_a, "quota"_a, "timeout_ms"_a)
+        .def("renew_space", renew_space, "name"_a)
+        .def("end_space", end_space, "name"_a)
+        .def("ping", py::ping);
 }
 
 }  // namespace ucxstore::py

@@ -1,6 +1,7 @@
 #include "client/connection.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "base/log.hpp"
@@ -20,9 +21,19 @@ constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 // part is in no cache any more when the last has come, so it may as well go past them.
 constexpr std::uint64_t kLargeBytes = 8ull << 20;
 
+// How long a transfer of a finished or cancelled operation may still run before the endpoint is
+// closed by force to get its memory back (that ends the other requests on it too).
+constexpr auto kReleaseGrace = std::chrono::seconds(1);
+
 // How long UCX may take to give memory back after that (measured: 0.2 ms). Then the caller gets
 // its failure, and the memory is leaked: never freed while UCX may write to it.
 constexpr auto kReleaseTimeout = std::chrono::seconds(1);
+
+std::string seconds(double value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%g s", value);
+    return text;
+}
 
 }  // namespace
 
@@ -36,7 +47,7 @@ class Connection::Receive : public Request {
     void completed(ucs_status_t status) override {
         --operation->active;
         connection->segment_arrived(operation, operation->items[item], length, status);
-        connection->released(operation);
+        connection->in_flight_.released(operation);
     }
 };
 
@@ -55,7 +66,7 @@ class Connection::SendValue : public Request {
             connection->pump();
         }
         // A failure shows as the end of the connection, or as the server's own reply.
-        connection->released(operation);
+        connection->in_flight_.released(operation);
     }
 };
 
@@ -125,10 +136,9 @@ void Connection::start(const std::shared_ptr<Operation>& operation) {
         operation->complete();
         return;
     }
-    operation->registered = true;
     operation->large = operation->memory_bytes() >= kLargeBytes;
     operation->moved(Clock::now());
-    operations_.emplace(operation->id, operation);
+    in_flight_.add(operation);
     if (operation->items.empty()) {
         finish(operation);
         return;
@@ -214,11 +224,10 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
 
 void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
                           std::size_t size, void* descriptor) {
-    const auto found = operations_.find(header.request);
-    if (found == operations_.end()) {
+    const auto operation = in_flight_.find(header.request);
+    if (operation == nullptr) {
         return;  // given up meanwhile; UCX drops what we do not receive
     }
-    const auto operation = found->second;
     if (header.item >= operation->items.size() || operation->items[header.item].done) {
         throw Error(ErrorKind::protocol, "a reply to no request of ours");
     }
@@ -339,6 +348,128 @@ void Connection::item_done(const std::shared_ptr<Operation>& operation, Item& it
     if (operation->item_done(item)) {
         finish(operation);
     }
+}
+
+void Connection::finish(const std::shared_ptr<Operation>& operation) {
+    if (operation->failed() && !failed()) {
+        send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
+    }
+    if (!operation->failed()) {
+        report_slow(*operation);
+    }
+    in_flight_.end(operation);
+}
+
+void Connection::cancel(const std::shared_ptr<Operation>& operation) {
+    if (operation->registered) {
+        operation->fail(ErrorKind::cancelled, peer_ + ": the request was cancelled");
+        finish(operation);
+    }
+}
+
+void Connection::close(ErrorKind kind, const std::string& message) {
+    if (!begin_close()) {
+        return;
+    }
+    cause_ = message;
+    values_.clear();
+    endpoint_.close();
+    for (const auto& operation : in_flight_.all()) {
+        operation->fail(kind, peer_ + ": " + message);
+        finish(operation);
+    }
+}
+
+void Connection::shut(const char* why) {
+    if (!closed_ && log::wants(log::Area::client, log::info)) {
+        log::add({.area = log::Area::client,
+                  .level = log::info,
+                  .kind = log::Kind::closed,
+                  .peer = peer_,
+                  .detail = why});
+    }
+    close(ErrorKind::server_lost, why);
+}
+
+void Connection::give_up(ErrorKind kind, const std::string& message) {
+    if (!closed_ && log::wants(log::Area::client, log::warning)) {
+        log::add({.area = log::Area::client,
+                  .level = log::warning,
+                  .kind = log::Kind::lost,
+                  .peer = peer_,
+                  .detail = message,
+                  .count = in_flight_.registered()});
+    }
+    close(kind, message);
+}
+
+void Connection::report_slow(const Operation& operation) const {
+    if (operation.items.empty() || !log::wants(log::Area::client, log::warning)) {
+        return;
+    }
+    const double seconds = std::chrono::duration<double>(operation.age(Clock::now())).count();
+    if (const double slow = log::slow_request(); slow > 0 && seconds >= slow) {
+        log::add({.area = log::Area::client,
+                  .level = log::warning,
+                  .kind = log::Kind::slow_request,
+                  .peer = peer_,
+                  .key = operation.items.front().key,
+                  .count = operation.items.size(),
+                  .bytes = operation.bytes(),
+                  .seconds = seconds});
+    }
+}
+
+TimePoint Connection::tick(Progress& progress, TimePoint now) {
+    if (endpoint_.failed() && !closed_) {
+        give_up(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
+    }
+    if (doom_ && !closed_) {
+        give_up(doom_->kind, doom_->message);
+    }
+    return std::min(time_out(now), release(progress, now));
+}
+
+TimePoint Connection::time_out(TimePoint now) {
+    const auto [late, next] = in_flight_.late(now);
+    for (const auto& operation : late) {
+        if (!operation->registered) {
+            continue;  // the one before it took the connection with it
+        }
+        const auto item = std::ranges::find(operation->items, false, &Item::done);
+        const std::string message =
+            "nothing came for '" + item->key + "' within " + seconds(operation->timeout_s());
+        operation->fail(ErrorKind::timeout, peer_ + ": " + message);
+        const bool held = operation->active > 0;
+        finish(operation);
+        if (held) {
+            give_up(
+                ErrorKind::server_lost,
+                "the connection was reset, as another request on it stood still (" + message + ")");
+        }
+    }
+    return next;
+}
+
+TimePoint Connection::release(Progress& progress, TimePoint now) {
+    const auto [stuck, next] =
+        in_flight_.unreleased(now, closed_ ? kReleaseTimeout : kReleaseGrace);
+    if (stuck.empty()) {
+        return next;
+    }
+    if (!closed_) {
+        give_up(ErrorKind::server_lost,
+                "the connection was reset, as a cancelled request on it did not end");
+        in_flight_.wait_anew(now);
+        return now + kReleaseTimeout;
+    }
+    if (worker_ != nullptr) {
+        progress.retire(worker_, true);  // gives all back that it can
+    }
+    for (const auto& operation : stuck) {
+        in_flight_.leak(operation, peer_ + ": UCX did not give the memory back");
+    }
+    return next;
 }
 
 }  // namespace ucxstore

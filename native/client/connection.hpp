@@ -6,9 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 
-#include "client/operation.hpp"
+#include "client/in_flight.hpp"
 #include "ucx/endpoint.hpp"
 #include "ucx/peer.hpp"
 #include "ucx/request.hpp"
@@ -29,7 +28,7 @@ class Connection : public Peer {
     void lose() override { doom(ErrorKind::server_lost, "the server is gone"); }
     void shut(const char* why) override;
     TimePoint tick(Progress& progress, TimePoint now) override;
-    bool busy() const override { return operations_.size() + releasing_.size() > 0; }
+    bool busy() const override { return !in_flight_.empty(); }
 
     void start(const std::shared_ptr<Operation>& operation);
     // The operation fails as cancelled, once what UCX is transferring for it right now has ended.
@@ -69,8 +68,6 @@ class Connection : public Peer {
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
     void item_done(const std::shared_ptr<Operation>& operation, Item& item);
-    // UCX has let go of one more piece of its memory.
-    void released(const std::shared_ptr<Operation>& operation);
     void finish(const std::shared_ptr<Operation>& operation);
     TimePoint time_out(TimePoint now);
     TimePoint release(Progress& progress, TimePoint now);
@@ -89,9 +86,7 @@ class Connection : public Peer {
     const wire::Token token_;
     const std::string peer_;
     Endpoint endpoint_;
-    std::unordered_map<std::uint64_t, std::shared_ptr<Operation>> operations_;
-    // Finished, but UCX still has hold of their memory; and since when.
-    std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Operation>, TimePoint>> releasing_;
+    InFlight in_flight_;
     std::deque<Value> values_;
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
