@@ -19,7 +19,7 @@ type Chunk = tuple[Any, ArraySpec, Any, Any, bool]
 """What zarr gives for a chunk: its StorePath, its spec, the selections in the chunk and in the
 array, and whether it is complete (not relied on: edge chunks are complete to zarr)."""
 
-# Byte ranges in one item of a request: more than half of what a server takes.
+# Byte ranges of one key in a request: more than half of what a server takes.
 MOST_RANGES = 1 << 13
 
 # Why chunks are left to zarr.

@@ -122,9 +122,9 @@ def _stored_dtype(codec: BytesCodec, spec: ArraySpec) -> np.dtype[Any]:
 
 
 def _is_known(codec: Codec) -> bool:
-    parts: list[object] = [codec]
+    inside: list[object] = [codec]
     if isinstance(codec, V2Codec):
-        parts += [*(codec.filters or ()), *([codec.compressor] if codec.compressor else ())]
+        inside += [*(codec.filters or ()), *([codec.compressor] if codec.compressor else ())]
     return isinstance(codec, Sync) and all(
-        type(part).__module__.startswith(_KNOWN) for part in parts
+        type(each).__module__.startswith(_KNOWN) for each in inside
     )

@@ -30,11 +30,8 @@ class Decoding:
 
     Parameters
     ----------
-    access : ChunkAccess
-    batch : Batch
-        Its array is plain memory, which does not overlap itself.
-    chain : Chain
-        The codecs of the chunks.
+    access, batch, chain
+        The array of the batch is plain memory, which does not overlap itself.
     targets : sequence of NDBuffer, optional
         Of inner chunks of shards, the arrays that they are selected of.
 
@@ -159,11 +156,11 @@ class Decoding:
         chunks = zip(group.positions, group.whole, strict=True)
         for key, ranges, value in zip(group.keys, group.ranges, found, strict=True):
             its_chunks = list(islice(chunks, len(ranges)))
-            parts = split_ranges(value, ranges)
-            if parts is None:
+            values = split_ranges(value, ranges)
+            if values is None:
                 self.changed.add(key)
             else:
-                arrived += [(*chunk, data) for chunk, data in zip(its_chunks, parts, strict=True)]
+                arrived += [(*chunk, data) for chunk, data in zip(its_chunks, values, strict=True)]
         return arrived
 
     def _check_sizes(self, group: Group, found: list[Found | None]) -> None:

@@ -17,9 +17,8 @@ class DirectRead:
 
     Parameters
     ----------
-    access : ChunkAccess
-    batch : Batch
-        Its array is plain memory, which does not overlap itself.
+    access, batch
+        The array of the batch is plain memory, which does not overlap itself.
     flight : Flight
         Has nothing else in it, so that its results are those of what is started here.
     """

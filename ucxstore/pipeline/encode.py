@@ -20,11 +20,8 @@ class Encoding:
 
     Parameters
     ----------
-    access : ChunkAccess
-    batch : Batch
-        Its array is plain memory.
-    chain : Chain
-        How the array's chunks are stored.
+    access, batch, chain
+        The array of the batch is plain memory.
     """
 
     def __init__(self, access: ChunkAccess, batch: Batch, chain: Chain) -> None:

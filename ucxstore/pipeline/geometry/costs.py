@@ -15,15 +15,15 @@ OFFSET = 6.0
 # What a byte costs on its way, at 10 GB/s.
 BYTE = 0.1
 
-# What an item costs that numpy takes from a chunk in memory to its place: less in slices, more by
+# What an item costs that numpy takes from a chunk in memory to the array: less in slices, more by
 # index arrays.
 ITEM = 1.0
 
 # What a chunk costs that is fetched whole, however small: codecs and numpy are called for each.
 CHUNK = 10_000.0
 
-# Offsets that an item of a request takes. More of them would be several items, each of which might
-# find another value under the key.
+# Offsets that a request takes for a key. More of them would be several requests, each of which
+# might find another value under the key.
 MOST_OFFSETS = 16_384
 
 # A run below a cache line costs more as an entry of a scatter list, on either side of a write, than

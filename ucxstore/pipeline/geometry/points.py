@@ -79,24 +79,24 @@ def _count(selected: Any, ndim: int) -> int:
     """Return how many points are selected of a chunk; -1 if it is not by their coordinates."""
     if type(selected) is not tuple or len(selected) != ndim or ndim == 0:
         return -1
-    shapes = {part.shape if _is_indices(part) else None for part in selected}
+    shapes = {wanted.shape if _is_indices(wanted) else None for wanted in selected}
     return -1 if len(shapes) > 1 or None in shapes else len(selected[0])
 
 
-def _is_indices(part: Any) -> bool:
-    return type(part) is np.ndarray and part.ndim == 1 and part.dtype.kind == "i"
+def _is_indices(wanted: Any) -> bool:
+    return type(wanted) is np.ndarray and wanted.ndim == 1 and wanted.dtype.kind == "i"
 
 
 def _targets(selected: Sequence[Any], counts: Sequence[int], length: int) -> Indices | None:
     """Return where in the array all points go, if those are as many indices, and within it."""
     indices = []
-    for part, count in zip(selected, counts, strict=True):
-        if type(part) is tuple and len(part) == 1:
-            (part,) = part
-        if type(part) is slice:
-            part = np.arange(*part.indices(length))
-        if not _is_indices(part) or part.size != count:
+    for wanted, count in zip(selected, counts, strict=True):
+        if type(wanted) is tuple and len(wanted) == 1:
+            (wanted,) = wanted
+        if type(wanted) is slice:
+            wanted = np.arange(*wanted.indices(length))
+        if not _is_indices(wanted) or wanted.size != count:
             return None
-        indices.append(part)
+        indices.append(wanted)
     joined = np.concatenate(indices).astype(np.int64, copy=False)
     return None if joined.min() < 0 or joined.max() >= length else joined

@@ -18,7 +18,7 @@ from ucxstore.zarr_compat import ArraySpec, numpy_buffer_prototype
 
 type Ints = npt.NDArray[np.int64]
 
-# In place of an inner chunk's offset: it is not stored, or its entry points outside the value.
+# Instead of an inner chunk's offset: it is not stored, or its entry points outside the value.
 MISSING = -1
 _OUTSIDE = -2
 

@@ -24,9 +24,8 @@ class ShardReading:
 
     Parameters
     ----------
-    access : ChunkAccess
-    batch : Batch
-        Its array is plain memory, which does not overlap itself.
+    access, batch
+        The array of the batch is plain memory, which does not overlap itself.
 
     Attributes
     ----------

@@ -15,9 +15,9 @@ from ucxstore.pipeline.shards.make import Content, Made, Maker
 from ucxstore.pipeline.shards.write_plan import ShardGroup, ShardWrite
 from ucxstore.pipeline.write_plan import GROUP_BYTES
 
-# Pieces of a large shard for each thread that makes inner chunks: all of them are busy until the
-# end, and a piece is still much more work than handing it to a thread.
-_PIECES = 4
+# A large shard is shared out to each thread that makes inner chunks so many times over: all of them
+# are busy until the end, and a share is still much more work than handing it to a thread.
+_SHARES = 4
 
 
 class ShardWriting:
@@ -25,9 +25,8 @@ class ShardWriting:
 
     Parameters
     ----------
-    access : ChunkAccess
-    batch : Batch
-        Its array is plain memory.
+    access, batch
+        The array of the batch is plain memory.
     """
 
     def __init__(self, access: ChunkAccess, batch: Batch) -> None:
@@ -118,11 +117,11 @@ class ShardWriting:
         """Make a shard, in many threads if it is large."""
         begun = await self._scheduler.in_thread(maker.begin, shard, existing)
         chunks = sum(len(inner.chunks) for inner in begun.inner)
-        pieces = min(
+        shares = min(
             -(-chunks * shard.sharding.chunk_nbytes // GROUP_BYTES),
-            _PIECES * self._scheduler.threads,
+            _SHARES * self._scheduler.threads,
         )
-        step = max(1, -(-chunks // max(1, pieces)))
+        step = max(1, -(-chunks // max(1, shares)))
         made: list[Made] = await self._scheduler.in_threads(
             [
                 partial(maker.make, begun, inner.only(slice(start, start + step)), self._stopping)
