@@ -63,7 +63,10 @@ class Connection:
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda **arguments: self.calls.append((name, arguments))
+        def method(*keys: Any, **arguments: Any) -> None:
+            self.calls.append((name, {**dict(zip(["keys"], keys, strict=False)), **arguments}))
+
+        return method
 
 
 def arguments_of(request: Request[Any]) -> dict[str, Any]:

@@ -115,7 +115,8 @@ class Channel(ABC):
         Cancelled, it cancels the request and sees it end before it raises: only then is the memory
         of the request the caller's again.
         """
-        await self.open()
+        if not self.opened:
+            await self.open()
         flight = Flight(self)
         flight.start(request)
         await flight.settle()

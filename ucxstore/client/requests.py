@@ -127,9 +127,9 @@ class Request[T]:
         """
         kind = self.kind
         method = getattr(connection, kind.name)
-        keys = {"keys": self.keys} if kind.keyed else {}
+        keys = (self.keys,) if kind.keyed else ()
         operation: Operation = method(
-            **keys,
+            *keys,
             **self.columns,
             **self.rest,
             **kind.fixed,
