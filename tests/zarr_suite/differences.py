@@ -5,7 +5,6 @@ They are run, and must fail: what starts to hold is to be taken off the list.
 
 from dataclasses import dataclass
 
-A_MOCK = "its store is a mock, which has no session with a server"
 ITS_CALLS = (
     "it watches or replaces `get` and `set`, which chunks that move straight do not go through"
 )
@@ -39,15 +38,8 @@ DIFFERENCES = [
     Difference(
         "tests/test_unified_chunk_grid.py::test_resize_uniform_rectilinear_appends_edge", ITS_DICT
     ),
-    Difference(f"{_SHARDING}test_sharding_multiple_chunks_partial_shard_read", A_MOCK, "memory"),
-    Difference(f"{_SHARDING}test_sharding_duplicate_read_indexes", A_MOCK, "memory"),
-    Difference(f"{_SHARDING}test_sharding_partial_shard_read__index_load_fails", A_MOCK, "memory"),
-    Difference(f"{_SHARDING}test_sharding_partial_shard_read__chunk_load_fails", A_MOCK, "memory"),
     Difference(
         f"{_SHARDING}test_sharding_partial_shard_read__index_chunk_slice_fails", ITS_INDEX, "memory"
     ),
     Difference(f"{_SHARDING_UNIT}non_fnf_error_propagates", ITS_CALLS),
-    Difference(f"{_SHARDING_UNIT}forwards_global_config_to_get_ranges", A_MOCK),
-    Difference(f"{_SHARDING_UNIT}per_array_config_overrides_global", A_MOCK),
-    Difference(f"{_SHARDING_UNIT}uses_config_defaults", A_MOCK),
 ]
