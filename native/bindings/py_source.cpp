@@ -135,7 +135,7 @@ void PyCachedSource::close(const std::string& why) {
 }
 
 std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
-    const CachedSource::Counters& counters = source->counters();
+    const SourceCounters& counters = source->counters();
     return {{"cache_hits", counters.hits},
             {"cache_misses", counters.misses},
             {"requests_saved", counters.joined},

@@ -64,10 +64,10 @@ std::vector<Run> blocks_of(const wire::Selection& wanted, std::uint64_t size, st
     return joined;
 }
 
-PiecedRegion::PiecedRegion(const About& about, std::vector<Part> parts)
-    : size_(about.size), parts_(std::move(parts)) {
+PiecedRegion::PiecedRegion(const ObjectInfo& info, std::vector<Part> parts)
+    : size_(info.size), parts_(std::move(parts)) {
     std::ranges::sort(parts_, {}, &Part::begin);
-    set_version(about.version);
+    set_version(info.version);
 }
 
 std::byte* PiecedRegion::data() const { return nowhere(); }

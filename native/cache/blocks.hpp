@@ -12,7 +12,7 @@
 namespace ucxstore {
 
 // What is known of an object without its bytes.
-struct About {
+struct ObjectInfo {
     std::uint64_t size = 0;
     std::string etag;
     std::uint64_t version = 0;
@@ -40,7 +40,7 @@ class PiecedRegion : public Region {
         std::shared_ptr<const Region> bytes;
     };
 
-    PiecedRegion(const About& about, std::vector<Part> parts);
+    PiecedRegion(const ObjectInfo& info, std::vector<Part> parts);
 
     // Where the value would begin; there is nothing.
     std::byte* data() const override;

@@ -10,7 +10,7 @@
 
 #include "base/handle.hpp"
 #include "base/status.hpp"
-#include "cache/remote_names.hpp"
+#include "cache/run_names.hpp"
 
 namespace ucxstore {
 namespace {

@@ -28,7 +28,7 @@ struct DirClose {
 
 // What a directory's entry is as a key, or as the beginning of keys: nothing for what no key could
 // be, or what a get would refuse.
-std::optional<Entry> classify(const Root& root, int directory, const std::string& base,
+std::optional<Entry> classify(const DirectoryRoot& root, int directory, const std::string& base,
                               const dirent& found) {
     std::string name = found.d_name;
     if (name == "." || name == ".." || is_unfinished(name) || wire::key_fault(name)) {
@@ -57,7 +57,7 @@ std::optional<Entry> classify(const Root& root, int directory, const std::string
 }
 
 // What is in the directory, in the order of whole keys; nothing where it is missing.
-std::vector<Entry> entries(const Root& root, const std::string& path) {
+std::vector<Entry> entries(const DirectoryRoot& root, const std::string& path) {
     Fd fd = root.directory(path);
     if (!fd) {
         return {};
@@ -92,7 +92,7 @@ bool concerns(const std::string& path, const std::string& prefix, const std::str
 }
 
 // Calls visit(key) for every file, in key order, until it returns false.
-bool walk(const Root& root, const std::string& directory, const std::string& prefix,
+bool walk(const DirectoryRoot& root, const std::string& directory, const std::string& prefix,
           const std::string& cursor, const std::function<bool(const std::string&)>& visit) {
     const std::string base = directory.empty() ? "" : directory + "/";
     for (const Entry& entry : entries(root, directory)) {

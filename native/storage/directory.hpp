@@ -1,7 +1,7 @@
 // Values as files, in the layout of zarr's LocalStore: a key is a path under the root.
 #pragma once
 
-#include "storage/root.hpp"
+#include "storage/directory_root.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -20,7 +20,7 @@ class DirectoryStorage : public Storage {
               std::size_t max_bytes) override;
 
   private:
-    Root root_;
+    DirectoryRoot root_;
 };
 
 }  // namespace ucxstore

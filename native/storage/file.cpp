@@ -102,7 +102,7 @@ void write_all(const Fd& file, const std::byte* data, std::uint64_t size, const 
 class FileIncoming : public Incoming {
   public:
     // Delegates, so that the destructor tidies up after a constructor that throws as well.
-    FileIncoming(const Root& root, const std::string& key, std::uint64_t size)
+    FileIncoming(const DirectoryRoot& root, const std::string& key, std::uint64_t size)
         : FileIncoming(Members(), root, key, size) {
         open();
         if (size < kMapAbove || !reserve()) {
@@ -157,7 +157,7 @@ class FileIncoming : public Incoming {
 
   private:
     struct Members {};
-    FileIncoming(Members, const Root& root, const std::string& key, std::uint64_t size)
+    FileIncoming(Members, const DirectoryRoot& root, const std::string& key, std::uint64_t size)
         : root_(root), key_(key), size_(size) {}
 
     void open() {
@@ -247,7 +247,7 @@ class FileIncoming : public Incoming {
         return true;
     }
 
-    const Root& root_;
+    const DirectoryRoot& root_;
     const std::string key_;
     const std::uint64_t size_;
     Fd directory_;
@@ -288,7 +288,7 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
     return region;
 }
 
-std::unique_ptr<Incoming> receive_file(const Root& root, const std::string& key,
+std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, const std::string& key,
                                        std::uint64_t size) {
     return std::make_unique<FileIncoming>(root, key, size);
 }

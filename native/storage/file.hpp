@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/handle.hpp"
-#include "storage/root.hpp"
+#include "storage/directory_root.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -11,7 +11,7 @@ namespace ucxstore {
 std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key);
 
 // A value on its way into the file `key` under `root`.
-std::unique_ptr<Incoming> receive_file(const Root& root, const std::string& key,
+std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, const std::string& key,
                                        std::uint64_t size);
 
 // Whether this is the name of one of our unfinished files, which is no key.

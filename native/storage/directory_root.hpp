@@ -7,10 +7,10 @@
 
 namespace ucxstore {
 
-class Root {
+class DirectoryRoot {
   public:
     // Makes the directory where there is none. Throws Error(storage).
-    explicit Root(const std::string& path);
+    explicit DirectoryRoot(const std::string& path);
 
     // The directory that `path` ("" for the root) names; an empty Fd where there is none.
     Fd directory(const std::string& path) const;

@@ -1,4 +1,4 @@
-#include "storage/root.hpp"
+#include "storage/directory_root.hpp"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -63,7 +63,7 @@ Parts split(const std::string& key) {
     return {key.substr(0, slash), key.substr(slash + 1)};
 }
 
-Root::Root(const std::string& path) {
+DirectoryRoot::DirectoryRoot(const std::string& path) {
     std::error_code failure;
     std::filesystem::create_directories(path, failure);
     root_ = Fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -72,7 +72,7 @@ Root::Root(const std::string& path) {
     }
 }
 
-Fd Root::resolve(const std::string& path, int flags) const {
+Fd DirectoryRoot::resolve(const std::string& path, int flags) const {
     const std::string name = path.empty() ? "." : path;
     int fd = open_beneath(root_.get(), name.c_str(), flags);
     if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
@@ -96,7 +96,7 @@ Fd Root::resolve(const std::string& path, int flags) const {
     throw_errno("opening '" + path + "'");
 }
 
-void Root::check_present() const {
+void DirectoryRoot::check_present() const {
     struct stat about{};
     if (fstat(root_.get(), &about) == 0 && about.st_nlink == 0) {
         throw Error(ErrorKind::storage,
@@ -104,9 +104,11 @@ void Root::check_present() const {
     }
 }
 
-Fd Root::directory(const std::string& path) const { return resolve(path, O_RDONLY | O_DIRECTORY); }
+Fd DirectoryRoot::directory(const std::string& path) const {
+    return resolve(path, O_RDONLY | O_DIRECTORY);
+}
 
-Fd Root::file(const std::string& key) const {
+Fd DirectoryRoot::file(const std::string& key) const {
     // O_NONBLOCK: a FIFO under a key must not hold the thread up.
     Fd fd = resolve(key, O_RDONLY | O_NONBLOCK);
     if (fd) {
@@ -121,7 +123,7 @@ Fd Root::file(const std::string& key) const {
     return fd;
 }
 
-Fd Root::make_parents(const std::string& key) const {
+Fd DirectoryRoot::make_parents(const std::string& key) const {
     const std::string parent = split(key).parent;
     for (int attempt = 0; attempt < kMakeAttempts; ++attempt) {
         if (Fd found = directory(parent)) {
@@ -148,7 +150,7 @@ Fd Root::make_parents(const std::string& key) const {
                 "'" + parent + "' is no directory, so it can hold no '" + key + "'");
 }
 
-void Root::prune_parents(const std::string& key) const {
+void DirectoryRoot::prune_parents(const std::string& key) const {
     std::string path = split(key).parent;
     while (!path.empty()) {
         const Parts parts = split(path);

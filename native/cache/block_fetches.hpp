@@ -1,0 +1,71 @@
+// Blocks of large objects on their way from a source: what is asked for, who waits for it, and how
+// it becomes one value. Blocks that are next to one another are fetched, kept and evicted together,
+// as a run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/flights.hpp"
+#include "cache/source_state.hpp"
+#include "cache/whole_fetches.hpp"
+
+namespace ucxstore {
+
+class BlockFetches {
+  public:
+    BlockFetches(SourceState& state, WholeFetches& wholes, std::uint64_t block_bytes)
+        : state_(state), wholes_(wholes), block_(block_bytes) {}
+
+    // A value that has the bytes that are wanted, or nullptr where the key has none. What is not
+    // large, or wanted for the most part, is fetched whole.
+    void fetch(const std::string& key, const wire::Selection& wanted, Later<SourceValue> then);
+    // Whether somebody has asked for the first blocks of it, which may be all.
+    bool brings_first_blocks(const std::string& key);
+
+    // These under the lock.
+    void ground(const std::string& key);
+    void ground_prefix(const std::string& prefix);
+
+  private:
+    // A get of a part of an object, until all of its blocks are there.
+    struct Gather;
+    using Waiting = std::vector<std::shared_ptr<Gather>>;
+    // A request for what is known of an object.
+    struct HeadFlight {
+        Waiting waiting;
+        bool stale = false;
+        bool brings_first_blocks = false;
+    };
+    // A request for a run of blocks.
+    struct RunFlight {
+        Run run;
+        std::uint64_t version = 0;
+        Waiting waiting;
+        bool stale = false;
+    };
+    using RunFlights = std::vector<std::shared_ptr<RunFlight>>;
+
+    void look(const std::shared_ptr<Gather>& gather);
+    // These tell whether what has come may be kept: its key was not changed meanwhile.
+    bool looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight, Told told);
+    void plan(const std::shared_ptr<Gather>& gather);
+    bool is_better_whole(const Gather& gather, std::uint64_t missing) const;
+    RunFlights depart(const std::shared_ptr<Gather>& gather,
+                      const std::vector<std::uint64_t>& missing);
+    void request(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+                 const std::shared_ptr<const ObjectInfo>& info);
+    bool landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+                const ObjectInfo& info, Told told);
+    void finish(const std::shared_ptr<Gather>& gather);
+
+    SourceState& state_;
+    WholeFetches& wholes_;
+    const std::uint64_t block_;
+    Flights<HeadFlight> heads_;  // by key
+    Flights<RunFlight> runs_;    // by the run's name
+};
+
+}  // namespace ucxstore

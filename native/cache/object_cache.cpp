@@ -1,0 +1,127 @@
+#include "cache/object_cache.hpp"
+
+#include <charconv>
+
+#include "cache/run_names.hpp"
+
+namespace ucxstore {
+namespace {
+
+// What is known of an object, as the cache keeps it.
+class KeptInfo : public Region {
+  public:
+    explicit KeptInfo(ObjectInfo info)
+        : info_(std::make_shared<const ObjectInfo>(std::move(info))) {}
+    std::byte* data() const override { return nullptr; }
+    std::uint64_t size() const override { return 0; }
+    const std::shared_ptr<const ObjectInfo>& info() const { return info_; }
+
+  private:
+    const std::shared_ptr<const ObjectInfo> info_;
+};
+
+}  // namespace
+
+bool ObjectCache::is_fresh(const std::string& key) const {
+    if (freshness_ == kForEver) {
+        return true;
+    }
+    auto age = cache_.age(key);
+    if (!age) {
+        age = cache_.age(runs_of(key));
+    }
+    return age && *age < freshness_;
+}
+
+bool ObjectCache::knows(const std::string& key) const {
+    return cache_.age(key) || cache_.age(runs_of(key));
+}
+
+std::shared_ptr<const ObjectInfo> ObjectCache::info(const std::string& key) {
+    const auto found = std::dynamic_pointer_cast<const KeptInfo>(cache_.find(runs_of(key)));
+    return found == nullptr ? nullptr : found->info();
+}
+
+ObjectCache::Value ObjectCache::find(const std::string& key, const wire::Selection& wanted) {
+    if (Value value = whole(key)) {
+        return value;
+    }
+    const auto known = info(key);
+    if (known == nullptr) {
+        return nullptr;
+    }
+    auto [parts, missing] = find_parts(key, *known, wanted);
+    return missing.empty() ? std::make_shared<PiecedRegion>(*known, std::move(parts)) : nullptr;
+}
+
+std::pair<ObjectCache::Parts, std::vector<std::uint64_t>> ObjectCache::find_parts(
+    const std::string& key, const ObjectInfo& info, const wire::Selection& wanted) {
+    Parts parts;
+    std::vector<std::uint64_t> missing;
+    const std::string names = runs_of(key);
+    for (const Run& run : blocks_of(wanted, info.size, block_)) {
+        for (std::uint64_t block = run.first; block < run.first + run.count;) {
+            const auto [name, value] = cache_.find_last(run_name(key, block));
+            std::uint64_t first = 0;
+            std::uint64_t end = 0;
+            if (value != nullptr && name.size() > names.size() && name.starts_with(names) &&
+                value->version() == info.version) {
+                std::from_chars(name.data() + names.size(), name.data() + name.size(), first, 16);
+                end = first + block_count(value->size(), block_);
+            }
+            if (block < end) {
+                parts.push_back({first * block_, value});
+                block = end;
+            } else {
+                missing.push_back(block++);
+            }
+        }
+    }
+    return {std::move(parts), std::move(missing)};
+}
+
+void ObjectCache::keep_whole(const std::string& key, const Value& value) {
+    cache_.put(key, value);
+    if (cache_.find(key) != nullptr) {
+        cache_.remove_prefix(runs_of(key));
+    }
+}
+
+void ObjectCache::keep_written(const std::string& key, Value value) {
+    forget(key);
+    cache_.put(key, std::move(value));
+}
+
+bool ObjectCache::keep_info(const std::string& key, const ObjectInfo& info) {
+    if (info.size <= 2 * block_ || !is_strong(info.etag) || this->info(key) || whole(key)) {
+        return false;
+    }
+    cache_.put(runs_of(key), std::make_shared<KeptInfo>(info));
+    return true;
+}
+
+void ObjectCache::keep_run(const std::string& key, std::uint64_t first, Value blocks) {
+    cache_.put(run_name(key, first), std::move(blocks));
+}
+
+void ObjectCache::judge(const std::string& key, const ObjectInfo& now) {
+    const Value value = whole(key);
+    const auto known = info(key);
+    if (value != nullptr && value->version() == now.version) {
+        cache_.confirm(key);
+    } else {
+        cache_.remove(key);
+    }
+    if (known != nullptr && known->version == now.version) {
+        cache_.confirm(runs_of(key));
+    } else if (known != nullptr) {
+        cache_.remove_prefix(runs_of(key));
+    }
+}
+
+void ObjectCache::forget(const std::string& key) {
+    cache_.remove(key);
+    cache_.remove_prefix(runs_of(key));
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,62 @@
+#include "cache/whole_fetches.hpp"
+
+#include <utility>
+
+#include "storage/version.hpp"
+
+namespace ucxstore {
+
+void WholeFetches::fetch(const std::string& key, Later<SourceValue> then) {
+    std::shared_ptr<Flight> flight;
+    SourceValue value;
+    {
+        const std::lock_guard lock(state_.mutex);
+        value = state_.objects.whole(key);  // which may have come meanwhile
+        if (value == nullptr) {
+            const auto under_way = flights_.find(key);
+            if (under_way != nullptr && state_.objects.may_join()) {
+                ++state_.counters.joined;
+                under_way->waiting.push_back(std::move(then));
+                return;
+            }
+            flight = flights_.begin(key);
+            flight->stale = state_.changes.includes(key);
+            flight->waiting.push_back(std::move(then));
+        }
+    }
+    if (value != nullptr) {
+        then({std::move(value), {}});
+        return;
+    }
+    state_.calls.push(GetCall{key}, [this, key, flight](Told told) {
+        return landed(key, flight, std::move(told));
+    });
+}
+
+bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
+                          Told told) {
+    Outcome<SourceValue> outcome;
+    if (const auto* object = std::get_if<Object>(&told); object && object->value) {
+        object->value->set_version(version_of(object->etag, object->value->size()));
+        outcome.value = object->value;
+    } else {
+        outcome.failure = failure_of(told);
+    }
+    std::vector<Later<SourceValue>> waiting;
+    bool may_be_kept = false;
+    {
+        const std::lock_guard lock(state_.mutex);
+        flights_.end(key, flight);
+        may_be_kept = outcome.value != nullptr && !flight->stale;
+        if (may_be_kept) {
+            state_.objects.keep_whole(key, outcome.value);
+        }
+        waiting.swap(flight->waiting);
+    }
+    for (const auto& then : waiting) {
+        then(outcome);
+    }
+    return may_be_kept;
+}
+
+}  // namespace ucxstore
