@@ -105,7 +105,8 @@ class ResourceError(UcxStoreError, OSError):
     """No descriptor is left in this process."""
 
 
-class OutOfMemoryError(UcxStoreError, MemoryError):
+# MemoryError first: pickled where tblib is at work, it is made by the `__new__` found first.
+class OutOfMemoryError(MemoryError, UcxStoreError):
     """No memory is left in this process for a value."""
 
 

@@ -18,6 +18,8 @@ from typing import Self
 
 ROOT = Path(__file__).parents[2]
 
+_LOST = " WARNING ucxstore.server: lost "
+
 _OWN = ["--net", "--ipc", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _LIVE = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo ready && exec cat"
 _PORT = 7400
@@ -139,7 +141,9 @@ class Host(Namespaces):
             finally:
                 self.end(server.pid)
             _, errors = server.communicate(timeout=30)
-            assert (server.returncode, errors) == (0, "")
+            # A client whose link goes dead in the middle of something is reported, and no more.
+            others = [line for line in errors.splitlines() if _LOST not in line]
+            assert (server.returncode, others) == (0, []), errors
 
 
 @contextmanager

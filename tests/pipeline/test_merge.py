@@ -206,11 +206,11 @@ def test_parts_are_of_one_value(
     other = np.full((300, 100), 9, "f4")
     replaced: list[int] = []
 
-    def replacing(connection: Any, **args: Any) -> Any:
+    def replacing(connection: Any, keys: list[str], **args: Any) -> Any:
         if not replaced:
             backdoor.set(f"{prefix}/a/c/0/0", other.tobytes())
-        replaced.append(len(args["keys"]))
-        return read_parts(connection, **args)
+        replaced.append(len(keys))
+        return read_parts(connection, keys, **args)
 
     monkeypatch.setattr(core.Connection, "read_parts", replacing)
     ours[10:20, 30:60] = 1
@@ -226,9 +226,9 @@ def test_a_chunk_that_comes_while_it_is_written(
     ucx_store.delete_sync("a/c/0/0")
     read_parts = core.Connection.read_parts
 
-    def coming(connection: Any, **args: Any) -> Any:
+    def coming(connection: Any, keys: list[str], **args: Any) -> Any:
         backdoor.set(f"{prefix}/a/c/0/0", np.full((300, 100), 9, "f4").tobytes())
-        return read_parts(connection, **args)
+        return read_parts(connection, keys, **args)
 
     monkeypatch.setattr(core.Connection, "read_parts", coming)
     ours[10:20, 30:60] = 1
