@@ -21,9 +21,9 @@ CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
 STUBGEN := $(BIN)/python -c 'import ucxstore._native, nanobind.stubgen as s; s.main()' \
     --quiet --module ucxstore._core --output-file
 
-# A client's thread spins for a while after each transfer, so that more workers than cores wait for
-# one another; and beyond a few, starting them costs more than they save.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
+# Two for each core, since most tests wait half of their time: for peers that are killed, for
+# timeouts, for processes to start. Beyond that, starting workers costs more than they save.
+PARALLEL := --numprocesses $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8))) --dist worksteal
 PATIENT := --timeout 3600 --override-ini faulthandler_timeout=3660
 
 MAKEFLAGS += --no-print-directory
