@@ -69,7 +69,7 @@ class MemoryBackdoor:
 
     def set(self, key: str, value: bytes) -> None:
         memory = readable_view(np.frombuffer(value, "u1"))
-        call = [key], [memory.layout], [memory.owner], False, TIMEOUT, None
+        call = [key], [memory.layout], [memory.owner], TIMEOUT, None
         self.connection.set(*call).wait()
 
     def get(self, key: str) -> bytes | None:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, Unpack, cast
 
 from ucxstore.errors import ProtocolError
 
@@ -193,37 +193,32 @@ def _number(value: object) -> int | float:
     return value
 
 
+class Counted(TypedDict, total=False):
+    """Those of `StoreStats` that the parts of a store count, by the same names."""
+
+    direct: int
+    decode: int
+    decode_in_place: int
+    encode: int
+    fallback: int
+    bytes_read: int
+    bytes_written: int
+    staged_bytes: int
+
+
 class Counters:
     """Add up what happens on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._direct = self._decode = self._in_place = self._encode = self._fallback = 0
-        self._read = self._written = self._staged = 0
+        self._counted: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
         self._servers: dict[str, MemberStats] = {}
 
-    def add(
-        self,
-        *,
-        direct: int = 0,
-        decode: int = 0,
-        in_place: int = 0,
-        encode: int = 0,
-        fallback: int = 0,
-        read: int = 0,
-        written: int = 0,
-        staged: int = 0,
-    ) -> None:
+    def add(self, **counts: Unpack[Counted]) -> None:
         """Count; once a batch, not once a chunk."""
         with self._lock:
-            self._direct += direct
-            self._decode += decode
-            self._in_place += in_place
-            self._encode += encode
-            self._fallback += fallback
-            self._read += read
-            self._written += written
-            self._staged += staged
+            for name, count in cast("dict[str, int]", counts).items():
+                self._counted[name] += count
 
     def add_server(self, server: str, *, requests: int = 0, failovers: int = 0) -> None:
         """Count what one of several servers is asked."""
@@ -235,15 +230,5 @@ class Counters:
     def snapshot(self, lanes: list[str]) -> StoreStats:
         """Return all counters as they are at one moment."""
         with self._lock:
-            return StoreStats(
-                direct=self._direct,
-                decode=self._decode,
-                decode_in_place=self._in_place,
-                encode=self._encode,
-                fallback=self._fallback,
-                bytes_read=self._read,
-                bytes_written=self._written,
-                staged_bytes=self._staged,
-                lanes=lanes,
-                servers={server: member.copy() for server, member in self._servers.items()},
-            )
+            servers = {server: member.copy() for server, member in self._servers.items()}
+            return cast(StoreStats, {**self._counted, "lanes": lanes, "servers": servers})

@@ -498,7 +498,7 @@ class UcxStore(Store):
     def set_sync(self, key: str, value: Buffer) -> None:
         """Do as `set`, blocking."""
         self.channel.ask_sync(self._set([(key, value)]))
-        self.counters.add(written=len(value))
+        self.counters.add(bytes_written=len(value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         await self.add(key, value)
@@ -506,7 +506,7 @@ class UcxStore(Store):
     async def add(self, key: str, value: Buffer) -> bool:
         """Do as `set_if_not_exists`, and tell whether the value was written."""
         (written,) = await self.channel.ask(self._set([(key, value)], if_absent=True))
-        self.counters.add(written=len(value) if written else 0)
+        self.counters.add(bytes_written=len(value) if written else 0)
         return bool(written)
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
@@ -517,7 +517,7 @@ class UcxStore(Store):
         pairs = list(values)
         if pairs:
             await self.channel.ask(self._set(pairs))
-            self.counters.add(written=sum(len(value) for _, value in pairs))
+            self.counters.add(bytes_written=sum(len(value) for _, value in pairs))
 
     async def delete(self, key: str) -> None:
         await self.channel.ask(self._delete(key))
@@ -547,10 +547,10 @@ class UcxStore(Store):
 
     def _get(
         self, keys: Sequence[str], ranges: Sequence[Sequence[NativeRange]]
-    ) -> Request[Sequence[Found | None]]:
+    ) -> Request[list[Found | None]]:
         return requests.get([self._full_key(key) for key in keys], ranges)
 
-    def _get_into(self, wanted: Iterable[Into]) -> Request[Sequence[int | None]]:
+    def _get_into(self, wanted: Iterable[Into]) -> Request[list[int | None]]:
         keys, outs, ranges = [], [], []
         for key, out, byte_range in wanted:
             keys.append(self._full_key(key))
@@ -560,7 +560,7 @@ class UcxStore(Store):
 
     def _set(
         self, pairs: Sequence[tuple[str, Buffer]], *, if_absent: bool = False
-    ) -> Request[Sequence[bool]]:
+    ) -> Request[list[bool]]:
         self._check_writable()
         full = [self._full_key(key) for key, _ in pairs]
         for _, value in pairs:
@@ -583,7 +583,7 @@ class UcxStore(Store):
         if found is None:
             return None
         data, *_ = found
-        self.counters.add(read=data.size, staged=data.size)
+        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
         return _wrap(data, prototype or default_buffer_prototype())
 
     def _split(
@@ -597,7 +597,7 @@ class UcxStore(Store):
         if found is None:
             raise BaseExceptionGroup(f"cannot read {key!r}", [FileNotFoundError(key)])
         data, size, _ = found
-        self.counters.add(read=data.size, staged=data.size)
+        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
         parts: list[tuple[int, Buffer | None]] = []
         end = 0
         for index, (start, stop) in enumerate(bounds(ranges, size)):
@@ -605,9 +605,9 @@ class UcxStore(Store):
             parts.append((index, _wrap(data[begin:end], prototype)))
         return parts
 
-    def _count_into(self, written: Sequence[int | None]) -> list[int | None]:
-        self.counters.add(read=sum(filter(None, written)))
-        return [*written]
+    def _count_into(self, written: list[int | None]) -> list[int | None]:
+        self.counters.add(bytes_read=sum(filter(None, written)))
+        return written
 
     # ---- listings and sizes, last: here, `list` is no type ----
 
@@ -694,7 +694,8 @@ class UcxStore(Store):
 
 def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
     """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
-    return prototype.buffer.from_buffer(cpu.Buffer.from_array_like(data))
+    buffer = cpu.Buffer.from_array_like(data)
+    return buffer if prototype.buffer is cpu.Buffer else prototype.buffer.from_buffer(buffer)
 
 
 def _as_folder(prefix: str) -> str:

@@ -204,11 +204,10 @@ PyOperation::Object read_parts(PyConnection& self, const How& how, const Keys& k
     });
 }
 
+template <Operation::Kind kind>
 PyOperation::Object set(PyConnection& self, const How& how, const Keys& keys,
-                        const std::vector<ArrayTuple>& values, const Owners& owners,
-                        bool if_absent) {
+                        const std::vector<ArrayTuple>& values, const Owners& owners) {
     require(values.size() == keys.size(), "one value a key");
-    const auto kind = if_absent ? Operation::Kind::set_if_absent : Operation::Kind::set;
     auto operation = on_keys(kind, keys, how);
     for (std::size_t i = 0; i < keys.size(); ++i) {
         operation->items[i].memory = to_memory(values[i]);
@@ -368,7 +367,8 @@ void bind_connection(nb::module_& module) {
         .def("read_boxes", read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a, "owner"_a)
         .def("read_parts", read_parts, "keys"_a, "sources"_a, "targets"_a, "address"_a,
              "expected"_a, "versions"_a, "owner"_a)
-        .def("set", set, "keys"_a, "values"_a, "owners"_a, "if_absent"_a)
+        .def("set", set<Operation::Kind::set>, "keys"_a, "values"_a, "owners"_a)
+        .def("add", set<Operation::Kind::set_if_absent>, "keys"_a, "values"_a, "owners"_a)
         .def("set_parts", set_parts, "keys"_a, "values"_a, "owners"_a)
         .def("write_boxes", write_boxes, "keys"_a, "starts"_a, "value"_a, "chunk_shape"_a,
              "owner"_a)

@@ -7,10 +7,10 @@ a cluster asks, and how their answers become one. The functions below make the r
 take and return is described there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -72,10 +72,11 @@ class Kind[T]:
         Which servers of a cluster are asked.
     join : callable
         Makes one answer, given how many keys were asked for and what servers have answered.
+    columns : set of str
+        The arguments that hold something for each key. Of flat lists the same number of items
+        belongs to each.
     keyed : bool
         Whether the method takes keys. The key of another request is only named in errors.
-    fixed : mapping
-        Arguments that are the same in all requests of this kind.
     copies : Kind, optional
         What the other servers are asked by `Route.ADD`, once the first one has decided.
     following : callable, optional
@@ -85,14 +86,13 @@ class Kind[T]:
     name: str
     route: Route
     join: Callable[[int, Answers], T]
+    columns: Set[str] = frozenset()
     keyed: bool = True
-    fixed: Mapping[str, Any] = field(default_factory=dict)
     copies: "Kind[Any] | None" = None
     following: "Callable[[Request[T], T], Request[T] | None] | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Request[T]:
+class Request[T](NamedTuple):
     """What is asked of a store's servers, which answer with a ``T``.
 
     Parameters
@@ -100,17 +100,13 @@ class Request[T]:
     kind : Kind
     keys : sequence of str
         With the store's prefix.
-    columns : mapping
-        Arguments that hold something for each key. Of flat lists the same number of items belongs
-        to each.
-    rest : mapping
-        Arguments that concern all keys.
+    arguments : mapping
+        The others of the core's method.
     """
 
     kind: Kind[T]
     keys: Sequence[str]
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    rest: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
 
     def start(
         self, connection: "Connection", timeout: float, completions: "Completions | None"
@@ -125,18 +121,10 @@ class Request[T]:
         completions : Completions or None
             Where its operation completes; ``None`` if a thread waits for it.
         """
-        kind = self.kind
-        method = getattr(connection, kind.name)
-        keys = (self.keys,) if kind.keyed else ()
-        operation: Operation = method(
-            *keys,
-            **self.columns,
-            **self.rest,
-            **kind.fixed,
-            timeout=timeout,
-            completions=completions,
-        )
-        return operation
+        kind, keys, arguments = self
+        positional = (keys,) if kind.keyed else ()
+        method: Callable[..., Operation] = getattr(connection, kind.name)
+        return method(*positional, timeout=timeout, completions=completions, **arguments)
 
     def part(self, positions: Positions) -> "Request[T]":
         """Return the same request for some of the keys."""
@@ -144,15 +132,15 @@ class Request[T]:
         if len(positions) == count:
             return self
         columns = {
-            name: pick(values, positions, len(values) // count)
-            for name, values in self.columns.items()
+            name: pick(self.arguments[name], positions, len(self.arguments[name]) // count)
+            for name in self.kind.columns & self.arguments.keys()
         }
-        return Request(self.kind, pick(self.keys, positions), columns, self.rest)
+        return Request(self.kind, pick(self.keys, positions), {**self.arguments, **columns})
 
     def for_copies(self) -> "Request[Any]":
         """Return what other servers are asked, once the first one has decided: see `Route.ADD`."""
         assert self.kind.copies is not None
-        return Request(self.kind.copies, self.keys, self.columns, self.rest)
+        return Request(self.kind.copies, self.keys, self.arguments)
 
 
 def pick[V](values: Sequence[V], positions: Positions, width: int = 1) -> Sequence[V]:
@@ -222,18 +210,22 @@ def _next_page(
     _, cursor = answer
     if not cursor:
         return None
-    return Request(request.kind, request.keys, request.columns, {**request.rest, "cursor": cursor})
+    return request._replace(arguments={**request.arguments, "cursor": cursor})
 
 
-_GET: Kind[list[Found | None]] = Kind("get", Route.READ, _each)
-_GET_INTO: Kind[list[int | None]] = Kind("get_into", Route.READ, _each)
+_GET: Kind[list[Found | None]] = Kind("get", Route.READ, _each, {"ranges", "versions"})
+_GET_INTO: Kind[list[int | None]] = Kind(
+    "get_into", Route.READ, _each, {"ranges", "outs", "owners"}
+)
 _STAT: Kind[list[int]] = Kind("stat", Route.READ, _each)
-_READ_BOXES: Kind[list[int]] = Kind("read_boxes", Route.CHUNKS, _missing)
-_READ_PARTS: Kind[list[int]] = Kind("read_parts", Route.CHUNKS, _each)
-_SET: Kind[list[bool]] = Kind("set", Route.WRITE, _each, fixed={"if_absent": False})
-_ADD: Kind[list[bool]] = Kind("set", Route.ADD, _each, fixed={"if_absent": True}, copies=_SET)
-_SET_PARTS: Kind[None] = Kind("set_parts", Route.CHUNKS, _nothing)
-_WRITE_BOXES: Kind[None] = Kind("write_boxes", Route.CHUNKS, _nothing)
+_READ_BOXES: Kind[list[int]] = Kind("read_boxes", Route.CHUNKS, _missing, {"boxes"})
+_READ_PARTS: Kind[list[int]] = Kind(
+    "read_parts", Route.CHUNKS, _each, {"sources", "targets", "expected", "versions"}
+)
+_SET: Kind[list[bool]] = Kind("set", Route.WRITE, _each, {"values", "owners"})
+_ADD: Kind[list[bool]] = Kind("add", Route.ADD, _each, {"values", "owners"}, copies=_SET)
+_SET_PARTS: Kind[None] = Kind("set_parts", Route.CHUNKS, _nothing, {"values"})
+_WRITE_BOXES: Kind[None] = Kind("write_boxes", Route.CHUNKS, _nothing, {"starts"})
 _DELETE: Kind[None] = Kind("delete", Route.WRITE, _nothing)
 _DELETE_PREFIX: Kind[int] = Kind("delete_prefix", Route.ALL, _total, keyed=False)
 _MEASURE: Kind[tuple[int, int]] = Kind("measure", Route.ALL, _measures, keyed=False)
@@ -272,18 +264,17 @@ def get(
         The version that each must have. What has another one is found without bytes: ``None`` in
         their place.
     """
-    columns: dict[str, Sequence[Any]] = {"ranges": ranges}
-    if versions is not None:
-        columns["versions"] = versions
-    return Request(_GET, keys, columns)
+    if versions is None:
+        return Request(_GET, keys, {"ranges": ranges})
+    return Request(_GET, keys, {"ranges": ranges, "versions": versions})
 
 
 def get_into(
     keys: Sequence[str], ranges: Sequence[Sequence[NativeRange]], outs: Sequence[Memory]
 ) -> Request[list[int | None]]:
     """Read values into memory of the caller's; the answer is how many bytes each took."""
-    columns = {"ranges": ranges, "outs": [out.layout for out in outs]}
-    return Request(_GET_INTO, keys, columns, {"owners": [out.owner for out in outs]})
+    layouts, owners = [out.layout for out in outs], [out.owner for out in outs]
+    return Request(_GET_INTO, keys, {"ranges": ranges, "outs": layouts, "owners": owners})
 
 
 def read_boxes(
@@ -301,8 +292,13 @@ def read_boxes(
         The array.
     chunk_shape : sequence of int
     """
-    rest = {"out": out.layout, "chunk_shape": chunk_shape, "owner": out.owner}
-    return Request(_READ_BOXES, keys, {"boxes": boxes}, rest)
+    arguments = {
+        "boxes": boxes,
+        "out": out.layout,
+        "chunk_shape": chunk_shape,
+        "owner": out.owner,
+    }
+    return Request(_READ_BOXES, keys, arguments)
 
 
 def read_parts(
@@ -327,13 +323,15 @@ def read_parts(
         The version that each must have; `ANY_VERSION` for any.
     """
     address, *_ = out.layout
-    columns = {
+    arguments = {
         "sources": sources,
         "targets": targets,
+        "address": address,
         "expected": [ANY_SIZE] * len(keys) if sizes is None else sizes,
         "versions": [ANY_VERSION] * len(keys) if versions is None else versions,
+        "owner": out.owner,
     }
-    return Request(_READ_PARTS, keys, columns, {"address": address, "owner": out.owner})
+    return Request(_READ_PARTS, keys, arguments)
 
 
 # ---- writing ----
@@ -352,33 +350,38 @@ def add(keys: Sequence[str], values: Sequence[Memory]) -> Request[list[bool]]:
 def _set(
     kind: Kind[list[bool]], keys: Sequence[str], values: Sequence[Memory]
 ) -> Request[list[bool]]:
-    columns = {"values": [value.layout for value in values]}
-    return Request(kind, keys, columns, {"owners": [value.owner for value in values]})
+    layouts, owners = [value.layout for value in values], [value.owner for value in values]
+    return Request(kind, keys, {"values": layouts, "owners": owners})
 
 
 def set_parts(
     keys: Sequence[str], values: Sequence[Sequence[Layout]], owners: list[Any]
 ) -> Request[None]:
     """Write values that lie in several parts of memory, which the owners hold."""
-    return Request(_SET_PARTS, keys, {"values": values}, {"owners": owners})
+    return Request(_SET_PARTS, keys, {"values": values, "owners": owners})
 
 
 def write_boxes(
     keys: Sequence[str], starts: list[int], value: Memory, chunk_shape: Sequence[int]
 ) -> Request[None]:
     """Write whole raw chunks from an array, in which each starts where `starts` says by axis."""
-    rest = {"value": value.layout, "chunk_shape": chunk_shape, "owner": value.owner}
-    return Request(_WRITE_BOXES, keys, {"starts": starts}, rest)
+    arguments = {
+        "starts": starts,
+        "value": value.layout,
+        "chunk_shape": chunk_shape,
+        "owner": value.owner,
+    }
+    return Request(_WRITE_BOXES, keys, arguments)
 
 
 def delete(keys: Sequence[str]) -> Request[None]:
     """Delete keys, missing ones too."""
-    return Request(_DELETE, keys)
+    return Request(_DELETE, keys, {})
 
 
 def delete_prefix(prefix: str) -> Request[int]:
     """Delete all keys that begin with a prefix; the answer is how many there were."""
-    return Request(_DELETE_PREFIX, [prefix], rest={"prefix": prefix})
+    return Request(_DELETE_PREFIX, [prefix], {"prefix": prefix})
 
 
 # ---- what moves no values ----
@@ -386,7 +389,7 @@ def delete_prefix(prefix: str) -> Request[int]:
 
 def stat(keys: Sequence[str]) -> Request[list[int]]:
     """Ask for the sizes of values; -1 for a missing key."""
-    return Request(_STAT, keys)
+    return Request(_STAT, keys, {})
 
 
 def measure(prefix: str, *, any: bool) -> Request[tuple[int, int]]:
@@ -394,24 +397,24 @@ def measure(prefix: str, *, any: bool) -> Request[tuple[int, int]]:
 
     With `any` of one key at the most. What several servers keep a copy of counts at each.
     """
-    return Request(_MEASURE, [prefix], rest={"prefix": prefix, "any": any})
+    return Request(_MEASURE, [prefix], {"prefix": prefix, "any": any})
 
 
 def list_page(prefix: str, *, delimited: bool, cursor: str) -> Request[tuple[list[str], str]]:
     """Ask for names under a prefix, from a cursor on; the answer has the next cursor, or ``""``."""
     kind = _LIST_FOLDER if delimited else _LIST_KEYS
-    rest = {"prefix": prefix, "delimited": delimited, "cursor": cursor}
-    return Request(kind, [prefix], rest=rest)
+    arguments = {"prefix": prefix, "delimited": delimited, "cursor": cursor}
+    return Request(kind, [prefix], arguments)
 
 
 def ping() -> Request[None]:
     """Ask for nothing: one round trip."""
-    return Request(_PING, [""])
+    return Request(_PING, [""], {})
 
 
 def stats() -> Request[bytes]:
     """Ask one server for its counters, as JSON."""
-    return Request(_STATS, [""])
+    return Request(_STATS, [""], {})
 
 
 # ---- scratch spaces ----
@@ -419,15 +422,15 @@ def stats() -> Request[bytes]:
 
 def begin_space(name: str, quota: int, timeout_ms: int) -> Request[None]:
     """Make a scratch space of so many bytes, which ends without a renewal for so long."""
-    rest = {"name": name, "quota": quota, "timeout_ms": timeout_ms}
-    return Request(_BEGIN_SPACE, [name], rest=rest)
+    arguments = {"name": name, "quota": quota, "timeout_ms": timeout_ms}
+    return Request(_BEGIN_SPACE, [name], arguments)
 
 
 def renew_space(name: str) -> Request[None]:
     """Keep a scratch space."""
-    return Request(_RENEW_SPACE, [name], rest={"name": name})
+    return Request(_RENEW_SPACE, [name], {"name": name})
 
 
 def end_space(name: str) -> Request[None]:
     """End a scratch space, and free its values."""
-    return Request(_END_SPACE, [name], rest={"name": name})
+    return Request(_END_SPACE, [name], {"name": name})

@@ -77,9 +77,9 @@ class Decoding:
             left, self._again = self._again, []
         self._access.counters.add(
             decode=0 if self._targets else sum(len(group.keys) for group in groups),
-            in_place=self._in_place + len(split),
-            read=self._received,
-            staged=self._received,
+            decode_in_place=self._in_place + len(split),
+            bytes_read=self._received,
+            staged_bytes=self._received,
         )
 
     async def _read_frames(self, groups: list[Group]) -> list[SplitChunk]:

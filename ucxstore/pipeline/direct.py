@@ -65,7 +65,7 @@ class DirectRead:
             direct += len(moved.keys)
             read += sum(moved.nbytes) - sum(moved.nbytes[index] for index in missing)
         if direct:
-            self._access.counters.add(direct=direct, read=read)
+            self._access.counters.add(direct=direct, bytes_read=read)
         return results
 
     def _fill(self, position: int) -> GetResult:

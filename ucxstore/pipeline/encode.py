@@ -42,9 +42,9 @@ class Encoding:
         await self._scheduler.run(groups, self._write)
         self._access.counters.add(
             encode=sum(len(group.keys) for group in groups),
-            read=self._received,
-            staged=self._received,
-            written=self._sent,
+            bytes_read=self._received,
+            staged_bytes=self._received,
+            bytes_written=self._sent,
         )
 
     async def _write(self, group: Group, claim: Claim) -> None:

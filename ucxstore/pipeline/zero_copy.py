@@ -204,7 +204,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         flight.results()
         access.counters.add(
             direct=len(plan.empty) + sum(len(boxes.keys) for boxes in plan.boxes),
-            written=sum(sum(boxes.nbytes) for boxes in plan.boxes),
+            bytes_written=sum(sum(boxes.nbytes) for boxes in plan.boxes),
         )
 
     async def _write_shards(self, batch: Batch, access: ChunkAccess, kind: Sharded) -> None:

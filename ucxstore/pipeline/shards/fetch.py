@@ -54,7 +54,7 @@ async def fetch_indexes(
                 read += value[0].size
                 if index.sound:  # else an error might tell of a shard that was mended since
                     cache.put(shard.key, shard.sharding.index_form, index)
-    access.counters.add(read=read, staged=read)
+    access.counters.add(bytes_read=read, staged_bytes=read)
     return indexes
 
 

@@ -100,7 +100,7 @@ class ShardReading:
                     read += nbytes
                 else:
                     changed.add(key)
-        access.counters.add(read=read)
+        access.counters.add(bytes_read=read)
         return changed
 
     async def _decode(self, gathering: Gathering, groups: list[Group]) -> set[str]:

@@ -46,9 +46,9 @@ class ShardWriting:
         self._access.counters.add(
             direct=self._direct,
             encode=self._encode,
-            read=self._received,
-            staged=self._received,
-            written=self._sent,
+            bytes_read=self._received,
+            staged_bytes=self._received,
+            bytes_written=self._sent,
         )
 
     async def _write(self, maker: Maker, group: ShardGroup, claim: Claim) -> None:
