@@ -1,5 +1,7 @@
 """Servers for all tests, one of each storage, and a prefix of its own for each test."""
 
+import importlib
+import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -21,6 +23,18 @@ load_profile()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="tests marked `scales` in their full size")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Spare the processes that tests start 0.4 s each, in which UCX patches memory functions.
+
+    It does so for its cache of registered memory, which only RDMA needs. Full runs leave it to
+    UCX, and so does this process, which loads it first.
+    """
+    if not config.getoption("--full"):
+        importlib.import_module("ucxstore._native")
+        os.environ.setdefault("UCX_MEM_MMAP_HOOK_MODE", "none")
+        os.environ.setdefault("UCX_RCACHE_ENABLE", "n")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.cli.command import COMMAND, run
+from tests.cli.command import COMMAND
+from tests.cli.command import run_process as run
 from tests.cli.trees import Named, everything, fill
 from tests.eventually import eventually
 from ucxstore import UcxStore

@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.command import run
+from tests.cli.command import run_process as run
 from ucxstore import UcxStore
 from ucxstore._ucx import load
 from ucxstore.server import Server

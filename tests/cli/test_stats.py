@@ -8,7 +8,7 @@ import pytest
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
-from tests.cli.command import COMMAND, run
+from tests.cli.command import COMMAND, run, run_process
 from tests.eventually import eventually
 from ucxstore import ProtocolError, UcxStore
 from ucxstore.server import Server
@@ -86,7 +86,7 @@ def test_a_server_that_tells_something_else(busy: UcxStore, change: dict[str, ob
 
 
 def test_the_command(server: Server, busy: UcxStore) -> None:
-    done = run("stats", server.address)
+    done = run_process("stats", server.address)
     assert (done.returncode, done.stderr) == (0, "")
     title, gets, sets, head, client, itself, end = done.stdout.split("\n")
     assert title.startswith(f"{server.address}, up ")
@@ -100,7 +100,7 @@ def test_the_command(server: Server, busy: UcxStore) -> None:
 
 
 def test_the_command_in_json(server: Server, busy: UcxStore) -> None:
-    found = json.loads(run("stats", "--json", server.address).stdout)
+    found = json.loads(run_process("stats", "--json", server.address).stdout)
     assert (found["gets"], found["gets_missing"], len(found["clients"])) == (3, 1, 2)
 
 

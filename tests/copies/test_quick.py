@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import run
+from tests.cli.command import run_process as run
 from ucxstore.cli.copies import main, report
 from ucxstore.copies import Counts, Culprit
 from ucxstore.copies.quick import Result, Row, workloads
