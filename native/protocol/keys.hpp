@@ -17,7 +17,7 @@ constexpr std::string_view kScratchFolder = "__ucxscratch__/";
 constexpr std::size_t kSpaceNameBytes = 32;
 
 // What clients note for one another of which starts of servers they have met, at every server,
-// whatever else it serves: see docs/architecture.md, several servers.
+// whatever else it serves: see docs/cluster.md.
 constexpr std::string_view kStartsFolder = "__ucxstarts__/";
 
 // Whether a key, or all keys that begin so, are such notes.

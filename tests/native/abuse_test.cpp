@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "base/log.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
 
@@ -243,6 +244,47 @@ TEST_F(BadClient, WhoGoesInMidValueLeavesNothing) {
     control_.reset();
     EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 1; }));
     EXPECT_TRUE(server_is_well());
+}
+
+// What the server reports of the bad client.
+class Reported : public BadClient {
+  protected:
+    Reported() {
+        log::queue().take();
+        log::listen(log::off, log::info);
+    }
+    ~Reported() override { log::listen(log::off, log::off); }
+
+    // The detail of the first warning of a kind, once there is one.
+    std::optional<std::string> hears(log::Kind kind) {
+        std::optional<std::string> detail;
+        puppet_.until(
+            [&] {
+                for (const log::Record& record : log::queue().take().records) {
+                    if (!detail && record.kind == kind && record.level == log::warning &&
+                        record.area == log::Area::server && record.peer.view() == "bad client") {
+                        detail = record.detail.view();
+                    }
+                }
+                return detail.has_value();
+            },
+            kPatience);
+        return detail;
+    }
+};
+
+TEST_F(Reported, AMessageThatIsRefused) {
+    puppet_.send(Message::request, request(static_cast<wire::Op>(77)), "x");
+    const auto why = hears(log::Kind::refused);
+    ASSERT_TRUE(why);
+    EXPECT_NE(*why, "");
+}
+
+TEST_F(Reported, ItsEndInTheMiddleOfSomething) {
+    puppet_.send(Message::value, value(kSegment + 2, kSegment, 2) + "evil", "xx");
+    puppet_.flush();
+    control_.reset();
+    EXPECT_EQ(hears(log::Kind::lost), "it is gone");
 }
 
 TEST_F(BadClient, AskingForMoreMemoryThanThereIsIsRefused) {
