@@ -6,7 +6,6 @@ import secrets
 import threading
 import weakref
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ucxstore import process
@@ -88,12 +87,7 @@ class Scratch[S: "UcxStore"]:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from dask.utils import parse_bytes
@@ -238,12 +237,7 @@ class Deployment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections import deque
-from types import TracebackType
 from typing import Protocol, Self
 
 from ucxstore import process
@@ -45,12 +44,7 @@ class Claim:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

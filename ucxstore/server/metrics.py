@@ -1,7 +1,6 @@
 """A server's counters for Prometheus, over HTTP."""
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
@@ -73,12 +72,7 @@ class Metrics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self, Unpack
 
 from ucxstore import logs, process
@@ -176,12 +175,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

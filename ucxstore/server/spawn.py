@@ -12,7 +12,6 @@ import weakref
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import IO, Any, Self
 
 from ucxstore import logs, process
@@ -130,12 +129,7 @@ class ServerProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
