@@ -21,6 +21,14 @@ type StartServer = Callable[..., RemoteServer]
 type OpenStore = Callable[..., UcxStore]
 
 
+# For tests that take long, of what is above any transport: in full runs over each.
+any_transport = pytest.mark.parametrize(
+    "ucx",
+    [{}, pytest.param({"TLS": "tcp"}, marks=pytest.mark.full)],
+    ids=["shared-memory", "tcp"],
+)
+
+
 @pytest.fixture(params=[{}, {"TLS": "tcp"}], ids=["shared-memory", "tcp"])
 def ucx(request: pytest.FixtureRequest) -> Ucx:
     return dict(request.param)

@@ -16,7 +16,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 from zarr.storage import LocalStore
 
-from tests.adversity.conftest import OpenStore, StartServer
+from tests.adversity.conftest import OpenStore, StartServer, any_transport
 from tests.adversity.servers import RemoteServer
 from tests.adversity.transfers import (
     BLANK,
@@ -146,6 +146,7 @@ def test_a_value_is_written_to_its_end(shared: list[RemoteServer], open_store: O
     assert (out == VALUE).all()
 
 
+@any_transport
 def test_arrays_are_read_while_servers_come_and_go(
     shared: list[RemoteServer],
     open_store: OpenStore,
@@ -185,6 +186,7 @@ def test_arrays_are_read_while_servers_come_and_go(
                 pass
 
 
+@any_transport
 def test_servers_of_equal_values_with_versions_of_their_own(
     open_store: OpenStore, start_server: StartServer, tmp_path: Path
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_lost_server_is_named_with_its_keys(
         store.set_sync(keys[lost.place], as_buffer(b"other"))
 
 
+@any_transport
 def test_metadata_survives_and_chunks_are_never_fill_values(
     own: list[RemoteServer], open_store: OpenStore
 ) -> None:
@@ -310,6 +313,7 @@ def restart(
     eventually(is_refused)
 
 
+@any_transport
 def test_a_restarted_server_is_refused(
     own: list[RemoteServer],
     open_store: OpenStore,
@@ -340,6 +344,7 @@ def test_a_restarted_server_is_refused(
         refuses(unpickled)
 
 
+@any_transport
 def test_a_restarted_server_is_accepted(
     own: list[RemoteServer], open_store: OpenStore, start_server: StartServer
 ) -> None:

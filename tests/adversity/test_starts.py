@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.adversity.conftest import OpenStore, StartServer, Ucx
+from tests.adversity.conftest import OpenStore, StartServer, Ucx, any_transport
 from tests.adversity.scripts import Script
 from tests.adversity.servers import RemoteServer
 from tests.adversity.test_several_servers import key_on
@@ -75,6 +75,7 @@ def number_on(own: list[RemoteServer], wanted: RemoteServer) -> int:
     return places.index(own.index(wanted))
 
 
+@any_transport
 def test_processes_that_come_later(
     own: list[RemoteServer], start_server: StartServer, ucx: Ucx, open_store: OpenStore
 ) -> None:

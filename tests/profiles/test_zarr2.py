@@ -16,7 +16,10 @@ SCRIPT = Path("profiles/zarr2.py")
 SHAPE = [1000, 1000]
 NBYTES = 4_000_000
 
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no build/zarr2: run `make zarr2`")
+pytestmark = [
+    pytest.mark.skipif(not PYTHON.exists(), reason="no build/zarr2: run `make zarr2`"),
+    pytest.mark.full,
+]
 
 
 @pytest.fixture(scope="module")
