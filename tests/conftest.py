@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -26,11 +27,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Spare the processes that tests start 0.4 s each, in which UCX patches memory functions.
-
-    It does so for its cache of registered memory, which only RDMA needs. Full runs leave it to
-    UCX, and so does this process, which loads it first.
-    """
+    """Set what holds for the processes that tests start, too."""
+    # A shell has what it runs in the background ignore it, and tests interrupt processes.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # UCX takes 0.4 s of every process to patch memory functions, for its cache of registered
+    # memory, which only RDMA needs. Full runs leave it to UCX, and so does this process, which
+    # loads it first.
     if not config.getoption("--full"):
         importlib.import_module("ucxstore._native")
         os.environ.setdefault("UCX_MEM_MMAP_HOOK_MODE", "none")

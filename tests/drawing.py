@@ -22,8 +22,11 @@ def examples(full: int) -> int:
 
 def load_profile() -> None:
     """Set what holds for all tests; a test that draws many examples asks for `examples`."""
-    settings.register_profile("every-change", derandomize=True, max_examples=examples(100))
-    settings.register_profile("full", derandomize=True)
+    # No deadline for an example: that depends on how fast the machine is.
+    settings.register_profile(
+        "every-change", derandomize=True, deadline=None, max_examples=examples(100)
+    )
+    settings.register_profile("full", derandomize=True, deadline=None)
     settings.register_profile(
         "nightly",
         max_examples=examples(100),

@@ -148,7 +148,7 @@ def test_only_the_restarted_one_is_there_at_first(
     for other in (own[0], own[2]):
         other.process.stop()
     monkeypatch.setattr(incarnations, "_seen", {})  # as in another process
-    store = open_store(address, connect_timeout=0.5)
+    store = open_store(address, connect_timeout=3)
     key = f"a/c/{number_on(own, own[1])}"
     assert store.get_sync(key) is None
     for other in (own[0], own[2]):
@@ -173,7 +173,7 @@ def test_a_server_goes_while_notes_are_exchanged(
         leave(*arguments, **options)
 
     monkeypatch.setattr(exchange._Post, "leave", go_first)
-    store = open_store(address_of(own), connect_timeout=1)
+    store = open_store(address_of(own), connect_timeout=5)
     keys = [key_on(own, server) for server in own]
     attempt = Background(lambda: store.set_sync(keys[0], as_buffer(b"value")))
     attempt.join()

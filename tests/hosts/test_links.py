@@ -52,7 +52,7 @@ os._exit(0)
 
 VOLATILE = (
     """
-store = UcxStore(store.address, connect_timeout=2)
+store = UcxStore(store.address, connect_timeout=5)
 """
     + SETUP
     + """
