@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.adversity.conftest import OpenStore, StartServer, Ucx, any_transport
+from tests.adversity.conftest import PATIENCE, OpenStore, StartServer, Ucx, any_transport
 from tests.adversity.scripts import Script
 from tests.adversity.servers import RemoteServer
 from tests.adversity.test_several_servers import key_on
@@ -176,7 +176,7 @@ def test_a_server_goes_while_notes_are_exchanged(
     store = open_store(address_of(own), connect_timeout=5)
     keys = [key_on(own, server) for server in own]
     attempt = Background(lambda: store.set_sync(keys[0], as_buffer(b"value")))
-    attempt.join()
+    attempt.join(PATIENCE)
     assert attempt.error is None
     with pytest.raises(ConnectionError, match=own[1].place):
         store.set_sync(keys[1], as_buffer(b"value"))
