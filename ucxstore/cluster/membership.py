@@ -11,7 +11,7 @@ from ucxstore.cluster.placement import Placement
 from ucxstore.errors import ConnectError
 
 # For the notes, where connecting has taken all of the time.
-_LEAST_SECONDS = 0.1
+_LEAST_SECONDS = 1.0
 
 
 class Membership:
