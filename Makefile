@@ -23,11 +23,14 @@ STUBGEN := $(BIN)/python -c 'import ucxstore._native, nanobind.stubgen as s; s.m
 
 # Two for each core, since most tests wait half of their time: for peers that are killed, for
 # timeouts, for processes to start. Beyond that, starting workers costs more than they save.
-PARALLEL := --numprocesses $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8))) --dist worksteal
+JOBS := $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8)))
+PARALLEL := --numprocesses $(JOBS) --dist worksteal
 PATIENT := --timeout 3600 --override-ini faulthandler_timeout=3660
 
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+# Where images of containers set it, every process that a test starts would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
@@ -128,7 +131,7 @@ test-address test-thread: $(DEPENDENCIES)
 	$(BIN)/cmake -S . -B build/$@ -DUCXSTORE_NATIVE_TESTS=ON -DUCXSTORE_SANITIZE=$(SANITIZE) \
 	    -DUCXSTORE_COVERAGE=$(if $(COVERAGE),ON,OFF) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/$@
-	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $$(nproc)
+	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $(JOBS)
 
 coverage: $(DEPENDENCIES) ## Print the share of lines that `make test COVERAGE=1` has run
 	@printf 'Python, without child processes: %s %%\n' "$$($(BIN)/coverage report --format=total)"
