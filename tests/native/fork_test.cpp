@@ -6,17 +6,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 namespace ucxstore {
 namespace {
 
-// Long enough for a fork, were it not to wait.
-void stay_a_while() {
-    for (int i = 0; i < 20'000; ++i) {
-        sched_yield();
-    }
-}
+// Long enough for a fork, were it not to wait; much shorter than a fork waits at the most.
+void stay_a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 int exit_status_of(pid_t child) {
     int status = -1;
