@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from ucxstore.server import Server
 pytestmark = pytest.mark.usefixtures("zarr_config")
 
 LOCATIONS = ["directory", "server", "s3"]
+CIRCLE = [("directory", "server"), ("server", "s3"), ("s3", "directory")]
 
 
 @pytest.fixture
@@ -39,8 +41,14 @@ def values() -> dict[str, bytes]:
     return {key: random.bytes(size) for key, size in sizes.items()}
 
 
-@pytest.mark.parametrize("destination", LOCATIONS)
-@pytest.mark.parametrize("source", LOCATIONS)
+# Each is read and written for every change; with each of the others, in full runs.
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        pair if pair in CIRCLE else pytest.param(*pair, marks=pytest.mark.full)
+        for pair in product(LOCATIONS, LOCATIONS)
+    ],
+)
 def test_between_locations(
     source: str, destination: str, values: dict[str, bytes], named: Named
 ) -> None:

@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("kind", ["store", "url"])
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize(
+    ("executor", "kind"),
+    [
+        ("threads", "store"),
+        ("processes", "url"),
+        pytest.param("threads", "url", marks=pytest.mark.full),
+        pytest.param("processes", "store", marks=pytest.mark.full),
+    ],
+)
 def test_rechunk(executor: str, kind: str, address: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("cubed_rechunk.py"), executor, kind, address],
