@@ -1,4 +1,4 @@
-"""Which keys a store takes, and how a prefix is joined to one.
+"""Check keys before they are sent.
 
 A key is a relative path in a directory storage, so whatever could leave the root, or would mean
 the same file as another key, is refused before it is sent. The server checks again.
@@ -92,11 +92,6 @@ def find_problem(path: str) -> str | None:
     if size > MAX_KEY_BYTES:
         return f"it takes {size} bytes in UTF-8, and {MAX_KEY_BYTES} are allowed"
     return None
-
-
-def join(prefix: str, key: str) -> str:
-    """Join a normalised prefix and a key; either may be empty."""
-    return f"{prefix}/{key}" if prefix and key else prefix or key
 
 
 def _shorten(key: str) -> str:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ucxstore.errors import InvalidKeyError
-from ucxstore.keys import MAX_KEY_BYTES, check_key, find_problem, join
+from ucxstore.keys import MAX_KEY_BYTES, check_key, find_problem
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,3 @@ def test_the_short_way_agrees_with_the_close_look(key: str) -> None:
     else:
         assert find_problem(key) is None
         assert key.encode()
-
-
-@pytest.mark.parametrize(
-    ("prefix", "key", "joined"),
-    [("", "", ""), ("a", "", "a"), ("", "k", "k"), ("a/b", "c/0", "a/b/c/0")],
-)
-def test_join(prefix: str, key: str, joined: str) -> None:
-    assert join(prefix, key) == joined

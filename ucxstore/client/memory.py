@@ -36,14 +36,6 @@ class Memory:
     owner: object
     kind: Literal["host"] = "host"
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes that all items take together, without the gaps between them."""
-        _, shape, _, size = self.layout
-        for length in shape:
-            size *= length
-        return size
-
 
 def readable_view(source: object) -> Memory:
     """Describe memory to send from, without a copy.
