@@ -157,16 +157,13 @@ def parse_server_stats(text: bytes) -> ServerStats:
         found = json.loads(text, parse_constant=_refuse)
         stats = {
             name: _number(found[name])
-            for name in ServerStats.__annotations__.keys() - {_CLIENTS, _SPACES}
+            for name in ServerStats.__annotations__.keys() - {"clients", "spaces"}
         }
-        clients = [_client(one) for one in found[_CLIENTS]]
-        spaces = [_space(one) for one in found[_SPACES]]
+        clients = [_client(one) for one in found["clients"]]
+        spaces = [_space(one) for one in found["spaces"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the server tells of no counters: {error!r}") from error
-    return cast(ServerStats, {**stats, _CLIENTS: clients, _SPACES: spaces})
-
-
-_CLIENTS, _SPACES = "clients", "spaces"
+    return cast(ServerStats, {**stats, "clients": clients, "spaces": spaces})
 
 
 def _refuse(constant: str) -> object:

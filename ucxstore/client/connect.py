@@ -142,8 +142,7 @@ def _getaddrinfo(server: HostPort, flags: int) -> list[_Resolved]:
 
 
 def _run[T](steps: Steps[T], sock: socket.socket, deadline: _Deadline) -> T:
-    """Do what the handshake asks for."""
-    received = Received()
+    """Send and receive what the handshake asks for, and return its result."""
     try:
         request = next(steps)
         while True:
