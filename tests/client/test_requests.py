@@ -91,7 +91,7 @@ def test_nothing_of_the_core_is_forgotten() -> None:
     "request_", [one for one in EACH if one.kind.keyed], ids=lambda request: request.kind.name
 )
 def test_some_of_the_keys(request_: Request[Any]) -> None:
-    whole, part = arguments_of(request_), arguments_of(request_.part([1]))
+    whole, part = arguments_of(request_), arguments_of(request_.for_keys([1]))
     assert part.pop("keys") == ["b"]
     assert whole.pop("keys") == ["a", "b"]
     assert part.keys() == whole.keys()
@@ -101,7 +101,7 @@ def test_some_of_the_keys(request_: Request[Any]) -> None:
             assert list(value) == list(whole[name][middle:])
         else:
             assert value is whole[name]
-    assert request_.part([0, 1]) is request_
+    assert request_.for_keys([0, 1]) is request_
 
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 6))

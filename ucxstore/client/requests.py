@@ -126,8 +126,8 @@ class Request[T](NamedTuple):
         method: Callable[..., Operation] = getattr(connection, kind.name)
         return method(*positional, timeout=timeout, completions=completions, **arguments)
 
-    def part(self, positions: Positions) -> "Request[T]":
-        """Return the same request for some of the keys."""
+    def for_keys(self, positions: Positions) -> "Request[T]":
+        """Return the same request for some of its keys, given by position."""
         count = len(self.keys)
         if len(positions) == count:
             return self

@@ -1,4 +1,4 @@
-"""Operations of several servers, gathered to one that looks like a native operation."""
+"""`Gathered`: operations of several servers as one, used like a native operation."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Asked(Protocol):
-    """A server, as far as a request is concerned."""
+    """What `Gathered` needs of a server."""
 
     def connection(self) -> "Connection":
         """Return the connection to it, or raise."""
@@ -40,9 +40,9 @@ class Share:
     server : Asked
     request : Request
     answered : callable
-        Takes the answer, and returns what must be asked of others now.
+        Takes the answer, and returns the shares to start next.
     lost : callable
-        Takes the error where the server is gone, and returns what to ask of others instead, or
+        Takes the error where the server is gone, and returns the shares to start instead, or
         raises.
     """
 
@@ -52,7 +52,7 @@ class Share:
     lost: "Callable[[UcxStoreError], Iterable[Share]]"
 
 
-class _Part:
+class _InFlight:
     """A share in flight."""
 
     __slots__ = ("_gathered", "operation", "share")
@@ -63,27 +63,27 @@ class _Part:
         self.operation = operation
 
     def tell(self) -> None:
-        """Go on with it: its queue has seen it complete."""
-        if self in self._gathered._parts:  # else a signal ended all of it at its start
+        """Take the result; the queue calls this when the operation is done."""
+        if self in self._gathered._in_flight:  # else a signal has ended all at the start
             self._gathered._end(self, self.operation.result)
 
 
 class Gathered:
     """An operation of several servers, for a queue or a thread that waits.
 
-    It is done when every part of it is, whatever became of them: only then is the memory of its
-    request the caller's again. The first failure cancels what is still in flight.
+    It is done when the operations of all its shares are done, also after a failure: only then may
+    the caller use the memory of its request again. The first failure cancels what is in flight.
 
     Parameters
     ----------
     shares : iterable of Share
-        What is asked at first.
+        The first shares to start.
     finish : callable
         Returns the result, once all servers have answered.
     timeout : float
-        Seconds that a part may go without progress.
+        Seconds that an operation may go without progress.
     queue : Queue or None
-        Where its parts complete; ``None`` if a thread waits.
+        Where the operations complete; ``None`` if a thread waits.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Gathered:
         self._finish = finish
         self._timeout = timeout
         self._queue = queue
-        self._parts: list[_Part] = []
+        self._in_flight: list[_InFlight] = []
         self._failure: Exception | None = None
         try:
             self._start(shares)
@@ -107,33 +107,33 @@ class Gathered:
     @property
     def done(self) -> bool:
         """Whether nothing of it is in flight any more."""
-        return not self._parts
+        return not self._in_flight
 
     def wait(self) -> Any:
         """Block until it is done, and return its result."""
         try:
-            while self._parts:
-                part = self._parts[0]
-                self._end(part, part.operation.wait)
+            while self._in_flight:
+                one = self._in_flight[0]
+                self._end(one, one.operation.wait)
         except BaseException:  # such as a signal's, raised anywhere
             self._settle()
             raise
         return self.result()
 
     def result(self) -> Any:
-        """Return what came of it, or raise the failure; once it is done."""
+        """Return the result, or raise the failure; once it is done."""
         if self._failure is not None:
-            # A copy, whose traceback may refer to the caller's memory for as long as it likes.
+            # A copy: raising gives it a traceback, which keeps the caller's memory alive.
             raise without_frames(self._failure)
         return self._finish()
 
     def cancel(self) -> None:
         """Cancel what is in flight. It is done once that has ended."""
-        if self._parts:
+        if self._in_flight:
             self._fail(OperationCancelledError("the request was cancelled"))
 
     def _start(self, shares: Iterable[Share]) -> None:
-        """Start shares, or what is asked instead of them where a server is not there."""
+        """Start shares; where a server is lost, start what replaces its share."""
         left = list(shares)[::-1]
         completions = None if self._queue is None else self._queue.native
         try:
@@ -145,16 +145,16 @@ class Gathered:
                     left += share.lost(without_frames(error))
                     continue
                 operation = share.request.start(connection, self._timeout, completions)
-                part = _Part(self, share, operation)
-                self._parts.append(part)
+                one = _InFlight(self, share, operation)
+                self._in_flight.append(one)
                 if self._queue is not None:
-                    self._queue.listen(operation, part.tell)
+                    self._queue.listen(operation, one.tell)
                 share.server.count_request()
         except Exception as error:
             self._fail(error)
 
-    def _end(self, part: _Part, ask: Callable[[], Any]) -> None:
-        """Take what a part has come to, and go on."""
+    def _end(self, one: _InFlight, ask: Callable[[], Any]) -> None:
+        """Take the result of one operation, and start what follows from it."""
         lost: UcxStoreError | None = None
         result: Any = None
         try:
@@ -163,30 +163,30 @@ class Gathered:
             lost = without_frames(error)
         except Exception as error:
             self._fail(error)
-        self._parts.remove(part)
+        self._in_flight.remove(one)
         if self._failure is None:
-            share = part.share
+            share = one.share
             try:
                 more = share.answered(result) if lost is None else share.lost(lost)
             except Exception as error:
                 self._fail(error)
             else:
                 self._start(more)
-        if not self._parts and self._queue is not None:
+        if not self._in_flight and self._queue is not None:
             self._queue.tell(self)
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = without_frames(error)
-        for part in self._parts:
-            part.operation.cancel()
+        for one in self._in_flight:
+            one.operation.cancel()
 
     def _settle(self) -> None:
-        """See all parts complete, however often a signal's handler raises."""
-        while self._parts:
+        """Cancel all and wait for their end, however often a signal handler raises."""
+        while self._in_flight:
             with suppress(BaseException):
-                part = self._parts[0]
-                part.operation.cancel()
+                one = self._in_flight[0]
+                one.operation.cancel()
                 with suppress(Exception):
-                    part.operation.wait()
-                self._parts.remove(part)
+                    one.operation.wait()
+                self._in_flight.remove(one)

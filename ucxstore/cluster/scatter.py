@@ -36,12 +36,12 @@ class Scatter[T]:
             return self._in_rank(every)
         match self._request.kind.route:
             case Route.CHUNKS:
-                return self._home(every)
+                return self._placed(every)
             case Route.ALL:
                 return self._everywhere(every)
             case route:
                 copied, others = _split_metadata(self._request.keys)
-                return [*self._home(others), *self._copied(route, copied)]
+                return [*self._placed(others), *self._copied(route, copied)]
 
     def finish(self) -> T:
         """Return the answer to the request, once all servers have answered."""
@@ -57,10 +57,10 @@ class Scatter[T]:
         if route is Route.READ:
             return self._in_rank(positions, copies=True)
         if route is Route.ADD:
-            return self._home_first(positions)
+            return self._placed_first(positions)
         return self._everywhere(positions)
 
-    def _home(self, positions: Positions) -> list[Share]:
+    def _placed(self, positions: Positions) -> list[Share]:
         """Ask the server of each key, and no other."""
         return [self._share(index, some) for index, some in self._groups(positions, frozenset())]
 
@@ -70,7 +70,7 @@ class Scatter[T]:
             return []
         return [self._share(index, positions) for index in range(len(self._members))]
 
-    def _home_first(self, positions: Positions) -> list[Share]:
+    def _placed_first(self, positions: Positions) -> list[Share]:
         """Ask the server of each key, and then the others where it says that it has done it."""
 
         def copy(index: int, some: Positions, results: list[bool]) -> list[Share]:
@@ -78,9 +78,9 @@ class Scatter[T]:
             done = [position for position, was in zip(some, results, strict=True) if was]
             if not done:
                 return []
-            asked = self._request.part(done).for_copies()
+            asked = self._request.for_keys(done).for_copies()
             return [
-                Share(member, asked, _enough, partial(self._fail, done))
+                Share(member, asked, _nothing_more, partial(self._fail, done))
                 for other, member in enumerate(self._members)
                 if other != index
             ]
@@ -165,7 +165,7 @@ class Scatter[T]:
         lost: Callable[[UcxStoreError], list[Share]] | None = None,
     ) -> Share:
         """Return what a server is asked; what it does not do fails, if nothing else is given."""
-        request = self._request.part(some)
+        request = self._request.for_keys(some)
         return Share(
             self._members[index],
             request,
@@ -186,7 +186,7 @@ class Scatter[T]:
         raise _named(error, pick(self._request.keys, some))
 
 
-def _enough(_: Any) -> list[Share]:
+def _nothing_more(_: Any) -> list[Share]:
     return []
 
 
