@@ -1,4 +1,4 @@
-"""``python -m ucxstore``."""
+"""Run the command line: ``python -m ucxstore``."""
 
 import sys
 

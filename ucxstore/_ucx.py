@@ -1,7 +1,7 @@
-"""Chooses the UCX library that this process uses, and loads it before the native core.
+"""Choose and load the UCX library of this process, before the native core is loaded.
 
-The core is linked to ``libucp.so.0`` by name alone. The dynamic linker takes for that name a
-library that is loaded already, so whichever is loaded first is the one that the core gets.
+The core is linked to ``libucp.so.0`` by name alone. The dynamic linker resolves that name to a
+library that is loaded already. So the core uses whichever library was loaded first.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from typing import Literal
 from ucxstore.errors import UcxUnavailableError
 
 _SONAME = "libucp.so.0"
-_MINIMUM = (1, 18)  # the one that the core is built for; 1.13 lacks flags that it uses
+_MINIMUM = (1, 18)  # what the core is built against; 1.13 lacks flags that it uses
 _REMEDY = (
     'Install the wheel (pip install "ucxstore[cu12]", or cu13 beside CUDA 13), '
     f"or a UCX {_MINIMUM[0]}.{_MINIMUM[1]} or later of the system or of conda-forge, "
@@ -50,8 +50,8 @@ def load() -> UcxLibrary:
     """Load UCX, once a process.
 
     The wheel is taken if it is installed, else the system's library; ``UCXSTORE_UCX=wheel`` or
-    ``UCXSTORE_UCX=system`` in the environment forces either. One that is loaded already (by ucxx,
-    say) is used whatever was asked for, since a process can hold only one.
+    ``UCXSTORE_UCX=system`` in the environment forces either. A library that is loaded already (by
+    ucxx, say) is used in any case, since a process can hold only one.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def _open(forced: str | None) -> ctypes.CDLL:
     if forced == "wheel" and wheel is None:
         raise UcxUnavailableError(f"UCXSTORE_UCX=wheel, but no libucx is installed. {_REMEDY}")
     try:
-        with _errors_to_stderr():
+        with _log_to_stderr():
             return ctypes.CDLL(_SONAME if forced == "system" or wheel is None else str(wheel))
     except OSError as error:
         asked = "" if forced is None else f" (UCXSTORE_UCX={forced})"
@@ -94,10 +94,10 @@ def _open(forced: str | None) -> ctypes.CDLL:
 
 
 @contextmanager
-def _errors_to_stderr() -> Iterator[None]:
-    """Have UCX, which reads this as it is loaded, write its log to stderr.
+def _log_to_stderr() -> Iterator[None]:
+    """Make UCX log to standard error; it reads ``UCX_LOG_FILE`` while it is loaded.
 
-    Its own default is standard output, where it would end up among a program's results.
+    Its own default is standard output, where its log would mix with a program's results.
     """
     if "UCX_LOG_FILE" in os.environ:
         yield

@@ -1,6 +1,6 @@
-"""Addresses: ``ucx://host:port[,host:port...][/prefix]``, parsed and written.
+"""Parse and write addresses: ``ucx://host:port[,host:port...][/prefix]``.
 
-Nothing is looked up here, neither host names nor servers.
+No host name is looked up here, and no server is contacted.
 """
 
 import re
@@ -21,20 +21,20 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """Where one process listens. Written as ``host:port``, IPv6 as ``[host]:port``.
+    """Host and port of one server. Written as ``host:port``, IPv6 as ``[host]:port``.
 
     Parameters
     ----------
     host : str
-        A host name, IPv4 or IPv6 address, the latter without brackets. Lower-cased, and IPv6
-        shortened, so that equal places compare equal.
+        A host name, IPv4 or IPv6 address, the latter without brackets. It is lower-cased, and IPv6
+        shortened, so that equal hosts compare equal.
     port : int
-        0 to 65535; 0 asks for any free port and stands in no store's address.
+        0 to 65535. 0 asks for any free port; an `Address` cannot have it.
 
     Raises
     ------
     AddressError
-        If host or port cannot be one.
+        If host or port is not valid.
     """
 
     host: str
@@ -54,7 +54,7 @@ class HostPort:
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
             if ":" not in host:
-                raise AddressError(f"{text!r} has brackets around what is no IPv6 address")
+                raise AddressError(f"{text!r} has brackets around a host that is no IPv6 address")
         elif ":" in host:
             raise AddressError(f"{text!r} needs brackets around its IPv6 address: [{host}]:{port}")
         if not _PORT.fullmatch(port):
@@ -75,12 +75,12 @@ class Address:
     servers : tuple of HostPort
         One or more, each once.
     prefix : str
-        What stands before every key, without a slash at either end; empty for none.
+        Prefix of every key, without a slash at either end; empty for none.
 
     Raises
     ------
     AddressError
-        If there is no server, one twice or without a port, or if the prefix could not start a key.
+        If there is no server, one twice or without a port, or if no key can have the prefix.
     """
 
     servers: tuple[HostPort, ...]
@@ -146,6 +146,6 @@ def _check_prefix(prefix: str) -> None:
     problem = find_problem(prefix)
     if problem is not None:
         raise AddressError(f"prefix {prefix!r}: {problem}")
-    for character in "?#":  # kept free, so that addresses may one day carry options
+    for character in "?#":  # reserved, so that addresses may have options one day
         if character in prefix:
             raise AddressError(f"prefix {prefix!r}: {character!r} is not allowed in an address")

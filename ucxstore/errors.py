@@ -1,40 +1,40 @@
-"""Every exception that ucxstore raises of its own.
+"""All exceptions of ucxstore.
 
 UcxStoreError
 ├── AddressError (ValueError)            a malformed ucx:// address
-├── InvalidKeyError (ValueError)         a key that no server takes
+├── InvalidKeyError (ValueError)         a key that no server accepts
 ├── ConnectError (ConnectionError)       a server could not be reached or used
-│   ├── NotAServerError                      something else answers at that port
+│   ├── NotAServerError                      no ucxstore server is at that port
 │   ├── ProtocolVersionError                 the two sides speak different versions
 │   └── AuthenticationError (PermissionError)  a wrong or missing secret, on either side
 ├── ServerLostError (ConnectionError)    the server went away before or during a request
 │   └── ServerRestartedError                 came back without the values that it held
 ├── RequestTimeoutError (TimeoutError)   no progress within the timeout
 ├── OperationCancelledError              cancelled by the caller
-├── ReadOnlyServerError (PermissionError)  a write to a server that only reads
+├── ReadOnlyServerError (PermissionError)  a write to a read-only server
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
-├── ShardError (ValueError)              a shard that its index does not fit, or that keeps changing
+├── ShardError (ValueError)              a shard and its index do not fit, or keep changing
 ├── StorageError (OSError)               the server could not read or keep a value
 │   └── ScratchEndedError                    its scratch space has ended
-├── ResourceError (OSError)              no descriptor is left in this process
+├── ResourceError (OSError)              no file descriptor is left in this process
 ├── OutOfMemoryError (MemoryError)       no memory is left in this process for a value
 ├── ProtocolError                        a peer broke the protocol
 ├── FallbackError (RuntimeError)         strict mode: a chunk would leave the short path
 └── UcxUnavailableError (ImportError)    no usable UCX library
 
-In parentheses stands the builtin that each also is, so that ``except TimeoutError`` and the like
-work as elsewhere. A message names the peer, the key and the cause, as far as there are any.
+The builtin class that each also derives from is in parentheses, so ``except TimeoutError`` works
+too. A message names the peer, the key and the cause, as far as there are any.
 
 The native core finds these classes by name, so this module imports nothing of ours. Each is made
-from its message alone, and so pickles: Dask ships exceptions between processes.
+from its message alone, so that it can be pickled: Dask sends exceptions between processes.
 """
 
 import copy
 
 
 class UcxStoreError(Exception):
-    """What every exception of ucxstore derives from."""
+    """Base class of all exceptions of ucxstore."""
 
 
 class AddressError(UcxStoreError, ValueError):
@@ -42,7 +42,7 @@ class AddressError(UcxStoreError, ValueError):
 
 
 class InvalidKeyError(UcxStoreError, ValueError):
-    """A key that no server takes: empty, absolute, with ``..`` in it, too long."""
+    """A key that no server accepts: empty, absolute, with ``..`` in it, too long."""
 
 
 class ConnectError(UcxStoreError, ConnectionError):
@@ -50,7 +50,7 @@ class ConnectError(UcxStoreError, ConnectionError):
 
 
 class NotAServerError(ConnectError):
-    """Something answers at that port, or keeps silent, that is not a server of ours."""
+    """What listens at that port does not answer as a ucxstore server."""
 
 
 class ProtocolVersionError(ConnectError):
@@ -78,7 +78,7 @@ class OperationCancelledError(UcxStoreError):
 
 
 class ReadOnlyServerError(UcxStoreError, PermissionError):
-    """The server takes no writes."""
+    """The server is read-only."""
 
 
 class ValueTooLargeError(UcxStoreError, ValueError):
@@ -90,7 +90,7 @@ class ChunkSizeError(UcxStoreError, ValueError):
 
 
 class ShardError(UcxStoreError, ValueError):
-    """A shard does not fit its index, or is replaced again and again while it is read."""
+    """A shard and its index do not fit, or it is replaced again and again while it is read."""
 
 
 class StorageError(UcxStoreError, OSError):
@@ -98,14 +98,14 @@ class StorageError(UcxStoreError, OSError):
 
 
 class ScratchEndedError(StorageError):
-    """The scratch space has ended: its owner has closed it, or was gone for its time-out."""
+    """The scratch space has ended: its owner closed it, or did not renew it in time."""
 
 
 class ResourceError(UcxStoreError, OSError):
-    """No descriptor is left in this process."""
+    """No file descriptor is left in this process."""
 
 
-# MemoryError first: pickled where tblib is at work, it is made by the `__new__` found first.
+# MemoryError comes first: tblib unpickles with the `__new__` that it finds first.
 class OutOfMemoryError(MemoryError, UcxStoreError):
     """No memory is left in this process for a value."""
 
@@ -123,9 +123,10 @@ class UcxUnavailableError(UcxStoreError, ImportError):
 
 
 def without_frames[E: BaseException](error: E) -> E:
-    """Return a copy that holds no frame, and so none of the memory that is named in one.
+    """Return a copy without traceback, cause and context.
 
-    Distributed has exceptions copied with their tracebacks, so these go by themselves.
+    These refer to frames, and so keep the memory alive that variables in a frame refer to. They are
+    removed by hand, since exceptions are copied with them once distributed is imported.
     """
     found = copy.copy(error)
     found.__traceback__ = found.__cause__ = found.__context__ = None

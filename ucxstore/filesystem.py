@@ -1,7 +1,7 @@
 """``ucx://`` for fsspec, through which zarr opens URLs: ``zarr.open("ucx://host:port/prefix")``.
 
-zarr wraps it in its own `FsspecStore`; `ucxstore.pipeline.access` finds the way back to a
-`UcxStore`, so that chunks go the same ways as in one.
+zarr wraps it in its own `FsspecStore`. `ucxstore.pipeline.access` finds the `UcxStore` behind that,
+so chunks are read and written as with a `UcxStore`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from ucxstore.zarr_compat import cpu
 
 
 class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
-    """The values of a server as files. Paths are keys; the server is the file system's.
+    """The values of a server as files, with keys as paths.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
     asynchronous, loop, batch_size
         fsspec's.
     **options
-        Those of `UcxStore`, but for `read_only`; and UCX's, in capitals. fsspec makes one of the
-        other: it takes what is under its protocol's name for options by themselves.
+        Those of `UcxStore` except `read_only`, and options of UCX, in capitals: fsspec passes the
+        items of `ucx`, an argument with the protocol's name, as arguments.
 
     Raises
     ------
@@ -73,20 +73,20 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self._stores: dict[tuple[str, bool], UcxStore] = {("", False): root}
 
     def __reduce__(self) -> tuple[object, ...]:
-        # With what its stores know of the servers: arrays take their metadata along, and a server
-        # that has restarted in the meantime has none of their chunks.
+        # The root store takes along which incarnations it relies on. A pickled array has its
+        # metadata, and would read fill values from a server that has restarted meanwhile.
         return *super().__reduce__(), self._root
 
     def __setstate__(self, root: UcxStore) -> None:
         self._set_root(root)
 
     def chunk_access_at(self, path: str, *, read_only: bool) -> ChunkAccess:
-        """Return the access to the chunks of what is under `path`, of the same store each time."""
+        """Return access to the chunks under `path`; for equal arguments, of the same store."""
         wanted = path.strip("/"), read_only
         store = self._stores.get(wanted)
         if store is None:
             store = self._root.at(wanted[0], read_only=read_only)
-            # Two threads may both make one: both then use the one that was there first.
+            # Two threads may both make a store: both then use the first one.
             store = self._stores.setdefault(wanted, store)
         return store.chunk_access
 
@@ -118,7 +118,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         path = str(self._strip_protocol(name))
         return f"{self._root.address}/{path}" if path else self._root.address
 
-    # ---- what fsspec asks of a file system ----
+    # ---- what fsspec calls ----
 
     async def _cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **_: Any

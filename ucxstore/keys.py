@@ -1,31 +1,31 @@
 """Check keys before they are sent.
 
-A key is a relative path in a directory storage, so whatever could leave the root, or would mean
+A key is a relative path in a directory storage. So a key that could leave the directory, or mean
 the same file as another key, is refused before it is sent. The server checks again.
 """
 
 from ucxstore.errors import InvalidKeyError
 
-# In UTF-8. Far above any key of zarr's, and it keeps a request's header small enough to be sent
+# In UTF-8. Far above any key of zarr's, and small enough for the header of a request to be sent
 # eagerly. The native core's MAX_KEY_BYTES is the same.
 MAX_KEY_BYTES = 1024
 
-# Before the name of a scratch space, in all keys that are in one, at any server.
+# The prefix of all keys in scratch spaces. The name of the space follows.
 SCRATCH_FOLDER = "__ucxscratch__/"
 
-# Before the notes that clients leave of incarnations of servers: see `ucxstore.cluster.notes`.
+# The prefix of the notes of incarnations that clients leave: see `ucxstore.cluster.notes`.
 STARTS_FOLDER = "__ucxstarts__/"
 
 RESERVED = SCRATCH_FOLDER, STARTS_FOLDER
 
 
 def is_scratch(prefix: str) -> bool:
-    """Tell whether keys under a prefix are in scratch space."""
+    """Tell whether keys under a prefix are in a scratch space."""
     return f"{prefix}/".startswith(SCRATCH_FOLDER)
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that no server takes.
+    """Refuse a key that no server accepts.
 
     Parameters
     ----------
@@ -56,7 +56,14 @@ def check_key(key: str) -> None:
 
 
 def check_reserved(key: str, *, in_scratch: bool) -> None:
-    """Refuse a key that begins as those in `RESERVED`, but for one of a store in scratch space.
+    """Refuse a key under a reserved prefix, except in a store over a scratch space.
+
+    Parameters
+    ----------
+    key : str
+        A key that starts with one of `RESERVED`.
+    in_scratch : bool
+        Whether the store is over a scratch space.
 
     Raises
     ------
@@ -64,14 +71,14 @@ def check_reserved(key: str, *, in_scratch: bool) -> None:
         If the key is refused.
     """
     if key.startswith(STARTS_FOLDER):
-        raise InvalidKeyError(f"{key!r}: clients leave notes there, and no values")
+        raise InvalidKeyError(f"{key!r}: reserved for the notes of clients")
     if not in_scratch:
-        # Its keys are each one server's own, also where the store's others are not.
-        raise InvalidKeyError(f"{key!r}: a scratch space is used by a store over its prefix")
+        # A cluster whose servers share values would look for it at servers that do not have it.
+        raise InvalidKeyError(f"{key!r}: only the stores of a scratch space can use its keys")
 
 
 def find_problem(path: str) -> str | None:
-    """Say why `path` can be no key, or ``None`` if it can."""
+    """Return why `path` is not a valid key, or ``None`` if it is one."""
     if not path:
         return "it is empty"
     if path.startswith("/"):

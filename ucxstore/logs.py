@@ -1,12 +1,12 @@
-"""Loggers of ucxstore, and how the native core's events get to them.
+"""Loggers of ucxstore, and the thread that logs the native core's events.
 
 The tree is ``ucxstore``, with ``ucxstore.client``, ``ucxstore.cluster`` and ``ucxstore.server``
 below. It is silent unless the program configures logging. The core's threads never call Python:
-they queue events, if a handler listens at all, and a thread of Python's logs them. What finds no
-room in the queue is dropped, and the number of these is logged.
+they queue events, if there is a handler, and a Python thread logs them. Events that do not fit in
+the queue are dropped, and their number is logged.
 
-Whether a handler listens is looked up when a store connects and when a server starts. After a later
-change of the configuration, call `refresh`.
+Whether there is a handler is looked up when a store connects and when a server starts. After a
+later change of the configuration, call `refresh`.
 """
 
 import json
@@ -33,7 +33,7 @@ client = root.getChild("client")
 cluster = root.getChild("cluster")
 server = root.getChild("server")
 
-# Seconds, where the environment does not say. A large batch over a slow network takes seconds, too.
+# The default, in seconds. A large batch over a slow network takes seconds, too.
 _SLOW_REQUEST = 5.0
 _SLOW_REQUEST_VARIABLE = "UCXSTORE_SLOW_REQUEST"
 
@@ -42,7 +42,7 @@ _OFF = 1_000_000
 
 _EXIT_SECONDS = 1.0
 
-# What a record may bear besides its message, and a line of JSON then has.
+# The fields that a record may have besides its message. Lines of JSON have them, too.
 FIELDS = ("event", "peer", "key", "count", "bytes", "seconds", "detail")
 
 _MESSAGES = {
@@ -92,12 +92,12 @@ def level_of(logger: logging.Logger) -> int:
 
 
 def refresh() -> None:
-    """Look up which loggers have handlers, and have the core queue events for these alone."""
+    """Look up which loggers have handlers; the core queues events for these alone."""
     _listener.refresh()
 
 
 def configure(level: int, form: Format = "text", stream: IO[str] | None = None) -> None:
-    """Log everything to a stream: what a program does, not a library.
+    """Log everything to a stream. Programs call this, libraries do not.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _Listener:
-    """The thread that logs what the core queues. There is one while a handler listens."""
+    """Log what the core queues, in a thread that starts once there is a handler."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -216,7 +216,7 @@ _listener = _Listener()
 
 
 def _start_anew_in_child() -> None:
-    """Forget the parent's thread; its queue the core forgets by itself."""
+    """Forget the parent's thread. The core forgets the parent's queue by itself."""
     global _listener
     _listener = _Listener()
 

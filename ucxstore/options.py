@@ -1,4 +1,4 @@
-"""The options of clients and servers: checked, normalised, hashable."""
+"""Check and normalise the options of clients, and those that servers share with them."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ type UcxOptions = tuple[tuple[str, str], ...]
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_CONNECT_TIMEOUT = 5.0
 
-# Bytes. Some hundred chunks of usual sizes, and small beside the memory of a machine.
+# Bytes. Room for some hundred chunks of usual sizes, and little of a machine's memory.
 DEFAULT_BUFFER_BUDGET = 256 << 20
 
 # Seconds in a year: deadlines stay far from where 64-bit nanoseconds overflow.
@@ -39,7 +39,7 @@ _MOST_BYTES = 1 << 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UcxConfig:
-    """How UCX is set up. Equal ones can share a context and its progress thread.
+    """The settings of UCX. Equal ones can share a context and its progress thread.
 
     Parameters
     ----------
@@ -75,15 +75,15 @@ class ClientOptions:
     connect_timeout : float
         Seconds that connecting may take in all, the handshake included.
     ucx : UcxConfig
-        How UCX is set up.
+        The settings of UCX.
     secret : Secret or None
-        What servers must know, and what they are shown to know.
+        What both sides must know.
     select_pipeline : bool or None
         Whether to select our codec pipeline for zarr: see `ucxstore.pipeline.selection`.
     strict : bool
         Whether no chunk may leave the short path.
     buffer_budget : int
-        Bytes that may be in buffers of the store at once, encoded or merged.
+        Bytes that may be in buffers of the store at once: see `UcxStore`.
     """
 
     timeout: float = DEFAULT_TIMEOUT
@@ -149,20 +149,20 @@ def check_buffer_budget(value: int) -> int:
 
 
 def parse_size(name: str, value: int | str) -> int:
-    """Return a number of bytes, given as one or as text.
+    """Parse a number of bytes, given as a number or as text.
 
     Parameters
     ----------
     name : str
         The option's, for messages.
     value : int or str
-        Such as ``4294967296``, ``"4GiB"``, ``"512 MB"``; k, M, G and T are powers of 1000, and of
-        1024 with an i behind them.
+        Such as ``4294967296``, ``"4GiB"``, ``"512 MB"``; kB, MB, GB and TB are powers of 1000, KiB,
+        MiB, GiB and TiB of 1024.
 
     Raises
     ------
     ValueError, TypeError
-        If it is none.
+        If it is not a size.
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f"{name}: a number of bytes is needed, not {value!r}")
@@ -179,7 +179,7 @@ def parse_size(name: str, value: int | str) -> int:
 
 
 def check_progress(value: str) -> Progress:
-    """Return `value` if it names a way of progress."""
+    """Return `value` if it is a mode of the progress thread."""
     choices = get_args(Progress.__value__)
     if value not in choices:
         raise ValueError(f"progress: {value!r} is neither {' nor '.join(map(repr, choices))}")
@@ -197,7 +197,7 @@ def normalize_ucx(options: Mapping[str, UcxValue] | None) -> UcxOptions:
     Raises
     ------
     ValueError, TypeError
-        If a name or a value cannot be one, or one option is given twice.
+        If a name or a value is not valid, or an option is given twice.
     """
     if options is None:
         return ()

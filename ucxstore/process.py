@@ -1,8 +1,9 @@
-"""What this process does in a forked child and at its exit, in one place and in a defined order.
+"""Register what to do in a forked child and at exit, in a defined order.
 
-A forked child has one thread, and copies of what its parent's other threads had in hand: locks
-that nobody will release, sockets that its parent's peers wait for, UCX objects that it must not
-touch. Each module says here how it starts anew, and what it ends when the interpreter exits.
+A forked child has one thread, and copies of what its parent's other threads used: locks that nobody
+will release, sockets that belong to its parent's connections, UCX objects that it must not touch.
+Each module registers here how it resets itself in a child, and what it ends when the interpreter
+exits.
 """
 
 import atexit
@@ -18,12 +19,12 @@ type _Reset = Callable[[], None]
 
 
 class Exit(enum.IntEnum):
-    """What ends when the interpreter exits, in this order."""
+    """The steps at the interpreter's exit, in this order."""
 
-    SCRATCH = 0  # while there are connections to tell servers with
+    SCRATCH = 0  # needs connections to the servers
     CONNECTIONS = 1
-    SERVERS = 2  # which this process's own connections may have used until then
-    LOGS = 3  # of how all of these have ended
+    SERVERS = 2  # connections of this process may use them until then
+    LOGS = 3  # last, to log how the others have ended
 
 
 _resets: dict[object, Callable[[], _Reset | None]] = {}  # in the order in which they came
@@ -36,13 +37,13 @@ def in_child(reset: Callable[[], None]) -> None:
     Parameters
     ----------
     reset : callable
-        A function, or a method: that is called for as long as its object lives, and keeps it no
-        longer. Must not block, nor raise. The first one that was given is the first to be called.
+        A function, or a method, which does not keep its object alive. It must not block, nor raise.
+        They are called in the order in which they were registered.
     """
     place = object()
     if inspect.ismethod(reset):
-        # Not a WeakMethod: one that dies while the interpreter exits prints an error. And with
-        # nothing global in the callback, which may be gone by then.
+        # Not a WeakMethod: one that dies while the interpreter exits prints an error. For the same
+        # reason the callback uses no global: it may be gone by then.
         forget = _resets.pop
         owner = weakref.ref(reset.__self__, lambda _: forget(place, None))
         function = reset.__func__
@@ -62,20 +63,20 @@ def at_exit(what: Exit, end: Callable[[], None]) -> None:
 
 
 class Finalizer:
-    """Ends what an object has: when called, when the object is forgotten, or at exit.
+    """End what an object owns: when called, when the object is collected, or at exit.
 
-    In a forked child it does nothing, since all of it is the parent's.
+    In a forked child it does nothing, since what it ends is the parent's.
 
     Parameters
     ----------
     owner : object
     what : Exit
-        Says when its turn is at exit.
+        The step at exit in which it is called.
     end : callable
-        Called with the seconds that it may take; more than once, perhaps. Must not refer to
+        Called with the seconds that it may take, perhaps more than once. It must not refer to
         `owner`.
     unattended : float
-        Seconds for an object that was forgotten, or is still there at exit.
+        The seconds for `end` if the object is collected, or still there at exit.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Finalizer:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this process is the one that has made the object, and no child of it."""
+        """Whether this process has made the object, and is not a forked child."""
         return os.getpid() == self._pid
 
     def __call__(self, seconds: float) -> None:
@@ -101,7 +102,7 @@ class Finalizer:
             self._end(seconds)
 
     def detach(self) -> None:
-        """Let it go on, whatever becomes of the object and of this process."""
+        """Never call `end` by itself: neither when the object is collected nor at exit."""
         self._finalize.detach()
         self._ends.pop(self._forgotten, None)
 
@@ -117,9 +118,9 @@ def _after_fork_in_child() -> None:
 
 
 def _before_exit() -> None:
-    with ExitStack() as in_turn:  # which goes on where one of them raises
+    with ExitStack() as in_turn:  # goes on where one of them raises
         for what in reversed(Exit):
-            for end in list(_ends[what]):  # of those, the last one is the first to be called
+            for end in list(_ends[what]):  # the last one is called first
                 in_turn.callback(end)
 
 

@@ -1,4 +1,4 @@
-"""`Scratch`: a scratch space, held by the process that made it."""
+"""`Scratch`: a scratch space, renewed by the process that made it."""
 
 import contextlib
 import os
@@ -17,24 +17,24 @@ from ucxstore.keys import SCRATCH_FOLDER
 if TYPE_CHECKING:
     from ucxstore.store import UcxStore
 
-# Seconds without a sign of the owner's, after which servers end a space: more than most things hold
-# an interpreter up for, and not long for memory to lie about.
+# Seconds after which servers end a space that is not renewed. Few things hold up an interpreter for
+# that long, and memory is not wasted for long.
 DEFAULT_TIMEOUT = 60.0
 
-# Signs in that time, of which all but the last may get lost.
+# Renewals in that time. All but one may get lost.
 _RENEWALS = 4
 
-# For spaces that are still there when the interpreter exits; the time-out sees to the rest.
+# For each space that is still there at exit. Servers end the others after their time-out.
 _EXIT_SECONDS = 2.0
 
 _NAME_BYTES = 16
 
 
 class Scratch[S: "UcxStore"]:
-    """Space at a store's servers for values that nobody needs for long. A context manager.
+    """A scratch space: memory at a store's servers for temporary values. A context manager.
 
-    `ucxstore.UcxStore.scratch` makes it. It is the owner's handle: the space lasts until it is
-    closed, is forgotten, or its process has ended. Others use the stores of it, which pickle.
+    `ucxstore.UcxStore.scratch` makes it. The space lasts until this object is closed or collected,
+    or its process has ended. Other processes use its stores, which can be pickled.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Scratch[S: "UcxStore"]:
     quota : int
         Bytes of values.
     timeout : float
-        Seconds that servers keep it for without a sign of its owner.
+        Seconds that servers keep it for without a renewal.
     """
 
     def __init__(self, store: S, quota: int, timeout: float) -> None:
@@ -65,21 +65,21 @@ class Scratch[S: "UcxStore"]:
         Parameters
         ----------
         prefix : str
-            What stands before every key, within the space.
+            The prefix of every key, within the space.
 
         Raises
         ------
         AddressError
-            If keys cannot begin with the prefix.
+            If no key can have the prefix.
         """
         within = f"{SCRATCH_FOLDER}{self.name}/{prefix.strip('/')}".rstrip("/")
         return self._store.at(within, self._met)
 
     def close(self) -> None:
-        """End the space, and free its values at all servers. Does nothing twice.
+        """End the space, and free its values at all servers. A second call does nothing.
 
-        A server that cannot be reached now does so when the time-out is over. In a forked child it
-        does nothing, since the space is the parent's.
+        A server that cannot be reached now frees them when the time-out is over. In a forked child
+        it does nothing, since the space is the parent's.
         """
         self._finalizer.detach()
         self._lease.end()
@@ -98,16 +98,16 @@ class Scratch[S: "UcxStore"]:
 
 
 class _Lease:
-    """Renew a space at all servers, from a thread, until it is to end.
+    """Renew a space at all servers, in a thread, until the space is to end.
 
-    It is apart from `Scratch`, so that a forgotten one is collected.
+    The thread refers to this object alone, so that an unused `Scratch` is collected.
 
     Parameters
     ----------
     name : str
         The space's.
     channel : Channel
-        The way to its servers.
+        The channel to its servers.
     timeout : float
         Seconds that servers keep the space for without a renewal.
     """
@@ -118,7 +118,7 @@ class _Lease:
         self._timeout = timeout
         self._interval = timeout / _RENEWALS
         self._pid = os.getpid()
-        self._over: SimpleQueue[None] = SimpleQueue()  # which a finalizer may use anywhere
+        self._over: SimpleQueue[None] = SimpleQueue()  # a finalizer may use it on any thread
         self._thread = threading.Thread(target=self._run, name="ucxstore-scratch", daemon=True)
 
     def begin(self, quota: int) -> None:
@@ -134,7 +134,7 @@ class _Lease:
         _leases.add(self)
 
     def let_go(self) -> None:
-        """Have the thread end the space; never blocks."""
+        """Let the thread end the space; never blocks."""
         self._over.put(None)
 
     def end(self, timeout: float | None = None) -> None:
@@ -156,10 +156,10 @@ class _Lease:
 
     def _renewed(self) -> bool:
         """Renew the space; return whether any server may still have it."""
-        # One that stands still must not keep the others from being told in time.
+        # A server that does not answer must not delay the renewals at the others.
         patience = min(self._interval, self._channel.timeout)
         outcomes = self._channel.ask_each_sync(requests.renew_space(self._name), patience)
-        gone = ScratchEndedError, ServerRestartedError  # who uses it there is told so
+        gone = ScratchEndedError, ServerRestartedError  # its users there get the same error
         if all(isinstance(outcome, gone) for outcome in outcomes):
             return False
         with contextlib.suppress(UcxStoreError):  # the next renewal is another attempt

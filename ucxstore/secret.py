@@ -1,4 +1,4 @@
-"""The shared secret of servers and clients: held, compared and pickled without being shown."""
+"""`Secret`: the shared secret of servers and clients, not shown when printed or pickled."""
 
 import hmac
 import os
@@ -26,9 +26,9 @@ class Secret:
     ----------
     text : str or bytes
         The secret; white space around it is not part of it, so that a file may end in a newline.
-        Make it long and random: whoever watches a handshake can try guesses at home.
+        Make it long and random: whoever records a handshake can try guesses offline.
     pickle_text : bool
-        Let pickles hold the text itself, for whoever gets them to read.
+        Put the text itself into pickles, where anybody who gets them can read it.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class Secret:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """Take the secret from a file. ``OSError`` where it cannot be read."""
+        """Take the secret from a file; raise ``OSError`` if it cannot be read."""
         file = str(Path(path).absolute())  # for a process that unpickles it in another folder
         secret = cls._located(None, file)
         secret._text = _read_file(file)
@@ -70,19 +70,19 @@ class Secret:
 
     @classmethod
     def of(cls, secret: "str | bytes | Secret | None") -> "Secret | None":
-        """Make a `Secret` of what a user gave, or ``None`` of ``None``."""
+        """Return what a user gave as a `Secret`; ``None`` stays ``None``."""
         if secret is None or isinstance(secret, Secret):
             return secret
         return cls(secret)
 
     @classmethod
     def find(cls) -> "Secret | None":
-        """Take the secret from where unpickled ones look for theirs; ``None`` if it is nowhere.
+        """Take the secret that ``UCXSTORE_SECRET`` or ``UCXSTORE_SECRET_FILE`` gives, if any.
 
         Raises
         ------
         OSError, ValueError
-            If a place is named that holds none.
+            If the file cannot be read, or the secret is empty or too long.
         """
         if ENVIRONMENT_SECRET in os.environ:
             return cls.from_env()
@@ -91,7 +91,7 @@ class Secret:
 
     @classmethod
     def _located(cls, variable: str | None, file: str | None) -> Self:
-        """Make a secret that is known by its place only."""
+        """Make a secret of which only the variable or file is known."""
         secret = cls.__new__(cls)
         secret._text = None
         secret._variable = variable
@@ -105,21 +105,21 @@ class Secret:
         Raises
         ------
         AuthenticationError
-            If the secret was left behind by pickling and is not to be found in this process.
+            If the secret was pickled without its text, and is not found in this process.
         """
         text, problems = self._find()
         if text is None:
             raise AuthenticationError(
-                "the secret did not come with the pickle, and is not to be found in this process: "
+                "the secret was pickled without its text, and is not found in this process: "
                 f"{'; '.join(problems)}; set {ENVIRONMENT_SECRET} or {ENVIRONMENT_FILE} here"
             )
         return text
 
     def keep(self, connector: object) -> None:
-        """Hear of what connects with this secret; subclasses may keep the connection open."""
+        """Take a connector that uses this secret; a subclass may keep its connection open."""
 
     def _find(self) -> tuple[bytes | None, list[str]]:
-        """Return the text and, if there is none, why each place it might be in has none."""
+        """Return the text, or ``None`` and why each variable or file does not have it."""
         problems: list[str] = []
         if self._text is None:
             places = (
@@ -147,7 +147,8 @@ class Secret:
         return mine is theirs and (self._variable, self._file) == (other._variable, other._file)
 
     def __hash__(self) -> int:
-        return hash(Secret)  # equal secrets hash alike, and a hash of the text would tell of it
+        # Equal secrets have equal hashes, and a hash of the text would reveal something of it.
+        return hash(Secret)
 
     def __repr__(self) -> str:
         if self._variable is not None:
@@ -160,7 +161,7 @@ class Secret:
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self  # not by way of __reduce__, which leaves the text behind
+        return self  # not by __reduce__, which leaves out the text
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._pickle_text:

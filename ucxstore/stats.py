@@ -1,4 +1,4 @@
-"""Counters: of a store, by the way that chunks went, and of a server."""
+"""Counters of stores and servers."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ class MemberStats(TypedDict):
     requests : int
         Requests, each for all of a batch that is placed there.
     failovers : int
-        Requests that others were asked in its place, since it was lost.
+        Requests that went to others instead, since it was lost.
     """
 
     requests: int
@@ -27,24 +27,27 @@ class StoreStats(TypedDict):
 
     Attributes
     ----------
-    direct, decode, encode, fallback : int
-        Chunks that zarr read or wrote: moved straight between the user's array and the store, in
-        part or whole; fetched whole as they are stored and decoded here; encoded or merged with
-        what is stored here, and sent from the encoder's memory; or left to the pipeline that zarr
-        would have used.
+    direct : int
+        Chunks, or parts of chunks, that moved straight between the user's array and the store.
+    decode : int
+        Chunks that were fetched whole as they are stored, and decoded here.
     decode_in_place : int
-        Those of `decode` that their codec wrote straight into the array; the others were decoded
+        Those of `decode` that their codec wrote straight into the array. The others were decoded
         into memory of the store's own first, since they were wanted in part or in rows.
+    encode : int
+        Chunks that were encoded here, or merged here with what is stored, and then sent.
+    fallback : int
+        Chunks that were left to the pipeline that zarr would have used.
     bytes_read, bytes_written : int
         Bytes of values, received and sent.
     staged_bytes : int
-        Those of the bytes received that were put into memory of the store's own, since nobody
-        had said where they should go.
+        Those of `bytes_read` that were received into memory of the store's own, since the caller
+        gave none.
     lanes : list of str
-        What UCX chose for the connection, such as ``"sysv/memory"``; empty while there is none. Of
-        several servers' connections, each once.
+        The transports that UCX chose for the connections, such as ``"sysv/memory"``, each once.
+        Empty without a connection.
     servers : dict of MemberStats
-        Each of several servers, by its ``host:port``; empty for a store of one.
+        For each server by its ``host:port``; empty for a store with one server.
     """
 
     direct: int
@@ -60,18 +63,18 @@ class StoreStats(TypedDict):
 
 
 class ClientStats(TypedDict):
-    """Counters of a server for a client that is connected.
+    """A server's counters for one client that is connected.
 
     Attributes
     ----------
     peer : str
-        Where it connected from: ``"127.0.0.1:41234"``.
+        The address that it connected from: ``"127.0.0.1:41234"``.
     lanes : list of str
-        What UCX chose for the way to it.
+        The transports that UCX chose for the connection.
     gets, sets, bytes_sent, bytes_received : int
-        As of `ServerStats`.
+        As in `ServerStats`.
     bytes_in_flight, gets_waiting : int
-        What is on its way to the client now, and what waits for that.
+        Bytes that are on their way to the client now, and values that wait for these.
     """
 
     peer: str
@@ -85,7 +88,7 @@ class ClientStats(TypedDict):
 
 
 class SpaceStats(TypedDict):
-    """A scratch space, as a server counts it.
+    """A server's counters for one scratch space.
 
     Attributes
     ----------
@@ -109,7 +112,7 @@ class ServerStats(TypedDict):
     Attributes
     ----------
     uptime_s : float
-        Seconds.
+        Seconds since it was started.
     gets, gets_missing, sets : int
         Values that were asked for, those of them that were not there, and values that were stored.
     bytes_sent, bytes_received : int
@@ -146,7 +149,7 @@ class ServerStats(TypedDict):
 
 
 def parse_server_stats(text: bytes) -> ServerStats:
-    """Check and take a server's answer; what newer servers add is left out.
+    """Parse and check a server's counters; those that newer servers add are left out.
 
     Raises
     ------
@@ -162,7 +165,7 @@ def parse_server_stats(text: bytes) -> ServerStats:
         clients = [_client(one) for one in found["clients"]]
         spaces = [_space(one) for one in found["spaces"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"the server tells of no counters: {error!r}") from error
+        raise ProtocolError(f"the server did not send its counters: {error!r}") from error
     return cast(ServerStats, {**stats, "clients": clients, "spaces": spaces})
 
 
@@ -191,7 +194,7 @@ def _number(value: object) -> int | float:
 
 
 class Counted(TypedDict, total=False):
-    """Those of `StoreStats` that the parts of a store count, by the same names."""
+    """The counters of `StoreStats` that `Counters.add` takes."""
 
     direct: int
     decode: int
@@ -204,7 +207,7 @@ class Counted(TypedDict, total=False):
 
 
 class Counters:
-    """Add up what happens on any thread."""
+    """The counters of one store; every thread may add to them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -212,13 +215,13 @@ class Counters:
         self._servers: dict[str, MemberStats] = {}
 
     def add(self, **counts: Unpack[Counted]) -> None:
-        """Count; once a batch, not once a chunk."""
+        """Add to counters. Call it once for a batch, not for each chunk."""
         with self._lock:
             for name, count in cast("dict[str, int]", counts).items():
                 self._counted[name] += count
 
     def add_server(self, server: str, *, requests: int = 0, failovers: int = 0) -> None:
-        """Count what one of several servers is asked."""
+        """Add to the counters of one of several servers."""
         with self._lock:
             member = self._servers.setdefault(server, MemberStats(requests=0, failovers=0))
             member["requests"] += requests

@@ -1,7 +1,7 @@
-"""`UcxStore`: zarr's contract, carried out by servers over UCX.
+"""`UcxStore`: a zarr store whose values are at servers, reached over UCX.
 
-Methods of zarr's `Store` do what is documented there. Those whose names end with ``_sync`` do the
-same, blocking.
+Methods of zarr's `Store` do what zarr documents. Those whose names end with ``_sync`` do the same,
+blocking.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ type Into = tuple[str, object, ByteRequest | None]
 
 
 class UcxStore(Store):
-    """A zarr store whose values are with a server, and travel over UCX.
+    """A zarr store whose values are at one or several servers, and travel over UCX.
 
     It connects when it is first used, in any process, on any thread and event loop. Making one
     selects `ucxstore.ZeroCopyCodecPipeline` for zarr, if zarr's default was configured.
@@ -56,7 +56,7 @@ class UcxStore(Store):
     Parameters
     ----------
     address : str
-        ``"ucx://host:port"`` or ``"ucx://host:port/prefix"``; of several servers
+        ``"ucx://host:port"`` or ``"ucx://host:port/prefix"``; with several servers
         ``"ucx://host:port,host:port/prefix"``.
     read_only : bool
         Refuse to write.
@@ -67,7 +67,7 @@ class UcxStore(Store):
     secret : str, bytes, Secret or None
         What the server must know too. It is neither shown nor pickled.
     ucx : mapping or None
-        UCX options without ``UCX_``, such as ``{"TLS": "tcp"}``; the environment's hold for others.
+        UCX options without ``UCX_``, such as ``{"TLS": "tcp"}``. The environment sets the others.
     progress : {"blocking", "polling"}
         Whether the progress thread sleeps or polls while nothing happens.
     select_pipeline : bool or None
@@ -78,8 +78,8 @@ class UcxStore(Store):
     buffer_budget : int
         Bytes that may be in buffers of this store and of its copies by `with_read_only` at once:
         encoded chunks, on the way from the server to a codec or back, and raw chunks that are
-        written in part. A chunk that is larger is read or written when no other is. Each thread
-        has one decoded chunk beside that, and what its codec needs.
+        written in part. A chunk that is larger is read or written alone. In addition, each thread
+        has one decoded chunk and what its codec needs.
 
     Raises
     ------
@@ -202,8 +202,8 @@ class UcxStore(Store):
         ----------
         prefix : str
         told : mapping, optional
-            The incarnations of servers that it relies on. Without it, the two stores rely on the
-            same ones, also where one of them is the first to meet a server.
+            The incarnations of servers that it relies on. Without it, both stores rely on the same
+            ones, also on those that either meets later.
         read_only : bool
         """
         address = Address(self.servers, prefix)
@@ -217,7 +217,7 @@ class UcxStore(Store):
 
     @property
     def channel(self) -> Channel:
-        """The way to the store's servers, in any process, thread and event loop."""
+        """The channel to the store's servers, for any process, thread and event loop."""
         self._is_open = True
         if self._channel is None:
             options, incarnations = self._options, self.incarnations
@@ -265,7 +265,7 @@ class UcxStore(Store):
         Returns
         -------
         StoreStats
-            A dictionary; the pipeline's chunks are counted by the way that each went.
+            A dictionary.
         """
         return self.counters.snapshot([] if self._channel is None else self._channel.lanes)
 
@@ -277,32 +277,33 @@ class UcxStore(Store):
         AddressError
             If the store has several servers: each has counters of its own.
         ProtocolError
-            If it answers with what these counters are not.
+            If its answer does not have these counters.
         """
         if len(self.servers) > 1:
             raise AddressError(f"{self}: several servers; ask each by its own address")
         return parse_server_stats(await self.channel.ask(requests.stats()))
 
     def ping_sync(self) -> None:
-        """Ask the server for nothing, and wait for its answer: one round trip."""
+        """Send an empty request to the servers, and wait for the answers: one round trip."""
         self.channel.ask_sync(requests.ping())
 
     def rely_on(self, known: Mapping[HostPort, bytes]) -> None:
-        """Take the incarnations of servers as known, before any of them was met.
+        """Rely on these incarnations of servers, before the store has met any of them.
 
-        Whoever started the servers knows them. Then also a process that first connects after one of
-        them has restarted refuses it. Call it before the store is used.
+        Whoever started the servers knows the incarnations. With them, a process refuses a restarted
+        server even if it connects for the first time. Call this before the store is used.
         """
         for server, incarnation in known.items():
             self.incarnations.rely_on(server, incarnation)
 
     def accept_restarted(self) -> None:
-        """Go on with servers that have restarted without the values that they held in memory.
+        """Use servers that have restarted without the values that they held in memory.
 
-        One that comes back so is refused with `ServerRestartedError`, since what it has lost would
-        be missing, and read as fill values. From now on it is. This concerns this store, its copies
-        by `with_read_only`, its later pickles, and stores of the same several servers that are made
-        from now on, here or where none of them was met. It concerns servers that can be reached.
+        By default they are refused with `ServerRestartedError`: their keys are missing, and zarr
+        would read fill values. After this call they are used. It applies to the servers that can be
+        reached now. It applies to this store, its copies by `with_read_only` and its later pickles.
+        With several servers, it also applies to stores of the same servers that are made later,
+        here or in processes that have not met these servers.
 
         Raises
         ------
@@ -314,11 +315,12 @@ class UcxStore(Store):
         self.channel.accept_restarted()
 
     def scratch(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
-        """Make a scratch space at the store's servers, for values that nobody needs for long.
+        """Make a scratch space at the store's servers, for temporary values.
 
-        It lies beside what the servers serve, in the memory that they offer for that: servers of
-        memory do, within their limit, and others as `Server(scratch=...)` says. It is under a name
-        that cannot be guessed, whatever this store's prefix. It blocks until all have it.
+        It is apart from what the servers serve, in memory that they offer for that: servers whose
+        values are in memory offer it within their limit, others as `Server(scratch=...)` says. Its
+        name cannot be guessed, and does not depend on this store's prefix. This call blocks until
+        all servers have the space.
 
         Parameters
         ----------
@@ -330,14 +332,14 @@ class UcxStore(Store):
             free: so with very few, large values one may refuse before the quota is reached, and all
             together can hold up to twice as much.
         timeout : float
-            Seconds after which the servers end it if its owner has not been heard of: this process
-            was killed, stopped, or cut off. A thread tells them that it is there, four times as
-            often. Nothing that is read or written keeps a space alive.
+            Seconds after which the servers end a space that is not renewed, since this process was
+            killed, stopped, or cut off. A thread renews it four times in that time. Reads and
+            writes do not renew it.
 
         Returns
         -------
         Scratch
-            A context manager, whose `store` returns stores; leaving it frees what is there. After
+            A context manager, whose `store` returns stores. Leaving it frees their values. After
             that, they raise `ScratchEndedError`.
 
         Raises
@@ -410,9 +412,9 @@ class UcxStore(Store):
         max_gap_bytes: int = 1 << 20,
         max_coalesced_bytes: int = 16 << 20,
     ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
-        """Read many ranges of a value in one request, without what lies between them.
+        """Read many ranges of a value in one request, without the bytes between them.
 
-        The limits of zarr's own coalescing have no meaning here. See `zarr.abc.store.Store`.
+        The limits of zarr's own coalescing are ignored. See `zarr.abc.store.Store`.
         """
         ranges = many_to_native(byte_ranges)
         if ranges:
@@ -504,7 +506,7 @@ class UcxStore(Store):
         await self.add(key, value)
 
     async def add(self, key: str, value: Buffer) -> bool:
-        """Do as `set_if_not_exists`, and tell whether the value was written."""
+        """Do as `set_if_not_exists`, and return whether the value was written."""
         (written,) = await self.channel.ask(self._set([(key, value)], if_absent=True))
         self.counters.add(bytes_written=len(value) if written else 0)
         return bool(written)
@@ -579,7 +581,7 @@ class UcxStore(Store):
     # ---- answers ----
 
     def _take(self, found: Found | None, prototype: BufferPrototype | None) -> Buffer | None:
-        """Count and wrap what was received."""
+        """Count and wrap a value that was received."""
         if found is None:
             return None
         data, *_ = found
@@ -593,7 +595,7 @@ class UcxStore(Store):
         found: Found | None,
         prototype: BufferPrototype,
     ) -> list[tuple[int, Buffer | None]]:
-        """Take the ranges of one value, which were received together, apart."""
+        """Split the ranges of one value, which were received together."""
         if found is None:
             raise BaseExceptionGroup(f"cannot read {key!r}", [FileNotFoundError(key)])
         data, size, _ = found
@@ -609,7 +611,7 @@ class UcxStore(Store):
         self.counters.add(bytes_read=sum(filter(None, written)))
         return written
 
-    # ---- listings and sizes, last: here, `list` is no type ----
+    # ---- listings and sizes: last, since `list` is a method from here on ----
 
     async def list(self) -> AsyncIterator[str]:
         async for key in self.list_prefix(""):
@@ -703,7 +705,7 @@ def _as_folder(prefix: str) -> str:
 
 
 def _starts_a_key(prefix: str) -> bool:
-    """Tell whether any key can start with `prefix`: zarr asks for "/" too, which none does."""
+    """Tell whether any key can start with `prefix`. None starts with "/", which zarr asks for."""
     *folders, _ = prefix.split("/")
     return "\0" not in prefix and not any(part in {"", ".", ".."} for part in folders)
 
