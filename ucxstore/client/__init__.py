@@ -1,1 +1,1 @@
-"""The way to one server: connect, send requests, and hear of their end."""
+"""Connect to a server, send requests to it, and wait for their results."""

@@ -1,4 +1,4 @@
-"""zarr's byte requests as the native core takes them: pure, no I/O."""
+"""Translate zarr's byte requests for the native core: pure, no I/O."""
 
 from collections.abc import Iterable, Iterator
 from operator import index
@@ -30,7 +30,7 @@ def to_native(byte_range: ByteRequest | None) -> list[NativeRange]:
 
 
 def many_to_native(byte_ranges: Iterable[ByteRequest | None]) -> list[NativeRange]:
-    """Translate several requests to one key; `to_native` tells what is raised."""
+    """Translate several requests for one key; raise as `to_native` does."""
     return [_WHOLE if item is None else _translate(item) for item in byte_ranges]
 
 

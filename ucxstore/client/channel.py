@@ -1,4 +1,4 @@
-"""`Channel`: what stores and pipelines ask their servers through, one or many."""
+"""`Channel`: send the requests of stores and pipelines to one server or to several."""
 
 import asyncio
 import contextlib
@@ -13,22 +13,22 @@ from ucxstore.options import ClientOptions
 
 
 class Channel(ABC):
-    """The way to the servers of a store, from any thread and event loop of a process.
+    """Send requests to the servers of a store, from any thread and event loop of a process.
 
-    It connects when it is first used, and again after a connection was lost. One server and a
-    cluster of them are the two kinds.
+    It connects when it is first used, and again after a connection was lost. `OneServer` and
+    `Cluster` implement it.
 
     Parameters
     ----------
     options : ClientOptions
-        The timeouts count here.
+        Only the timeouts are used here.
     """
 
     def __init__(self, options: ClientOptions) -> None:
         self.timeout = options.timeout
         self.connect_timeout = options.connect_timeout
 
-    # ---- what the two kinds do in ways of their own ----
+    # ---- what `OneServer` and `Cluster` implement ----
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class Channel(ABC):
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None
     ) -> list[UcxStoreError | None]:
-        """Ask every server by itself, all at once, and return what has failed at each.
+        """Send a request to each server, all at once, and return the failure of each.
 
         Parameters
         ----------
@@ -84,22 +84,22 @@ class Channel(ABC):
 
     @property
     def keeps_copies(self) -> bool:
-        """Whether several servers each keep what says what arrays and groups are; once open."""
+        """Whether each of several servers has a copy of the metadata; known once open."""
         return False
 
     @property
     @abstractmethod
     def lanes(self) -> list[str]:
-        """What UCX chose for the connections that there are, each once."""
+        """The transports that UCX chose for the open connections, each once."""
 
     @abstractmethod
     def accept_restarted(self) -> None:
-        """Rely on servers as they are now, whatever they have lost.
+        """Rely on servers as they are now, whatever values they have lost.
 
         Raises
         ------
         ConnectError
-            If one of several cannot be told that.
+            If one of several does not take a note of it.
         """
 
     # ---- what stores and pipelines use ----
@@ -112,8 +112,8 @@ class Channel(ABC):
     async def ask[T](self, request: Request[T]) -> T:
         """Send a request, and return the answer.
 
-        Cancelled, it cancels the request and sees it end before it raises: only then is the memory
-        of the request the caller's again.
+        If it is cancelled, it cancels the request, and raises once that has ended: only then may
+        the caller use the memory of the request again.
         """
         if not self.opened:
             await self.open()
@@ -130,7 +130,7 @@ class Channel(ABC):
         try:
             return cast(T, self.begin(request, None).wait())
         except BaseException:
-            # An interrupt may have come between the start and the wait: see it complete, too.
+            # An interrupt may have come between the start and the wait: wait for this one, too.
             from ucxstore._native import core
 
             core.Operation.end_unwaited()
@@ -142,7 +142,7 @@ class Channel(ABC):
 
 
 class Flight:
-    """Requests in flight. Leaving it, as an asynchronous context, sees all of them end.
+    """Requests in flight. As an asynchronous context, it waits for all of them at its end.
 
     Entering it opens the channel. An exception inside, cancellation too, cancels the requests.
     """
@@ -156,7 +156,7 @@ class Flight:
         """Send a request over the open channel."""
         operation, ending = self._channel.begin(request, self._queue), Ending()
         self._operations.append((operation, ending))
-        if operation.done:  # gathered of no servers: it tells nobody later
+        if operation.done:  # of no server, say: no queue will report it
             ending.set()
         else:
             self._queue.listen(operation, ending.set)
@@ -173,9 +173,9 @@ class Flight:
             raise
 
     async def settle(self) -> None:
-        """Wait until all have ended, whatever became of them.
+        """Wait until all have ended, also those that fail.
 
-        Cancelled, it cancels them, and raises once they have ended.
+        If it is cancelled, it cancels them, and raises once they have ended.
         """
         cancelled: asyncio.CancelledError | None = None
         for _, ending in self._operations:
@@ -185,7 +185,7 @@ class Flight:
             try:
                 raise cancelled
             finally:
-                # Its traceback refers to this frame, and so to the caller's memory: no cycle.
+                # Avoid a cycle: its traceback refers to this frame, and to the caller's memory.
                 del cancelled
 
     def _cancel(self) -> None:
@@ -193,7 +193,7 @@ class Flight:
             operation.cancel()
 
     def _discard(self) -> None:
-        """Take results that nobody wants: until then, the core keeps the operations' memory."""
+        """Take unwanted results: until then, the core keeps the operations' memory."""
         for operation, _ in self._operations:
             with contextlib.suppress(Exception):
                 operation.result()

@@ -16,18 +16,18 @@ type _Resolved = tuple[int, SocketAddress]
 
 
 class _Deadline:
-    """The time that is left of a number of seconds."""
+    """A deadline, made from a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds left, never quite none: a socket takes 0 for "do not block"."""
+        """Return the seconds left, always above 0: a time-out of 0 makes a socket non-blocking."""
         return max(self._end - time.monotonic(), 1e-6)
 
     def __str__(self) -> str:
-        return f"within {round(self.seconds, 1) or self.seconds:g} s"  # what is left of an option
+        return f"within {round(self.seconds, 1) or self.seconds:g} s"  # a remainder, so rounded
 
 
 def handshake_socket(
@@ -49,8 +49,8 @@ def handshake_socket(
     Returns
     -------
     fd : int
-        The connection, which is now the caller's to close. It does not block, is closed on exec,
-        and nothing unread is on it.
+        The connection. The caller must close it. It does not block, is closed on exec, and has no
+        unread data.
     welcome : Welcome
         What the server grants.
 
@@ -89,7 +89,7 @@ def _connect(server: HostPort, deadline: _Deadline) -> socket.socket:
     resolved = _resolve(server, deadline)
     problems: dict[str, None] = {}
     for index, (family, address) in enumerate(resolved):
-        # One address that swallows packets leaves time for the others.
+        # An address that does not answer leaves time for the others.
         share = deadline.left() / (len(resolved) - index)
         try:
             return _connect_one(family, address, share)
@@ -112,11 +112,11 @@ def _connect_one(family: int, address: SocketAddress, timeout: float) -> socket.
 
 
 def _resolve(server: HostPort, deadline: _Deadline) -> list[_Resolved]:
-    """Look the host up, in a thread of its own if it is a name: that call takes no deadline."""
+    """Look up the host. A name is looked up in a thread, since that call has no time-out."""
     try:
         return _getaddrinfo(server, socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
-        pass  # a name, or none that can be one, which the second look-up says
+        pass  # a name; the second look-up reports names that are not valid
     results: queue.SimpleQueue[list[_Resolved] | OSError | UnicodeError] = queue.SimpleQueue()
 
     def look_up() -> None:
@@ -142,7 +142,7 @@ def _getaddrinfo(server: HostPort, flags: int) -> list[_Resolved]:
 
 
 def _run[T](steps: Steps[T], sock: socket.socket, deadline: _Deadline) -> T:
-    """Send and receive what the handshake asks for, and return its result."""
+    """Send and receive what the handshake yields, and return its result."""
     try:
         request = next(steps)
         while True:
@@ -162,7 +162,7 @@ def _send(sock: socket.socket, request: Send, deadline: _Deadline) -> None:
         sock.settimeout(deadline.left())
         sock.sendall(request.data)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # the peer may have said why, and then closed: what comes next is read
+        pass  # the peer may have sent a REJECT before it closed: read that next
 
 
 def _receive(sock: socket.socket, request: Receive, deadline: _Deadline) -> Received:

@@ -1,8 +1,8 @@
 """Connections to servers, shared by the stores of a process.
 
-A native client is made for each way that UCX is set up, a connection for each server and secret,
-both when they are first needed. A connection that was lost is made again. A forked child starts
-with none of its parent's.
+There is a native client for each `UcxConfig`, and in it a connection for each server and secret.
+Both are made when they are first needed. A connection that was lost is made again. A forked child
+starts with none of its parent's.
 """
 
 import threading
@@ -41,7 +41,7 @@ class _Key(NamedTuple):
 
 
 class ServerConnection(NamedTuple):
-    """A connection to a server, with what that said of itself when it was made.
+    """A connection to a server, with the server's welcome from the handshake.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class ServerConnection(NamedTuple):
         The core's.
     welcome : Welcome
     noted : set of str
-        The folders of notes that were exchanged over it: see `ucxstore.cluster.notes`.
+        The folders whose notes were exchanged over it: see `ucxstore.cluster.notes`.
     """
 
     native: "Connection"
@@ -58,7 +58,7 @@ class ServerConnection(NamedTuple):
 
 
 class _Slot:
-    """Hold a connector's connection apart from it, so that it can be closed after it."""
+    """Hold a connector's connection, and close it when the connector is collected."""
 
     __slots__ = ("connection",)
 
@@ -84,7 +84,7 @@ class Connector:
 
     @property
     def last(self) -> ServerConnection | None:
-        """The connection, also one that was lost and not made again yet."""
+        """The newest connection, also if it was lost."""
         return self._slot.connection
 
     def current(self) -> ServerConnection | None:
@@ -93,19 +93,19 @@ class Connector:
         return connection if connection is not None and connection.native.alive else None
 
     def connect(self, timeout: float) -> ServerConnection:
-        """Return the connection, making it if there is none.
+        """Return the connection; make it if there is none.
 
         Threads that ask at the same time share one attempt.
 
         Parameters
         ----------
         timeout : float
-            Seconds, both for an attempt and for waiting for another thread's.
+            Seconds, for an attempt of this thread and for waiting for another thread's.
 
         Raises
         ------
         ConnectError
-            If the server could not be reached or used; the attempt of another thread counts.
+            If the server could not be reached or used, in this thread or in one it waited for.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -127,7 +127,7 @@ class Connector:
         self._slot.close()
 
     def reset_in_child(self) -> None:
-        """Forget the parent's connection, its locks and whoever held them."""
+        """Forget the parent's connection, and replace the lock, which may be held."""
         self._slot.connection = None
         self._lock = threading.Lock()
         self._attempt = None
@@ -137,7 +137,7 @@ class Connector:
             connection = self._connect(deadline)
         except BaseException as error:
             self._end(None)
-            # A copy: the error itself holds this frame, and with it the attempt and whoever asked.
+            # A copy: the error refers to this frame, and so to the attempt and to the callers.
             attempt.set_exception(without_frames(error))
             raise
         self._end(connection)
@@ -145,7 +145,7 @@ class Connector:
         return connection
 
     def _await(self, attempt: Future[ServerConnection], deadline: float) -> ServerConnection | None:
-        """Wait for another thread's attempt; ``None`` where it was abandoned, not failed."""
+        """Wait for another thread's attempt; ``None`` if it was interrupted."""
         try:
             error = attempt.exception(deadline - time.monotonic())
         except TimeoutError:
@@ -155,12 +155,12 @@ class Connector:
             ) from None
         if isinstance(error, Exception):
             raise error
-        return attempt.result() if error is None else None  # say, KeyboardInterrupt over there
+        return attempt.result() if error is None else None  # such as a KeyboardInterrupt
 
     def _end(self, connection: ServerConnection | None) -> None:
         with self._lock:
             self._attempt = None
-            self._slot.close()  # the one before it, which was lost
+            self._slot.close()  # the previous one, which was lost
             self._slot.connection = connection
 
     def _connect(self, deadline: float) -> ServerConnection:
@@ -192,7 +192,7 @@ class _Clients:
         self._closed = False
 
     def of(self, ucx: UcxConfig, deadline: float) -> "Client":
-        """Return the client for one way to set UCX up, making it if there is none."""
+        """Return the client for these settings of UCX; make it if there is none."""
         from ucxstore._native import core  # not before it is needed
 
         if not self._lock.acquire(timeout=_left(deadline)):
@@ -208,7 +208,7 @@ class _Clients:
             self._lock.release()
 
     def close(self) -> None:
-        """Close all, within a deadline, and make no more."""
+        """Close all, each within a time-out, and make no more."""
         self._closed = True
         while self._clients:
             _, client = self._clients.popitem()
@@ -226,7 +226,7 @@ _connectors_lock = threading.Lock()
 
 
 def connector_to(server: HostPort, ucx: UcxConfig, secret: Secret | None) -> Connector:
-    """Return what connects to a server; nothing is connected yet."""
+    """Return the connector to a server; it does not connect yet."""
     key = _Key(server, ucx, secret)
     with _connectors_lock:
         connector = _connectors.get(key)

@@ -1,11 +1,11 @@
-"""Await an end that must be seen, even where the waiting task is cancelled meanwhile."""
+"""`Ending`: wait for the end of something, even if the waiting task is cancelled."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Ending:
-    """Something that ends once, awaited by one task. All but `wait` in the event loop's thread."""
+    """Something that ends once, and the task that waits for it. Use it in the loop's thread."""
 
     __slots__ = ("_future", "is_set")
 
@@ -20,7 +20,7 @@ class Ending:
             self._future.set_result(None)
 
     async def wait(self, cancel: Callable[[], object]) -> asyncio.CancelledError | None:
-        """Wait for the end; cancelled, ask for it, and wait all the same.
+        """Wait for the end. If the task is cancelled, call `cancel` and go on waiting.
 
         Parameters
         ----------
@@ -30,7 +30,7 @@ class Ending:
         Returns
         -------
         CancelledError or None
-            How the task was cancelled, to be raised by the caller.
+            The cancellation of the task, for the caller to raise.
         """
         cancelled: asyncio.CancelledError | None = None
         try:
@@ -44,4 +44,4 @@ class Ending:
                         self._future = asyncio.get_running_loop().create_future()
             return cancelled
         finally:
-            del cancelled  # its traceback refers to this frame: no cycle
+            del cancelled  # avoid a cycle: its traceback refers to this frame

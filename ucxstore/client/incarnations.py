@@ -1,11 +1,13 @@
-"""Which incarnations of volatile servers a store relies on.
+"""`Incarnations`: the incarnations of volatile servers that a store relies on.
 
-A server that holds values in memory has lost them when it comes back under another incarnation.
-Its keys would then be missing, which zarr reads as fill values; so a store remembers whom it has
-met, and a pickle takes that along. Stores of the same several servers share what their process has
-seen of each, met itself or found noted by others (`ucxstore.cluster.notes`): the metadata that
-still lets their arrays open is with all of them. A new store of one server opens only what that
-has.
+A server that holds values in memory loses them when it restarts, and then has another incarnation.
+Its keys are missing then, and zarr would read fill values. So a store remembers which incarnations
+it has met, and takes that along when it is pickled.
+
+In a cluster, the other servers still have the metadata that lets arrays open. So all stores of the
+same servers in a process share the incarnations that were seen: met by the process itself, or found
+in notes of others (`ucxstore.cluster.notes`). With a single server, the metadata is lost too, so a
+new store of it starts with nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,21 +20,21 @@ from ucxstore.protocol.frames import Welcome
 
 type _Seen = dict[HostPort, dict[bytes, None]]
 
-# By stores of all of these servers, in this process: the first one first.
+# By the servers of a cluster: what stores of this process have seen, in order.
 _seen: dict[frozenset[HostPort], _Seen] = {}
 
 _NOTHING: Mapping[HostPort, bytes] = MappingProxyType({})
 
 
 class Known(NamedTuple):
-    """What a store knows of its servers' incarnations, for a copy of it in any process.
+    """The incarnations that a store passes to its copies in any process.
 
     Parameters
     ----------
     told : mapping
-        By whoever started the servers, or accepted them as they are.
+        Those given by whoever started the servers, or accepted them after a restart.
     met : mapping
-        Those that it has met, or that were there before these.
+        Those that it has met; of a server that was seen before, the earlier one.
     """
 
     told: Mapping[HostPort, bytes] = _NOTHING
@@ -47,16 +49,16 @@ class Incarnations:
     servers : iterable of HostPort
         All servers of the store.
     known : Known
-        From another process.
+        What another store knew, perhaps in another process.
     scratch : bool
-        Whether the store is in a scratch space, which a server loses whatever else it serves.
+        Whether the store is in a scratch space. Every server loses that when it restarts.
 
     Attributes
     ----------
     servers : frozenset of HostPort
     scratch : bool
     need_notes : bool
-        Whether others may know of incarnations that the store was not told of.
+        Whether notes of other clients must be read before servers are used.
     """
 
     def __init__(
@@ -65,18 +67,18 @@ class Incarnations:
         self.servers = frozenset(servers)
         self.scratch = scratch
         self._told, self._met = map(dict, known or Known())
-        # A space that has ended says so, and its owner tells whoever uses it of the servers.
+        # A scratch space needs no notes: its stores take along what their owner has met.
         shared = len(self.servers) > 1 and not scratch
         self._seen = _seen.setdefault(self.servers, {}) if shared else {}
         self.need_notes = shared and not self._told.keys() >= self.servers
 
     @property
     def known(self) -> Known:
-        """What goes along to copies of the store."""
+        """What copies of the store take along."""
         return Known(dict(self._told), dict(self._met))
 
     def meet(self, server: HostPort, welcome: Welcome) -> bool:
-        """Tell whether a server is still the one that it was, or was met for the first time."""
+        """Return whether a server has its old incarnation, or is met for the first time."""
         if not (welcome.volatile or self.scratch):
             return True
         now = welcome.incarnation
@@ -93,7 +95,7 @@ class Incarnations:
         Raises
         ------
         ServerRestartedError
-            If it is another one.
+            If it has another incarnation.
         """
         if not self.meet(server, welcome):
             raise ServerRestartedError(
@@ -102,21 +104,21 @@ class Incarnations:
             )
 
     def see(self, server: HostPort, incarnation: bytes) -> None:
-        """Remember, for all stores of these servers, what one of them is or has been."""
+        """Remember an incarnation of a server, for all stores of these servers."""
         self._seen.setdefault(server, {}).setdefault(incarnation)
 
     def seen(self, server: HostPort) -> Sequence[bytes]:
-        """Return what it was seen as, the first one first: one that has restarted, as several."""
+        """Return the incarnations of a server that were seen, in order."""
         return tuple(self._seen.get(server, ()))
 
     def accept(self, server: HostPort, welcome: Welcome) -> None:
-        """Rely on the server as it is now, in stores that are made from now on, too."""
+        """Rely on the server's incarnation, in this store and in stores that are made later."""
         if welcome.volatile or self.scratch:
             self.rely_on(server, welcome.incarnation)
             self._seen[server] = {welcome.incarnation: None}
 
     def rely_on(self, server: HostPort, incarnation: bytes) -> None:
-        """Rely on this one from now on, whatever else is known."""
+        """Rely on this incarnation from now on, whatever others are known."""
         self._told[server] = incarnation
         if self._told.keys() >= self.servers:
             self.need_notes = False

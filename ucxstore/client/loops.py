@@ -1,4 +1,4 @@
-"""Tell event loops of the ends of operations, many at a time."""
+"""`Queue`: report completed operations to their listeners, in an event loop or a thread."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ class Operation(Protocol):
 
 
 class Queue:
-    """The ends of operations, and who is told of each.
+    """The operations that listeners wait for.
 
     An operation that is started with `native` as its completions must be given to `listen` before
     the next `drain`. Calls must not overlap; they may come from different threads.
@@ -47,22 +47,19 @@ class Queue:
         self._listeners[operation] = listener
 
     def tell(self, operation: Operation) -> None:
-        """Tell whoever listens that an operation has ended."""
+        """Call the listener of an operation that has ended, if there is one."""
         listener = self._listeners.pop(operation, None)
         if listener is not None:
             listener()
 
     def drain(self) -> None:
-        """Tell of all operations that have ended."""
+        """Call the listeners of all operations that have ended."""
         for operation in self.native.drain():
             self.tell(operation)
 
 
 class LoopQueue(Queue):
-    """The ends of the operations of one event loop, which get there a batch at a time.
-
-    All of it is used in the loop's thread.
-    """
+    """The queue of one event loop, which drains it. Use it in the loop's thread only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -79,7 +76,7 @@ def current_queue() -> LoopQueue:
     queue = _queues.get(loop)
     if queue is None:
         with _lock:
-            # A closed loop may live on for long in some reference cycle, and its descriptor too.
+            # A closed loop, and its queue's descriptor, may live on in a reference cycle.
             for other in list(_queues):
                 if other.is_closed():
                     del _queues[other]
@@ -88,7 +85,7 @@ def current_queue() -> LoopQueue:
 
 
 def _forget_in_child() -> None:
-    """Drop the parent's queues, without a call to its loops: their epoll is the parent's too."""
+    """Drop the parent's queues. Its loops are left alone: they share the parent's epoll."""
     global _queues, _lock
     _queues = WeakKeyDictionary()
     _lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""What a value is read into or written from: an address, a shape, strides and an item's size.
+"""Describe memory to read into or write from: address, shape, strides and item size.
 
-Whatever holds memory is described here, and nowhere else, so that memory of another kind would be
-a new `kind` and not a new path.
+No other module describes memory. So support for other memory, such as a GPU's, would add a `kind`
+here, and no second code path.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 type Layout = tuple[int, tuple[int, ...], tuple[int, ...], int]
-"""What the native core takes: address, shape, strides in bytes, bytes an item."""
+"""What the native core takes: address, shape, strides in bytes, bytes of an item."""
 
 # DLPack's device types whose memory this process can address: kDLCPU, kDLCUDAHost, kDLROCMHost.
 _DLPACK_HOST = frozenset({1, 3, 11})
@@ -24,10 +24,10 @@ class Memory:
     Parameters
     ----------
     layout : tuple
-        Address of the first item, shape, strides in bytes, and bytes an item. A scalar is one item
-        of shape ``(1,)``.
+        Address of the first item, shape, strides in bytes, and bytes of an item. A scalar is one
+        item of shape ``(1,)``.
     owner : object
-        Holds the memory as long as it lives.
+        An object that keeps the memory alive.
     kind : "host"
         Where the memory is.
     """
@@ -99,8 +99,8 @@ def describe(array: npt.NDArray[Any]) -> Layout:
 def may_overlap(array: npt.NDArray[Any]) -> bool:
     """Tell whether two items of `array` may share memory, as with strides of 0.
 
-    Layouts whose axes interleave count as overlapping although some are not; neither slicing nor
-    transposing makes such.
+    Layouts whose axes interleave count as overlapping, although some do not overlap. Neither
+    slicing nor transposing makes such layouts.
     """
     if array.flags.c_contiguous or array.size == 0:
         return False
@@ -117,12 +117,12 @@ def may_overlap(array: npt.NDArray[Any]) -> bool:
 
 
 def may_receive(out: object) -> TypeGuard[npt.NDArray[Any]]:
-    """Tell whether `out` is just memory, which many may write to at once, each to its part."""
+    """Tell whether threads may write to parts of `out` at once, as to plain memory."""
     return is_plain(out) and out.flags.writeable and not may_overlap(out)
 
 
 def is_plain(array: object) -> TypeGuard[npt.NDArray[Any]]:
-    """Tell whether `array` is just memory; subclasses may act on being assigned to."""
+    """Tell whether `array` is plain memory. Assigning to a subclass may do more than write."""
     return type(array) in {np.ndarray, np.memmap}
 
 
@@ -136,7 +136,7 @@ def _as_array(source: object) -> npt.NDArray[Any]:
 
 def _wrap(source: object) -> npt.NDArray[Any]:
     _refuse_device(source)
-    if isinstance(source, np.generic):  # numpy gives no array on a scalar's own memory
+    if isinstance(source, np.generic):  # asarray copies a scalar: writes would be lost
         array = np.asarray(source)
         array.flags.writeable = False
         return array
@@ -150,7 +150,7 @@ def _wrap(source: object) -> npt.NDArray[Any]:
         raise TypeError(f"neither an array nor a buffer: {_name(source)}") from None
     try:
         return np.asarray(buffer)
-    except ValueError:  # an item format that numpy lacks: its bytes are as good
+    except ValueError:  # an item format that numpy lacks: take its bytes
         return np.asarray(buffer.cast("B"))
 
 

@@ -1,4 +1,4 @@
-"""The channel to the server of a store that has one."""
+"""`OneServer`: the channel of a store with one server."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OneServer(Channel):
-    """A channel to one server, as long as that is the incarnation that was met.
+    """A channel to one server, as long as its incarnation is the one that the store relies on.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class OneServer(Channel):
         self._server = server
         self._connector = connector
         self._incarnations = incarnations
-        self._checked = b""  # the token of a connection
+        self._checked = b""  # the token of the last connection that was checked
 
     @property
     def opened(self) -> bool:
@@ -50,7 +50,7 @@ class OneServer(Channel):
         self._check(self._connector.connect(timeout or self.connect_timeout))
 
     def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
-        # Also over a connection that was lost: it says why.
+        # A connection that was lost raises why.
         connection = self._check(self._connector.last)
         return request.start(connection, self.timeout, None if queue is None else queue.native)
 

@@ -1,6 +1,6 @@
 """Requests to the servers of a store, each kind described once: pure, no I/O.
 
-A `Request` is a value: what is asked, of which keys. It starts as one native operation at one
+A `Request` says what is asked, and for which keys. It starts as one native operation at one
 server; a cluster splits it by where its keys are, and joins what the servers answer. So a `Kind`
 says all that a request needs: the method of the core's ``Connection`` that sends it, which servers
 a cluster asks, and how their answers become one. The functions below make the requests; what they
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from ucxstore._core import Completions, Connection, Operation
 
 type Found = tuple[npt.NDArray[np.uint8], int, int]
-"""The bytes of the ranges that were asked for, joined; of the whole value, size and version."""
+"""The bytes of the ranges that were asked for, joined; then size and version of the value."""
 
 type Part = tuple[int, int, Sequence[int], Sequence[int], npt.NDArray[np.int64] | None]
-"""First byte, bytes of a run, counts and strides of runs, and offsets at which all of that is."""
+"""First byte, bytes of a run, counts and strides of runs, and offsets to repeat all of it at."""
 
 type Positions = Sequence[int]
-"""Where keys stand in the request that they were taken from, in ascending order."""
+"""The positions of keys in a request, in ascending order."""
 
 type Answers = Sequence[tuple[Positions, Any]]
-"""What servers have answered about some of a request's keys, in the order in which it came."""
+"""The answers of servers, each for some of a request's keys, in the order of arrival."""
 
 # What `read_parts` takes for a value of any version, and of any size.
 ANY_VERSION = 0
 ANY_SIZE = -1
 
-# What it answers for a key: read, not there, or there in another version.
+# What it answers for a key: read, missing, or there in another version.
 READ, MISSING, CHANGED = range(3)
 
 
@@ -49,7 +49,7 @@ class Route(Enum):
     """
 
     CHUNKS = auto()
-    """The server of each key; these are keys of chunks, of which there are no copies."""
+    """The server of each key. All are keys of chunks, which have no copies."""
     READ = auto()
     """The server of each key; for metadata any server that has a copy."""
     WRITE = auto()
@@ -73,14 +73,13 @@ class Kind[T]:
     join : callable
         Makes one answer, given how many keys were asked for and what servers have answered.
     columns : set of str
-        The arguments that hold something for each key. Of flat lists the same number of items
-        belongs to each.
+        The arguments that are lists with the same number of items for each key.
     keyed : bool
-        Whether the method takes keys. The key of another request is only named in errors.
+        Whether the method takes keys. Otherwise the key is only for placement and errors.
     copies : Kind, optional
-        What the other servers are asked by `Route.ADD`, once the first one has decided.
+        The kind of request to the other servers by `Route.ADD`, once the first has decided.
     following : callable, optional
-        Returns what the same server must be asked next, given a request and its answer.
+        Returns the next request to the same server, given a request and its answer.
     """
 
     name: str
@@ -93,7 +92,7 @@ class Kind[T]:
 
 
 class Request[T](NamedTuple):
-    """What is asked of a store's servers, which answer with a ``T``.
+    """A request to a store's servers, whose answer is a ``T``.
 
     Parameters
     ----------
@@ -101,7 +100,7 @@ class Request[T](NamedTuple):
     keys : sequence of str
         With the store's prefix.
     arguments : mapping
-        The others of the core's method.
+        The other arguments of the core's method.
     """
 
     kind: Kind[T]
@@ -138,13 +137,13 @@ class Request[T](NamedTuple):
         return Request(self.kind, pick(self.keys, positions), {**self.arguments, **columns})
 
     def for_copies(self) -> "Request[Any]":
-        """Return what other servers are asked, once the first one has decided: see `Route.ADD`."""
+        """Return the request to the other servers, once the first has decided: see `Route.ADD`."""
         assert self.kind.copies is not None
         return Request(self.kind.copies, self.keys, self.arguments)
 
 
 def pick[V](values: Sequence[V], positions: Positions, width: int = 1) -> Sequence[V]:
-    """Return the values of some keys, of which each has `width`."""
+    """Return the values of some keys; each key has `width` of them."""
     if width == 1:
         return [values[position] for position in positions]
     return [
@@ -158,7 +157,7 @@ def pick[V](values: Sequence[V], positions: Positions, width: int = 1) -> Sequen
 
 
 def _each(count: int, answers: Answers) -> list[Any]:
-    """Return an item for each key; what came later counts."""
+    """Return an item for each key; a later answer replaces an earlier one."""
     items: list[Any] = [None] * count
     for positions, result in answers:
         for position, item in zip(positions, result, strict=True):
@@ -184,7 +183,7 @@ def _measures(count: int, answers: Answers) -> tuple[int, int]:
 
 
 def _page(count: int, answers: Answers) -> tuple[list[str], str]:
-    """Return the union, as far as all servers' pages reach."""
+    """Return the names of all servers, as far as all their pages reach."""
     # A cursor is the first key that is not in its page.
     cursor = min((cursor for _, (_, cursor) in answers if cursor), default="")
     names = {name for _, (names, _) in answers for name in names if not cursor or name < cursor}
@@ -231,7 +230,7 @@ _DELETE_PREFIX: Kind[int] = Kind("delete_prefix", Route.ALL, _total, keyed=False
 _MEASURE: Kind[tuple[int, int]] = Kind("measure", Route.ALL, _measures, keyed=False)
 _LIST_KEYS: Kind[tuple[list[str], str]] = Kind("list_page", Route.ALL, _page, keyed=False)
 _LIST_FOLDER: Kind[tuple[list[str], str]] = Kind(
-    # Where a page of a folder ends, storages tell in ways of their own: all pages are merged.
+    # Storages end the pages of a folder at different names, so all pages are merged.
     "list_page",
     Route.ALL,
     _folder,
@@ -259,10 +258,10 @@ def get(
     ----------
     keys : sequence of str
     ranges : sequence
-        The ranges that are wanted of each value; none for all of it.
+        The ranges of each value to read; an empty list for all of it.
     versions : sequence of int, optional
-        The version that each must have. What has another one is found without bytes: ``None`` in
-        their place.
+        The version that each must have. A value of another version is found with
+        ``None`` in place of its bytes.
     """
     if versions is None:
         return Request(_GET, keys, {"ranges": ranges})
@@ -384,7 +383,7 @@ def delete_prefix(prefix: str) -> Request[int]:
     return Request(_DELETE_PREFIX, [prefix], {"prefix": prefix})
 
 
-# ---- what moves no values ----
+# ---- sizes, listings and counters ----
 
 
 def stat(keys: Sequence[str]) -> Request[list[int]]:
@@ -395,20 +394,20 @@ def stat(keys: Sequence[str]) -> Request[list[int]]:
 def measure(prefix: str, *, any: bool) -> Request[tuple[int, int]]:
     """Ask how many keys begin with a prefix, and for the bytes of their values.
 
-    With `any` of one key at the most. What several servers keep a copy of counts at each.
+    With `any`, of one key at most. Copies at several servers count once for each server.
     """
     return Request(_MEASURE, [prefix], {"prefix": prefix, "any": any})
 
 
 def list_page(prefix: str, *, delimited: bool, cursor: str) -> Request[tuple[list[str], str]]:
-    """Ask for names under a prefix, from a cursor on; the answer has the next cursor, or ``""``."""
+    """List names under a prefix from a cursor on; the answer has the next cursor, or ``""``."""
     kind = _LIST_FOLDER if delimited else _LIST_KEYS
     arguments = {"prefix": prefix, "delimited": delimited, "cursor": cursor}
     return Request(kind, [prefix], arguments)
 
 
 def ping() -> Request[None]:
-    """Ask for nothing: one round trip."""
+    """Send an empty request: one round trip."""
     return Request(_PING, [""], {})
 
 
@@ -421,13 +420,13 @@ def stats() -> Request[bytes]:
 
 
 def begin_space(name: str, quota: int, timeout_ms: int) -> Request[None]:
-    """Make a scratch space of so many bytes, which ends without a renewal for so long."""
+    """Make a scratch space of `quota` bytes; it ends `timeout_ms` after its last renewal."""
     arguments = {"name": name, "quota": quota, "timeout_ms": timeout_ms}
     return Request(_BEGIN_SPACE, [name], arguments)
 
 
 def renew_space(name: str) -> Request[None]:
-    """Keep a scratch space."""
+    """Renew a scratch space."""
     return Request(_RENEW_SPACE, [name], {"name": name})
 
 
