@@ -1,1 +1,1 @@
-"""The servers of one store: where keys are, who is there, and requests to several."""
+"""Clusters, the servers of one store: placement of keys, members, requests to several."""

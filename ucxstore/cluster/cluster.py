@@ -1,4 +1,4 @@
-"""The channel to the servers of a store that has several."""
+"""`Cluster`: the channel of a store with several servers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,14 +21,14 @@ from ucxstore.stats import Counters
 class Cluster(Channel):
     """A channel to several servers.
 
-    Keys are placed by rendezvous hashing. Servers that share what they serve stand in for one
-    another. Where each has values of its own, all of them keep what says what arrays and groups
-    are, and any of them is asked for it.
+    Keys are placed by rendezvous hashing. Servers that share their values stand in for one another.
+    Where each has values of its own, all of them keep copies of the metadata, and any of them is
+    asked for it.
 
     Parameters
     ----------
     connectors : mapping
-        What connects to each server, in the order of the address.
+        The connector to each server, in the order of the address.
     incarnations : Incarnations
         Which incarnations of servers the store relies on.
     counters : Counters

@@ -1,4 +1,4 @@
-"""The exchange of `ucxstore.cluster.notes` with those servers of a store that are connected."""
+"""Exchange notes of incarnations with servers: the I/O for `ucxstore.cluster.notes`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ from ucxstore.protocol.frames import Welcome
 
 
 def exchange_notes(members: Sequence[Member], incarnations: Incarnations, timeout: float) -> None:
-    """Exchange notes with all servers that are connected, if that was not done with one of them.
+    """Exchange notes with all connected servers, if one of them is new.
 
     Parameters
     ----------
     members : sequence of Member
-        All servers of the store. New ones are told whether they may be used now.
+        All servers of the store. New ones may be used after this, unless it fails.
     incarnations : Incarnations
     timeout : float
         Seconds that each answer may take.
@@ -41,7 +41,7 @@ def exchange_notes(members: Sequence[Member], incarnations: Incarnations, timeou
                 wanted = dialogue.send(post.find(wanted))
             except StopIteration:
                 wanted = None
-    # One that is in use, and stands still, may know of the new ones what nobody else does.
+    # A server in use that does not answer may have notes of the new ones that no other has.
     silent = next((error for at, error in post.failed.items() if post.is_used(at)), None)
     for member in members:
         if member.server in new:
@@ -50,12 +50,12 @@ def exchange_notes(members: Sequence[Member], incarnations: Incarnations, timeou
 
 
 def overwrite_notes(members: Sequence[Member], incarnations: Incarnations, timeout: float) -> None:
-    """Note with all servers that are connected what these are now, whatever was noted before.
+    """Replace the notes at all connected servers by their incarnations of now.
 
     Raises
     ------
     ConnectError
-        If one of them does not say that it has taken the notes.
+        If one of them does not acknowledge its notes.
     """
     post = _Post(members, incarnations, timeout)
     now = incarnations_of(post.welcomes)
@@ -65,13 +65,14 @@ def overwrite_notes(members: Sequence[Member], incarnations: Incarnations, timeo
 
 
 class _Post:
-    """Send requests about notes to all connected servers at once; one that fails is left out.
+    """Send requests for notes to connected servers, all at once; those that fail are left out.
 
     Attributes
     ----------
     connections : dict
+        To the servers that are connected.
     failed : dict
-        What has become of those that did not answer.
+        The errors of those that did not answer.
     """
 
     def __init__(
@@ -88,16 +89,16 @@ class _Post:
 
     @property
     def welcomes(self) -> dict[HostPort, Welcome]:
-        """What the connected servers say of themselves."""
+        """The welcomes of the connected servers."""
         return {server: to.welcome for server, to in self.connections.items()}
 
     def is_used(self, server: HostPort) -> bool:
-        """Tell whether a connection was in use before, and is still there."""
+        """Tell whether a connection was in use before, and is still alive."""
         to = self.connections[server]
         return self.folder in to.noted and to.native.alive
 
     def leave(self, notes: Notes, *, if_absent: bool) -> None:
-        """Leave notes with the servers that have them for keys."""
+        """Leave each server, a key of `notes`, the notes for it."""
         write = requests.add if if_absent else requests.set
 
         def leave_some(holder: HostPort) -> Request[Any]:
@@ -107,7 +108,7 @@ class _Post:
         self._ask((holder for holder, some in notes.items() if some), leave_some)
 
     def find(self, holders: Iterable[HostPort]) -> Notes:
-        """Return the notes that servers have, of those that answer."""
+        """Return the notes of the servers that answer."""
         about = {holder: [one for one in self._servers if one != holder] for holder in holders}
 
         def find_all(holder: HostPort) -> Request[Any]:

@@ -1,4 +1,4 @@
-"""One of several servers of a store: whether it can be asked, and why not."""
+"""`Member`: one of several servers of a store, and the state of its connection."""
 
 import threading
 import time
@@ -16,8 +16,8 @@ from ucxstore.stats import Counters
 if TYPE_CHECKING:
     from ucxstore._core import Connection
 
-# Seconds between attempts to reach a server that did not answer. A refusal costs a server
-# nothing, and whoever starts one again does not want to wait.
+# Seconds between attempts to reach a server that did not answer. Attempts cost little, and a server
+# that is started again should be used soon.
 RETRY_SECONDS = 2.0
 
 
@@ -32,7 +32,7 @@ class Member:
     incarnations : Incarnations
         Which incarnations the store relies on.
     counters : Counters
-        Where its requests are counted.
+        Where requests to it are counted.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Member:
 
     @property
     def lanes(self) -> list[str]:
-        """What UCX chose for the connection, if there is one."""
+        """The transports that UCX chose for the connection, if there is one."""
         connection = self._connector.current()
         return [] if connection is None else connection.native.lanes
 
@@ -98,7 +98,7 @@ class Member:
         self._counters.add_server(str(self.server), requests=1)
 
     def count_failover(self) -> None:
-        """Count a request that others had to answer in its place."""
+        """Count and log a request that goes to others in its place."""
         self._counters.add_server(str(self.server), failovers=1)
         fields = {"event": "failover", "peer": str(self.server)}
         logs.cluster.warning("others answer in place of %s", self.server, extra=fields)
@@ -106,7 +106,7 @@ class Member:
     # ---- connecting ----
 
     def connect(self, timeout: float) -> None:
-        """Try to connect, blocking; `connection` raises what failed."""
+        """Try to connect, blocking; after a failure, `connection` raises it."""
         try:
             self._connector.connect(timeout)
         except UcxStoreError as error:
@@ -116,14 +116,14 @@ class Member:
                 self._problem = None
 
     def retry(self, timeout: float, then: Callable[[], None]) -> None:
-        """Try again in a thread, unless one does, or the last attempt was a moment ago.
+        """Try to connect in a thread, unless one is trying, or the last attempt has just failed.
 
         Parameters
         ----------
         timeout : float
             Seconds that connecting may take.
         then : callable
-            What else is to be done there once there is a connection.
+            Called in that thread once there is a connection.
         """
         running = self._retrying is not None and self._retrying.is_alive()
         if not running and time.monotonic() >= self._retry_at:
@@ -135,12 +135,12 @@ class Member:
             )
             self._retrying.start()
 
-    # ---- what it is ----
+    # ---- incarnations and notes ----
 
     def meet(self) -> bool | None:
-        """Remember its incarnation, and return whether it says that others serve its values.
+        """Remember its incarnation, and return whether it shares its values with others.
 
-        ``None`` while it is not connected.
+        Return ``None`` while it is not connected.
         """
         connection = self._usable()
         if connection is None:
@@ -156,7 +156,7 @@ class Member:
             self._incarnations.accept(self.server, connection.welcome)
 
     def connection_for_notes(self) -> ServerConnection | None:
-        """Return the connection, if there can be notes about the server, or with it."""
+        """Return the connection, if notes are exchanged over it."""
         connection = self._connector.current()
         if connection is None or connection.welcome.shared or self._incarnations.scratch:
             return None
@@ -171,7 +171,7 @@ class Member:
             self._fail(problem)
 
     def _usable(self) -> ServerConnection | None:
-        """Return the connection, unless notes of what others know must be exchanged first."""
+        """Return the connection, unless notes must be exchanged first."""
         connection = self._connector.current()
         if connection is None or self._notes in connection.noted or connection.welcome.shared:
             return connection

@@ -1,4 +1,4 @@
-"""The servers of a store that has several: connected at once, and agreed on what they are."""
+"""`Membership`: connect to all servers of a store, and check that they belong together."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ucxstore.cluster.member import Member
 from ucxstore.cluster.placement import Placement
 from ucxstore.errors import ConnectError
 
-# For the notes, where connecting has taken all of the time.
+# For the exchange of notes, if connecting has taken all of the time.
 _LEAST_SECONDS = 1.0
 
 
@@ -24,12 +24,12 @@ class Membership:
     incarnations : Incarnations
         Which incarnations of servers the store relies on.
     connect_timeout : float
-        Seconds that an attempt may take for which no request waits.
+        Seconds for an attempt in the background.
 
     Attributes
     ----------
     shared : bool
-        Whether they all serve the same values; known once one of them is connected.
+        Whether they all serve the same values. Known once one of them is connected.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Membership:
         self._connect_timeout = connect_timeout
 
     def is_ready(self) -> bool:
-        """Tell whether all are connected that can be; others are tried again meanwhile.
+        """Return whether all are connected that can be; try others again in the background.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class Membership:
             If they are not servers of one store.
         """
         away = [member for member in self.members if not member.is_connected]
-        # Nobody needs to wait for one that others stand in for.
+        # No request waits for one that has failed, or that others stand in for.
         known = [member for member in away if member.has_failed or (self.shared and member.was_met)]
         if len(away) == len(self.members) or len(known) < len(away):
             return False
@@ -60,7 +60,7 @@ class Membership:
         return True
 
     def connect(self, timeout: float) -> None:
-        """Connect to all that were not tried yet, or have been lost since, at the same time.
+        """Connect at the same time to all that are new, or have been lost since.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class Membership:
                 list(threads.map(lambda member: member.connect(timeout), tried))
         self._exchange(max(deadline - time.monotonic(), _LEAST_SECONDS))
         if not any(member.is_connected for member in self.members):
-            self.members[0].connection()  # which says why
+            self.members[0].connection()  # raises why
         self._meet()
 
     def down(self) -> frozenset[int]:
@@ -89,12 +89,12 @@ class Membership:
         return frozenset(i for i, member in enumerate(self.members) if not member.is_connected)
 
     def accept_restarted(self) -> None:
-        """Rely on all that are connected as they are now, here and in processes yet to come.
+        """Rely on all that are connected as they are now, here and in later processes.
 
         Raises
         ------
         ConnectError
-            If one of them cannot be told that.
+            If one of them does not take a note of it.
         """
         overwrite_notes(self.members, self._incarnations, self._connect_timeout)
         for member in self.members:
@@ -105,12 +105,12 @@ class Membership:
             exchange_notes(self.members, self._incarnations, timeout)
 
     def _meet(self) -> None:
-        """Find out what they are: also those that nobody has asked for anything yet."""
-        told = {member.meet(): member for member in self.members}
-        if True in told and False in told:
+        """Remember the incarnations of all members, and find out whether they share values."""
+        kinds = {member.meet(): member for member in self.members}
+        if True in kinds and False in kinds:
             raise ConnectError(
-                f"{told[True].server} serves what other servers serve too, {told[False].server} "
-                "values of its own: one store cannot have both (see `Server(shared=...)`)"
+                f"{kinds[True].server} shares its values with other servers, {kinds[False].server} "
+                "has values of its own: one store cannot have both (see `Server(shared=...)`)"
             )
-        if told.keys() != {None}:
-            self.shared = True in told
+        if kinds.keys() != {None}:
+            self.shared = True in kinds

@@ -1,13 +1,13 @@
-"""Notes of the incarnations of volatile servers, which clients leave for one another.
+"""Notes of the incarnations of volatile servers, which clients leave at servers for one another.
 
-A process that knows several servers by their address alone cannot tell that one has restarted
-before it came. Others could: so each leaves, with all of the servers, a note of the incarnation of
-each that it has met, where there is none yet, before it asks them for anything. Notes lie in memory
-and end with the server that has them: so does whatever they are to protect there.
+A process that connects for the first time cannot know that a server has restarted before. Other
+processes can. So before a client sends other requests, it leaves a note of each server's
+incarnation at all of the other servers, unless a note is there. Notes are in memory and end with
+the server that has them, as does the metadata that they protect there.
 
-This is the exchange with one set of servers, without I/O. It asks for `Notes` to be left where they
-are absent, and is sent those that are then there, of each server that has answered.
-`ucxstore.cluster.exchange` carries it out.
+This is the exchange with one set of servers, without I/O. It yields `Notes` to be left where they
+are absent, and is sent the notes that are then at each server that has answered.
+`ucxstore.cluster.exchange` does the I/O.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ from ucxstore.keys import STARTS_FOLDER
 from ucxstore.protocol.frames import Welcome
 
 type Notes = Mapping[HostPort, Mapping[HostPort, bytes]]
-"""By the server that has them: the incarnations of others."""
+"""For each server that has notes, the incarnations of other servers."""
 
 
 def folder_of(servers: Iterable[HostPort]) -> str:
-    """Return what the keys of all notes about a set of servers begin with."""
+    """Return the prefix of the keys of all notes about a set of servers."""
     names = ",".join(sorted(map(str, servers)))
     return f"{STARTS_FOLDER}{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}/"
 
@@ -31,16 +31,16 @@ def folder_of(servers: Iterable[HostPort]) -> str:
 def exchange(
     incarnations: Incarnations, welcomes: Mapping[HostPort, Welcome]
 ) -> Generator[Notes, Notes]:
-    """Tell servers, and learn from them, which incarnations all of them have had.
+    """Exchange notes: read those that servers have, and leave those that they lack.
 
-    What comes to light goes into `incarnations`. A server whose notes could not be asked for is to
-    be left alone afterwards.
+    The incarnations that are found go into `incarnations`. A server that did not return its notes
+    is sent none.
 
     Parameters
     ----------
     incarnations : Incarnations
     welcomes : mapping
-        Of those servers that are connected.
+        The welcomes of the connected servers.
     """
     for server, incarnation in incarnations_of(welcomes).items():
         incarnations.see(server, incarnation)
@@ -52,13 +52,13 @@ def exchange(
         if holder in found
     }
     if any(absent.values()):
-        # Of two that leave different notes at once, the second one learns of it here.
+        # If two clients leave different notes at once, the second one learns of it here.
         found = yield {holder: notes for holder, notes in absent.items() if notes}
         _learn(incarnations, found)
 
 
 def incarnations_of(welcomes: Mapping[HostPort, Welcome]) -> dict[HostPort, bytes]:
-    """Return the incarnations of those servers whose restart loses what they hold."""
+    """Return the incarnations of the volatile servers."""
     return {server: welcome.incarnation for server, welcome in welcomes.items() if welcome.volatile}
 
 
@@ -78,8 +78,8 @@ def _notes(incarnations: Incarnations, welcomes: Mapping[HostPort, Welcome]) -> 
             before[server] = next((one for one in seen if one != now.get(server)), seen[0])
     notes = {}
     for holder in welcomes:
-        # One that has restarted holds nothing from before. What is remembered from then must not
-        # be found there: where all have restarted, it would keep new clients out for nothing.
+        # A server that has restarted has no values from before, so it gets no note from before.
+        # Where all have restarted, such notes would keep new clients out for nothing.
         kept = holder not in now or before[holder] == now[holder]
         about = before if kept else now
         notes[holder] = {server: note for server, note in about.items() if server != holder}

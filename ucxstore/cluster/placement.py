@@ -1,9 +1,9 @@
-"""Which of several servers each key is placed on, by rendezvous hashing.
+"""`Placement`: place keys on servers by rendezvous hashing.
 
-Each server has a weight for each key, which nobody but the two decides, and the key is the
-heaviest one's (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM
-Transactions on Networking 6(1), 1998). So a server that is added takes its share, one that is lost
-leaves its share to the others, and no other key moves.
+Each server has a weight for each key, a hash of both. The key is placed on the server with the
+greatest weight (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM
+Transactions on Networking 6(1), 1998). So a server that is added gets its share of the keys, the
+keys of one that is lost go to the others, and no other key moves.
 """
 
 import hashlib
@@ -12,27 +12,26 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-# Keys whose servers are remembered, since a hash takes as long as ten look-ups: some 10 MB.
+# The keys whose servers are remembered, some 10 MB: a hash takes as long as ten look-ups.
 _REMEMBERED = 1 << 16
 
-# Values that say what an array or a group is, in all formats and consolidated.
+# The names of metadata, in all formats and consolidated.
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
 class Placement:
-    """Place keys on servers: the same in every process, in whatever order the servers are.
+    """Place keys on servers, in the same way in every process and for any order of the servers.
 
     Parameters
     ----------
     servers : sequence of str
-        What each is called: its ``host:port`` as it stands in the address. That is all that every
-        client knows without asking, and it stays when a server restarts or moves to another
-        machine behind its name.
+        The ``host:port`` of each, as in the address. Every client knows it without asking, and it
+        stays when a server restarts or moves to another machine behind its name.
     """
 
     def __init__(self, servers: Sequence[str]) -> None:
         self._seeds = _hash(servers)
-        # By the servers that are left out, since a lost one may be so for long.
+        # By the servers that are left out: a lost one may be left out for long.
         self._remembered: dict[frozenset[int], dict[str, int]] = {}
 
     def servers_of(self, keys: Sequence[str], without: frozenset[int] = frozenset()) -> list[int]:
@@ -42,7 +41,7 @@ class Placement:
         ----------
         keys : sequence of str
         without : frozenset of int
-            Servers that are left out, not all: their keys go to the next in rank.
+            Servers that are left out, but not all. Their keys go to the next server in rank.
         """
         remembered = self._remembered.get(without, {})
         try:
@@ -71,7 +70,7 @@ class Placement:
 
 
 def is_metadata(key: str) -> bool:
-    """Tell whether a key's value says what an array or a group is."""
+    """Tell whether a key is of metadata: it describes an array or a group."""
     return key.endswith(_METADATA) and key.rpartition("/")[2] in _METADATA
 
 

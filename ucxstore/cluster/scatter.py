@@ -1,4 +1,4 @@
-"""A request, scattered over the servers of a cluster: who is asked for which of its keys."""
+"""`Scatter`: split a request by its keys over the servers of a cluster."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from ucxstore.cluster.membership import Membership
 from ucxstore.cluster.placement import is_metadata
 from ucxstore.errors import UcxStoreError
 
-# Keys that an error names.
+# The most keys that an error names.
 _NAMED = 3
 
 
@@ -30,7 +30,7 @@ class Scatter[T]:
         self._answers: list[tuple[Positions, Any]] = []
 
     def shares(self) -> list[Share]:
-        """Return what is asked at first; `ucxstore.client.requests.Route` says of whom."""
+        """Return the first shares; `ucxstore.client.requests.Route` says for which servers."""
         every = range(len(self._request.keys))
         if self._membership.shared:
             return self._in_rank(every)
@@ -65,13 +65,13 @@ class Scatter[T]:
         return [self._share(index, some) for index, some in self._groups(positions, frozenset())]
 
     def _everywhere(self, positions: Positions) -> list[Share]:
-        """Ask all servers for the same."""
+        """Ask all servers the same."""
         if not positions:
             return []
         return [self._share(index, positions) for index in range(len(self._members))]
 
     def _placed_first(self, positions: Positions) -> list[Share]:
-        """Ask the server of each key, and then the others where it says that it has done it."""
+        """Ask the server of each key; then ask the others for the keys that it has written."""
 
         def copy(index: int, some: Positions, results: list[bool]) -> list[Share]:
             self._answers.append((some, results))
@@ -99,20 +99,20 @@ class Scatter[T]:
         copies: bool = False,
         answered: bool = False,
     ) -> list[Share]:
-        """Ask the first server in rank that there is, and the next one where that is lost.
+        """Ask the first server in rank, and the next one where that is lost.
 
         Parameters
         ----------
         positions : sequence of int
         out : frozenset of int, optional
-            Servers not to ask; those that are down, if it is not given.
+            Servers not to ask. By default those that are down.
         error : UcxStoreError, optional
-            What has become of the last one of these.
+            The error of the last one of these.
         copies : bool
-            Whether the next one is also asked for what a server says to be missing: one that has
-            restarted, and was accepted as it is, lacks what others still have.
+            Whether the next one is also asked for keys that a server does not have: one that was
+            accepted after a restart lacks metadata that others still have.
         answered : bool
-            Whether any has answered.
+            Whether any server has answered.
         """
         if not positions:
             return []
@@ -142,7 +142,7 @@ class Scatter[T]:
     # ---- shares ----
 
     def _groups(self, positions: Positions, out: frozenset[int]) -> list[tuple[int, Positions]]:
-        """Return who is asked for which of the keys."""
+        """Return the servers, each with the positions of its keys."""
         keys = self._request.keys
         if len(positions) < len(keys):
             keys = pick(keys, positions)
@@ -153,7 +153,7 @@ class Scatter[T]:
         return list(groups.items())
 
     def _down(self) -> frozenset[int]:
-        """Return who need not be asked: where nobody is there, asking says why."""
+        """Return the servers that are down; none if all are, since asking them raises why."""
         down = self._membership.down()
         return down if len(down) < len(self._members) else frozenset()
 
@@ -164,7 +164,7 @@ class Scatter[T]:
         answered: Callable[[Any], list[Share]] | None = None,
         lost: Callable[[UcxStoreError], list[Share]] | None = None,
     ) -> Share:
-        """Return what a server is asked; what it does not do fails, if nothing else is given."""
+        """Return the share of a server. By default its answer is taken, and its loss raises."""
         request = self._request.for_keys(some)
         return Share(
             self._members[index],
@@ -200,12 +200,12 @@ def _split_metadata(keys: Sequence[str]) -> tuple[list[int], Sequence[int]]:
 
 
 def _is_missing(item: object) -> bool:
-    """Tell whether there is no value, by what a `Route.READ` says of a key."""
+    """Tell whether a key is missing, by the item for it in an answer of `Route.READ`."""
     return item is None or item == -1
 
 
 def _named(error: UcxStoreError, keys: Sequence[str]) -> UcxStoreError:
-    """Return the failure of a server with the keys that are concerned."""
+    """Return a server's error with the keys of the request in its message."""
     named = ", ".join(map(repr, keys[:_NAMED]))
     more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return type(error)(f"{error}; it was asked for {named}{more}")

@@ -1,1 +1,1 @@
-"""What client and server agree on: frames and the handshake, without I/O."""
+"""The protocol of client and server in Python: handshake, frames, options of sockets."""

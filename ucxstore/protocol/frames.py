@@ -1,8 +1,8 @@
 """The frames of the handshake: little-endian, a fixed header, then a body of checked length.
 
 A header is the magic ``UCXS``, the sender's protocol version (u16), the kind (u16) and the length
-of the body (u32). The header, and what `Kind.REJECT` looks like, stay as they are in every version
-of the protocol, so that any two can tell each other why they part. The bodies:
+of the body (u32). The header, and the format of `Kind.REJECT`, stay the same in every version
+of the protocol, so that a client of any version learns why it is refused. The bodies:
 
 =========  =======================================================================
 HELLO      nonce[32]
@@ -44,7 +44,7 @@ _READ_ONLY, _SHARED, _VOLATILE = 1, 2, 4
 
 
 class Kind(IntEnum):
-    """What a frame says."""
+    """The kinds of frames."""
 
     HELLO = 1
     CHALLENGE = 2
@@ -56,7 +56,7 @@ class Kind(IntEnum):
 
 
 class RejectCode(IntEnum):
-    """Why a server turns a client away."""
+    """Why a server refuses a client."""
 
     VERSION = 1
     AUTHENTICATION = 2
@@ -67,7 +67,7 @@ class RejectCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header as it was read, with the magic in place and nothing else checked."""
+    """The header of a frame. Only its magic was checked."""
 
     version: int
     kind: int
@@ -76,7 +76,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a CHALLENGE says."""
+    """The body of a CHALLENGE."""
 
     secret_required: bool
     nonce: bytes
@@ -84,14 +84,14 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a server grants a client that it has authenticated.
+    """The body of a WELCOME: what a server grants a client that it has authenticated.
 
     Parameters
     ----------
     token : bytes
-        Of the session; every message bears it.
+        The token of the session, which is in every message.
     incarnation : bytes
-        Of the server process: another one after a restart.
+        The incarnation of the server: another one after a restart.
     read_only : bool
         Whether the server refuses writes.
     address : bytes
@@ -99,7 +99,7 @@ class Welcome:
     shared : bool
         Whether other servers hold the same values, so that any of them can answer.
     volatile : bool
-        Whether what the server holds ends with its process.
+        Whether the server's values end with its process.
     """
 
     token: bytes
@@ -177,8 +177,8 @@ def encode_reject(code: RejectCode, reason: str) -> bytes:
 
 
 def decode_reject(body: bytes) -> tuple[int, str]:
-    """Read the body of a REJECT: a code, which may be unknown here, and a printable reason."""
+    """Read the body of a REJECT: a code, perhaps an unknown one, and a printable reason."""
     (code,) = _CODE.unpack_from(body)
     text = body[_CODE.size :].decode(errors="replace")
-    # Whoever listens there wrote this, and it may end up in somebody's terminal.
+    # The text is from an unknown peer, and may be printed in a terminal.
     return code, "".join(c if c.isprintable() else "?" for c in text)

@@ -11,13 +11,13 @@
     ATTACH(mac, UCX address)  ->      verifies, makes the endpoint
                               <-      READY
 
-and at any point, in place of what it would send, the server's REJECT(code, reason). So no UCX
-address leaves a side before that side has verified the other.
+At any point, the server may send REJECT(code, reason) instead. No side sends its UCX address before
+it has verified the other.
 
 A MAC is HMAC-SHA256, keyed with the secret (with nothing where there is none), of a label and of
-every frame that went before, with what the frame itself says: versions, flags, nonces, addresses.
-Whoever changes one of them on the way makes the next MAC wrong. A client that has a secret takes
-no server that has none.
+every frame before it, and of the rest of its own frame: versions, flags, nonces, addresses. If one
+of these is changed on the way, the next MAC is wrong. A client that has a secret refuses a server
+that has none.
 
 Each side is a generator: it yields `Send` and `Receive`, is sent a `Received` for each, returns
 its result, and raises one of our exceptions when the handshake fails. It may yield a last `Send`
@@ -65,28 +65,28 @@ _ATTACH_LABEL = b"ucxstore attach"
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Please send all of `data`."""
+    """The step to send all of `data`."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Please receive `size` bytes, exactly."""
+    """The step to receive exactly `size` bytes."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The bytes that were asked for, or fewer.
+    """The result of a step: the bytes that were to be received, or fewer.
 
     Parameters
     ----------
     data : bytes
-        What came.
+        The bytes; none after a `Send`.
     ended : str
-        Where fewer came, what the peer did: "closed the connection".
+        What the peer did if there are fewer: "closed the connection".
     """
 
     data: bytes = b""
@@ -95,7 +95,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """What a server learns of a client: the UCX address of its worker."""
+    """The result of the server's side: the grant, and the UCX address of the client's worker."""
 
     welcome: Welcome
     address: bytes
@@ -124,7 +124,7 @@ def client_handshake(secret: bytes, worker_address: bytes, peer: str) -> Steps[W
     Raises
     ------
     NotAServerError, ProtocolVersionError, AuthenticationError, ConnectError
-        If the other side is no server of ours, or turns the client away, or falls silent.
+        If the other side is not a ucxstore server, or refuses the client, or stops answering.
     """
     dialogue = _ClientDialogue(secret, peer)
     yield from dialogue.send(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
@@ -146,14 +146,14 @@ def client_handshake(secret: bytes, worker_address: bytes, peer: str) -> Steps[W
 
 
 def server_handshake(secret: bytes, grant: Callable[[], Welcome], peer: str) -> Steps[Attach]:
-    """Run the server's side, up to where it makes the endpoint and says READY itself.
+    """Run the server's side, except for the last step: the caller makes the endpoint, sends READY.
 
     Parameters
     ----------
     secret : bytes
         The shared secret; empty for none.
     grant : callable
-        Asked for what the client is granted, once the client has proved itself.
+        Returns what the client is granted. Called once the client has proved itself.
     peer : str
         The client's "host:port", for messages.
 
@@ -165,7 +165,7 @@ def server_handshake(secret: bytes, grant: Callable[[], Welcome], peer: str) -> 
     Raises
     ------
     ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
-        If the other side is no client of ours, does not know the secret, or falls silent.
+        If the other side is not a ucxstore client, or does not know the secret, or stops answering.
     """
     dialogue = _ServerDialogue(secret, peer)
     yield from dialogue.receive(Kind.HELLO)
@@ -185,7 +185,7 @@ def server_handshake(secret: bytes, grant: Callable[[], Welcome], peer: str) -> 
 
 
 class _Dialogue(ABC):
-    """What one side says and hears, and the transcript of it, which both sides share."""
+    """One side of the handshake, with the transcript of frames that both sides have."""
 
     def __init__(self, secret: bytes, peer: str) -> None:
         self.peer = peer
@@ -198,7 +198,7 @@ class _Dialogue(ABC):
         yield Send(frame)
 
     def send_proven(self, kind: Kind, label: bytes, said: bytes = b"") -> Steps[None]:
-        """Send a MAC of all that was said so far and of what is said now."""
+        """Send `said`, behind a MAC of it and of all frames so far."""
         yield from self.send(kind, self._mac(label, self._transcript + said) + said)
 
     def receive(self, kind: Kind) -> Steps[bytes]:
@@ -226,7 +226,7 @@ class _Dialogue(ABC):
         return body.data
 
     def receive_proven(self, kind: Kind, label: bytes) -> Steps[tuple[bool, bytes]]:
-        """Receive what `send_proven` sent: whether the MAC is right, and what was said."""
+        """Receive a frame of `send_proven`: whether the MAC is right, and what was said."""
         before = self._transcript
         body = yield from self.receive(kind)
         mac, said = body[:MAC_BYTES], body[MAC_BYTES:]
@@ -240,15 +240,15 @@ class _Dialogue(ABC):
 
     @abstractmethod
     def check_sender(self, header: Header) -> Steps[None]:
-        """Raise if whoever sent this header does not go on with the handshake."""
+        """Raise if the sender of this header does not go on with the handshake."""
 
     @abstractmethod
     def stranger(self, head: Received) -> Exception:
-        """Return what to raise where no header of ours came."""
+        """Return the error for bytes that are not a header of ours."""
 
     @abstractmethod
     def broken(self, what: str) -> Exception:
-        """Return what to raise where a header of ours came that makes no sense."""
+        """Return the error for a frame that breaks the handshake."""
 
 
 class _ClientDialogue(_Dialogue):

@@ -1,4 +1,4 @@
-"""What the control connection asks of its sockets, at both ends."""
+"""Options and names of the control connection's sockets, at both ends."""
 
 import socket
 
