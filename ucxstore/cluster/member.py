@@ -127,13 +127,14 @@ class Member:
         """
         running = self._retrying is not None and self._retrying.is_alive()
         if not running and time.monotonic() >= self._retry_at:
-            self._retrying = threading.Thread(
+            # Two requests may both come here. Each starts its own thread; they share an attempt.
+            thread = self._retrying = threading.Thread(
                 target=self._try_again,
                 args=(timeout, then),
                 name=f"ucxstore-{self.server}",
                 daemon=True,
             )
-            self._retrying.start()
+            thread.start()
 
     # ---- incarnations and notes ----
 
