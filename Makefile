@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
         lint-stubs tidy format stubs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: $(BUILT) ## Create .venv and build the package into it (make PYTHON=... picks the Python)
 
@@ -62,13 +62,13 @@ $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
-test: $(BUILT) ## Run the tests that every change must pass, in parts: a failing one stops no other
+test: $(BUILT) ## Run the tests that every change must pass (a failing part does not stop the others)
 	+scripts/run-parts test-python test-zarr test-address
 
 test-full: $(BUILT) ## Run every test: all examples, large sizes, all of zarr's own, C++ under TSan too
 	+scripts/run-parts test-python-full test-zarr-all test-address test-thread
 
-test-nightly: $(BUILT) ## Run the tests that draw their examples, with many more of these
+test-nightly: $(BUILT) ## Run the Hypothesis tests with many more examples, drawn at random
 	+scripts/run-parts test-python-nightly test-zarr-nightly
 
 test-loaded: $(BUILT) ## Run make test five times beside a load on every core
@@ -78,7 +78,7 @@ test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k 
 	$(BIN)/pytest $(PARALLEL) -m 'not full' $(if $(COVERAGE),--cov --cov-report=) $(PYTEST_ARGS)
 
 test-python-full: export HYPOTHESIS_PROFILE := full
-test-python-full: $(BUILT) s3 azure zarr2 ## Run all Python tests, those that scale in their full size
+test-python-full: $(BUILT) s3 azure zarr2 ## Run all Python tests, in their full size
 	$(BIN)/pytest $(PARALLEL) --full $(PATIENT) $(PYTEST_ARGS)
 
 test-python-nightly: export HYPOTHESIS_PROFILE := nightly
@@ -102,7 +102,7 @@ test-zarr-nightly: $(BUILT) zarr-tests
 # Laid over what .venv has, so that nothing is built for it. A range that begins with a
 # development release takes those and release candidates, of zarr alone.
 test-zarr-next: NEXT := zarr>=$(ZARR).dev0
-test-zarr-next: $(BUILT) ## Run tests with the newest zarr (make test-zarr-next NEXT='zarr==3.4.0')
+test-zarr-next: $(BUILT) ## Run tests with the newest zarr (make test-zarr-next NEXT='zarr==3.4.1')
 	rm -rf $(ZARR_NEXT)
 	$(BIN)/python -m pip --quiet install --target $(ZARR_NEXT) '$(NEXT)'
 	+PYTHONPATH=$(CURDIR)/$(ZARR_NEXT) scripts/run-parts test-zarr-next-ours test-zarr-next-zarrs
@@ -116,7 +116,7 @@ test-zarr-next-zarrs:
 	    make zarr-tests ZARR=$$version && \
 	    scripts/zarr-tests build/zarr-$$version arrays $(PARALLEL) $(PYTEST_ARGS)
 
-zarr-tests: $(ZARR_SOURCE)/PKG-INFO ## Get zarr's tests, which its source distribution has
+zarr-tests: $(ZARR_SOURCE)/PKG-INFO ## Download zarr's tests, which are in its source distribution
 
 $(ZARR_SOURCE)/PKG-INFO: | $(DEPENDENCIES)
 	$(BIN)/python -m pip --quiet download --no-deps --no-binary zarr --dest build zarr==$(ZARR)
@@ -153,7 +153,7 @@ flamegraphs/%.html: build/profiles/%.bin
 	base=$$($(BIN)/python -c 'import sys; print(sys.base_prefix)'); \
 	    sed -i -e 's#$(CURDIR)/##g' -e "s#$$base/##g" -e 's#/tmp/[^/"]*/##g' $@
 
-s3: ## Build the S3 server for tests and figures, and a proxy that delays it, where there is Go
+s3: ## Build an S3 server, and a proxy that delays it, for tests and figures (needs Go)
 	@if command -v go >/dev/null; then $(MAKE) build/s3/versitygw build/s3/toxiproxy; else \
 	    echo 'Go is missing, so no versitygw is built. Instead, what there is of these is used: the' \
 	        'address in UCXSTORE_S3_ENDPOINT, a versitygw or minio on PATH, moto. And no toxiproxy,' \
@@ -182,7 +182,7 @@ build/s3/.toxiproxy-$(TOXIPROXY):
 	rm -f $(@D)/.toxiproxy-*
 	touch $@
 
-azure: ## Install Azurite, by which az:// is tested, where there is npm
+azure: ## Install Azurite, which az:// is tested with (needs npm)
 	@if command -v npm >/dev/null; then $(MAKE) build/azure/.azurite-$(AZURITE); else \
 	    echo 'npm is missing, so there is no Azurite, and az:// is not tested'; fi
 

@@ -1,4 +1,4 @@
-"""zarr's own tests of a store, for both storages."""
+"""zarr's own tests of a store, over memory, a directory and an object store."""
 
 from typing import Any
 
