@@ -1,10 +1,10 @@
-"""Rewrites an array in other chunks with Dask, by way of scratch space in the workers' memory.
+"""Rechunk an array with Dask, by way of scratch space in the workers' memory.
 
-``python examples/rechunk.py`` has an array in chunks of whole maps, a few steps in time each, and
-makes one in chunks of whole time series. A chunk of that needs values of all maps, more than a task
-can hold. So a first pass cuts the maps into pieces, each of which lies within one chunk of either
-array, and a second one puts them together. The pieces are written to be read once: they need no
-disk.
+``python examples/rechunk.py`` makes an array in chunks of whole maps, a few time steps each. It
+rewrites the array in chunks of whole time series. Each new chunk needs values of all maps, which
+are more than a task can hold. So a first pass cuts the maps into pieces. Each piece lies within one
+chunk of the old array and one of the new. A second pass puts the pieces together. They are read
+only once, so they need no disk.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def rechunk(source: zarr.Array, target: zarr.Array, scratch: Scratch) -> None:
 
 
 def main() -> None:
-    """Make a source, rechunk it, tell how fast that was, and compare."""
+    """Make a source, rechunk it, print how fast that was, and compare."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=200, help="maps, of 1 MB each")
     parser.add_argument("--workers", type=int, default=2)

@@ -1,11 +1,11 @@
 """A shared cache in front of S3: Dask reads an array again and again, S3 serves it once.
 
 ``python -m examples.shared_cache`` writes 64 MB to an S3 server that it starts itself (the
-versitygw that ``make s3`` builds, else moto's), has four workers compute three things of them, and
-counts what the S3 server was asked. ``--bucket my-bucket/prefix`` takes S3 as the environment
-describes it (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``...); what is there is then replaced.
+versitygw that ``make s3`` builds, else moto's). Four workers compute three results from them. Then
+it prints how many requests the S3 server had. ``--bucket my-bucket/prefix`` uses the S3 that the
+environment describes (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``...), and replaces what is there.
 
-It runs in the repository, whose ``profiles`` start that server, with what ``make build`` installs.
+Run it in the repository, after ``make build``: the package ``profiles`` there starts the server.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def write(url: str, side: int) -> None:
 
 
 def compute(client: Client, url: str, side: int) -> None:
-    """Compute three things of it, each of which reads all of it."""
+    """Compute three results; each reads the whole array."""
     with deploy(client, url, memory="256MiB") as deployed:
         array = zarr.open_array(deployed.store(), mode="r", zarr_format=3)
         x = locality(da.from_zarr(array), client)
@@ -62,7 +62,7 @@ def compute(client: Client, url: str, side: int) -> None:
 
 
 def main() -> None:
-    """Write, compute, and tell what S3 was asked."""
+    """Write, compute, and print how many requests S3 had."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--bucket", help="name/prefix in the S3 that the environment describes")
     parser.add_argument("--side", type=int, default=4096, help="of the square array")

@@ -1,8 +1,8 @@
-"""Reads random samples as the loaders of a training do: many forked processes, one server.
+"""Read random samples as training loaders do: many forked processes, one server.
 
-``python examples/train_reader.py [ucx://host:port/prefix]`` writes 200 MB of samples and has worker
-processes read batches of them in random order, each sample a chunk. Every batch is checked. Without
-an address it starts a server of its own.
+``python examples/train_reader.py [ucx://host:port/prefix]`` writes 200 MB of samples, each a chunk.
+Then worker processes read batches of them in random order, and check every batch. Without an
+address it starts a server of its own.
 """
 
 import argparse
@@ -17,14 +17,14 @@ import zarr
 
 from ucxstore import Server, UcxStore
 
-# 1 MiB each: what an image or a patch of a volume has.
+# 1 MiB each, like an image or a patch of a volume.
 SAMPLE = (512, 512)
 SAMPLES = 200
 BATCH = 16
 
 
 def write(store: UcxStore, samples: int) -> zarr.Array:
-    """Write samples, each of which can be told from the others, a chunk each and not compressed."""
+    """Write samples that all differ, each a raw chunk."""
     array = zarr.create_array(
         store,
         name="samples",
@@ -55,7 +55,7 @@ def read(array: zarr.Array, seed: int, batches: int, results: "SimpleQueue[int]"
 
 
 def main() -> None:
-    """Write, fork, read, and tell how fast that was."""
+    """Write, fork, read, and print how fast that was."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("address", nargs="?", help="ucx://host:port/prefix")
     parser.add_argument("--samples", type=int, default=SAMPLES)
