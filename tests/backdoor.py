@@ -18,7 +18,7 @@ TIMEOUT = 10.0
 
 
 class Backdoor(Protocol):
-    """By full keys, with the store's prefix."""
+    """Read and change values past the store, by full keys: with the store's prefix."""
 
     def set(self, key: str, value: bytes) -> None: ...
 
@@ -58,7 +58,7 @@ class ObjectBackdoor:
 
 
 class MemoryBackdoor:
-    """A connection of the native core, of a client of its own."""
+    """A connection of the native core, by a client that nothing else uses."""
 
     def __init__(self, address: str, ucx: Mapping[str, str] | None = None) -> None:
         (server,) = Address.parse(address).servers
@@ -87,5 +87,5 @@ class MemoryBackdoor:
     ) -> None:
         self.connection.close()
         self._client.close(TIMEOUT)
-        # pytest may hold this until the interpreter is gone, and the core would call that a leak.
+        # pytest may hold this until the interpreter ends, and the core would report a leak.
         del self.connection, self._client

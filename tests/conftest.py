@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set what holds for the processes that tests start, too."""
-    # A shell has what it runs in the background ignore it, and tests interrupt processes.
+    # A shell makes its background processes ignore SIGINT, and tests interrupt processes.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # UCX takes 0.4 s of every process to patch memory functions, for its cache of registered

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of the packages, as rules: who may import whom.
+"""The rules of docs/architecture.md on packages: which may import which.
 
 Each function returns what breaks a rule as lines of text, and takes the folder that it looks at, so
 that a test can see it fail on a tree with a planted mistake.
@@ -37,7 +37,7 @@ LAYERS = (
     {"cli"},
     {"__main__"},
 )
-# What stands before it, and is yet not for it.
+# Lower layers that it must not import all the same.
 FORBIDDEN = {"server": {"client", "cluster", "pipeline", "filesystem", "scratch", "store"}}
 
 # Only zarr_compat imports these: zarr may change them in any release.

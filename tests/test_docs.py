@@ -74,7 +74,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_named_code_is_there(page: Path) -> None:
     text = _BLOCK.sub("", page.read_text())
     places = [match for code in _CODE.findall(text) if (match := _PLACE.fullmatch(code))]
-    # Pages of figures are made by commands, and not kept.
+    # HTML pages are made by commands, and not committed.
     kept = [match for match in places if not match[1].endswith(".html")]
     gone = [match[0] for match in kept if not is_there(match[1], match[2])]
     assert gone == []

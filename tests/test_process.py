@@ -112,7 +112,7 @@ def test_nothing_is_left_of_what_was_forgotten() -> None:
 
 
 def test_the_operating_system_is_asked_in_one_place() -> None:
-    """Order is only defined if nobody else registers."""
+    """The order is defined only if no other module registers functions."""
     package = Path(process.__file__).parent
     ways = re.compile(r"register_at_fork|atexit\.register")
     assert [each for each in package.rglob("*.py") if ways.search(each.read_text())] == [

@@ -1,4 +1,4 @@
-"""What docs/walks.md tells of a read is what is called: its Python part, watched by a profiler."""
+"""The Python functions that docs/walks.md names are called in a read; a profiler watches."""
 
 import re
 import sys
@@ -25,7 +25,7 @@ BEGIN, RAW, ZSTD = re.split(r"^## .*$", WALKS, flags=re.MULTILINE)
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
-    """So few that most reads have more groups than threads."""
+    """Use so few threads that most reads have more groups than threads."""
     with zarr.config.set({"threading.max_workers": 2}):
         yield
 

@@ -1,4 +1,4 @@
-"""Servers and stores that tests do violence to, over shared memory and over TCP."""
+"""Servers and stores that tests kill, stop and break, over shared memory and over TCP."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -60,7 +60,7 @@ def start_server(nursery: Nursery, ucx: Ucx) -> Iterator[StartServer]:
 
 @pytest.fixture
 def native_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Native clients that no other test uses, nor suffers from."""
+    """Native clients of this test's own."""
     clients = connections._Clients()
     monkeypatch.setattr(connections, "_clients", clients)
     yield

@@ -89,7 +89,7 @@ class Child:
     def wait(self, seconds: float = 20.0) -> int:
         """Wait for its end, and return its exit status; negative for a signal."""
         if self._status is None:
-            # A process that is gone, or one that its parent has yet to ask about.
+            # Either it is gone, or its parent has not waited for it yet.
             assert select.select([self._pidfd], [], [], seconds)[0], (
                 f"process {self.pid} still runs; it wrote: {self.output}"
             )
@@ -140,7 +140,7 @@ class Nursery:
                 [sys.executable, *DEVELOPMENT_MODE, "-m", __name__, str(theirs.fileno())],
                 cwd=ROOT,
                 pass_fds=[theirs.fileno()],
-                # Threads of numpy's would make every fork one of a process with threads.
+                # With threads of numpy's, every fork would be of a process with threads.
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
 

@@ -1,4 +1,4 @@
-"""Requests are given up by whoever made them: its memory is its own again at once."""
+"""Requests are cancelled: the caller's memory is its own again at once."""
 
 import asyncio
 import gc
@@ -123,7 +123,7 @@ async def read_until_cancelled(store: UcxStore, out: np.ndarray) -> None:
 
 
 async def test_the_others_on_the_connection(store: UcxStore) -> None:
-    """They end well, or say that the connection was reset for one that would not end."""
+    """Other requests succeed, or raise that the connection was reset for one that did not end."""
     await store.set("other", as_buffer(filled(3, MEDIUM)))
     out = filled(BLANK)
     outs = [filled(BLANK, MEDIUM) for _ in range(8)]

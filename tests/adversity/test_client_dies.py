@@ -46,7 +46,7 @@ def server(start_server: StartServer, root: str) -> RemoteServer:
 
 @pytest.fixture
 def out() -> Iterator[tuple[Bytes, str]]:
-    """Memory that is shared with other processes, and the path that they find it at."""
+    """Memory that is shared with other processes, and the path by which they open it."""
     memory = os.memfd_create("out")
     os.truncate(memory, LARGE)
     array = np.frombuffer(mmap.mmap(memory, LARGE), "u1")
@@ -136,7 +136,7 @@ def test_killed_while_it_writes(
             resident.append(server.process.resident)
             descriptors.append(server.process.descriptors)
     assert server.stats["sessions_lost"] > 0
-    # What is recycled, one value on its way in and one on its way out, but not one a client.
+    # Recycled memory, one value that arrives and one that is sent, but not one for each client.
     assert max(resident[5:]) < max(resident[:5]) + LARGE
     assert max(descriptors[5:]) <= max(descriptors[:5]) + 2
     if root != "memory://":

@@ -139,7 +139,7 @@ print(store.get_sync("parent").to_bytes(), flush=True)
 def test_a_forked_child_exits_as_an_interpreter_does(
     server: RemoteServer, store: UcxStore, ucx: Ucx
 ) -> None:
-    """Not by os._exit, but through everything that is registered to run at exit."""
+    """The child does not call os._exit: it runs everything that is registered for exit."""
     code = """
 in_the_background(read)
 for uses in (True, False):
@@ -190,7 +190,7 @@ assert not failures
 def test_forks_while_another_thread_maps_memory(
     server: RemoteServer, store: UcxStore, ucx: Ucx
 ) -> None:
-    """Inside UCX's hook on mmap, whose lock the child inherits as it is, for ever."""
+    """A thread is inside UCX's hook on mmap; the child inherits its lock for ever."""
     code = """
 import ctypes
 assert store.get_sync("medium") is not None  # the hooks are there

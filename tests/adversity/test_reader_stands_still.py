@@ -19,7 +19,7 @@ LARGE = 33_000_000
 
 
 class LargeValues(MemoryStore):
-    """Has one at every key, each in memory of its own; and knows what is left of them."""
+    """Has a new large value for every key, and knows which of them are still in memory."""
 
     made: ClassVar[list[weakref.ref[np.ndarray]]] = []
 
@@ -33,7 +33,7 @@ class LargeValues(MemoryStore):
 
 def stop_in_the_middle(reader: Child, server: Server) -> bool:
     reader.go_on()
-    # What has gone is counted by segments, of which a value is several.
+    # Bytes are counted by segments when they were sent, and a value has several.
     eventually(lambda: server.stats()["bytes_sent"] % LARGE, pause=0.0)
     reader.stop()
     return bool(server.stats()["bytes_sent"] % LARGE)

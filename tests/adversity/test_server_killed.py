@@ -42,7 +42,7 @@ def other(start_server: StartServer, open_store: OpenStore) -> UcxStore:
 
 
 def work(store: UcxStore) -> None:
-    """Have the native client do all it does, and so whatever it still meant to do."""
+    """Use the native client in every way, so that it also does any work that is still pending."""
     for number in range(20):
         store.set_sync(f"small/{number}", as_buffer(bytes(1000)))
         assert store.get_sync(f"small/{number}") is not None
@@ -161,7 +161,7 @@ def test_while_many_threads_transfer(
         error, message = transfer.failure()
         errors.add(error)
         assert server.place in message
-    # The one who was just between two requests is told that there is no server to connect to.
+    # A reader that was between two requests fails to connect instead.
     assert ServerLostError in errors
     assert errors <= {ServerLostError, ConnectError}
     before = [out.copy() for out in outs]

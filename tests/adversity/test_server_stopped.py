@@ -162,7 +162,7 @@ def test_before_a_request(server: RemoteServer, store: UcxStore, other: UcxStore
     work(other)
     for request in requests:
         error, message = request.failure(TIMEOUT + RELEASE)
-        # A write's memory was with UCX, which takes a new connection to get back.
+        # UCX had the memory of a write; to get it back, the connection was closed.
         assert error in {RequestTimeoutError, ServerLostError}
         assert server.place in message
     assert requests[0].error is not None

@@ -1,4 +1,4 @@
-"""One of several servers has restarted when a process comes that has only their address."""
+"""One of several servers has restarted before a process comes that knows only the address."""
 
 from contextlib import suppress
 from typing import Any
@@ -92,7 +92,7 @@ def test_processes_that_come_later(
         early.say("\n")
         expect_refused(early.end().splitlines(), place)
     expect_refused(read_elsewhere(address, ucx), place)
-    # One of them goes on without what was lost, and then so do all that come after it.
+    # One process accepts the loss, and so do all that come after it.
     fills = read_elsewhere(address, ucx, "store.accept_restarted()\n" + READ + PRINT_ALL)
     assert fills == read_elsewhere(address, ucx)
     assert fills[lost] == "-1"
@@ -105,7 +105,7 @@ def test_processes_that_come_later(
 def test_all_have_restarted(
     own: list[RemoteServer], start_server: StartServer, ucx: Ucx, open_store: OpenStore
 ) -> None:
-    """Nothing is left that must not be read, whoever remembers it."""
+    """Nothing old is left that could mix with new chunks, so new processes may use all servers."""
     address = address_of(own)
     relies = open_store(address)
     make_array(relies)

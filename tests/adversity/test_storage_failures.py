@@ -1,4 +1,4 @@
-"""The server's directory fails it: the client learns why, and the server lives on."""
+"""The server's directory fails: the client learns why, and the server goes on."""
 
 import asyncio
 import ctypes
@@ -90,7 +90,7 @@ def test_no_room(server: RemoteServer, store: UcxStore, root: Path, size: int) -
 
 
 async def test_no_room_for_some(server: RemoteServer, store: UcxStore) -> None:
-    """The others are written, or fail by their own; none is cut short."""
+    """The other values are written, or fail for a reason of their own; none is cut short."""
     lives(store)  # shared memory counts as files too, so the connection must be there before
     _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (SMALL, hard))
@@ -116,7 +116,7 @@ async def test_no_room_for_some(server: RemoteServer, store: UcxStore) -> None:
 
 
 def test_no_descriptors_for_a_client(start_server: StartServer, open_store: OpenStore) -> None:
-    """Who is not let in is told so in bounded time, and who is in goes on."""
+    """A new client is refused in bounded time, and connected ones go on."""
     server = start_server("memory://")  # which needs no descriptors to read
     store = open_store(server)
     store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
@@ -171,7 +171,7 @@ _DAC = 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: what makes root free o
 
 
 def serve_as_anybody(channel: Connection, root: str, ucx: Ucx) -> None:
-    """Serve as a user whom permissions bind, though it be root."""
+    """Serve as a user to whom permissions apply, even if that is root."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then their upper words
@@ -249,7 +249,7 @@ def test_the_root_is_removed(server: RemoteServer, store: UcxStore, root: Path) 
 
 
 def test_what_is_read_of_a_root_that_is_removed(store: UcxStore, root: Path) -> None:
-    """Not every key is missing: everything failed, and no fill value may stand for it."""
+    """A failure is not a missing key: no fill value may stand for it."""
     store.set_sync("key", as_buffer(filled(VALUE, MEDIUM)))
     shutil.rmtree(root)
     for read in (lambda: store.get_sync("key"), lambda: asyncio.run(store.exists("key"))):

@@ -1,4 +1,4 @@
-"""Whoever a store gets to instead of its server, it says so in bounded time, by an exception."""
+"""A store that reaches something else than its server raises in bounded time."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ from ucxstore.server import Server
 
 CONNECT = 0.5
 
-# Beyond `connect_timeout`, for a machine that does other things too.
+# Seconds beyond `connect_timeout`, for a machine that is busy.
 SLACK = 20.0
 
 
@@ -160,7 +160,7 @@ def test_nobody_there(native_clients: None) -> None:
 
 
 def test_a_drip(native_clients: None) -> None:
-    """One that keeps the client waiting by a byte now and then: the deadline is for all of it."""
+    """A peer that sends a byte now and then: the deadline is for the whole handshake."""
     done = threading.Event()
 
     def behave(sock: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Transfers that something is done to while they are under way."""
+"""Transfers that tests interrupt while they are under way."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ BLANK = 0xEE
 # Long enough to be interrupted, of many segments.
 LARGE = 50_000_000
 
-# A failure must show within this, though this machine does other things too.
+# Seconds within which a failure must show, even on a busy machine.
 DEADLINE = 4.0
 
 type Bytes = npt.NDArray[np.uint8]
@@ -36,7 +36,7 @@ def as_buffer(array: Bytes | bytes) -> cpu.Buffer:
 
 
 def wipe(out: Bytes) -> None:
-    """Make `out` blank, as far as the functions below look."""
+    """Blank those bytes of `out` that the functions below look at."""
     out[0] = out[out.size // 2] = out[-1] = BLANK
 
 
@@ -81,7 +81,7 @@ class Background:
         return self._thread.is_alive()
 
     def mark(self) -> None:
-        """From now on it has so and so long."""
+        """Begin the time that `join` allows."""
         self._marked = time.monotonic()
 
     def join(self, seconds: float = DEADLINE) -> None:
@@ -99,7 +99,7 @@ class Background:
 
 
 class Repeated(Background):
-    """A call that is made again and again until it fails, or until this, a context, is left."""
+    """A call that is repeated until it fails, or until this context manager is left."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.rounds = 0

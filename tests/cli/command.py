@@ -13,7 +13,7 @@ COMMAND = [sys.executable, "-m", "ucxstore"]
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process, which has imported already what that takes a second for."""
+    """Run a command in this process, which saves a second of imports."""
     words = [str(argument) for argument in arguments]
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):

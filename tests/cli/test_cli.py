@@ -153,7 +153,7 @@ def test_demo_gets_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With what each is given as text, and what becomes of it."""
+    """The table: what each flag is given as text, and the option's name and value."""
     secret = tmp_path / "secret"
     secret.write_text("correct horse")
     given = {

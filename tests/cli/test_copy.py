@@ -17,7 +17,7 @@ from ucxstore.cli.cp.plan import Entry, plan_copy
 
 
 class Watched:
-    """A place in memory that counts what is between reading and writing."""
+    """A location in memory that counts the bytes that were read and are not yet written."""
 
     max_keys = 4
 

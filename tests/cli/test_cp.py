@@ -93,7 +93,7 @@ def test_an_array_can_be_read_where_it_was_copied_to(named: Named) -> None:
 
 
 def test_a_copy_that_was_killed_goes_on(named: Named) -> None:
-    """Whole values or none: what is under a key when the process dies is what belongs there."""
+    """When the process dies, a key has its whole value, or is missing."""
     first, second = named("directory", "first"), named("directory", "second")
     values = {f"c/{number}": bytes([number]) * 8_000_000 for number in range(40)}
     fill(first, {**values, "zarr.json": b"{}"})

@@ -1,4 +1,4 @@
-"""The demo as a whole, in little, and that it sees what it is there to see."""
+"""The whole demo with a small array, and that it notices what it should."""
 
 import os
 import signal

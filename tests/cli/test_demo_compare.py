@@ -1,4 +1,4 @@
-"""That a single flipped bit is seen."""
+"""The demo's comparison sees a single flipped bit."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ from ucxstore.stats import ServerStats, parse_server_stats
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """One that nobody else has counted at."""
+    """A server of this test's own, so that its counters start at 0."""
     with Server("memory://", threads=2) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""`handshake_socket` against sockets on loopback: our server, and what is none of ours."""
+"""`handshake_socket` against sockets on loopback: our server, and other programs."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What is written down both in Python and in the native core."""
+"""Constants that are both in Python and in the native core are equal."""
 
 from ucxstore import keys
 from ucxstore._native import core

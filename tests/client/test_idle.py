@@ -1,4 +1,4 @@
-"""Whoever waits takes no processor: neither a client nor a server, whatever they have done."""
+"""An idle client or server takes no processor time, whatever it has done before."""
 
 import os
 import time

@@ -368,7 +368,7 @@ async def test_a_server_that_only_reads(tmp_path: Path) -> None:
 
 
 async def test_thousands_of_requests_of_one_event_loop(ucx_store: UcxStore) -> None:
-    """Those that are complete before the loop gets to hear of it are not forgotten."""
+    """Requests that complete before the loop is woken are not forgotten."""
     await ucx_store.set("key", buffer(b"value"))
     requests = [asyncio.create_task(ucx_store.get("key", PROTOTYPE)) for _ in range(5000)]
     _, late = await asyncio.wait(requests, timeout=60)

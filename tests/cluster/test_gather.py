@@ -14,7 +14,7 @@ TIMEOUT = 5.0
 
 
 class Operation:
-    """Completes when it is waited for, by what it was given."""
+    """Completes when it is waited for, with the outcome that it was given."""
 
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
@@ -52,7 +52,7 @@ class Server:
 
 
 class Ask:
-    """Shares, and what has been taken of them."""
+    """Makes shares of an operation, and keeps the results that they take."""
 
     def __init__(self) -> None:
         self.taken: list[Any] = []
@@ -84,7 +84,7 @@ class Ask:
 
 @dataclass
 class Request:
-    """Starts as the operation that it was given."""
+    """Its start returns the operation that it was given."""
 
     ask: Ask
     operation: Operation

@@ -24,13 +24,13 @@ def welcome(incarnation: bytes, *, volatile: bool = True) -> Welcome:
 
 
 def process(monkeypatch: pytest.MonkeyPatch) -> Incarnations:
-    """Return what a process knows that has met nobody."""
+    """Return the incarnations of a process that has not connected to any server."""
     monkeypatch.setattr(incarnations, "_seen", {})
     return Incarnations(PLACES)
 
 
 def finish(dialogue: Generator[Notes, Notes], found: Notes) -> Notes:
-    """Answer the first question, and return what is left then; the second one is answered so."""
+    """Answer both questions of an exchange; return the notes that were left in between."""
     assert all(not notes for notes in next(dialogue).values())
     try:
         left = dialogue.send(found)
@@ -120,7 +120,7 @@ class Server:
 
 @dataclass
 class Process:
-    """A process, and its connections: the starts of the servers that these are to."""
+    """A process, and its connections: by server, the incarnation that it is connected to."""
 
     known: Incarnations
     connected: dict[HostPort, int] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class ManyProcesses(RuleBasedStateMachine):
         self.processes = [self._new_process() for _ in range(3)]
         self.written: set[tuple[int, HostPort]] = set()  # which chunks there should be
         self.arrays = 0
-        # Deep enough that there is something to lose.
+        # Enough steps that there is something to lose.
         self.connect(0, set(PLACES), _TO_THE_END)
         self.create(0)
         self.write(0, PLACES)

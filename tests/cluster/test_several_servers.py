@@ -126,7 +126,7 @@ def test_the_order_of_servers_in_the_address_does_not_matter(
 def test_metadata_that_one_server_lacks_is_found(
     address: str, prefix: str, backdoors: dict[str, MemoryBackdoor]
 ) -> None:
-    """One that has restarted, and was accepted, has none of it."""
+    """A server that has restarted, and was accepted, has no metadata."""
     store = UcxStore(address)
     out = np.zeros(5, "u1")
     for number, lacking in enumerate(backdoors):
@@ -228,7 +228,7 @@ def test_no_key_is_where_notes_of_starts_are(address: str) -> None:
 
 
 def test_notes_are_left_with_servers_that_only_read(tmp_path: Path) -> None:
-    """And those of volatile ones with others, which keep the metadata that they are about."""
+    """Notes about volatile servers are also left with servers that keep their values."""
     with (
         Server("memory://", read_only=True) as volatile,
         Server(tmp_path / "data", read_only=True) as kept,

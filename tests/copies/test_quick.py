@@ -18,7 +18,7 @@ COUNTS = Counts(0, 1.0, 2.0, 0.0, 0.0, (Culprit(4_000_000, 1, "total", "read (a.
 
 @pytest.fixture
 def transfers(full: bool, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many there are for each location: all of them in full runs."""
+    """The number of transfers at each location; full runs make all of them."""
 
     def some(side: int) -> list[Workload]:
         return [one for one in workloads(side) if (one.codec, one.layout) == ("raw", "one")]

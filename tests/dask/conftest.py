@@ -1,4 +1,4 @@
-"""Small clusters, in processes, which are closed whatever happens."""
+"""Small clusters, in processes, which are always closed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def cluster_of(workers: int, **options: Any) -> Iterator[Client]:
         "distributed.scheduler.work-stealing": False,
         "distributed.worker.memory.terminate": False,
         "distributed.comm.timeouts.connect": "20s",
-        # For what comes later: a client that was closed by hand leaves itself here.
+        # For later tests: a client that was closed by hand stays registered here.
         "scheduler": None,
     }
     with (
@@ -34,13 +34,13 @@ def cluster_of(workers: int, **options: Any) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """Of a cluster that nothing happens to."""
+    """A client of a cluster in which no worker is killed."""
     with cluster_of(2) as client:
         yield client
 
 
 @pytest.fixture
 def frail() -> Iterator[Client]:
-    """Of a cluster whose workers may be killed, and come back."""
+    """A client of a cluster whose workers may be killed, and come back."""
     with cluster_of(2) as client:
         yield client

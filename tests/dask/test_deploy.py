@@ -1,4 +1,4 @@
-"""Servers in the workers of a cluster that nothing happens to."""
+"""Servers in the workers of a cluster in which no worker is killed."""
 
 import os
 import pickle
@@ -51,7 +51,7 @@ def make_array(store: UcxStore, name: str = "a", **options: object) -> zarr.Arra
 
 
 def each_server(deployed: Deployment, store: UcxStore) -> dict[str, UcxStore]:
-    """Stores of one server each, by workers, with the prefix of `store`."""
+    """Return a store of each worker's server alone, by worker, with the prefix of `store`."""
     prefix = store.key_prefix.rstrip("/")
     return {
         worker: UcxStore(f"{address}/{prefix}", secret=deployed._secret)

@@ -22,7 +22,7 @@ PYTHON = 32 << 20  # what Dask and zarr allocate meanwhile
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """Of workers that keep no freed memory for what comes next, so that theirs can be counted."""
+    """A client whose workers recycle no memory, so that what they use can be counted."""
     monkeypatch.setenv("UCXSTORE_RECYCLE_BYTES", "0")
     with cluster_of(WORKERS) as client:
         yield client

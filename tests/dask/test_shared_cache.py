@@ -134,7 +134,7 @@ def test_three_passes_cost_one(s3: S3Server, four: Client, full: bool, layout: s
     if layout == "chunks":
         assert asked == {S3Request("GetObject", key): 1 for key in objects}
     else:
-        # That no block has come twice is in the number of bytes.
+        # The number of bytes shows that no block has come twice.
         assert {request.key for request in asked} == objects
         assert asked[S3Request("GetObject", f"{prefix}/zarr.json")] == 1
         assert {n for request, n in asked.items() if request.operation == "HeadObject"} == {1}

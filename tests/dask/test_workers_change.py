@@ -36,7 +36,7 @@ def holds(condition: Callable[[], bool]) -> None:
 
 
 def kill_one(client: Client, deployed: Deployment) -> str:
-    """Kill a worker, and wait until its nanny has replaced it; return its server's place."""
+    """Kill a worker, wait until its nanny has replaced it; return the address of its server."""
     before = deployed.addresses
     lost = min(before)
     os.kill(client.run(os.getpid, workers=[lost])[lost], signal.SIGKILL)
@@ -66,7 +66,7 @@ def test_what_a_killed_worker_held_raises(frail: Client) -> None:
                     continue
                 found += 1
         assert 0 < found < 100
-        # What is in the memory of those that remain is not taken for the whole.
+        # What the remaining workers hold is not taken for the whole array.
         anew = deployed.store()
         assert place not in str(anew)
         with pytest.raises(FileNotFoundError):

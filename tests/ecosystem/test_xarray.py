@@ -29,7 +29,7 @@ DASK = pytest.mark.parametrize("chunked", [False, True], ids=["numpy", "dask"])
 
 
 def weather(days: int = 12, start: str = "2026-01-01") -> xr.Dataset:
-    """Return what stands for usual data: gaps, packed integers, times, flags, a scalar."""
+    """Return a dataset with what usual data has: gaps, packed integers, times, flags, a scalar."""
     random = np.random.default_rng(days)
     time = pd.date_range(start, periods=days)
     shape = (days, 18, 25)

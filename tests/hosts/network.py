@@ -37,7 +37,7 @@ def why_not() -> str | None:
 
 
 class Namespaces:
-    """What a host is made of. A context manager; all that runs inside ends with it."""
+    """The namespaces of a host. A context manager; all that runs inside ends with it."""
 
     def __init__(self) -> None:
         self._holder = subprocess.Popen(
@@ -55,7 +55,7 @@ class Namespaces:
         self._on_network = [*target, "--net", "--"]
 
     def run(self, command: str) -> None:
-        """Run a command on its network; its words are what spaces divide."""
+        """Run a command on its network; the text is split at spaces."""
         subprocess.run([*self._on_network, *command.split()], check=True, timeout=20)
 
     def __enter__(self) -> Self:
@@ -97,7 +97,7 @@ class Host(Namespaces):
         self.plug()
 
     def add_address(self, ip: str) -> None:
-        """Have one more address."""
+        """Add an address."""
         self.run(f"ip addr add {ip}/24 dev eth0")
 
     def plug(self) -> None:
@@ -109,12 +109,12 @@ class Host(Namespaces):
         self._switch.run(f"ip link set {self._port} down")
 
     def end(self, entered: int) -> None:
-        """End what was started inside, by the process that went there for it."""
+        """End a program that was started inside, given the process that entered the namespaces."""
         os.kill(_child_of(entered), signal.SIGTERM)
 
     @contextmanager
     def limited(self, rate: str) -> Iterator[None]:
-        """Let what the host sends through at such a rate only."""
+        """Limit the rate at which the host can send."""
         limit = f"rate {rate} burst 64kb latency 100ms"
         self.run(f"tc qdisc add dev eth0 root tbf {limit}")
         try:

@@ -1,4 +1,4 @@
-"""What holds for all tests of the pipeline."""
+"""Fixtures for all tests of the pipeline."""
 
 import gzip
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def gzip_at_the_same_time() -> Iterator[None]:
-    """Let gzip, which notes the time, make the same of the same bytes."""
+    """Stop gzip's clock: it stores the time, so equal bytes would be encoded differently."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gzip, "time", SimpleNamespace(time=lambda: 0))
         yield

@@ -1,4 +1,4 @@
-"""What the oracles draw: dtypes, values, selections; and how they look at what came of a step."""
+"""What the oracles draw: dtypes, values, selections; and how they compare the result of a step."""
 
 import math
 from collections.abc import Callable
@@ -21,20 +21,20 @@ DTYPES = [
 ]
 
 
-# What a run is said to cost: nothing, so that all goes in parts; what it does; so much that nothing
-# does.
+# The cost of a run in the planner: nothing, so that all goes in parts; the usual; so much that
+# nothing does.
 RUN_COSTS = st.sampled_from([0.0, costs.RUN, 1e9])
 
 
 def special(dtype: np.dtype) -> st.SearchStrategy[Any]:
-    """Draw what counts in its own way when chunks are compared with the fill value."""
+    """Draw values that compare in a special way with the fill value, such as NaN and -0.0."""
     texts = {"f": ["nan", "-0.0", "0"], "c": ["nan", "-0.0", "0"], "m": ["NaT"], "M": ["NaT"]}
     scalars = [np.array(text).astype(dtype)[()] for text in texts.get(dtype.kind, [])]
     return st.sampled_from(scalars or [np.zeros((), dtype)[()]])
 
 
 def noise(dtype: np.dtype, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Return an array in which hardly two items are equal, as Hypothesis' own mostly are."""
+    """Return an array with hardly any equal items; in Hypothesis' own arrays most are equal."""
     rng = np.random.default_rng(seed)
     if dtype.names is not None:
         array = np.empty(shape, dtype)
@@ -160,7 +160,7 @@ def outcome(step: Step, array: zarr.Array) -> Any:
     if result is None:
         return None
     result = np.asarray(result)
-    # Of texts and objects, an array's memory has only where they are.
+    # For texts and objects, an array's memory has only pointers.
     values = result.tolist() if result.dtype.kind in "OT" else result.tobytes()
     return result.dtype, result.shape, values, result.flags.f_contiguous
 

@@ -234,7 +234,7 @@ def test_values_of_unknown_size(ucx_store: UcxStore, backdoor: Backdoor, prefix:
 
 
 def test_values_larger_than_a_chunk_can_need(ucx_store: UcxStore) -> None:
-    """They are cut off at first, and then read whole, one by one."""
+    """Such values are cut off at first, and then read whole, one by one."""
     text = {"zarr_format": 2, "compressors": None, "filters": [numcodecs.Base64()] * 4}
     array = made(ucx_store, **text)
     before = ucx_store.stats()
@@ -328,7 +328,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_budget_holds(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
-    """What is requested or received, and not yet decoded, is counted at every call."""
+    """At every call, count the bytes that are requested or received, and not yet decoded."""
     made(ucx_store, compressors=BloscCodec(cname="lz4", clevel=0))
     store = UcxStore(ucx_store.address, buffer_budget=budget)
     array = zarr.open_array(store, path="a", mode="r")
@@ -417,7 +417,7 @@ class Gate:
                 self.inside -= 1
 
         def late(chain: Chain, data: Any, spec: Any) -> Any:
-            """Let broken values be broken once a sound one is being decoded."""
+            """Let broken values fail only once a sound one is being decoded."""
             found = unwrap(chain, data, spec)
             assert found[1] is not None or self.entered.wait(30)
             return found
@@ -527,7 +527,7 @@ def test_the_number_of_threads(ucx_store: UcxStore) -> None:
 
 
 def test_memory_is_bounded(memory_server: Server, prefix: str) -> None:
-    """By the budget, a scratch chunk a thread, and what the pool's threads need themselves."""
+    """The bound: the budget, a scratch chunk for each thread, and what threads need themselves."""
     # In memory, as the server is in this process: a directory's mapped files would count, too.
     address = f"{memory_server.address}/{prefix}"
     noise = np.random.default_rng(0).random((2000, 2000), "f4")

@@ -1,4 +1,4 @@
-"""A blosc chunk that is read in parts: when it is, who writes it in the middle, and failures."""
+"""Blosc chunks that are read in frames: when, what if they are replaced meanwhile, and failures."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from ucxstore.pipeline.decode_frames import FrameReader
 
 DATA = np.round(np.random.default_rng(0).random((2000, 400)), 2).astype("f4")
 OTHER = DATA[::-1].copy()
-# As the codec does it, in blocks that are many even in so little.
+# As the codec encodes, but in blocks so small that even little data has many.
 CODEC = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", blocksize=65536)
 
 

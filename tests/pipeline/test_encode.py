@@ -1,4 +1,4 @@
-"""Which way chunks go that codecs encode, and what is stored of them."""
+"""Which way encoded chunks go when they are written, and what is stored."""
 
 from typing import Any
 

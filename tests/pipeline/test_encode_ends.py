@@ -1,4 +1,4 @@
-"""How writes end that are encoded or merged here: what is in flight meanwhile, and afterwards."""
+"""How encoded and merged writes end: what is in flight before and after that."""
 
 import asyncio
 import gc
@@ -105,7 +105,7 @@ async def test_what_is_encoded_is_sent_while_others_are_encoded(
 def test_the_budget_holds(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, budget: int, selection: Any
 ) -> None:
-    """What is read, encoded or sent at once is counted whenever something is added to it."""
+    """Count the bytes that are read, encoded or sent at once, whenever some are added."""
     made(ucx_store, compressors=BloscCodec(cname="lz4", clevel=0))
     store = UcxStore(ucx_store.address, buffer_budget=budget)
     array = zarr.open_array(store, path="a", mode="r+")
@@ -160,7 +160,7 @@ def test_reads_and_writes_at_the_same_time_share_the_budget(ucx_store: UcxStore)
 
 
 def test_memory_is_bounded(prefix: str) -> None:
-    """By the budget, what codecs take of each thread, and a chunk in one piece for each."""
+    """The bound: the budget, and for each thread its codec's memory and one contiguous chunk."""
     with Server.spawn("memory://") as server:
         store = UcxStore(f"{server.address}/{prefix}", buffer_budget=1 << 20, strict=True)
         noise = np.random.default_rng(0).random((2000, 2000), "f4")
@@ -233,7 +233,7 @@ async def test_a_failed_write_waits_for_its_other_threads(
         gate = Gate(monkeypatch)
 
         def late(self: Any, source: Any, spec: Any) -> Any:
-            """Let a broken value be broken once a sound one is being encoded."""
+            """Let a broken value fail only once a sound one is being encoded."""
             assert source.size > 100 or gate.entered.wait(30)
             return load(self, source, spec)
 

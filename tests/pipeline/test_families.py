@@ -150,7 +150,7 @@ def some_values(array: zarr.Array) -> np.ndarray:
 
 
 def way(before: tuple[StoreStats, ...], after: tuple[StoreStats, ...]) -> str:
-    """Return the letters of the counters of chunks that have grown in any of the stores."""
+    """Return the letters of the ways whose counters have grown in any of the stores."""
     grown = {
         name
         for old, new in zip(before, after, strict=True)

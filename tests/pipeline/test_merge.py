@@ -1,4 +1,4 @@
-"""Chunks that are written in part: what is read of them, and what is stored then."""
+"""Chunks that are written in part: what is read first, and what is stored."""
 
 from typing import Any
 
@@ -91,7 +91,7 @@ def test_chunks_in_fortran_order(ucx_store: UcxStore) -> None:
     ):
         part = -DATA[selection]
         found = written(arrays, "basic", selection, part)
-        # All of the last chunks that is in the array is written, so nothing is read of them.
+        # The last chunks are written as far as they are in the array, so nothing of them is read.
         read = chunks * CHUNK - part.nbytes
         assert found == (0, chunks, 0, read)
 
@@ -187,7 +187,7 @@ def test_encoded_chunks(ucx_store: UcxStore, options: dict[str, Any]) -> None:
 
 
 def test_values_larger_than_a_chunk_can_need(ucx_store: UcxStore) -> None:
-    """They are cut off at first, and then read whole, one by one."""
+    """Such values are cut off at first, and then read whole, one by one."""
     text = {"zarr_format": 2, "compressors": None, "filters": [numcodecs.Base64()] * 4}
     arrays = made(ucx_store, **text)
     assert written(arrays, "basic", np.s_[10:20], -DATA[10:20])[:3] == (0, 4, 0)
@@ -200,7 +200,7 @@ def test_values_larger_than_a_chunk_can_need(ucx_store: UcxStore) -> None:
 def test_parts_are_of_one_value(
     ucx_store: UcxStore, backdoor: Backdoor, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a chunk that is replaced while its parts are read, one value or the other is merged."""
+    """A chunk that is replaced while its parts are read is read anew: values never mix."""
     ours, _ = made(ucx_store)
     read_parts = core.Connection.read_parts
     other = np.full((300, 100), 9, "f4")

@@ -1,4 +1,4 @@
-"""Only the bytes that a selection of raw chunks wants are read, or else the chunks in one piece."""
+"""Of raw chunks, only the bytes that a selection wants are read, or else whole chunks."""
 
 import asyncio
 import gc
@@ -85,7 +85,7 @@ def test_what_is_in_too_many_pieces_is_fetched_whole(
 
 @pytest.mark.parametrize(("columns", "path"), [([3, 1, 4], 0), (np.arange(200) % 3 > 0, 1)])
 def test_integers_beside_index_arrays(ucx_store: UcxStore, columns: Any, path: int) -> None:
-    """Of their axes, zarr wants to be rid only once a chunk is read."""
+    """zarr drops the axes of integers only after a chunk was read."""
     options = RAW | {"shape": (300, 8, 200), "chunks": (100, 8, 200)}
     array = zarr.create_array(ucx_store, **options)
     data = np.random.default_rng(0).random(array.shape).astype("f4")
@@ -140,7 +140,7 @@ def test_parts_of_missing_chunks_are_filled(
 
 
 def test_arrays_that_are_made_in_fortran_order(array: zarr.Array) -> None:
-    """Whole chunks go by way of memory of ours, and a line of one does not."""
+    """Whole chunks are fetched into memory of ours; one row of a chunk is not."""
     before = array.store.stats()
     found = array.with_config({"order": "F"})[299:]
     assert found.flags.f_contiguous
@@ -152,7 +152,7 @@ def test_arrays_that_are_made_in_fortran_order(array: zarr.Array) -> None:
 async def test_nothing_is_left_of_a_read_that_fails(
     array: zarr.Array, backdoor: Backdoor, prefix: str, broken: str
 ) -> None:
-    """Not even in cycles, whether it is a chunk that goes straight or one that is fetched whole."""
+    """No reference cycle keeps the array: neither of DIRECT chunks nor of those fetched whole."""
     backdoor.set(f"{prefix}/{broken}", bytes(100))
     out = np.zeros((701, 400), "f4", order="F")
     gone = weakref.ref(out)

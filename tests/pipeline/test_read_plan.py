@@ -1,4 +1,4 @@
-"""Which parts a selection becomes, and what is no parts."""
+"""Which parts a selection becomes, and which selections become none."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,7 +71,7 @@ def test_integers_beside_indices_are_dropped() -> None:
 
 
 def test_runs_that_follow_one_another_are_merged() -> None:
-    """In pieces of the largest size that all of them can be cut to."""
+    """The runs are cut to the largest size that divides all of them."""
     columns = [*range(4, 8), *range(10, 16), *range(20, 22)]
     source, target = part_of(OrthogonalIndexer((7, columns), SHAPE, GRID))
     assert exact(source) == (1400, 8, [], [], [16, 24, 40, 48, 56, 80])
@@ -161,7 +161,7 @@ def test_chunks_of_another_store_are_left_to_the_other_pipeline() -> None:
 
 
 def test_buffers_elsewhere_are_left_to_the_other_pipeline() -> None:
-    """Only those that would be fetched into one."""
+    """Only chunks that would be fetched whole are left: boxes and runs need no buffer."""
     items, shape = basic((slice(None), slice(None)), (4000, 50), (2000, 50))
     elsewhere = BufferPrototype(buffer=Buffer, nd_buffer=cpu.NDBuffer)
     items = [(path, replace(spec, prototype=elsewhere), *rest) for path, spec, *rest in items]

@@ -1,4 +1,4 @@
-"""zarr's buffer class with recycled memory: chosen for a whole process, so for every store."""
+"""The buffer class with recycled memory, which zarr then uses for every store of a process."""
 
 import numpy as np
 import pytest

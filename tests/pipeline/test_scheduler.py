@@ -27,7 +27,7 @@ class Group:
 
 
 class Operation:
-    """Of a native core that does what the test says."""
+    """An operation of a stand-in for the native core: it ends when the test says so."""
 
     def __init__(self, network: "Network", number: int) -> None:
         self.number = number
@@ -409,7 +409,7 @@ async def test_a_pool_with_no_thread_free_keeps_nothing(monkeypatch: pytest.Monk
 async def test_what_is_done_from_its_start_is_worked_on(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As what is gathered from servers that are all lost."""
+    """An operation gathered from servers that are all lost is done at its start."""
     network.at_once = False
     begin = network.begin
 

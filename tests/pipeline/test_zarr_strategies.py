@@ -142,7 +142,7 @@ def uncompressed(metadata: ArrayMetadata) -> ArrayMetadata:
 
 def twin(drawn: zarr.Array, metadata: ArrayMetadata, store: MemoryStore | UcxStore) -> zarr.Array:
     """Make an array of the same values in another store, through that store's pipeline."""
-    # What is drawn of codecs is not all stored, and so not all there in an array that is opened.
+    # Not everything that is drawn of codecs is stored, so an opened array lacks some of it.
     path = StorePath(store, drawn.path)
     array = zarr.Array(AsyncArray(metadata, path, drawn.async_array.config))
     if len(contents(drawn)) > 1:
@@ -259,7 +259,7 @@ def assert_alike(data: st.DataObject, pair: Pair) -> None:
 @DRAWN
 @given(data=st.data())
 def test_it_does_as_zarr_does(keeper: UcxStore, kind: str, data: st.DataObject) -> None:
-    # What is drawn is small: one group, but where groups are, too.
+    # What is drawn is small, and would be one group if groups were not small, too.
     size = data.draw(st.sampled_from([1, read_plan.GROUP_BYTES]), label="group")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_plan, "GROUP_BYTES", size)

@@ -70,7 +70,7 @@ def test_an_interrupted_run_ends_and_is_resumed(tmp_path: Path) -> None:
     assert first.startswith("[1/")
     assert process.returncode == 130
     assert rest.endswith("profiles: interrupted (--resume goes on)\n")
-    # However many that are: each that was told is kept, and there are some left to go on with.
+    # However many those are: each that was reported is kept, and some are left to resume with.
     told = [first, *(line for line in rest.splitlines() if line.startswith("["))]
     assert len(cases(tmp_path)) == len(told) < int(first[1:].partition(",")[0].partition("/")[2])
 

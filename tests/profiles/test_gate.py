@@ -23,7 +23,7 @@ MANY_CHUNKS = 0.05
 ZSTD_OUTPUT = 1 + 1 / 255
 ZSTD_WORKSPACE = (1400 << 10) / (SIDE * SIDE * 4)
 
-# By as much UCX's pools grow when they are first used, whatever the size of the array.
+# UCX's pools grow by this when they are first used, whatever the size of the array.
 POOLS = (512 << 10) / (SIDE * SIDE * 4)
 
 
@@ -78,7 +78,7 @@ def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_an_object_store_in_between_costs_no_more_than_obstore(tmp_path: Path) -> None:
-    """What the server has is sent, and what a client sends is kept, from where it lies."""
+    """The server sends values from where they lie, and keeps received ones where they arrived."""
     stores = ["UcxStore-S3-hot-zero-copy-shared", "UcxStore-S3-cold-zero-copy-shared"]
     workloads = ["read-raw-one", "write-raw-one"]
     try:
@@ -97,7 +97,7 @@ def test_an_object_store_in_between_costs_no_more_than_obstore(tmp_path: Path) -
         fetches = result.side == "server" and result.store == "UcxStore, S3, cold"
         for at in ("peak", "total"):
             allowed = extra(alone, at) if fetches else 0
-            # What buffers the network has in between is another number each time.
+            # The buffers of the network in between take another amount each time.
             allowed += MANY_CHUNKS if fetches else ONE_CHUNK
             assert extra(result, at) < allowed + POOLS, result
 
@@ -126,7 +126,7 @@ def test_compressed_writes_take_the_encoders_output(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_harness_sees_the_copies_of_others(tmp_path: Path) -> None:
-    """Else all the zeros above would prove nothing."""
+    """If the harness saw no copies at all, the zeros above would prove nothing."""
     for result in measure(["LocalStore-default"], ["read-raw-one", "read-zstd-one"], tmp_path):
         assert result.counts is not None
         stored = result.stored_nbytes / result.nbytes

@@ -44,7 +44,7 @@ else:
 
 @pytest.fixture(autouse=True)
 def no_server_but_moto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test find what this machine happens to have."""
+    """Hide the S3 servers that this machine happens to have."""
     monkeypatch.delenv("UCXSTORE_S3_ENDPOINT", raising=False)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)

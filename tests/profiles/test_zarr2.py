@@ -63,7 +63,7 @@ def test_round_trip(spec: dict[str, Any], codec: str) -> None:
     read = run(spec, direction="read")
     for answer in (written, read):
         assert answer["nbytes"] == NBYTES
-        # Random numbers can be squeezed a little: their exponents and signs are much alike.
+        # Random numbers compress a little: their exponents and signs are much alike.
         low, high = (1.0, 1.0) if codec == "raw" else (0.8, 0.99)
         assert low * NBYTES <= answer["stored_nbytes"] <= high * NBYTES
         assert answer["versions"]["zarr"].startswith("2.18.")
@@ -94,7 +94,7 @@ def test_other_values_are_noticed(spec: dict[str, Any]) -> None:
 def test_capture_has_the_block_and_nothing_else(
     spec: dict[str, Any], direction: str, tmp_path: Path
 ) -> None:
-    """Both making the values and checking them would allocate them once more."""
+    """Making the values, and checking them, is not counted: each would allocate them once more."""
     capture = tmp_path / "capture.bin"
     capture.write_bytes(b"of a run before")
     spec |= {"codec": "raw", "direction": direction, "capture": str(capture)}

@@ -3,5 +3,5 @@ import pytest
 
 @pytest.fixture(params=["memory", "directory", "object"])
 def storage(request: pytest.FixtureRequest) -> str:
-    """Of all kinds: what is tested here is the server."""
+    """Every kind of storage, since these tests are about the server."""
     return request.param

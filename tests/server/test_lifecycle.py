@@ -1,4 +1,4 @@
-"""How servers start, let clients in, turn them away and end."""
+"""How servers start, accept clients, refuse them and end."""
 
 import errno
 import gc

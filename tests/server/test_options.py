@@ -1,4 +1,4 @@
-"""The options of a server: what each takes, and that all who take them take the same."""
+"""The options of a server: which values each accepts, and who takes them."""
 
 import inspect
 import math

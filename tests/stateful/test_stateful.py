@@ -29,7 +29,7 @@ SETTINGS = settings(
 
 
 class DirectoryStoreMachine(ZarrStoreStateMachine):
-    """Without keys under another key: a file is no folder, here as in zarr's `LocalStore`."""
+    """Draws no key under another key: a file is no folder, here as in zarr's `LocalStore`."""
 
     @rule(key=keys(), data=st.binary(max_size=MAX_BINARY_SIZE))
     def set(self, key: str, data: bytes) -> None:

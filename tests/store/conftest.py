@@ -3,5 +3,5 @@ import pytest
 
 @pytest.fixture(params=["memory", "directory", "object"])
 def storage(request: pytest.FixtureRequest) -> str:
-    """Of all kinds, here; elsewhere without those that make no difference to the client."""
+    """Every kind of storage; other folders leave out those that make no difference to a client."""
     return request.param

@@ -229,12 +229,12 @@ def test_the_space_of_a_killed_owner_ends_by_its_time_out(
     own_server: Server, memory: core.MemoryStorage
 ) -> None:
     with owner(own_server, 1.5) as (process, store):
-        # Its owner puts the end off all the time.
+        # Its owner renews it all the time.
         eventually(lambda: spaces_at(own_server)[0]["age_s"] > 3, pause=0.1)
         assert len(store.get_sync("c/0")) == 1000
         process.kill()
         process.wait()
-        # Whoever reads on keeps it no longer.
+        # Other processes that go on reading do not keep it.
         eventually(lambda: _has_ended(store), 15)
         eventually(lambda: memory.held == 0)
 
@@ -390,7 +390,7 @@ def test_several_servers_share_the_values_and_the_quota(three: list[Server]) -> 
 
 
 def test_one_of_several_that_is_lost_or_comes_back_raises(tmp_path: Path) -> None:
-    """Also where any of them would answer for another, of what they serve."""
+    """Also if the servers share what they serve, so that one could stand in for another there."""
     with ExitStack() as stack:
         servers = [
             stack.enter_context(Server(tmp_path, shared=True, scratch="memory://"))

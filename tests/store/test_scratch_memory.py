@@ -34,7 +34,7 @@ def test_many_small_values() -> None:
         with store.scratch("1GB") as scratch:
             for number in range(STEPS):
                 fill(scratch.store(f"step-{number}"))
-                # What stays lies behind, where the heap could be cut off otherwise.
+                # A value that stays at the end of the heap keeps it from shrinking there.
                 store.set_sync(f"kept/{number}", cpu.Buffer.from_bytes(b"v" * 999))
             taken = resident(server) - before
             assert taken > STEPS * COUNT * VALUE * 0.9

@@ -37,7 +37,7 @@ served_dicts: dict[int, tuple[object, str]] = {}
 
 
 class Values(MutableMapping[str, Buffer]):
-    """What tests see as the dictionary inside of a `MemoryStore`."""
+    """Stands for the dictionary inside of a `MemoryStore`."""
 
     def __init__(self, store: UcxStore) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""What is no selection of independent axes or of points is told from what is."""
+"""Selections of independent axes, selections of points, and all others are told apart."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which way inner chunks go, what is read of a shard, and what holds where it changes or breaks."""
+"""Which way inner chunks go, what is read of a shard, and shards that change or are broken."""
 
 import asyncio
 import gc
@@ -295,7 +295,7 @@ def test_missing_inner_chunks_are_filled_and_not_told_of(
 
 
 def replaced(store: UcxStore, array: zarr.Array) -> Callable[[], None]:
-    """Return what replaces a shard by other values, each time by others."""
+    """Return a function that replaces a shard, each time by other values."""
     other = UcxStore(store.address)  # a client that shares no cache
     model = zarr.create_array(MemoryStore(), **(SHARDED | {"compressors": array.compressors}))
     values = []
@@ -338,7 +338,7 @@ def test_a_shard_that_was_deleted_between_two_reads(
 
 
 def test_what_was_missing_is_looked_for_again(ucx_store: UcxStore) -> None:
-    """Nothing is read of a shard then that could tell that its index is out of date."""
+    """No inner chunk is read then, so no request would notice that the index is out of date."""
     array = made(ucx_store)
     array[:100, :50] = 0
     assert not array[:100, :50].any()
@@ -365,7 +365,7 @@ def test_a_shard_that_is_replaced_during_a_read(
 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
-    """Do something between an index and what it tells of; return how many shards were read."""
+    """Act between the reads of indexes and inner chunks; return how many indexes were read."""
     find = fetch.fetch_indexes
     reads: list[int] = []
 

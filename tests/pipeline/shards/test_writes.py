@@ -1,4 +1,4 @@
-"""What is sent of a shard from where it lies, what is made, and what is read to change one."""
+"""Writes of shards: what is sent from where it lies, what is encoded, and what is read first."""
 
 import asyncio
 import gc
@@ -254,7 +254,7 @@ def test_a_large_shard_is_made_by_many_threads(
 def test_the_budget_holds(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
-    """At most one shard that is larger than it is in memory."""
+    """At most one shard that is larger than the budget is in memory."""
     created(ucx_store, shards=(100, 400), chunks=(50, 50), **ENCODED)
     store = UcxStore(ucx_store.address, buffer_budget=budget)
     array = zarr.open_array(store, path="a", mode="r+")
@@ -289,7 +289,7 @@ def test_the_budget_holds(
 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
-    """Do something between an index and what it tells of."""
+    """Run a function after an index is read, and before the inner chunks are."""
     find = shard_writes.fetch_indexes
     times = 0
 
@@ -341,7 +341,7 @@ def test_a_shard_that_never_stays_the_same(
 
 
 def test_what_others_have_added_is_kept(ucx_store: UcxStore) -> None:
-    """Even where the index that is known says that nothing is there to be kept."""
+    """The known index may even say that the shard holds nothing."""
     ours, model = created(ucx_store)
     write(np.s_[:100, :50], DATA[:100, :50], ours, model)
     np.testing.assert_array_equal(ours[:], model[:])

@@ -61,7 +61,7 @@ def test_a_reply_is_of_one_value(objects: HttpObjects) -> None:
 
 
 def test_one_request_brings_what_is_not_large(objects: HttpObjects) -> None:
-    """As for a chunk of which the client knows only how large it can be at the most."""
+    """A client asks so for a chunk of which it knows only the largest possible size."""
     sizes = {"small": 10, "edge": 2 * BLOCK, "large": 2 * BLOCK + 1, "empty": 0}
     objects.objects.update({key: some_bytes(size) for key, size in sizes.items()})
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:
@@ -103,7 +103,7 @@ def test_what_is_written_takes_the_place_of_blocks(objects: HttpObjects) -> None
 
 
 def test_all_of_an_object_is_not_taken_for_a_part(objects: HttpObjects) -> None:
-    """As servers of HTTP answer that know no ranges."""
+    """An HTTP server that knows no ranges answers so."""
     objects.objects["k"] = some_bytes(20 * BLOCK)
     objects.has_ranges = False
     with Server(objects.store(), block_size=BLOCK) as server, UcxStore(server.address) as store:

@@ -1,4 +1,4 @@
-"""A server in front of objects: what is asked of them, and when."""
+"""A server in front of an object store: which requests it makes, and when."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

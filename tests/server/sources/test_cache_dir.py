@@ -1,4 +1,4 @@
-"""A directory behind the cache in memory: what is in it is as right as what is in memory."""
+"""A directory behind the cache in memory: its values are as up to date as those in memory."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def is_written(server: Server, count: int = 1) -> bool:
-    """Whether that many reads have found their value in the directory, when all were to."""
+    """Tell whether so many reads have found their value in the directory."""
     return server.stats()["disk_hits"] >= count
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong at an object store reaches the client as what it is, with the key."""
+"""A failure at an object store reaches the client with its cause and the key."""
 
 import asyncio
 import socket

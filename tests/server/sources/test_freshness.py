@@ -1,4 +1,4 @@
-"""For how long a server believes what it has in its cache."""
+"""For how long a server believes the values in its cache."""
 
 from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
@@ -58,7 +58,8 @@ def test_blocks_are_kept_if_the_object_is_the_same(objects: HttpObjects) -> None
         assert get_part(store, "k", 10, 20) == new[10:20]
         assert get(store, "k") == new
         assert get(store, "k") == new
-    # The first two of the old value, the first of the new one, and the others in three runs.
+    # One for the first two blocks of the old value, one for those of the new value, and three runs
+    # of its other blocks.
     assert len(objects.ranges) == 5
     assert objects.requests["GET", "k"] == 5
     assert objects.sent == 2 * BLOCK + len(new)

@@ -1,4 +1,4 @@
-"""A source behind files: what overlaps a change is not kept, and a disk is not waited for."""
+"""The disk tier: values fetched during a change are not kept, and a slow disk is not waited for."""
 
 import asyncio
 import threading
@@ -89,7 +89,7 @@ def gated() -> Gated:
 
 @pytest.fixture
 def store(gated: Gated, folder: Path) -> Iterator[UcxStore]:
-    """Of a server that finds nothing in memory, so that it reads files or its source."""
+    """A store of a server without a cache in memory: it reads files or its source."""
     with (
         Server(gated, cache=0, cache_dir=folder, cache_dir_size="1MiB") as server,
         UcxStore(server.address) as store,
@@ -193,7 +193,7 @@ async def test_what_waits_for_a_slow_disk_is_bounded(
 
 @pytest.mark.parametrize("believed", [True, False], ids=["forever", "always"])
 async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believed: bool) -> None:
-    """What is asked of an object that nothing is known of is its beginning, which may be all."""
+    """The first request for an unknown object is for its beginning, which may be all of it."""
     objects = MemoryStore()
     await obstore.put_async(objects, "k", b"small")
     await obstore.put_async(objects, "large", b"l" * 100)
@@ -209,7 +209,7 @@ async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believ
             again = await get_and_keep(tier, "k", part)
             assert (bytes(again.buffer), again.etag, again.size) == (b"small", first.etag, 5)
         assert tier.stats()["disk_hits"] == 2
-        # Of a large one it is not all, and never taken for that.
+        # Of a large object it is not all, and is not taken for all.
         for _ in range(2):
             found = await get_and_keep(tier, "large", look)
             assert (bytes(found.buffer), found.size) == (b"l" * 64, 100)
@@ -217,7 +217,7 @@ async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believ
             assert bytes(whole.buffer) == b"l" * 100
         part = await get_and_keep(tier, "large", Part(0, 64, found.etag))
         assert bytes(part.buffer) == b"l" * 64
-        # One that is another by now is fetched.
+        # An object that has changed is fetched.
         await obstore.put_async(objects, "large", b"m" * 10)
         if not believed:
             other = await get_and_keep(tier, "large", look)

@@ -40,11 +40,11 @@ class Watched(WrapperStore[Store]):
 
 
 class Array(np.ndarray):
-    """One that can be referred to weakly."""
+    """An array that takes weak references."""
 
 
 class Passing(MemoryStore):
-    """Makes each value anew, and remembers it for as long as others do."""
+    """Makes a new array for each get, and keeps only a weak reference to it."""
 
     def __init__(self) -> None:
         super().__init__()
