@@ -23,7 +23,7 @@ array, and whether it is complete (not relied on: edge chunks are complete to za
 MOST_RANGES = 1 << 13
 
 # Why chunks are left to zarr.
-NOT_PLAIN = "the array is not a plain numpy array of the stored dtype"
+NOT_PLAIN = "the array is not a plain numpy array, or overlaps itself"
 NOT_OURS = "it belongs to another store"
 NOT_HOST = "its buffers are not in the memory of this machine"
 

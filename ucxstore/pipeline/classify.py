@@ -24,8 +24,8 @@ from ucxstore.zarr_compat import (
     resolve_aa_specs,
 )
 
-UNKNOWN_CODECS = "its codecs, or its dtype, are not known here"
-UNKNOWN_SHARDS = "its shards have codecs that are not known here"
+UNKNOWN_CODECS = "ucxstore does not handle its codecs or its dtype"
+UNKNOWN_SHARDS = "ucxstore does not handle the codecs of its shards"
 
 # Codecs of others may not expect to be called by several threads.
 _KNOWN = ("zarr.codecs.", "numcodecs.")

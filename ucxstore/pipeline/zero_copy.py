@@ -293,8 +293,8 @@ def _chunks_left[G](batch: Batch, access: ChunkAccess, plan: Plan[G]) -> list[Ch
     left = [batch.chunks[position] for position in plan.left]
     if left and access.strict:
         raise FallbackError(
-            f"{left[0][0]} cannot be moved straight: {plan.reason}; "
-            f"{len(left)} of {len(batch.chunks)} chunks (the store is strict)"
+            f"the store is strict, but {left[0][0]} would be left to zarr's own pipeline: "
+            f"{plan.reason} ({len(left)} of {len(batch.chunks)} chunks)"
         )
     access.counters.add(fallback=len(left))
     return left

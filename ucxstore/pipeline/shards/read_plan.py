@@ -21,7 +21,7 @@ from ucxstore.pipeline.shards.index import Ints, Sharding
 from ucxstore.pipeline.shards.shard import Shard, basic_key, is_view, shards_of, view_of
 from ucxstore.zarr_compat import ChunkGrid, Indexer, NDBuffer, OrthogonalIndexer, get_indexer
 
-NO_FIT = "what is selected of it does not fit where it goes"
+NO_FIT = "the selection has another shape in the shard than in the array"
 
 
 @dataclass(frozen=True, slots=True)
