@@ -1,5 +1,6 @@
 """Memory of our own that chunks are received in, decoded in or put together in."""
 
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -94,7 +95,5 @@ def contiguous_chunk(chunk: NDBuffer, spec: ArraySpec, order: Literal["C", "F"])
 
 def chunk_nbytes(spec: ArraySpec) -> int:
     """Return the bytes of a chunk's values."""
-    nbytes: int = spec.dtype.to_native_dtype().itemsize
-    for length in spec.shape:
-        nbytes *= length
-    return nbytes
+    itemsize: int = spec.dtype.to_native_dtype().itemsize
+    return itemsize * prod(spec.shape)

@@ -12,6 +12,7 @@ from ucxstore.client.memory import may_receive
 from ucxstore.client.requests import ANY_VERSION
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Chunk, Group, Plan
 from ucxstore.pipeline.box_plan import find_boxes
+from ucxstore.pipeline.buffers import chunk_nbytes
 from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.geometry.axes import Grid, find_axes, grid_of
 from ucxstore.pipeline.geometry.boxes import find_box
@@ -117,7 +118,7 @@ def _groups(batch: Batch, chain: Chain, positions: Sequence[int]) -> list[Group]
         path, spec, chunk_selection, out_selection, _ = batch.chunks[position]
         if spec is not last:
             last, shape = spec, list(spec.shape) or [1]
-            nbytes = prod(shape) * spec.dtype.to_native_dtype().itemsize
+            nbytes = chunk_nbytes(spec)
             limit = chain.limit(spec, nbytes)
             wanted = [(1, 0, limit)]
         most = most or group_bytes(len(positions) * nbytes)
