@@ -116,11 +116,10 @@ def _written(chunk_selection: Any, sharding: Sharding, source: npt.NDArray[Any] 
     if source is not None and source.shape != indexer.shape:  # to be spread over it, or refused
         source = None
     sent: list[Boxes] = []
-    made: list[Boxes] | None = []
+    made: list[Boxes] = []
     for inner in find_inner_chunks(indexer, sharding):
-        if not isinstance(inner, Boxes) or made is None:
-            made = None
-            continue
+        if not isinstance(inner, Boxes):  # arrays select them
+            return Written([], None, np.flatnonzero(kept))
         if inner.whole:
             kept[inner.chunks] = False
         (sent if _is_sent(inner, sharding, source) else made).append(inner)
