@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ucxstore.pipeline.geometry.axes import Grid
 from ucxstore.pipeline.geometry.costs import is_less_in_runs
-from ucxstore.pipeline.geometry.runs import Move
+from ucxstore.pipeline.geometry.runs import Move, Offsets
 
 # In a chunk with more of them, some may well be neighbours.
 MANY_POINTS = 64
-
-type Indices = npt.NDArray[np.int64]
 
 
 def find_points(
@@ -51,7 +48,7 @@ def find_points(
     most = max(counts)
     if not is_less_in_runs(most * itemsize, itemsize, chunk_nbytes, 2 * most, most):
         return None
-    sources: Indices = np.zeros(sum(counts), np.int64)
+    sources: Offsets = np.zeros(sum(counts), np.int64)
     for axis, (length, stride) in enumerate(zip(chunk.shape, chunk.strides, strict=True)):
         indices = np.concatenate([selected[axis] for selected, _ in selections])
         if indices.min() < 0 or indices.max() >= length:
@@ -87,7 +84,7 @@ def _is_indices(wanted: Any) -> bool:
     return type(wanted) is np.ndarray and wanted.ndim == 1 and wanted.dtype.kind == "i"
 
 
-def _targets(selected: Sequence[Any], counts: Sequence[int], length: int) -> Indices | None:
+def _targets(selected: Sequence[Any], counts: Sequence[int], length: int) -> Offsets | None:
     """Return where in the array all points go, if those are as many indices, and within it."""
     indices = []
     for wanted, count in zip(selected, counts, strict=True):
