@@ -99,7 +99,7 @@ class Scheduler:
 
         fetcher = _Fetcher(self, self._budget, groups, begin, work)
         try:
-            await self._go_through(range(self.threads), fetcher.lane)
+            await self._go_through(range(self.threads), fetcher.keep_busy)
         finally:
             await fetcher.settle()
 
@@ -208,8 +208,8 @@ class _Fetcher[G: Limited]:
 
     # ---- in the event loop's thread ----
 
-    async def lane(self, _: int) -> None:
-        """See to it that a thread works whenever something has arrived, until all has."""
+    async def keep_busy(self, _: int) -> None:
+        """Send a thread to work whenever something has arrived, until no group is left."""
         while not self._scheduler.stopping:
             with self._lock:
                 self._start_some()
