@@ -28,17 +28,17 @@ from tests.pipeline.planning import (
     write_plan_of,
 )
 from ucxstore.pipeline.batch import NOT_OURS, NOT_PLAIN, BoxBatch, Chunk
-from ucxstore.pipeline.box_plan import Boxes, find_boxes
+from ucxstore.pipeline.box_plan import BoxPlan, find_boxes
 from ucxstore.pipeline.geometry import costs
 from ucxstore.pipeline.geometry.costs import MANY_RUNS
 
 
-def boxes_read(items: list[Chunk], out: np.ndarray, codecs: Any = RAW) -> Boxes:
+def boxes_read(items: list[Chunk], out: np.ndarray, codecs: Any = RAW) -> BoxPlan:
     chain = chain_of(codecs, items[0][1])
     return find_boxes(batch_of(items, out), chain, range(len(items)), write=False)
 
 
-def boxes_written(items: list[Chunk], value: np.ndarray) -> Boxes:
+def boxes_written(items: list[Chunk], value: np.ndarray) -> BoxPlan:
     chain = chain_of(RAW, items[0][1])
     return find_boxes(batch_of(items, value), chain, range(len(items)), write=True)
 

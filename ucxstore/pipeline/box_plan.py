@@ -24,8 +24,8 @@ from ucxstore.pipeline.geometry.runs import run_nbytes
 from ucxstore.zarr_compat import ArraySpec
 
 
-class Boxes(NamedTuple):
-    """Chunks of which boxes move, and the others.
+class BoxPlan(NamedTuple):
+    """The chunks of a batch that move in boxes, and all others.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class Boxes(NamedTuple):
     empty : list of str
         Keys of chunks that hold only their fill value (writes only).
     whole : list of int
-        Where chunks stand that are less work to fetch whole (reads only).
-    rest : list of int
-        Where all others stand.
+        Positions of chunks that are less work to fetch whole (reads only).
+    rest : sequence of int
+        Positions of all others.
     """
 
     batches: list[BoxBatch]
@@ -126,7 +126,7 @@ class _Shapes:
         return _Shape(batch, view, shape, backwards, self._write, fill)
 
 
-def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: bool) -> Boxes:
+def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: bool) -> BoxPlan:
     """Find the chunks that move in boxes.
 
     Parameters
@@ -143,7 +143,7 @@ def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: b
     array = batch.array
     # With axes to drop there are index arrays, and no boxes; a scalar is for numpy to spread.
     if array.dtype != chain.dtype or batch.drop_axes or (write and array.shape == ()):
-        return Boxes([], [], [], positions)
+        return BoxPlan([], [], [], positions)
     shapes = _Shapes(array, chain, write=write)
     empty: list[str] = []
     whole: list[int] = []
@@ -191,4 +191,4 @@ def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: b
             boxes += starts
             boxes += targets
             boxes += counts
-    return Boxes(shapes.batches(), empty, whole, rest)
+    return BoxPlan(shapes.batches(), empty, whole, rest)
