@@ -109,7 +109,7 @@ def _is_even(axis: Axis) -> bool:
 class _End:
     """One end of a move: indices and strides of its axes, with the innermost made into runs."""
 
-    __slots__ = ("axes", "loose", "offset", "run")
+    __slots__ = ("axes", "offset", "offset_axes", "run")
 
     def __init__(self, axes: list[tuple[Indices, int]], itemsize: int) -> None:
         self.offset, self.run = 0, itemsize
@@ -127,28 +127,30 @@ class _End:
             else:
                 self.axes.append((indices, stride))
         self.axes.reverse()
-        # How many axes, from the outermost on, are told by offsets.
-        self.loose = 0
+        # How many axes, from the outermost on, are given as offsets instead of strides.
+        self.offset_axes = 0
         for number, (indices, _) in enumerate(self.axes, 1):
             if type(indices) is not range:
-                self.loose = number
+                self.offset_axes = number
 
     def count_offsets(self) -> int:
         """Return how many offsets the runs have."""
-        return prod(len(indices) for indices, _ in self.axes[: self.loose]) if self.loose else 0
+        if self.offset_axes == 0:
+            return 0
+        return prod(len(indices) for indices, _ in self.axes[: self.offset_axes])
 
     def runs(self) -> Runs:
         """Return the runs."""
         offset = self.offset
         counts: list[int] = []
         strides: list[int] = []
-        for indices, stride in self.axes[self.loose :]:
+        for indices, stride in self.axes[self.offset_axes :]:
             assert type(indices) is range
             offset += indices[0] * stride
             counts.append(len(indices))
             strides.append(indices.step * stride)
         offsets: Offsets | None = None
-        for indices, stride in self.axes[: self.loose]:
+        for indices, stride in self.axes[: self.offset_axes]:
             if type(indices) is range:
                 indices = np.arange(indices.start, indices.stop, indices.step)
             starts = indices * stride
