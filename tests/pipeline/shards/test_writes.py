@@ -259,7 +259,7 @@ def test_the_budget_holds(
     store = UcxStore(ucx_store.address, buffer_budget=budget)
     array = zarr.open_array(store, path="a", mode="r+")
     monkeypatch.setattr("ucxstore.pipeline.shards.write_plan.GROUP_BYTES", 1)
-    begin, send = Maker.begin, shard_writes.ShardWriting._send
+    start, send = Maker.start, shard_writes.ShardWriting._send
     lock = threading.Lock()
     flying: set[str] = set()
     most = 0
@@ -270,14 +270,14 @@ def test_the_budget_holds(
             flying.add(shard.key)
             most = max(most, len(flying))
         assert store.budget.in_use <= budget
-        return begin(self, shard, existing)
+        return start(self, shard, existing)
 
     async def sending(self: Any, shards: Any, contents: Any) -> None:
         await send(self, shards, contents)
         with lock:
             flying.difference_update(shard.key for shard in shards)
 
-    monkeypatch.setattr(Maker, "begin", counting)
+    monkeypatch.setattr(Maker, "start", counting)
     monkeypatch.setattr(shard_writes.ShardWriting, "_send", sending)
     array[:] = DATA
     assert (most == 1) is (budget == 1)

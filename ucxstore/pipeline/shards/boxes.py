@@ -135,8 +135,8 @@ class Points:
         itemsize = sharding.itemsize
         chunk = grid_of(sharding.spec.shape, itemsize, "C")
         found: list[Move | None] = []
-        for _, selection, place in self:
-            axes = find_axes(selection, place, (), chunk, target)
+        for _, chunk_selection, out_selection in self:
+            axes = find_axes(chunk_selection, out_selection, (), chunk, target)
             found.append(None if axes is None else find_move(axes, itemsize, sharding.chunk_nbytes))
         which = np.array([move is not None for move in found])
         moves = [move for move in found if move is not None]

@@ -7,6 +7,7 @@ from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import describe
 from ucxstore.client.requests import ANY_SIZE
 from ucxstore.pipeline.batch import Chunk, Group, RunBatch
+from ucxstore.pipeline.geometry.runs import shifted
 from ucxstore.pipeline.read_plan import group_bytes
 from ucxstore.pipeline.shards.boxes import Boxes, BoxMoves, PointMoves, Points
 from ucxstore.pipeline.shards.index import Ints, ShardIndex, Sharding
@@ -90,13 +91,13 @@ class Gathering:
         held = starts >= 0
         if not held.all():
             _fill(target, moving.chunks.only(~held), shard.sharding)
-        for source, goal, nbytes in moving.moves(starts, held):
+        for move in moving.moves(starts, held):
             self.runs.keys.append(shard.key)
-            self.runs.sources.append(source)
-            self.runs.targets.append((address - self._address + goal[0], *goal[1:]))
+            self.runs.sources.append(move.source)
+            self.runs.targets.append(shifted(move.target, address - self._address))
             self.runs.sizes.append(ANY_SIZE)
             self.runs.versions.append(index.version)
-            self.runs.nbytes.append(nbytes)
+            self.runs.nbytes.append(move.nbytes)
 
     def _decode(
         self, shard: ShardRead, index: ShardIndex, inner: Boxes | Points, target: NDBuffer
@@ -107,11 +108,12 @@ class Gathering:
         if not held.all():
             _fill(target, inner.only(~held), sharding)
             inner, starts, lengths = inner.only(held), starts[held], lengths[held]
-        for (number, selection, place), start, length in zip(
+        for (number, chunk_selection, out_selection), start, length in zip(
             inner, starts.tolist(), lengths.tolist(), strict=True
         ):
             name = InnerChunk(path, sharding, number)
-            self.chunks.append((name, sharding.spec, selection, place, inner.whole))
+            chunk = (name, sharding.spec, chunk_selection, out_selection, inner.whole)
+            self.chunks.append(chunk)
             self.targets.append(target)
             self._ranges.append((shard.key, (1, start, start + length)))
             self._whole.append(inner.whole)
@@ -130,5 +132,5 @@ def held_ranges(
 
 def _fill(target: NDBuffer, inner: Boxes | Points, sharding: Sharding) -> None:
     fill = fill_value_or_default(sharding.spec)
-    for _, _, place in inner:
-        target[place] = fill
+    for _, _, out_selection in inner:
+        target[out_selection] = fill

@@ -1,6 +1,6 @@
 """What new shards hold, made of what is written and of what was stored: computes, no I/O."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any, NamedTuple, Self
@@ -85,26 +85,26 @@ class Content:
         return layouts
 
 
-class Begun(NamedTuple):
-    """A shard with all that needs not be made.
+class StartedShard(NamedTuple):
+    """A shard before any of its inner chunks is encoded or merged.
 
     Parameters
     ----------
     shard : ShardWrite
     existing : dict
-        What is stored of it, and not overwritten, by number.
+        Inner chunks that are stored and not overwritten, by number.
     content : Content
-        With what is stored, and what lies in the user's array as it is to be stored.
+        Those inner chunks, and the ones that are sent from the user's array.
     inner : sequence of Boxes or Points
-        What is to be made.
+        The inner chunks to encode or merge.
     value : NDBuffer
-        What it is to be made of.
+        What is written to them.
     """
 
     shard: ShardWrite
     existing: dict[int, Bytes]
     content: Content
-    inner: Iterable[Boxes | Points]
+    inner: Sequence[Boxes | Points]
     value: NDBuffer
 
 
@@ -123,8 +123,8 @@ class Maker:
         self._value = value
         self._merger = Merger(sharding.chain, sharding.spec)
 
-    def begin(self, shard: ShardWrite, existing: dict[int, Bytes]) -> Begun:
-        """Begin with a shard, of which some is stored."""
+    def start(self, shard: ShardWrite, existing: dict[int, Bytes]) -> StartedShard:
+        """Start a shard from the inner chunks that are stored and not overwritten."""
         content = Content.of(shard.sharding, existing)
         for boxes in shard.written.sent:
             source = view_of(self._value.as_numpy_array(), shard.chunk[3])
@@ -138,23 +138,25 @@ class Maker:
         # As zarr's pipelines and its codec do, for selections by arrays too.
         value = self._value if self._value.shape == () else self._value[out_selection]
         if shard.written.made is not None:
-            return Begun(shard, existing, content, shard.written.made, value)
+            return StartedShard(shard, existing, content, shard.written.made, value)
         codec = shard.sharding.codec
         projections, value = codec._get_shard_indexer_and_value(chunk_selection, spec, value)
         inner = [points_of(projections, shard.sharding)]
-        return Begun(shard, existing, content, inner, value)
+        return StartedShard(shard, existing, content, inner, value)
 
-    def make(self, begun: Begun, inner: Boxes | Points, stopping: Callable[[], bool]) -> Made:
-        """Make inner chunks as zarr makes them, until told to stop."""
-        shard, existing, _, _, value = begun
+    def make(
+        self, started: StartedShard, inner: Boxes | Points, stopping: Callable[[], bool]
+    ) -> Made:
+        """Encode or merge inner chunks as zarr does, until `stopping` returns true."""
+        shard, existing, _, _, value = started
         spec = shard.sharding.spec
         found: Made = []
         is_same, made = False, None
-        for number, selection, place in inner:
+        for number, chunk_selection, out_selection in inner:
             if stopping():
                 break
             if not is_same:
-                chunk = (None, spec, selection, place, inner.whole)
+                chunk = (None, spec, chunk_selection, out_selection, inner.whole)
                 stored = None if inner.whole else existing.get(number)
                 try:
                     made = self._merger.make(value, chunk, stored)

@@ -52,8 +52,8 @@ class ShardWriting:
         )
 
     async def _write(self, maker: Maker, group: ShardGroup, claim: Claim) -> None:
-        changed = [shard for shard in group.shards if shard.written.kept.size]
-        existing = await self._read(changed, claim)
+        partial_writes = [shard for shard in group.shards if shard.written.kept.size]
+        existing = await self._read(partial_writes, claim)
         # Either one shard, which may be large, or some small ones, for which one thread is enough.
         if len(group.shards) == 1:
             (shard,) = group.shards
@@ -115,8 +115,8 @@ class ShardWriting:
 
     async def _make(self, maker: Maker, shard: ShardWrite, existing: dict[int, Bytes]) -> Content:
         """Make a shard, in many threads if it is large."""
-        begun = await self._scheduler.in_thread(maker.begin, shard, existing)
-        chunks = sum(len(inner.chunks) for inner in begun.inner)
+        started = await self._scheduler.in_thread(maker.start, shard, existing)
+        chunks = sum(len(inner.chunks) for inner in started.inner)
         shares = min(
             -(-chunks * shard.sharding.chunk_nbytes // GROUP_BYTES),
             _SHARES * self._scheduler.threads,
@@ -124,14 +124,14 @@ class ShardWriting:
         step = max(1, -(-chunks // max(1, shares)))
         made: list[Made] = await self._scheduler.in_threads(
             [
-                partial(maker.make, begun, inner.only(slice(start, start + step)), self._stopping)
-                for inner in begun.inner
+                partial(maker.make, started, inner.only(slice(start, start + step)), self._stopping)
+                for inner in started.inner
                 for start in range(0, len(inner.chunks), step)
             ]
         )
         for values in made:
-            begun.content.put(values)
-        return begun.content
+            started.content.put(values)
+        return started.content
 
     async def _send(self, shards: Sequence[ShardWrite], contents: Sequence[Content]) -> None:
         """Store shards, all bytes from where they lie, and delete those that hold nothing."""
@@ -167,8 +167,8 @@ class ShardWriting:
     ) -> list[Content]:
         contents = []
         for shard in shards:
-            begun = maker.begin(shard, existing.get(shard.key, {}))
-            for inner in begun.inner:
-                begun.content.put(maker.make(begun, inner, self._stopping))
-            contents.append(begun.content)
+            started = maker.start(shard, existing.get(shard.key, {}))
+            for inner in started.inner:
+                started.content.put(maker.make(started, inner, self._stopping))
+            contents.append(started.content)
         return contents
