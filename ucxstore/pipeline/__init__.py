@@ -1,4 +1,4 @@
-"""The codec pipeline: plan what becomes of each chunk, then move, decode or encode it."""
+"""The codec pipeline: classify chunks, plan reads and writes, and carry the plans out."""
 
 from ucxstore.pipeline.zero_copy import ZeroCopyCodecPipeline
 

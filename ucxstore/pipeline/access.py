@@ -1,4 +1,4 @@
-"""`ChunkAccess`: what the pipeline needs of a store, and how it finds that."""
+"""Access to the chunks of a store, and how the pipeline finds it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class ChunkAccess:
     channel : Channel
         The way to its servers.
     key_prefix : str
-        What stands before its keys at the servers, with a ``/`` at its end.
+        The prefix of its keys at the servers, with a ``/`` at the end.
     strict : bool
-        Whether no chunk may leave the short path.
+        Whether to raise `FallbackError` instead of leaving a chunk to zarr.
     counters : Counters
         Where chunks and bytes are counted.
     budget : Budget
@@ -33,7 +33,7 @@ class ChunkAccess:
     shard_indexes : ShardCache
         Keeps indexes between reads.
     check_writable : callable
-        Raises as zarr's stores do if the store was opened to read only.
+        Raises as zarr's stores do if the store is read-only.
     """
 
     store: Store
@@ -52,10 +52,10 @@ class ChunkAccess:
 
 
 def find_access(store: Store) -> ChunkAccess | None:
-    """Return the access to the chunks of `store`, or ``None`` where that is not ours.
+    """Return the access to the chunks of `store`, or ``None`` if `store` is not ours.
 
-    A store of ours has it as `chunk_access`. zarr makes a store over a file system of a URL; the
-    values are with a store of ours behind it, which ours finds by `chunk_access_at`.
+    A store of ours has it as `chunk_access`. For a URL, zarr makes an `FsspecStore` over our file
+    system, which has a store of ours behind it: its `chunk_access_at` returns the access.
     """
     access = getattr(store, "chunk_access", None)
     if access is None and isinstance(store, FsspecStore):

@@ -1,4 +1,4 @@
-"""A batch of chunks, as zarr asks for it, and what is planned for it: values, no I/O."""
+"""A batch of chunks as zarr passes it, and the plan for it: values, no I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,15 @@ from ucxstore.pipeline.geometry.runs import Runs, all_runs
 from ucxstore.zarr_compat import ArraySpec, NDBuffer, cpu
 
 type Chunk = tuple[Any, ArraySpec, Any, Any, bool]
-"""What zarr gives for a chunk: its StorePath, its spec, the selections in the chunk and in the
-array, and whether it is complete (not relied on: edge chunks are complete to zarr)."""
+"""What zarr passes for a chunk: its StorePath, its spec, the selections in the chunk and in the
+array, and whether it is complete. To zarr, a chunk at the array's edge is complete if all of it
+that lies in the array is selected.
+"""
 
 # Byte ranges of one key in a request: more than half of what a server takes.
 MOST_RANGES = 1 << 13
 
-# Why chunks are left to zarr.
+# Reasons to leave chunks to zarr.
 NOT_PLAIN = "the array is not a plain numpy array, or overlaps itself"
 NOT_OURS = "it belongs to another store"
 NOT_HOST = "its buffers are not in the memory of this machine"
@@ -40,7 +42,7 @@ class Batch:
     drop_axes : tuple of int
         As zarr gives them.
     store : object
-        The store that the chunks must belong to.
+        The store that the chunks must belong to. Chunks of others are left to zarr.
     """
 
     chunks: Sequence[Chunk]
@@ -50,12 +52,12 @@ class Batch:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The array, which may be something like one."""
+        """The array. It may be another array-like than numpy's."""
         return self.values.as_ndarray_like()  # type: ignore[return-value]
 
     @property
     def is_host(self) -> bool:
-        """Whether buffers of the batch are in the memory of this machine."""
+        """Whether buffers of the batch are in host memory."""
         _, spec, *_ = self.chunks[0]
         return issubclass(spec.prototype.buffer, cpu.Buffer)
 
@@ -67,7 +69,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BoxBatch:
-    """Boxes of raw chunks of one shape, which one native call moves.
+    """Boxes of raw chunks of one shape: what one native call moves.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ class BoxBatch:
     layout : tuple
         The user's array, with an axis of length 1 and stride 0 for each that a selection dropped.
     positions : list of int
-        Where the chunks stand in zarr's batch.
+        The chunks' positions in zarr's batch.
     keys : list of str
         The chunks' keys, without the store's prefix.
     boxes : list of int
@@ -96,20 +98,20 @@ class BoxBatch:
 
 @dataclass(slots=True)
 class RunBatch:
-    """Runs of values, which one native call reads.
+    """Runs of values: what one native call reads.
 
     Parameters
     ----------
     positions : list of int
-        Where the chunks stand in zarr's batch, if they do.
+        The chunks' positions in zarr's batch; empty for shards.
     keys : list of str
         Without the store's prefix.
     sources, targets : list of tuple
-        What is taken of each value, and where in the array it goes.
+        What is read of each value, and where in the array it goes.
     sizes : list of int
-        The bytes that each value must have; -1 for any.
+        The bytes that each value must have; `ANY_SIZE` for any.
     versions : list of int
-        The version that each must have; 0 for any.
+        The version that each must have; `ANY_VERSION` for any.
     nbytes : list of int
         How many bytes move for each key.
     """
@@ -130,26 +132,26 @@ class Group:
     Parameters
     ----------
     positions : list of int
-        Where they stand in the batch.
+        The chunks' positions in the batch.
     keys : list of str
         Their keys, without the store's prefix. Inner chunks of a shard share one.
     nbytes : int
         Bytes of their values.
     limit : int
-        Bytes of buffers that they need at the most, as far as their codecs are known.
+        Bytes of buffers that they need at the most: see `Chain.limit`.
     ranges : list of list
-        What is fetched of each key: not more than a chunk can need. A longer value has other bytes
-        than such a chunk, or codecs that let it grow, and is fetched again by itself.
+        The byte ranges to fetch of each key: as many bytes as a stored chunk can have. A value that
+        is longer, since its codecs let it grow or it is no such chunk, is fetched again by itself.
     whole : list of bool
-        Of a read, whether all of each chunk is wanted, as one box of the array.
+        For a read, whether all of each chunk is wanted, as one box of the array.
     versions : list of int or None
-        Of shards, the version that each value must have.
+        For shards, the version that each value must have.
     is_part : bool
-        Of a write, whether the chunks are written in part, so that they are read first.
+        For a write, whether the chunks are written in part, so that they are read first.
     sizes : list of int
-        Of a write, bytes of each chunk's values.
+        For a write, bytes of each chunk's values.
     runs : list of list
-        Of raw chunks that are written in part, what is read of each.
+        For raw chunks that are written in part, what is read of each.
     """
 
     positions: list[int] = field(default_factory=list)
@@ -164,16 +166,16 @@ class Group:
     runs: list[list[Runs]] = field(default_factory=list)
 
     def add_ranges(self, key: str, version: int, ranges: Iterable[NativeRange]) -> None:
-        """Fetch ranges of a shard, which must have this version."""
+        """Add byte ranges of a shard to fetch, if it has this version."""
         assert self.versions is not None
-        # A shard is looked up, and perhaps opened, once for many ranges.
+        # The server looks up a key, and may open a file, once for all ranges that it comes with.
         for some in batched(ranges, MOST_RANGES):
             self.keys.append(key)
             self.versions.append(version)
             self.ranges.append(list(some))
 
     def alone(self, index: int, limit: int) -> Self:
-        """Return a group of one of the chunks, for all of a value of so many bytes."""
+        """Return a group of one of the chunks, which fetches a whole value of `limit` bytes."""
         nbytes = self.sizes[index] if self.sizes else limit
         return type(self)(
             positions=[self.positions[index]],
@@ -189,7 +191,7 @@ class Group:
 
 
 def split_ranges(value: Found | None, ranges: Sequence[NativeRange]) -> list[Bytes] | None:
-    """Return what was fetched of a shard, range by range; ``None`` if it is another one by now."""
+    """Return what was fetched of a shard, range by range; ``None`` if its version has changed."""
     if value is None or value[0] is None:
         return None
     data, end = value[0], 0
@@ -202,22 +204,22 @@ def split_ranges(value: Found | None, ranges: Sequence[NativeRange]) -> list[Byt
 
 @dataclass(slots=True)
 class Plan[G]:
-    """What becomes of the chunks of a batch, each of which is in one of its lists.
+    """The plan of a read or write. Each chunk of the batch is in one of the lists.
 
     Parameters
     ----------
     boxes : list of BoxBatch
-        What native calls move straight, one each.
+        Boxes that move straight, in one native call for each entry.
     runs : RunBatch
-        What one native call reads straight, but not in boxes.
+        Runs that are read straight, in one native call.
     empty : list of str
-        Keys of chunks that hold only their fill value, which zarr deletes (writes only).
+        Keys of chunks that hold only their fill value, which are deleted (writes only).
     groups : list
-        What is decoded or encoded here: groups of chunks, or shards.
+        Groups of chunks, or shards, that are decoded or encoded here.
     left : list of int
-        Where the chunks stand that are left to zarr.
+        Positions of chunks that are left to zarr.
     reason : str
-        Why the first of them is; empty if there are none.
+        Why the first of them is left; empty if there are none.
     """
 
     boxes: list[BoxBatch] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""What an array's codecs, dtype and format mean for its chunks: pure, no I/O.
+"""Find out from codecs, dtype and format how an array's chunks are stored: pure, no I/O.
 
-`classify` is asked once an array. Which way a chunk then goes depends on what is wanted of it as
-well, and is the planners' to say.
+`classify` is called once for each array. The planners decide which way each chunk goes, since that
+depends on the selection, too.
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ from ucxstore.zarr_compat import (
 UNKNOWN_CODECS = "ucxstore does not handle its codecs or its dtype"
 UNKNOWN_SHARDS = "ucxstore does not handle the codecs of its shards"
 
-# Codecs of others may not expect to be called by several threads.
+# The modules of codecs that are called here. Others may not expect to be called by several threads.
 _KNOWN = ("zarr.codecs.", "numcodecs.")
 
-# What zarr's own index codecs are by default, and without the checksum. Others might have to be
-# awaited, or be of other people.
+# zarr's default codecs of an index, without and with the checksum. Others may be asynchronous, or
+# from other packages.
 _INDEX_CODECS = ((BytesCodec,), (BytesCodec, Crc32cCodec))
 
 
 class Sharded(NamedTuple):
-    """Chunks are shards, with nothing around them that changes their bytes.
+    """Chunks are shards, and no other codec of the array changes their bytes.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def classify(codecs: Sequence[Codec], spec: ArraySpec) -> ChunkKind:
     codecs : sequence of Codec
         All codecs of the array, evolved.
     spec : ArraySpec
-        Any chunk's; those of other chunks may have other shapes.
+        The spec of any chunk. Other chunks may have other shapes.
     """
     if len(codecs) == 1 and type(codecs[0]) is ShardingCodec:
         return _sharded(codecs[0], spec)
@@ -112,7 +112,7 @@ def _chain(codecs: tuple[Codec, ...], spec: ArraySpec) -> Chain | None:
 
 
 def _stored_dtype(codec: BytesCodec, spec: ArraySpec) -> np.dtype[Any]:
-    """Return the dtype that `BytesCodec` takes stored bytes for."""
+    """Return the dtype of stored values, as `BytesCodec` reads them."""
     dtype: np.dtype[Any] = spec.dtype.to_native_dtype()
     if isinstance(spec.dtype, HasEndianness):
         return replace(spec.dtype, endianness=codec.endian).to_native_dtype()  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""Which codec pipeline zarr uses: how ours is selected, and which one it stands in for."""
+"""Select our codec pipeline in zarr's configuration, and find the one that it replaces."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ ENVIRONMENT = "UCXSTORE_SELECT_PIPELINE"
 _CONFIG = "codec_pipeline.path"
 _OFF = frozenset({"0", "false", "no", "off"})
 
-# The pipeline that was configured, other than zarr's default, when ours took its place.
+# The pipeline that was configured when ours replaced it, unless that was zarr's default.
 _replaced: type[CodecPipeline] | None = None
 
 
@@ -28,8 +28,8 @@ def select_pipeline(choice: bool | None) -> None:
     ----------
     choice : bool or None
         ``None`` selects it if zarr's default is configured and the environment variable
-        ``UCXSTORE_SELECT_PIPELINE`` is not 0. ``True`` selects it in place of any other, which it
-        then leaves to what it does not do itself. ``False`` changes nothing.
+        ``UCXSTORE_SELECT_PIPELINE`` is not 0. ``True`` selects it in place of any other, which then
+        gets the chunks that ours does not handle. ``False`` changes nothing.
     """
     global _replaced
     configured = zarr.config.get(_CONFIG)
@@ -63,7 +63,7 @@ def pipeline_without_ours(metadata: ArrayMetadata, store: Store) -> CodecPipelin
             array_metadata=metadata, store=store
         )
     except NotImplementedError:
-        # zarr builds it from the class that is configured, so from ours, which hands on the other.
+        # zarr then calls `from_codecs` of the configured class: ours, which returns the other's.
         return create_codec_pipeline(metadata)
 
 

@@ -1,4 +1,4 @@
-"""The codec pipeline that lets zarr read into, and write from, the user's array without a copy."""
+"""The codec pipeline, by which zarr reads into and writes from the user's array without a copy."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -44,8 +44,8 @@ from ucxstore.zarr_compat import (
 
 _PRESENT = GetResult(status="present")
 
-# Raw chunks that are planned before the first of them is asked for: some 2 ms of work, in which a
-# large batch would otherwise wait as long as its bytes take to come.
+# Raw chunks that are planned before their requests are sent: some 2 ms of work. The bytes of these
+# chunks arrive while the next ones are being planned.
 _PLANNED_AT_ONCE = 1024
 
 
@@ -54,21 +54,21 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     """A codec pipeline for arrays in a `UcxStore`.
 
     Raw chunks move straight between the user's array and the store, all of a selection in a few
-    native calls; where a selection is of too many short runs for that, they are fetched whole.
-    Encoded chunks are fetched as they are stored, and decoded in threads, straight into the user's
-    array where their codec can; or encoded in threads, and sent from there. What is written in part
-    is merged here with what is stored. Inner chunks of shards go the same ways, where their shard's
-    index says that they are. Everything else is left to the pipeline that zarr would have used,
-    which is also what arrays in other stores get.
+    native calls. If the selection has too many short runs for that, they are fetched whole.
+    Encoded chunks are fetched as they are stored and decoded in threads, straight into the user's
+    array if their codec can do that. Writes encode in threads, and send what the encoder returns.
+    A chunk that is written in part is read and merged first. Inner chunks of shards go the same
+    ways, by their shard's index. Everything else is left to the pipeline that zarr would have used.
+    Arrays in other stores get that pipeline, too.
 
     Parameters
     ----------
     codecs : tuple of Codec
-        The array's, evolved.
+        The codecs of the array, evolved.
     fallback : CodecPipeline
         The pipeline that zarr would have used.
     spec : ArraySpec
-        A chunk's; those of other chunks may have other shapes.
+        The spec of a chunk. Other chunks may have other shapes.
     """
 
     codecs: tuple[Codec, ...]
@@ -129,14 +129,14 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     async def _read_chunks(
         self, batch: Batch, access: ChunkAccess, chain: Chain
     ) -> dict[int, GetResult]:
-        """Read; return what is to be said of chunks, but for most that are present."""
+        """Read chunks; return results by position. A chunk without one is present."""
         left: Plan[Group] = Plan()
         groups: list[Group] = []
         count = len(batch.chunks)
         at_once = _PLANNED_AT_ONCE if chain.raw else count
         async with access.channel.flight() as flight:
             direct = DirectRead(access, batch, flight)
-            # What is planned is on its way while the rest is being planned.
+            # Each part of the plan is started before the next part is planned.
             for start in range(0, count, at_once):
                 plan = plan_read(batch, chain, range(start, min(start + at_once, count)))
                 left.leave(plan.left, plan.reason)
@@ -163,7 +163,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
     async def _read_left[G](
         self, batch: Batch, access: ChunkAccess, plan: Plan[G]
     ) -> dict[int, GetResult]:
-        """Read what is left to the other pipeline; return its results by position."""
+        """Read the chunks that are left to the fallback; return its results by position."""
         left = _chunks_left(batch, access, plan)
         others = await self.fallback.read(left, batch.values, batch.drop_axes) if left else ()
         return dict(zip(plan.left, others, strict=True))
@@ -216,7 +216,7 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         if left:
             await self.fallback.write(left, batch.values, batch.drop_axes)
 
-    # ---- what is the other pipeline's anyway ----
+    # ---- always done by the fallback ----
 
     @property
     def supports_partial_decode(self) -> bool:
@@ -256,7 +256,7 @@ def _codecs(metadata: ArrayMetadata) -> tuple[Codec, ...]:
 
 
 def _spec(metadata: ArrayMetadata) -> ArraySpec:
-    """Return the spec of a chunk, as zarr makes one to evolve codecs by."""
+    """Return the spec of a chunk, made as zarr makes it before it evolves codecs."""
     if isinstance(metadata, ArrayV3Metadata):
         shape = getattr(metadata.chunk_grid, "chunk_shape", (1,) * len(metadata.shape))
         dtype, config = metadata.data_type, ArrayConfig.from_dict({})
@@ -269,7 +269,7 @@ def _spec(metadata: ArrayMetadata) -> ArraySpec:
 def _batch_of(
     batch_info: Iterable[Chunk], values: NDBuffer, drop_axes: tuple[int, ...]
 ) -> tuple[Batch, ChunkAccess | None]:
-    """Return a batch as one of the store of ours that it belongs to, and access to that."""
+    """Return a batch whose paths are in our store, and access to that; ``None`` without one."""
     chunks = list(batch_info)
     path = chunks[0][0] if chunks else None
     given = path.store if type(path) is StorePath else None
@@ -289,7 +289,7 @@ def _all_left(batch: Batch, reason: str) -> Plan[Group]:
 
 
 def _chunks_left[G](batch: Batch, access: ChunkAccess, plan: Plan[G]) -> list[Chunk]:
-    """Return what goes to the other pipeline, and count it; strict stores allow nothing."""
+    """Return the chunks that go to the fallback, and count them; raise if the store is strict."""
     left = [batch.chunks[position] for position in plan.left]
     if left and access.strict:
         raise FallbackError(
@@ -300,6 +300,6 @@ def _chunks_left[G](batch: Batch, access: ChunkAccess, plan: Plan[G]) -> list[Ch
     return left
 
 
-# Where users configure it: the package's name, not this file's.
+# zarr's configuration names it by the package, not by this file.
 ZeroCopyCodecPipeline.__module__ = "ucxstore.pipeline"
 register_pipeline(ZeroCopyCodecPipeline)
