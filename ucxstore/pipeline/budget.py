@@ -1,4 +1,4 @@
-"""How many bytes of values may be in memory of ours at once, over all that a store does."""
+"""Budget of buffers: bound the bytes that all reads and writes of a store hold in memory."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from ucxstore import process
 
 
 class Limited(Protocol):
-    """What is worked on together."""
+    """A group of work that claims a part of a budget."""
 
     @property
     def limit(self) -> int:
@@ -18,9 +18,10 @@ class Limited(Protocol):
 
 
 class Claim:
-    """A part of a budget, from when it was granted until it is released.
+    """A part of a budget, from when it is granted until it is released.
 
-    A context that releases it. Methods may be called by any thread, and `release` many times.
+    A context manager that releases it at the end. Methods may be called by any thread, and
+    `release` more than once.
     """
 
     __slots__ = ("_budget", "nbytes")
@@ -30,10 +31,10 @@ class Claim:
         self.nbytes = nbytes
 
     def resize(self, nbytes: int) -> None:
-        """Make it so many bytes: those that there are in memory, now that this is known.
+        """Set its size to the bytes that are in memory, once these are known.
 
-        What they are more than was claimed is taken without waiting, since waiting would not make
-        it less. All others wait until it was given back.
+        If there are more than were claimed, they are taken without waiting, since they are in
+        memory already. Others wait until they are given back.
         """
         self._budget._give(self, self.nbytes - min(nbytes, self._budget.total))
 
@@ -59,7 +60,7 @@ class Budget:
     Parameters
     ----------
     total : int
-        Bytes. What is larger than that is granted when nothing else is in flight.
+        Bytes. A larger claim is granted when nothing else is in flight.
     """
 
     def __init__(self, total: int) -> None:
@@ -68,7 +69,7 @@ class Budget:
         process.in_child(self._start)
 
     def _start(self) -> None:
-        """Begin with nothing in flight, as it is in a forked child."""
+        """Start with nothing in flight; called in a forked child, too."""
         self._lock = threading.Lock()
         self._free = self.total
         self._waiting: deque[_Waiter] = deque()
@@ -100,13 +101,13 @@ class Budget:
         return claim
 
     def try_claim(self, nbytes: int) -> Claim | None:
-        """Take so many bytes, in any thread, if they are free and nobody waits for some."""
+        """Take so many bytes if they are free and nobody waits for any; called in any thread."""
         claim = Claim(self, min(nbytes, self.total))
         with self._lock:
             return claim if self._take(claim) else None
 
     def _take(self, claim: Claim) -> bool:
-        """Under the lock."""
+        """Take the bytes of a claim, under the lock, if they are free and nobody waits for any."""
         if self._waiting or claim.nbytes > self._free:
             return False
         self._free -= claim.nbytes

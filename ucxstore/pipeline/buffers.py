@@ -1,4 +1,4 @@
-"""Memory of our own that chunks are received in, decoded in or put together in."""
+"""Buffers for chunks, from recycled memory, and copies between chunks and arrays."""
 
 from math import prod
 from typing import Any, Literal
@@ -10,9 +10,9 @@ from ucxstore.client.memory import describe
 from ucxstore.pipeline.compressors import Bytes
 from ucxstore.zarr_compat import ArraySpec, NDBuffer, fill_value_or_default
 
-# An array that no core's caches hold: see `put`. The native core draws the line here, too.
+# Bytes of an array that is larger than the caches: see `put`. The native core has the same limit.
 _LARGE_BYTES = 8 << 20
-_LEAST_ROW_BYTES = 512  # most of a shorter one is its ends, which are written as usual
+_LEAST_ROW_BYTES = 512  # most of a shorter row is its ends, which go through the caches anyway
 
 
 def allocate(nbytes: int) -> Bytes:
@@ -26,19 +26,19 @@ def allocate(nbytes: int) -> Bytes:
 def put(
     values: Bytes, target: npt.NDArray[Any], order: Literal["C", "F"], *, array_nbytes: int
 ) -> None:
-    """Copy the values of a chunk to where they belong in an array.
+    """Copy the values of a chunk into its part of an array.
 
-    Into a large array they go past the caches: nobody reads them there soon, and what the codec
-    reads next stays in them.
+    Into a large array they go past the caches. Nobody reads them there soon, and the caches keep
+    what the codec reads next.
 
     Parameters
     ----------
     values : array of uint8
         As many bytes as the target has, in this order.
     target : ndarray
-        A view of an array that may receive.
+        A view of the array: see `may_receive`.
     array_nbytes : int
-        The bytes of all of the array.
+        Bytes of the whole array.
     """
     row = target.shape[-1] * target.itemsize if target.ndim else 0
     if (
@@ -55,7 +55,7 @@ def put(
 
 
 def contiguous_bytes(array: npt.NDArray[Any], nbytes: int, order: str) -> Bytes | None:
-    """Return the bytes of an array, if they are so many and lie together in this order."""
+    """Return the `nbytes` bytes of an array that is contiguous in this order; else ``None``."""
     if order == "F":
         array = array.T
     if array.nbytes != nbytes or not array.flags.c_contiguous:
@@ -66,14 +66,14 @@ def contiguous_bytes(array: npt.NDArray[Any], nbytes: int, order: str) -> Bytes 
 def chunk_in(
     memory: Bytes, spec: ArraySpec, dtype: np.dtype[Any], order: Literal["C", "F"]
 ) -> NDBuffer:
-    """Return the chunk that some bytes are."""
+    """Return memory as a chunk."""
     # Not np.ndarray(), which takes the unit from times without one.
     array = memory.view(dtype).reshape(spec.shape, order=order)
     return spec.prototype.nd_buffer.from_ndarray_like(array)
 
 
 def filled_chunk(spec: ArraySpec) -> NDBuffer:
-    """Return a chunk that holds nothing but the fill value."""
+    """Return a chunk that holds only the fill value."""
     dtype = spec.dtype.to_native_dtype()
     chunk = chunk_in(allocate(chunk_nbytes(spec)), spec, dtype, spec.order)
     np.copyto(chunk.as_numpy_array(), fill_value_or_default(spec), casting="unsafe")
@@ -81,9 +81,9 @@ def filled_chunk(spec: ArraySpec) -> NDBuffer:
 
 
 def contiguous_chunk(chunk: NDBuffer, spec: ArraySpec, order: Literal["C", "F"]) -> NDBuffer:
-    """Return a chunk whose values lie together in this order, a copy if they don't yet.
+    """Return a chunk that is contiguous in this order, a copy if it is not yet.
 
-    Codecs would make that copy themselves, but in new memory, which is faulted in page by page.
+    Codecs would make that copy themselves, but in new memory, whose pages have to be faulted in.
     """
     array = chunk.as_numpy_array()
     if array.flags.c_contiguous if order == "C" else array.flags.f_contiguous:

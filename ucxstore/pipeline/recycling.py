@@ -1,12 +1,12 @@
-"""Results in recycled memory: zarr's `out` arrays, from memory that was faulted in before.
+"""Recycled memory for the arrays that zarr reads into, to save page faults.
 
-The kernel clears each page that a new array touches, which takes as long as filling it: reading
-100 MB into a new array costs nearly twice what it costs into one whose pages are there. zarr makes
-the arrays that it reads into through the buffer class that is configured as ``ndbuffer``; this one
-takes large ones from memory that earlier results have given back.
+The kernel clears each page of a new array. So reading 100 MB into a new array takes nearly twice as
+long as into one whose pages are there. zarr makes the arrays that it reads into by the buffer class
+that is configured as ``ndbuffer``. The class here takes large arrays from memory that earlier
+results have given back.
 
-``UCXSTORE_RECYCLE_BYTES`` bounds what is kept (default 256 MiB; 0: nothing, and zarr's own class
-stays selected). What has been kept for some seconds is given back too.
+``UCXSTORE_RECYCLE_BYTES`` bounds the memory that is kept (default 256 MiB). With 0, none is kept,
+and zarr's own class stays selected. Memory unused for some seconds goes back to the kernel.
 """
 
 import math
@@ -28,10 +28,10 @@ _RECYCLE_ABOVE = 1 << 20
 
 
 class _EqualsNDBuffer(type):
-    """Makes a class equal to zarr's own.
+    """Makes a class compare equal to zarr's own.
 
-    zarr compares classes of buffers to tell whether one is the default: within shards it refuses
-    its own `cpu.NDBuffer` where another class is configured, for arrays in any store.
+    zarr compares buffer classes to find out whether one is the default. Within shards it refuses
+    its own `cpu.NDBuffer` if another class is configured, for arrays in any store.
     """
 
     def __eq__(cls, other: object) -> bool:
@@ -42,7 +42,7 @@ class _EqualsNDBuffer(type):
 
 
 class RecyclingNDBuffer(cpu.NDBuffer, metaclass=_EqualsNDBuffer):
-    """zarr's buffer for host memory, but that large uninitialised ones are of recycled memory."""
+    """zarr's buffer for host memory. Large uninitialised ones are of recycled memory."""
 
     @classmethod
     def empty(

@@ -1,4 +1,4 @@
-"""The scheduler: groups of chunks, fetched and worked on many at a time within a budget."""
+"""Scheduler of a read or write: fetch groups of chunks, and decode or encode them in threads."""
 
 import asyncio
 import contextlib
@@ -18,35 +18,34 @@ from ucxstore.client.requests import Request
 from ucxstore.pipeline.budget import Budget, Claim, Limited
 from ucxstore.pipeline.workers import codec_threads
 
-# Groups for each thread that tasks have on the way or with a thread: enough for a thread not to
-# wait for the network, and no more, since what is there sooner only lies about in memory.
+# Groups for each thread that tasks fetch or work on at once: enough for a thread not to wait for
+# the network. More of them would only occupy memory.
 _TASKS = 4
 
-# Groups for each thread that are on the way or wait for it, where threads fetch: what they start
-# comes at once.
+# Groups for each thread that are on the way or wait for a thread, where threads fetch.
 _AHEAD = 8
 
-# For so long, a thread of the pool goes on before it lets other work of the pool have its turn.
+# A thread of the pool works for so long before other work of the pool has its turn.
 _TURN_SECONDS = 0.02
 
 
 class Scheduler:
     """The scheduler of one read or write.
 
-    When one of its methods returns or raises, cancelled too, no task and no thread works on any of
-    the groups, and their part of the budget is free.
+    When one of its methods returns or raises, even if it is cancelled, no task and no thread works
+    on any of the groups, and their part of the budget is free.
 
     Parameters
     ----------
     budget : Budget
-        What each group claims its bytes of.
+        Where each group claims its bytes.
 
     Attributes
     ----------
     stopping : bool
         Whether the work was cancelled: threads begin nothing more.
     threads : int
-        How many there are.
+        How many threads the pool has.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -57,7 +56,7 @@ class Scheduler:
     async def run[G: Limited](
         self, groups: Sequence[G], work: Callable[[G, Claim], Awaitable[None]]
     ) -> None:
-        """Work on all groups in tasks, each group with a claim until it is done."""
+        """Work on all groups in tasks. Each group has a claim until it is done."""
 
         async def step(group: G) -> None:
             with await self._budget.claim(group.limit) as claim:
@@ -74,7 +73,7 @@ class Scheduler:
     ) -> None:
         """Fetch all groups, and work on them in threads.
 
-        Threads also send the requests, unless there are few: see `_Fetcher`.
+        Threads send the requests, too, if there are more groups than threads: see `_Fetcher`.
 
         Parameters
         ----------
@@ -106,7 +105,7 @@ class Scheduler:
     async def in_thread[**P, T](
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Compute in a thread of the pool. Cancelled, wait for its end all the same."""
+        """Call a function in a thread of the pool. If cancelled, wait until it has ended."""
         end = Ending()
         future: Future[T] = self._pool.submit(function, *args, **kwargs)
         future.add_done_callback(partial(_wake_loop, asyncio.get_running_loop(), end))
@@ -119,7 +118,7 @@ class Scheduler:
             del future, cancelled  # no cycle by way of an exception's traceback
 
     async def in_threads[T](self, functions: Sequence[Callable[[], T]]) -> list[T]:
-        """Compute many at the same time. None of them runs any more when this returns or raises."""
+        """Call functions in threads. None of them runs any more when this returns or raises."""
         results = await asyncio.gather(*map(self.in_thread, functions), return_exceptions=True)
         found: list[T] = []
         try:
@@ -133,12 +132,12 @@ class Scheduler:
 
     def _stop(self, future: Future[Any]) -> None:
         self.stopping = True
-        future.cancel()  # which leaves it alone once it runs
+        future.cancel()  # does nothing once it runs
 
     async def _go_through[G](
         self, groups: Sequence[G], step: Callable[[G], Awaitable[None]]
     ) -> None:
-        """Make a step with each group, in some tasks."""
+        """Await a step for each group, in some tasks."""
         failure: BaseException | None = None
         left = iter(groups)
         ended = 0
@@ -155,23 +154,23 @@ class Scheduler:
                     tasks.create_task(go_through_some())
         except BaseExceptionGroup as failures:
             failure = failures.exceptions[0]
-            failures.__traceback__ = None  # some versions refer to it from a frame of theirs
+            failures.__traceback__ = None  # some Python versions keep it in a frame
         if failure is not None:
             try:
                 raise failure
             finally:
                 # Its traceback refers to this frame, and so to the caller's memory: no cycle.
                 del failure, tasks
-        if ended != len(groups):  # a cancelled task is no failure to its group
+        if ended != len(groups):  # a TaskGroup does not raise for a task that was cancelled
             raise asyncio.CancelledError("a part of the work was cancelled")
 
 
 class _Fetcher[G: Limited]:
-    """Groups that threads fetch and work on by themselves, while they come as fast as that goes.
+    """Groups that threads fetch and work on by themselves while they arrive fast enough.
 
-    The event loop needs the interpreter and a core for each of its turns, and a thread that waits
-    for the interpreter while its core works on something else holds up all others. So the loop has
-    none to take here, except where nothing has arrived.
+    The event loop needs the interpreter and a core for each of its turns. A thread that holds the
+    interpreter's lock without a core holds up all others. So the loop takes a turn here only when
+    nothing has arrived.
 
     Parameters
     ----------
@@ -180,9 +179,9 @@ class _Fetcher[G: Limited]:
     groups : sequence
         What is to be fetched.
     begin : callable
-        Starts to fetch a group, given the queue; in any thread.
+        Starts to fetch a group, given the queue; called in any thread.
     work : callable
-        Works on a group and what was fetched of it, with its claim; in a thread.
+        Takes a group, what was fetched of it, and its claim; called in a thread.
     """
 
     def __init__(
@@ -220,7 +219,7 @@ class _Fetcher[G: Limited]:
                 while await self._scheduler.in_thread(self.work_on):
                     pass
                 if not self._coming:
-                    self._wake()  # nothing else would
+                    self._wake()  # no operation will do it
             elif coming:
                 await self._arrival()
             elif wanted is not None:
@@ -229,7 +228,7 @@ class _Fetcher[G: Limited]:
                 return
 
     async def settle(self) -> None:
-        """End what is on its way, and give its part of the budget back."""
+        """Cancel what is on its way, wait for its end, and release all claims."""
         cancelled: asyncio.CancelledError | None = None
         while self._coming:
             for fetched in list(self._coming):
@@ -283,7 +282,7 @@ class _Fetcher[G: Limited]:
     # ---- in any thread ----
 
     def work_on(self) -> bool:
-        """Work on what arrives; return whether to be sent here again, behind others that wait."""
+        """Work on what arrives; return whether to call this again, after other work of the pool."""
         end = time.monotonic() + _TURN_SECONDS
         while not self._scheduler.stopping:
             with self._lock:
@@ -324,7 +323,7 @@ class _Fetcher[G: Limited]:
             raise
         fetched = _Fetched(group, claim, operation, self)
         self._coming.add(fetched)
-        if operation.done:  # gathered from servers that are all lost, it is never done later
+        if operation.done:  # as when all its servers are lost: then nothing calls the queue later
             fetched.arrive()
         else:
             self._queue.listen(operation, fetched.arrive)
@@ -332,7 +331,7 @@ class _Fetcher[G: Limited]:
 
 @dataclass(slots=True, eq=False)
 class _Fetched[G: Limited]:
-    """A group that is on its way, or has arrived."""
+    """A group that was asked for: on its way, or arrived."""
 
     group: G
     claim: Claim
@@ -340,7 +339,7 @@ class _Fetched[G: Limited]:
     fetcher: _Fetcher[G]
 
     def arrive(self) -> None:
-        """Take it to what has arrived: its operation has ended."""
+        """Move it to what has arrived, once its operation has ended."""
         self.fetcher._coming.discard(self)
         self.fetcher._arrived.append(self)
 

@@ -1,4 +1,4 @@
-"""The threads that codecs run in: of this package alone, so that no other work waits for them."""
+"""Thread pool for codecs, of this package alone, so that no other work waits for its threads."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ def codec_threads() -> tuple[ThreadPoolExecutor, int]:
     size = max(1, int(wanted)) if wanted else min(len(os.sched_getaffinity(0)), _MOST)
     with _lock:
         if _pool is None or size != _size:
-            # What uses the old one goes on with it. Its threads end when nobody does.
+            # Reads and writes that use the old pool keep it. Its threads end with the last of them.
             _pool = ThreadPoolExecutor(size, "ucxstore-codec")
             _size = size
         return _pool, size
