@@ -1,8 +1,8 @@
-"""Which raw chunks move straight between the user's array and the store in boxes: pure, no I/O.
+"""Find raw chunks that move straight between the user's array and the store in boxes: no I/O.
 
-A chunk does if what is wanted of it is one box that is also one box of the array, and its rows are
-long enough. A row is a run of bytes that is contiguous both in the chunk and in the array. What is
-written must be all of a chunk.
+A chunk does so if the wanted part of it is one box, which is also one box of the array, and its
+rows are long enough. A row is a run of bytes that is contiguous in the chunk and in the array. A
+write must be of the whole chunk.
 """
 
 from collections.abc import Sequence
@@ -53,11 +53,11 @@ class _Shape:
     shape: list[int]
     backwards: bool
     write: bool
-    fill: FillTest | None  # None where chunks are stored even if they hold nothing else
+    fill: FillTest | None  # None if chunks are stored even if they hold only the fill value
     sizes: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def has(self, targets: list[int], counts: list[int]) -> bool:
-        """Tell whether a box lies in the array: a value may be shorter than its selection."""
+        """Tell whether a box lies in the array, which may be shorter than the selection."""
         return not any(map(gt, map(add, targets, counts), self.view.shape))
 
     def is_empty(self, targets: list[int]) -> bool:
@@ -68,7 +68,7 @@ class _Shape:
         return fill.holds(self.view[tuple(map(slice, targets, map(add, targets, self.shape)))])
 
     def size(self, counts: list[int]) -> int:
-        """Return the bytes of a box, or -1 if it is less work not to move it row by row."""
+        """Return the bytes of a box, or -1 if moving it row by row is more work."""
         key = tuple(counts)
         size = self.sizes.get(key)
         if size is None:
@@ -91,7 +91,7 @@ class _Shape:
 
 
 class _Shapes:
-    """The shapes of a batch, made as they come up."""
+    """The shapes of a batch, each made when its first chunk comes."""
 
     def __init__(self, array: npt.NDArray[Any], chain: Chain, *, write: bool) -> None:
         self._array = array
@@ -101,15 +101,15 @@ class _Shapes:
 
     def of(self, spec: ArraySpec, dropped: tuple[int, ...]) -> _Shape | None:
         """Return the shape of a chunk, or ``None`` if its boxes are no boxes of the array."""
-        # A batch is of one array: only the shape differs between its specs, each an object of its
-        # own in a rectilinear grid.
+        # All chunks are of one array, so their specs differ only by shape. In a rectilinear grid,
+        # each spec is another object.
         key = (spec.shape, dropped)
         if key not in self._shapes:
             self._shapes[key] = self._make(spec, dropped)
         return self._shapes[key]
 
     def batches(self) -> list[BoxBatch]:
-        """Return what was gathered."""
+        """Return the boxes of each shape that has any."""
         return [s.batch for s in self._shapes.values() if s is not None and s.batch.keys]
 
     def _make(self, spec: ArraySpec, dropped: tuple[int, ...]) -> _Shape | None:
@@ -117,7 +117,7 @@ class _Shapes:
         if self._array.ndim + len(dropped) != len(shape):
             return None
         view = self._array[tuple(None if a in dropped else slice(None) for a in range(len(shape)))]
-        # A chunk in Fortran order is one in C order with its axes the other way round.
+        # A chunk in Fortran order has the same bytes as one in C order with its axes reversed.
         backwards = self._chain.order(spec) == "F"
         outer = view.T if backwards else view
         batch = BoxBatch(tuple(shape[::-1] if backwards else shape), describe(outer))
@@ -134,14 +134,14 @@ def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: b
     batch : Batch
         Its array is plain memory.
     chain : Chain
-        Raw.
+        A raw one.
     positions : sequence of int
-        Which chunks of the batch to look at; they belong to the store.
+        The chunks to look at. They belong to the batch's store.
     write : bool
-        Whether they are written.
+        Whether the batch is written.
     """
     array = batch.array
-    # With axes to drop there are index arrays, and no boxes; a scalar is for numpy to spread.
+    # Axes are dropped only for index arrays, which are no boxes. A scalar is left to numpy.
     if array.dtype != chain.dtype or batch.drop_axes or (write and array.shape == ()):
         return BoxPlan([], [], [], positions)
     shapes = _Shapes(array, chain, write=write)
@@ -152,7 +152,7 @@ def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: b
     shape: _Shape | None = None
     last: ArraySpec | None = None
     axes: tuple[int, ...] = ()
-    # A chunk may take no more than 2 to 3 us here: zarr itself takes 7 to 8.
+    # This must not take more than 2 to 3 us a chunk: zarr itself takes 7 to 8.
     for position in positions:
         path, spec, chunk_selection, out_selection, _ = chunks[position]
         box = find_box(chunk_selection, out_selection)

@@ -1,7 +1,7 @@
-"""Which way each chunk of a read goes, but for those in shards: pure, no I/O.
+"""Plan the read of chunks, except of shards: pure, no I/O.
 
-Of raw chunks, boxes and runs move straight into the array. All that is less work to fetch whole,
-and all encoded chunks, are fetched as they are stored, in groups.
+Boxes and runs of raw chunks move straight into the array. Encoded chunks, and raw ones that are
+less work to fetch whole, are fetched as they are stored, in groups.
 """
 
 from collections.abc import Sequence
@@ -20,21 +20,21 @@ from ucxstore.pipeline.geometry.points import find_points
 from ucxstore.pipeline.geometry.runs import Move, find_move
 from ucxstore.zarr_compat import ArraySpec
 
-# From here on it is worth while to look at points of all chunks together.
+# Chunks from which on it is faster to look at the points of all of them together.
 _MANY_CHUNKS = 4
 
-# Bytes of values, at the most, that are fetched by one request and then decoded by one thread:
-# large enough for some 50 us a request not to matter. A larger chunk has a request of its own.
+# Bytes of values, at the most, that one request fetches and one thread then decodes: so many that
+# the 50 us of a request do not matter. A larger chunk has a request of its own.
 GROUP_BYTES = 4 << 20
 
-# Small reads go in smaller groups, for all threads to be busy soon and until the end; but not in
-# groups so small that decoding them takes less time than asking for them.
+# Small reads go in smaller groups, so that all threads are busy soon and until the end. Still
+# smaller ones would take more time to request than to decode.
 _GROUPS = 32
 _LEAST_BYTES = 256 << 10
 
 
 def plan_read(batch: Batch, chain: Chain, positions: Sequence[int]) -> Plan[Group]:
-    """Plan the read of some chunks.
+    """Plan the read of some chunks of a batch.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def plan_read(batch: Batch, chain: Chain, positions: Sequence[int]) -> Plan[Grou
 def _find_runs(
     plan: Plan[Group], batch: Batch, chain: Chain, positions: Sequence[int]
 ) -> Sequence[int]:
-    """Plan what moves in runs, and return where chunks stand that have to be whole."""
+    """Plan what moves in runs; return the positions of chunks that are fetched whole."""
     out = batch.array
     if out.dtype != chain.dtype:
         return positions
@@ -97,7 +97,7 @@ def _find_runs(
 
 
 def _points(chunks: Sequence[Chunk], chain: Chain, array: Grid) -> Sequence[Move] | None:
-    """Return what is to move for chunks of one shape of which a few points each are wanted."""
+    """Return a move for each chunk if all have one shape and only a few points are wanted."""
     _, spec, *_ = chunks[0]
     if len(chunks) < _MANY_CHUNKS or any(chunk[1] is not spec for chunk in chunks):
         return None
@@ -108,7 +108,7 @@ def _points(chunks: Sequence[Chunk], chain: Chain, array: Grid) -> Sequence[Move
 
 
 def _groups(batch: Batch, chain: Chain, positions: Sequence[int]) -> list[Group]:
-    """Put chunks that are fetched whole together."""
+    """Put chunks that are fetched whole into groups."""
     groups: list[Group] = []
     last: ArraySpec | None = None
     shape: list[int] = []
@@ -136,5 +136,5 @@ def _groups(batch: Batch, chain: Chain, positions: Sequence[int]) -> list[Group]
 
 
 def group_bytes(total: int) -> int:
-    """Return how many bytes of values go into a group where there are so many in all."""
+    """Return how many bytes of values go into a group of a read of `total` bytes."""
     return min(GROUP_BYTES, max(_LEAST_BYTES, total // _GROUPS))

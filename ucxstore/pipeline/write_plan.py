@@ -1,7 +1,7 @@
-"""Which way each chunk of a write goes, but for those in shards: pure, no I/O.
+"""Plan the write of chunks, except of shards: pure, no I/O.
 
-Whole raw chunks move straight from the array. All others are encoded, or put together from what is
-written and what is stored, in groups.
+Whole raw chunks are sent straight from the array. All others are encoded, or merged with what is
+stored, in groups.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from ucxstore.pipeline.geometry.runs import Runs, all_runs
 from ucxstore.pipeline.workers import codec_threads
 from ucxstore.zarr_compat import ArraySpec
 
-# Bytes of values, at the most, that one thread encodes and one request sends then: large enough for
-# some 250 us a group not to matter. A larger chunk is sent by itself.
+# Bytes of values, at the most, that one thread encodes and one request then sends: so many that
+# the 250 us of a group do not matter. A larger chunk is sent by itself.
 GROUP_BYTES = 4 << 20
 
-# What is left is shared out to each thread so many times over: large groups first, which cost least
-# for what is in them, and then ever smaller ones, for all threads to be busy until the end. See
+# A group gets what is left, divided by so many times the number of threads. Large groups come
+# first, since they cost least. Smaller ones follow, so that all threads are busy until the end. See
 # Polychronopoulos and Kuck, "Guided self-scheduling" (IEEE Transactions on Computers, 1987).
 _SHARES = 4
 _LEAST_BYTES = 64 << 10
@@ -54,7 +54,7 @@ def plan_write(batch: Batch, chain: Chain) -> Plan[Group]:
 
 
 def _groups(batch: Batch, chain: Chain, positions: Sequence[int]) -> list[Group]:
-    """Put chunks together, those that are written in part apart from the others."""
+    """Put chunks into groups. Those that are written in part have groups of their own."""
     groups: list[Group] = []
     unfinished: dict[bool, Group] = {}
     most: dict[bool, int] = {}
@@ -90,14 +90,14 @@ def _groups(batch: Batch, chain: Chain, positions: Sequence[int]) -> list[Group]
 
 
 def _not_written(chunk: Chunk, chain: Chain, nbytes: int) -> list[Runs]:
-    """Return what is to be read of a raw chunk: what is not written, if that is a few boxes."""
+    """Return the runs to read of a raw chunk: what is not written, or all if that is less work."""
     _, spec, chunk_selection, out_selection, _ = chunk
     box = find_box(chunk_selection, out_selection)
     if box is None:
         return [all_runs(nbytes)]
     starts, _, counts, _ = box
     shape = list(spec.shape) or [1]
-    if chain.order(spec) == "F":  # a chunk in C order with its axes the other way round
+    if chain.order(spec) == "F":  # the same bytes as a chunk in C order with its axes reversed
         shape, starts, counts = shape[::-1], starts[::-1], counts[::-1]
     around = runs_around(shape, starts, counts, chain.dtype.itemsize)
     if any(are_short(run * prod(counts), prod(counts)) for _, run, counts, _, _ in around):
