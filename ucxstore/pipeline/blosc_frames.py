@@ -1,8 +1,8 @@
-"""A large blosc value as several small ones, which can be decoded at the same time: pure, no I/O.
+"""Split a large blosc value into several small ones, which threads can decode: pure, no I/O.
 
 A value of c-blosc 1 is a header, the offsets of its blocks, and the blocks, each decoded by itself
-(c-blosc's README_CHUNK_FORMAT.rst). So any run of blocks becomes a value of its own by a header and
-offsets of its own. numcodecs decodes a value with one thread, unless it is in the main thread.
+(c-blosc's README_CHUNK_FORMAT.rst). So any run of blocks is a value of its own, once it has its own
+header and offsets. Outside the main thread, numcodecs decodes a value with one thread only.
 """
 
 import struct
@@ -17,23 +17,23 @@ _HEADER = struct.Struct("<BBBBIII")
 _OFFSET = np.dtype("<i4")
 
 _FORMAT = 2
-_COPIED = 0x02  # flag: the values as they are, without blocks
+_COPIED = 0x02  # flag: values that are not compressed, without blocks
 
-# What is fetched to look at first: the offsets of a gigabyte in blocks of the usual 256 KiB.
+# Bytes that are fetched first: enough for the offsets of a gigabyte in the usual blocks of 256 KiB.
 PREFIX_BYTES = 16384
 
 
 class Frame(NamedTuple):
-    """A run of blocks.
+    """A run of blocks that is decoded as a value of its own.
 
     Parameters
     ----------
     start, stop : int
-        Where its bytes are in the value.
+        Its bytes in the stored value.
     head : bytes
-        What to put before these bytes to make a value of them.
+        The header and offsets that come before these bytes.
     first, last : int
-        Where its values are among the chunk's, in bytes.
+        Its bytes among the chunk's decoded values.
     """
 
     start: int
@@ -44,7 +44,7 @@ class Frame(NamedTuple):
 
     @property
     def limit(self) -> int:
-        """Bytes of it as a value."""
+        """Bytes of the frame with its header and offsets."""
         return len(self.head) + self.stop - self.start
 
 
@@ -58,14 +58,14 @@ def split(prefix: Bytes, size: int, nbytes: int, most: int) -> list[Frame]:
     size : int
         Bytes of the whole value.
     nbytes : int
-        Bytes that it must have decoded.
+        Bytes that it must have when it is decoded.
     most : int
-        Bytes, decoded, of a frame; a block may have more.
+        Decoded bytes of a frame, at the most, unless a single block has more.
 
     Returns
     -------
     list of Frame
-        Empty where it has to be decoded as a whole, be it that it is broken.
+        Empty if the value has to be decoded as a whole, for example because it is broken.
     """
     if prefix.size < _HEADER.size:
         return []
@@ -82,10 +82,10 @@ def split(prefix: Bytes, size: int, nbytes: int, most: int) -> list[Frame]:
     bounds = np.empty(count + 1, np.int64)
     bounds[:-1] = prefix[_HEADER.size : offsets_end].view(_OFFSET)
     bounds[-1] = size
-    # Several threads may have encoded it, and put blocks down in any order.
+    # If several threads have encoded it, its blocks may be in any order.
     if bounds[0] < offsets_end or not (bounds[:-1] < bounds[1:]).all():
         return []
-    # blosc takes no value that is smaller than a block: what is left goes with the run before it.
+    # blosc decodes no value that is smaller than a block. A short last block joins the run before.
     starts = list(range(0, nbytes // block, max(1, most // block)))
     return [
         _frame(fields[:4], bounds[i : j + 1], i * block, nbytes, block)

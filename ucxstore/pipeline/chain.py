@@ -1,4 +1,4 @@
-"""How stored values become chunks and chunks stored values: zarr's own codecs, taken apart."""
+"""Codec chain of an array: encode and decode chunks by zarr's own codecs, one by one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from ucxstore.zarr_compat import (
     resolve_aa_specs,
 )
 
-# What compressors add to data that they cannot compress: lz4 1 in 255 and some bytes, the others
-# less. Checksums and headers come to a few bytes each.
+# What compressors add to data that they cannot compress: lz4 one byte in 255, the others less.
+# Checksums and headers add a few bytes each.
 _GROWTH = 64
 _HEADERS = 4096
 
@@ -35,21 +35,21 @@ class Chain:
     codecs : tuple of Codec
         All of them, evolved.
     arrays : tuple of Codec
-        From arrays to arrays, in the order of encoding.
+        The codecs from arrays to arrays, in the order of encoding.
     serializer : Codec
-        ``BytesCodec`` or, with all that format 2 has, ``V2Codec``; without the `compressor`.
+        ``BytesCodec``; in format 2 ``V2Codec``, with the filters. Without the `compressor`.
     outer : tuple of Codec
-        From bytes to bytes, without the `compressor`.
+        The other codecs from bytes to bytes, which encode after the `compressor`.
     compressor : Compressor or None
-        What decodes into values, if that can write into given memory. `finish` does the rest.
+        The codec whose decoder returns values, if it can write them into given memory.
     whole : tuple of Codec
         The serializer and the compressor, as zarr has them.
     dtype : numpy.dtype
-        Of the values that come out of `compressor`, byte order included.
+        The dtype of the values that `compressor` decodes, byte order included.
     straight : bool
-        Whether these values are the chunk's: nothing is left to do to them.
+        Whether these values are the chunk's, so that no other codec changes them.
     raw : bool
-        Whether a chunk is stored as its values lie in memory: there is nothing to decode.
+        Whether a chunk is stored as its values lie in memory, so that there is nothing to decode.
     """
 
     codecs: tuple[Codec, ...]
@@ -65,26 +65,26 @@ class Chain:
     # ---- sizes ----
 
     def order(self, spec: ArraySpec) -> Literal["C", "F"]:
-        """Tell in which order the values of a chunk are stored: always C, but for format 2."""
+        """Return the order in which the values of a chunk are stored: C, except in format 2."""
         return spec.order if type(self.serializer) is V2Codec else "C"
 
     def values_nbytes(self, spec: ArraySpec) -> int:
-        """Return how many bytes of values come out of `compressor` for a chunk."""
+        """Return how many bytes of values `compressor` decodes for a chunk."""
         return prod(self._last(spec).shape) * self.dtype.itemsize
 
     def limit(self, spec: ArraySpec, nbytes: int) -> int:
-        """Return how many bytes a stored chunk has at the most, as far as its codecs are known.
+        """Return how many bytes a stored chunk has at the most; some filters put out more.
 
         Parameters
         ----------
         spec : ArraySpec
         nbytes : int
-            Of the chunk's values.
+            Bytes of the chunk's values.
         """
         if self.raw:
             return nbytes
         if type(self.serializer) is V2Codec and self.serializer.filters:
-            nbytes *= 2  # to other items, or to text
+            nbytes *= 2  # filters may encode to larger items, or to text
         else:
             nbytes = max(nbytes, self.values_nbytes(spec))
         return nbytes + nbytes // _GROWTH + _HEADERS
@@ -92,15 +92,15 @@ class Chain:
     # ---- decoding ----
 
     def unwrap(self, data: Bytes, spec: ArraySpec) -> tuple[Buffer, int | None]:
-        """Undo the codecs around the compressor, or all from bytes to bytes without one.
+        """Decode a stored chunk by the `outer` codecs.
 
         Returns
         -------
         Buffer
             What the compressor has encoded.
         int or None
-            How many bytes of values `decompress` makes of it; ``None`` if only `decode` can be
-            used, as where the value does not announce exactly a chunk.
+            The bytes of values that `decompress` will write. ``None`` if only `decode` can be
+            used: there is no such compressor, or the header announces another size than a chunk's.
         """
         last = self._last(spec)
         buffer = self._undo(self.outer, spec.prototype.buffer.from_array_like(data), last)
@@ -111,7 +111,7 @@ class Chain:
         return buffer, None
 
     def decompress(self, buffer: Buffer, values: Bytes) -> None:
-        """Decode what `unwrap` returned into memory for all values."""
+        """Decode what `unwrap` returned into memory that fits all values exactly."""
         compressor = self.compressor
         assert compressor is not None
         source = buffer.as_numpy_array()
@@ -119,7 +119,7 @@ class Chain:
         compressor.decode(source, values)
 
     def finish(self, values: Bytes, spec: ArraySpec) -> NDBuffer:
-        """Make a chunk of what `decompress` has decoded."""
+        """Return the chunk of the values that `decompress` has decoded."""
         buffer = spec.prototype.buffer.from_array_like(values)
         return self._finish(self.serializer, buffer, spec)
 
@@ -132,7 +132,7 @@ class Chain:
         return self._finish(serializer, self._undo(compressors, buffer, self._last(spec)), spec)
 
     def load(self, data: Bytes, spec: ArraySpec) -> NDBuffer:
-        """Return a stored chunk that may be written to."""
+        """Decode a stored chunk into memory that may be written to."""
         if self.raw:
             return chunk_in(data, spec, self.dtype, self.order(spec))
         buffer, nbytes = self.unwrap(data, spec)
@@ -165,10 +165,10 @@ class Chain:
     # ---- encoding ----
 
     def encode(self, chunk: NDBuffer, spec: ArraySpec) -> Bytes | None:
-        """Return what is to be stored; ``None`` if the codecs say that nothing is."""
+        """Return the bytes to store, or ``None`` if the codecs return none."""
         if not self.arrays:
             chunk = contiguous_chunk(chunk, spec, self.order(spec))
-        if self.raw and type(self.serializer) is V2Codec:  # it would copy all of the chunk
+        if self.raw and type(self.serializer) is V2Codec:  # the codec would copy the chunk
             array = chunk.as_numpy_array().astype(self.dtype, order="K", copy=False)
             flat: Bytes = array.ravel(order="K").view(np.uint8)
             return flat

@@ -1,8 +1,8 @@
-"""The compressors that can write what they decode into given memory: pure, no I/O.
+"""Compressors that can decode into given memory, and checks of their headers: pure, no I/O.
 
-numcodecs checks the memory's size only downwards: a value that holds less than a chunk would leave
-the rest of it as it was. It does not check either that a blosc value is as long as its header says,
-and reads beyond its end. So headers are looked at here first.
+numcodecs raises if the memory is too small, but not if it is too large: then the rest would keep
+its old bytes. It also trusts the length in a blosc header, and reads on beyond the value's end. So
+headers are checked here first.
 """
 
 import struct
@@ -25,16 +25,16 @@ _ZSTD_MAGIC = 0xFD2FB528
 
 
 class Compressor(NamedTuple):
-    """What is to know of a compressor.
+    """A compressor that can decode into given memory.
 
     Parameters
     ----------
     decode : callable
-        Decodes its first argument into its second, all of it: contiguous, writable bytes.
+        Decodes its first argument into its second, which is contiguous and writable.
     holds : callable
-        Tells whether a value, decoded, either has exactly so many bytes or raises.
+        Tells whether decoding a value either gives exactly so many bytes or raises.
     check : callable
-        Raises if a value must not even be given to its decoder.
+        Raises if the decoder would read beyond the value's end.
     """
 
     decode: Callable[[Bytes, Bytes], object]
@@ -43,9 +43,9 @@ class Compressor(NamedTuple):
 
 
 def compressor_of(codec: object) -> Compressor | None:
-    """Return what is to know of one of zarr's codecs, or of numcodecs'.
+    """Return the compressor of one of zarr's or numcodecs' codecs, or ``None``.
 
-    Of the exact classes only: what a subclass does is not known here.
+    Only the exact classes count, since a subclass may do something else.
     """
     kind = type(codec)
     if kind in {wrapped.Blosc, wrapped.LZ4, wrapped.Zstd}:
@@ -73,9 +73,10 @@ def _lz4_holds(data: Bytes, nbytes: int) -> bool:
 
 
 def _zstd_holds(data: Bytes, nbytes: int) -> bool:
-    """See RFC 8878, 3.1.1: a magic number, a descriptor, and in most frames the size.
+    """Read the header: a magic number, a descriptor, and in most frames the size.
 
-    numcodecs refuses more frames than fit, and without a size anything but an exact fit.
+    See RFC 8878, 3.1.1. numcodecs raises if more frames follow than fit, and for a frame without a
+    size unless it fits exactly.
     """
     header = data[:18].tobytes()
     if len(header) < 6 or int.from_bytes(header[:4], "little") != _ZSTD_MAGIC:
@@ -91,11 +92,11 @@ def _zstd_holds(data: Bytes, nbytes: int) -> bool:
 
 
 def _unchecked(data: Bytes) -> None:
-    """Accept all: the decoder itself stays within the value."""
+    """Accept any value: the decoder itself does not read beyond its end."""
 
 
 def _decoder(codec: Any) -> Callable[[Bytes, Bytes], object]:
-    # Everything that decoding needs is in the value: any codec object of a class does it.
+    # Decoding needs only the value, so one codec object serves for all of its class.
     decode: Callable[[Bytes, Bytes], object] = codec.decode
     return decode
 

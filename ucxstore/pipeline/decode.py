@@ -1,4 +1,4 @@
-"""Chunks as they are stored: fetched as far as a budget lets them, decoded as others arrive."""
+"""Read chunks as they are stored: fetch them within a budget, decode some while others arrive."""
 
 import threading
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ type Arrived = tuple[int, bool, Bytes | None]
 
 
 class Decoding:
-    """A read of whole chunks, encoded or raw, by way of memory of ours into an array.
+    """A read of whole chunks, encoded or raw, into an array.
 
     Parameters
     ----------
     access, batch, chain
         The array of the batch is plain memory, which does not overlap itself.
     targets : sequence of NDBuffer, optional
-        Of inner chunks of shards, the arrays that they are selected of.
+        For inner chunks of shards: the array that each is read into.
 
     Attributes
     ----------
     missing : dict
         The results of chunks that the store does not hold.
     changed : set of str
-        Keys of shards that have been replaced: what was read of them is worth nothing.
+        Keys of shards that have been replaced, so that what was read of them must not be used.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Decoding:
         self._targets = targets
         self._straight = chain.straight and chain.dtype == batch.values.dtype
         self._scheduler = Scheduler(access.budget)
-        self._scratch: list[Bytes] = []  # those that no thread uses right now
+        self._scratch: list[Bytes] = []  # memory that no thread uses right now
         self._again: list[Group] = []  # chunks whose values were longer than what was fetched
         self._lock = threading.Lock()
         self._received = self._in_place = 0
@@ -66,10 +66,10 @@ class Decoding:
     async def read(self, groups: list[Group]) -> None:
         """Read all groups.
 
-        When this returns or raises, cancelled too, neither UCX nor a thread writes to the array
-        any more.
+        When this returns or raises, even if it is cancelled, neither UCX nor a thread writes to
+        the array any more.
         """
-        # Those that were written anew in the middle are read as one, which cannot be mixed.
+        # A chunk that was replaced between its frames is read again, whole.
         split = {id(chunk.group) for chunk in await self._read_frames(groups) if chunk.is_complete}
         left = [group for group in groups if id(group) not in split]
         while left:
@@ -83,7 +83,7 @@ class Decoding:
         )
 
     async def _read_frames(self, groups: list[Group]) -> list[SplitChunk]:
-        """Read chunks that several threads can decode, where there are few chunks for them."""
+        """Read large chunks that several threads can decode, if there are few chunks."""
         chain = self._chain
         wanted: list[tuple[Group, Bytes]] = []
         few = len(groups) <= self._scheduler.threads
@@ -124,7 +124,7 @@ class Decoding:
         found.clear()
         in_place = 0
         while arrived and not self._scheduler.stopping:
-            position, whole, data = arrived.pop()  # so that its memory is free again
+            position, whole, data = arrived.pop()  # frees the memory of the one before
             try:
                 if data is None:
                     self.missing[position] = self._scatter(None, position)
@@ -138,7 +138,7 @@ class Decoding:
             self._in_place += in_place
 
     def _take_chunks(self, group: Group, found: list[Found | None]) -> list[Arrived]:
-        """Return chunks; what has to be fetched again by itself is left for later."""
+        """Return chunks with their bytes. Those that were cut off are noted to be read again."""
         if self._chain.raw:
             self._check_sizes(group, found)
         arrived: list[Arrived] = []
@@ -151,7 +151,7 @@ class Decoding:
         return arrived
 
     def _take_inner_chunks(self, group: Group, found: list[Found | None]) -> list[Arrived]:
-        """Return inner chunks, of which each value has some, one behind the other."""
+        """Return inner chunks with their bytes; note shards that have been replaced."""
         arrived: list[Arrived] = []
         chunks = zip(group.positions, group.whole, strict=True)
         for key, ranges, value in zip(group.keys, group.ranges, found, strict=True):
@@ -164,7 +164,7 @@ class Decoding:
         return arrived
 
     def _check_sizes(self, group: Group, found: list[Found | None]) -> None:
-        """Raise if a raw value is not as long as its chunk, all of which was asked for."""
+        """Raise if a raw value is not as long as its chunk."""
         for key, ((_, start, end),), value in zip(group.keys, group.ranges, found, strict=True):
             size = end - start
             if value is not None and value[1] != size:
@@ -174,7 +174,7 @@ class Decoding:
                 )
 
     def _decode(self, data: Bytes, position: int, whole: bool) -> bool:
-        """Decode a chunk; return whether the codec wrote straight into the array."""
+        """Decode a chunk; return whether the codec has written straight into the array."""
         _, spec, _, out_selection, _ = self._batch.chunks[position]
         chain = self._chain
         encoded, nbytes = chain.unwrap(data, spec)
@@ -194,7 +194,7 @@ class Decoding:
         try:
             values = scratch[:nbytes]
             chain.decompress(encoded, values)
-            if region is not None and region.nbytes == nbytes:  # as below, with less ado
+            if region is not None and region.nbytes == nbytes:  # as below, but faster
                 put(values, region, order, array_nbytes=array.nbytes)
             else:
                 self._scatter(chain.finish(values, spec), position)

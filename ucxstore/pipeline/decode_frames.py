@@ -1,4 +1,4 @@
-"""Large blosc chunks: fetched and decoded a run of blocks at a time, by all threads."""
+"""Read large blosc chunks in frames, runs of blocks that all threads decode at the same time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ucxstore.pipeline.compressors import Bytes, Compressor, is_blosc
 from ucxstore.pipeline.read_plan import GROUP_BYTES
 from ucxstore.pipeline.scheduler import Scheduler
 
-# Values of a chunk, in bytes, from which on the round trip for its header is worth while.
+# Bytes of a chunk's values from which on a round trip for the header takes less time than it saves.
 _LARGE_BYTES = 4 * GROUP_BYTES
 
 
@@ -27,17 +27,17 @@ class SplitChunk:
     Parameters
     ----------
     group : Group
-        Of this chunk alone.
+        A group of this chunk alone.
     frames : list of Frame
-        What its value was split into.
+        The frames of its stored value.
     region : array of uint8
         Where its values go.
     version : int
-        Of its value.
+        The version of the stored value.
     received : int
         Bytes that were received.
     is_complete : bool
-        Whether all frames that were read so far are of that value.
+        False once a frame could not be read, since the value has been replaced.
     """
 
     group: Group
@@ -49,7 +49,7 @@ class SplitChunk:
 
 
 class FrameReader:
-    """Reads chunks in frames.
+    """Reads large blosc chunks in frames.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ class FrameReader:
         self._compressor = compressor
 
     async def split(self, wanted: Sequence[tuple[Group, Bytes]]) -> list[SplitChunk]:
-        """Look at the beginning of chunks, and return those that can be read in frames.
+        """Fetch the beginning of chunks, and return those that can be read in frames.
 
         Parameters
         ----------
         wanted : sequence
-            A group of one chunk, and where its values go.
+            Groups of one chunk each, and where its values go.
         """
         keys = self._access.full_keys([group.keys[0] for group, _ in wanted])
         found = await self._access.channel.ask(get(keys, [[(1, 0, PREFIX_BYTES)]] * len(keys)))
@@ -84,7 +84,7 @@ class FrameReader:
         return chunks
 
     async def read(self, chunk: SplitChunk) -> None:
-        """Read all frames; if the value is another one by then, the chunk is not complete."""
+        """Read all frames, or stop if the value has been replaced: see `SplitChunk.is_complete`."""
 
         async def read_one(frame: Frame, _: Claim) -> None:
             if chunk.is_complete:
@@ -122,7 +122,7 @@ class FrameReader:
 
 
 def is_large(group: Group, nbytes: int, compressor: Compressor | None) -> bool:
-    """Tell whether a group is one chunk that is worth while to look at."""
+    """Tell whether a group is one blosc chunk, all wanted, that is large enough for frames."""
     return (
         compressor is not None
         and is_blosc(compressor)

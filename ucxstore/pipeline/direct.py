@@ -1,4 +1,4 @@
-"""Raw chunks that move straight between the user's array and the store."""
+"""Read and write raw chunks straight between the user's array and the store."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from ucxstore.zarr_compat import scatter_chunk
 
 
 class DirectRead:
-    """A read straight into one array.
+    """A read of raw chunks straight into one array.
 
     Parameters
     ----------
     access, batch
         The array of the batch is plain memory, which does not overlap itself.
     flight : Flight
-        Has nothing else in it, so that its results are those of what is started here.
+        Used for nothing else, so that all of its results belong to this read.
     """
 
     def __init__(self, access: ChunkAccess, batch: Batch, flight: Flight) -> None:
@@ -30,7 +30,7 @@ class DirectRead:
         self._started: list[BoxBatch | RunBatch] = []
 
     def start(self, plan: Plan[Group]) -> None:
-        """Start what moves in boxes and runs."""
+        """Start the requests for the boxes and runs of a plan."""
         array, full_keys = self._batch.array, self._access.full_keys
         for boxes in plan.boxes:
             out = Memory(boxes.layout, array)
@@ -48,12 +48,12 @@ class DirectRead:
             self._started.append(runs)
 
     def finish(self) -> dict[int, GetResult]:
-        """Fill in what is missing, and count, once all has been read.
+        """Fill in missing chunks, and count all of them, once the flight has ended.
 
         Returns
         -------
         dict
-            What is said of chunks that the store does not hold, by where they stand in the batch.
+            The results of missing chunks, by their positions in the batch.
         """
         results: dict[int, GetResult] = {}
         direct = read = 0
@@ -80,7 +80,7 @@ class DirectRead:
 
 
 def start_writes(access: ChunkAccess, batch: Batch, plan: Plan[Group], flight: Flight) -> None:
-    """Start what a plan sends straight from the array, and delete what is empty in it."""
+    """Start to send the boxes of a plan from the array, and to delete its empty chunks."""
     for boxes in plan.boxes:
         value = Memory(boxes.layout, batch.array)
         keys = access.full_keys(boxes.keys)
