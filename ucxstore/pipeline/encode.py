@@ -1,4 +1,4 @@
-"""Chunks that are written by codecs or in part: encoded while earlier ones are being sent."""
+"""Write chunks that are encoded or written in part: encode some while others are being sent."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from ucxstore.pipeline.scheduler import Scheduler
 
 
 class Encoding:
-    """A write from one array.
+    """A write of chunks from one array, by way of codecs or merges.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ class Encoding:
     async def write(self, groups: list[Group]) -> None:
         """Write all groups.
 
-        When this returns or raises, cancelled too, neither UCX nor a thread reads the array any
-        more. Which chunks were written if it raises is not said.
+        When this returns or raises, even if it is cancelled, neither UCX nor a thread reads the
+        array any more. If it raises, some of the chunks may have been written.
         """
         await self._scheduler.run(groups, self._write)
         self._access.counters.add(
@@ -53,7 +53,7 @@ class Encoding:
             existing = await self._read_existing(self._access, group)
             self._received += existing.nbytes
             if existing.again:
-                claim.release()  # before another one is waited for
+                claim.release()  # nobody may wait for a claim while holding one
                 for single in existing.again:
                     with await self._access.budget.claim(single.limit) as its_claim:
                         await self._write(single, its_claim)
@@ -64,7 +64,7 @@ class Encoding:
         await self._send(group.keys, values)
 
     async def _send(self, keys: Sequence[str], values: Sequence[Bytes | None]) -> None:
-        """Store values, each from where it lies, and delete the keys that have none."""
+        """Store values, each from its own memory, and delete the keys that have none."""
         full = self._access.full_keys(keys)
         empty = [key for key, value in zip(full, values, strict=True) if value is None]
         held = [(key, value) for key, value in zip(full, values, strict=True) if value is not None]
@@ -80,13 +80,13 @@ class Encoding:
     # ---- in threads ----
 
     def _make_all(self, positions: Sequence[int], stored: list[Bytes | None]) -> list[Bytes | None]:
-        """Make what is to be stored of one chunk after another; ``None``: nothing."""
+        """Make the bytes to store of each chunk; ``None`` if it is to be deleted."""
         made: list[Bytes | None] = []
         for index, position in enumerate(positions):
             if self._scheduler.stopping:
                 break
             chunk = self._batch.chunks[position]
-            existing, stored[index] = stored[index], None  # so that its memory is free again
+            existing, stored[index] = stored[index], None  # frees its memory after the merge
             try:
                 made.append(self._merger.make(self._batch.values, chunk, existing))
             except Exception as error:

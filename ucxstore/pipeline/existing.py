@@ -1,4 +1,4 @@
-"""What is stored of chunks that are written in part, and has to be read first."""
+"""Read what is stored of chunks that are written in part."""
 
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from ucxstore.pipeline.geometry.runs import count_bytes, shifted
 
 
 class Existing(NamedTuple):
-    """What was read of a group.
+    """The stored chunks of a group.
 
     Parameters
     ----------
     stored : list of Bytes or None
-        For `Chain.load`, chunk by chunk; ``None`` where the store has none.
+        The stored bytes of each chunk, for `Chain.load`; ``None`` if it is missing.
     nbytes : int
         How many bytes were received.
     again : list of Group
-        What to read instead, each by itself, where `stored` cannot be used.
+        Groups of one chunk to read instead, if `stored` cannot be used.
     """
 
     stored: list[Bytes | None]
@@ -31,7 +31,7 @@ class Existing(NamedTuple):
 
 
 async def read_encoded(access: ChunkAccess, group: Group) -> Existing:
-    """Fetch all of the values, as far as a group's limit allows."""
+    """Fetch the whole values of encoded chunks, as far as the group's limit allows."""
     found = await access.channel.ask(get(access.full_keys(group.keys), group.ranges))
     stored = [None if value is None else value[0] for value in found]
     sizes = [0 if value is None else value[1] for value in found]
@@ -44,11 +44,11 @@ async def read_encoded(access: ChunkAccess, group: Group) -> Existing:
 
 
 async def read_raw(access: ChunkAccess, group: Group) -> Existing:
-    """Read what is not written straight into chunks of our own."""
+    """Read the runs of raw chunks that are not written, straight into new buffers for them."""
     keys = access.full_keys(group.keys)
     versions: list[int | None] = [ANY_VERSION] * len(keys)
     if any(len(runs) > 1 for runs in group.runs):
-        # Runs of different values are no chunk: they must all be of the one that is there now.
+        # All runs of a chunk must be of one value, so they are read by its version.
         heads = await access.channel.ask(get(keys, [[(1, 0, 0)]] * len(keys)))
         versions = [None if head is None else head[2] for head in heads]
     memory = allocate(group.nbytes)

@@ -1,4 +1,4 @@
-"""Whether a chunk holds nothing but its fill value, found out in little time and memory."""
+"""Find chunks that hold only the fill value, in little time and memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from ucxstore.zarr_compat import ArraySpec, fill_value_or_default
 
-# Items compared at once. zarr's own test doubles its blocks, up to temporaries of half a chunk;
-# these stay in a core's cache, and numpy's calls are still a small part of the time.
+# Items compared at once: few enough for temporaries to stay in a core's cache, and enough for
+# numpy's calls to be a small part of the time. zarr's own test makes temporaries of half a chunk.
 BLOCK_ITEMS = 1 << 16
 
 # The dtype kinds whose items compare as Python's own numbers do.
@@ -25,7 +25,7 @@ class FillTest:
     Parameters
     ----------
     spec : ArraySpec
-        Of any chunk of the array.
+        The spec of any chunk of the array.
     """
 
     __slots__ = ("_buffer", "_fill", "_is_number")
@@ -38,12 +38,11 @@ class FillTest:
         )
 
     def rules_out(self, array: npt.NDArray[Any], index: Sequence[int]) -> bool:
-        """Tell whether one item of a chunk alone shows that the chunk holds more.
+        """Tell whether one item of a chunk differs from the fill value.
 
-        Cheap, as it is asked for each chunk that is written, and the first item of nearly every
-        chunk rules it out. ``False`` says nothing.
+        It is cheap, and the first item of nearly every chunk differs. ``False`` decides nothing.
         """
-        if not self._is_number:  # as a Python object it may not even exist: dates far away
+        if not self._is_number:  # some dates have no Python object
             return False
         item = array.item(*index)
         # NaN differs from itself, and may well be the fill value.
@@ -52,13 +51,13 @@ class FillTest:
     def holds(self, chunk: npt.NDArray[Any]) -> bool:
         """Tell whether all of `chunk`, of any strides, is the fill value."""
         wrap = self._buffer.from_ndarray_like
-        if np.ndim(self._fill) > 0:  # to be spread over the whole chunk, not over blocks
+        if np.ndim(self._fill) > 0:  # numpy spreads it over the whole chunk, not over blocks
             return wrap(chunk).all_equal(self._fill)
         return all(wrap(block).all_equal(self._fill) for block in blocks(chunk, BLOCK_ITEMS))
 
 
 def blocks(array: npt.NDArray[Any], items: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield views of at most `items` items that make up `array`, whatever its strides."""
+    """Yield views of at most `items` items that together are `array`, whatever its strides."""
     if array.size <= items:
         yield array
         return

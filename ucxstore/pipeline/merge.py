@@ -1,4 +1,4 @@
-"""Whole chunks of what is written, as zarr's own pipelines make them of it."""
+"""Merge written values into chunks and encode them, as zarr's own pipelines do."""
 
 from ucxstore.pipeline.batch import Chunk
 from ucxstore.pipeline.buffers import filled_chunk
@@ -9,14 +9,14 @@ from ucxstore.zarr_compat import ArraySpec, NDBuffer
 
 
 class Merger:
-    """Makes what is to be stored of chunks. Methods may be called by many threads at once.
+    """Makes the bytes to store of chunks. Methods may be called by many threads at once.
 
     Parameters
     ----------
     chain : Chain
-        How chunks are stored.
+        The codecs of the chunks.
     spec : ArraySpec
-        Any chunk's.
+        The spec of any chunk.
     drop_axes : tuple of int
         As zarr gives them.
     """
@@ -27,15 +27,15 @@ class Merger:
         self.fill = None if spec.config.write_empty_chunks else FillTest(spec)
 
     def make(self, value: NDBuffer, chunk: Chunk, stored: Bytes | None) -> Bytes | None:
-        """Make what is to be stored of a chunk; ``None``: nothing.
+        """Make the bytes to store of a chunk; ``None`` if it is to be deleted.
 
         Parameters
         ----------
         value : NDBuffer
-            What is written, by all of the batch.
+            The array that the whole batch writes.
         chunk : Chunk
         stored : Bytes or None
-            What is stored of it until now, if some of that stays.
+            The chunk as it is stored now, if some of it stays.
         """
         _, spec, *_ = chunk
         existing = None if stored is None else self._chain.load(stored, spec)
@@ -60,19 +60,18 @@ def merged(
     Parameters
     ----------
     value : NDBuffer
-        What is written, by all of the batch.
-    chunk : tuple
-        What zarr gives for the chunk.
+        The array that the whole batch writes.
+    chunk : Chunk
     drop_axes : tuple of int
         As zarr gives them.
     existing : NDBuffer or None
-        The chunk as it is until now, which is written to; ``None`` if it is not there, or all that
-        is in the array is written.
+        The chunk as it is stored now, which is written to. ``None`` if it is missing, or if
+        everything of it that lies in the array is written.
 
     Returns
     -------
     NDBuffer
-        A view of `value`, if that is all of the chunk; it must not be written to.
+        A view of `value` if that is all of the chunk. It must not be written to.
     """
     _, spec, chunk_selection, out_selection, is_complete = chunk
     if is_complete and value.shape != ():
