@@ -1,1 +1,1 @@
-"""What a selection selects of a chunk, as boxes and runs of bytes: pure, no zarr, no I/O."""
+"""Geometry of selections: boxes, axes, points and runs of bytes; pure, no zarr, no I/O."""

@@ -1,7 +1,7 @@
-"""What a selection takes along each axis of a chunk, and where in the array it goes: pure geometry.
+"""Find the indices that a selection takes along each axis of chunk and array: pure geometry.
 
-zarr's indexers give slices, integers, index arrays and masks; all that counts here is which items
-they select. Where numpy would read more into a selection than this file does, it says no.
+zarr's indexers give slices, integers, index arrays and masks. Only the items that they select count
+here. A selection that numpy might understand in another way is refused.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ type Order = Literal["C", "F"]
 # Indices along the axes, and which of the axes have an integer.
 type _Found = tuple[list[Indices], list[int]]
 
-# What an axis of the chunk has in the array that is dropped, or is one too many.
+# Indices and stride in the array of an axis that a selection drops, and of one that the array lacks
+# by mistake. The latter fits no axis of a chunk.
 _DROPPED: tuple[Indices, int] = (range(1), 0)
 _NONE: tuple[Indices, int] = (range(0), 0)
 
@@ -29,7 +30,6 @@ class Grid(NamedTuple):
     Parameters
     ----------
     shape : sequence of int
-        Of as many axes as there are.
     strides : sequence of int
         Bytes from one index of an axis to the next.
     order : {"C", "F"}
@@ -42,12 +42,12 @@ class Grid(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Which indices of an axis are selected, one by one.
+    """The selected indices of an axis.
 
     Parameters
     ----------
     source, target : range or ndarray
-        Indices in the chunk and in the array, as many in both; within bounds.
+        Indices in the chunk and in the array: the same number in both, and within bounds.
     source_stride, target_stride : int
         Bytes from one index to the next; 0 for an axis that the array lacks.
     """
@@ -59,7 +59,7 @@ class Axis(NamedTuple):
 
 
 def grid_of(shape: Sequence[int], itemsize: int, order: Order) -> Grid:
-    """Return how the items of a contiguous array lie."""
+    """Return the grid of a contiguous array."""
     strides = [itemsize] * len(shape)
     axes = range(len(shape)) if order == "F" else range(len(shape) - 1, -1, -1)
     stride = itemsize
@@ -76,7 +76,7 @@ def find_axes(
     chunk: Grid,
     out: Grid,
 ) -> list[Axis] | None:
-    """Return what a selection takes from a chunk to the array.
+    """Return the axes of a selection.
 
     Parameters
     ----------
@@ -85,13 +85,14 @@ def find_axes(
     drop_axes : sequence of int
         Axes of the chunk that the array lacks, beside those of integers.
     chunk, out : Grid
-        The chunk's and the array's.
+        How the items of the chunk and of the array lie.
 
     Returns
     -------
     list of Axis or None
         The axes of the chunk, outermost first, or a single one for a selection of points.
-        ``None`` if nothing is selected, or not by independent axes or points within bounds.
+        ``None`` if nothing is selected, something is out of bounds, or the selection is made
+        neither of independent axes nor of points.
     """
     if type(out_selection) is not tuple:
         out_selection = (out_selection,)
@@ -109,7 +110,7 @@ def find_axes(
     if along is None:
         return None
     sources, integers = along
-    if integers and drop_axes:  # which would count the axes that are left
+    if integers and drop_axes:  # drop_axes would count only the axes without integers
         return None
     dropped = integers or drop_axes
     kept = iter(zip(targets, out.strides, strict=True))
@@ -139,7 +140,7 @@ def as_range(indices: npt.NDArray[np.intp]) -> Indices:
 
 
 def _along_axes(selection: tuple[Any, ...], shape: Sequence[int]) -> _Found | None:
-    """Return what is selected along each axis, if one axis has nothing to do with another."""
+    """Return the indices along each axis, if the axes are selected independently."""
     if len(selection) != len(shape):
         return None
     kinds = list(map(type, selection))
@@ -153,7 +154,7 @@ def _along_axes(selection: tuple[Any, ...], shape: Sequence[int]) -> _Found | No
                 return None
             found.append(steps)
         elif kind is np.ndarray:
-            if arrays > 1:  # one array is for its own axis; several are, if numpy.ix_ made them
+            if arrays > 1:  # several arrays are independent only if numpy.ix_ has made them
                 if arrays != len(shape) or wanted.ndim != arrays:
                     return None
                 if wanted.size != wanted.shape[axis]:
@@ -164,7 +165,7 @@ def _along_axes(selection: tuple[Any, ...], shape: Sequence[int]) -> _Found | No
                 return None
             found.append(indices)
         elif kind is int or issubclass(kind, np.integer):
-            if arrays or not 0 <= wanted < length:  # numpy takes it for an array beside arrays
+            if arrays or not 0 <= wanted < length:  # beside arrays, numpy broadcasts an integer
                 return None
             found.append(range(wanted, wanted + 1))
             integers.append(axis)
@@ -192,7 +193,7 @@ def _within(wanted: npt.NDArray[Any], length: int) -> Indices | None:
 
 
 def _points(selection: tuple[Any, ...], chunk: Grid) -> _Found | None:
-    """Return where points are, in items from a chunk's start."""
+    """Return the offsets of points, in items from the chunk's start."""
     if len({wanted.size for wanted in selection}) != 1 or selection[0].size == 0:
         return None
     if any(wanted.dtype != np.intp for wanted in selection):

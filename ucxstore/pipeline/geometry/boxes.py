@@ -1,4 +1,4 @@
-"""The boxes that basic selections are made of, and what they leave: pure geometry."""
+"""Find the box of a basic selection, and the runs of a chunk around a box: pure geometry."""
 
 from collections.abc import Sequence
 from math import prod
@@ -17,8 +17,8 @@ def find_box(chunk_selection: Any, out_selection: Any) -> Box | None:
     Parameters
     ----------
     chunk_selection, out_selection : object
-        As zarr gives them. Only tuples of slices and integers can be a box; the types are checked
-        one by one, as a selection by arrays has slices in it too.
+        As zarr gives them. Only tuples of slices and integers can be a box. All types are checked,
+        since a selection by arrays may have slices, too.
 
     Returns
     -------
@@ -70,10 +70,10 @@ def find_box(chunk_selection: Any, out_selection: Any) -> Box | None:
 def runs_around(
     shape: Sequence[int], starts: Sequence[int], counts: Sequence[int], itemsize: int
 ) -> list[Runs]:
-    """Return what a box leaves of a chunk, in at most two boxes more than there are axes.
+    """Return all of a chunk except a box, in at most two boxes more than there are axes.
 
-    They are: all before the box, all behind it, and for each axis the gaps between what the box
-    has of one index and of the next, each a single run.
+    These are the bytes before the box, the bytes behind it, and for each axis the gaps between the
+    box's bytes at one index and at the next. Each gap is a single run.
 
     Parameters
     ----------

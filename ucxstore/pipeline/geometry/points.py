@@ -1,7 +1,7 @@
-"""Scattered points, a few of each of many chunks, all looked at together: pure geometry.
+"""Find the moves of scattered points, a few in each of many chunks, all at once: pure geometry.
 
-`axes` and `runs` do it as well, a chunk at a time, and merge neighbours; for a chunk of ten points
-that takes several times as long as moving them.
+`axes` and `runs` handle points, too, one chunk at a time, and join neighbours. For a chunk of ten
+points that takes several times as long as moving them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ucxstore.pipeline.geometry.axes import Grid
 from ucxstore.pipeline.geometry.costs import is_less_in_runs
 from ucxstore.pipeline.geometry.runs import Move, Offsets
 
-# In a chunk with more of them, some may well be neighbours.
+# Points of a chunk, at the most. With more of them, some may be neighbours, which make longer runs.
 MANY_POINTS = 64
 
 
@@ -24,23 +24,23 @@ def find_points(
     itemsize: int,
     chunk_nbytes: int,
 ) -> list[Move] | None:
-    """Return what is to move for selections by coordinates.
+    """Return the moves of selections by coordinates.
 
     Parameters
     ----------
     selections : sequence
-        For each chunk, what zarr selects of it and in the array.
+        For each chunk, zarr's selections in the chunk and in the array.
     chunk : Grid
-        Of each of the chunks.
+        How the items of each chunk lie.
     array : Grid
-        Of one axis.
+        How the items of the array lie, which has one axis.
     itemsize, chunk_nbytes : int
         Bytes of an item and of a chunk.
 
     Returns
     -------
     list of Move or None
-        A move for each chunk; ``None`` if this is better looked at chunk by chunk.
+        A move for each chunk; ``None`` if the chunks have to be looked at one by one.
     """
     counts = [_count(selected, len(chunk.shape)) for selected, _ in selections]
     if not 0 < min(counts) <= max(counts) <= MANY_POINTS or len(array.shape) != 1:
@@ -73,7 +73,7 @@ def find_points(
 
 
 def _count(selected: Any, ndim: int) -> int:
-    """Return how many points are selected of a chunk; -1 if it is not by their coordinates."""
+    """Return how many points are selected of a chunk, or -1 if not by their coordinates."""
     if type(selected) is not tuple or len(selected) != ndim or ndim == 0:
         return -1
     shapes = {wanted.shape if _is_indices(wanted) else None for wanted in selected}
@@ -85,7 +85,7 @@ def _is_indices(wanted: Any) -> bool:
 
 
 def _targets(selected: Sequence[Any], counts: Sequence[int], length: int) -> Offsets | None:
-    """Return where in the array all points go, if those are as many indices, and within it."""
+    """Return the array's indices of all points, if there is one for each and it is in bounds."""
     indices = []
     for wanted, count in zip(selected, counts, strict=True):
         if type(wanted) is tuple and len(wanted) == 1:

@@ -1,4 +1,4 @@
-"""Selected bytes as runs that lie together, for the native core to move: pure geometry."""
+"""Describe selected bytes as runs of contiguous bytes, for the native core: pure geometry."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -14,12 +14,13 @@ type Offsets = npt.NDArray[np.int64]
 
 type Runs = tuple[int, int, list[int], list[int], Offsets | None]
 """What the native core takes: an offset, the bytes of a run, counts, strides in bytes, offsets.
-In this order: for each of the offsets, for each index of the counts, the last one fastest, a run.
+The runs are in this order: for each of the offsets, for each index of the counts, the last axis
+fastest.
 """
 
 
 class Move(NamedTuple):
-    """The same bytes, in the same order, at both ends.
+    """A move of bytes from a chunk to the array, in the same order at both ends.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ class Move(NamedTuple):
     target : tuple
         Runs from the array's first item.
     nbytes : int
-        The bytes of either.
+        Bytes that move.
     """
 
     source: Runs
@@ -37,12 +38,12 @@ class Move(NamedTuple):
 
 
 def find_move(axes: Sequence[Axis], itemsize: int, chunk_nbytes: int) -> Move | None:
-    """Return what is to move for a selection.
+    """Return the move of a selection.
 
     Parameters
     ----------
     axes : sequence of Axis
-        What is selected, of at least one item; outermost in the chunk first.
+        What is selected, outermost in the chunk first. At least one item is.
     itemsize, chunk_nbytes : int
         Bytes of an item and of the chunk.
 
@@ -51,8 +52,8 @@ def find_move(axes: Sequence[Axis], itemsize: int, chunk_nbytes: int) -> Move | 
     Move or None
         ``None`` if it is less work to fetch the whole chunk.
     """
-    # Indices that are not evenly spaced come first, as the offsets do: so those are few, and only
-    # they go over the wire one by one.
+    # Axes whose indices are not evenly spaced come first: offsets do, too. So only these axes
+    # become offsets, which are sent one by one.
     axes = sorted(axes, key=_is_even)
     source = _End([(axis.source, axis.source_stride) for axis in axes], itemsize)
     target = _End([(axis.target, axis.target_stride) for axis in axes], itemsize)
@@ -81,12 +82,12 @@ def runs_of(axes: Iterable[tuple[int, int]], itemsize: int, offset: int = 0) -> 
 
 
 def run_nbytes(strides: Sequence[int], counts: Sequence[int], itemsize: int) -> int:
-    """Return how many bytes of a box lie together, from its first item on."""
+    """Return how many bytes of a box are contiguous, from its first item on."""
     return runs_of(zip(counts, strides, strict=True), itemsize)[1]
 
 
 def all_runs(nbytes: int) -> Runs:
-    """Return all of a value."""
+    """Return the runs of a whole value of so many bytes."""
     return 0, nbytes, [], [], None
 
 
@@ -107,7 +108,7 @@ def _is_even(axis: Axis) -> bool:
 
 
 class _End:
-    """One end of a move: indices and strides of its axes, with the innermost made into runs."""
+    """One end of a move: indices and strides of its axes, of which the innermost make runs."""
 
     __slots__ = ("axes", "offset", "offset_axes", "run")
 
@@ -159,7 +160,7 @@ class _End:
 
 
 def _together(indices: Indices, stride: int, run: int) -> int:
-    """Return how many indices at a time, from the first on, make one run."""
+    """Return how many indices make one run: the same number from the first index to the last."""
     if stride == 0 or run % stride != 0:
         return 1
     step = run // stride
