@@ -1,8 +1,8 @@
-"""What a selection takes of a shard's inner chunks, many at once: pure, no I/O.
+"""Find the inner chunks that a selection takes of a shard, many at once: pure, no I/O.
 
-A basic selection cuts all inner chunks of a shard but those at its edges in the same way. So they
-are taken together: numpy computes where they are, and a shard of thousands costs little more than
-one of a few.
+A basic selection takes the same box of all inner chunks, except of those at its edges. So inner
+chunks are handled together: numpy computes where they are, and thousands of them take little longer
+than a few.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,11 +32,11 @@ class Boxes:
     chunks : numpy.ndarray
         Their numbers in the shard, in C order.
     selection : tuple
-        What is wanted of each: a slice or an integer for each axis.
+        The selection in each: a slice or an integer for each axis.
     counts : tuple of int
         The box's shape, without the axes of integers.
     starts : numpy.ndarray
-        Where each box starts in what is selected of the shard: as many columns as `counts`.
+        Where each box starts in the selected part of the shard: as many columns as `counts`.
     whole : bool
         Whether the box is all of a chunk.
     """
@@ -58,7 +58,7 @@ class Boxes:
         return replace(self, chunks=self.chunks[which], starts=self.starts[which])
 
     def source(self, shape: Sequence[int], itemsize: int) -> Runs:
-        """Return where the box is in a C-order chunk of this shape."""
+        """Return the runs of the box in a chunk of this shape, in C order."""
         offset = 0
         axes: list[tuple[int, int]] = []
         strides = grid_of(shape, itemsize, "C").strides
@@ -71,42 +71,42 @@ class Boxes:
         return runs_of(axes, itemsize, offset)
 
     def target(self, strides: Sequence[int], itemsize: int) -> Runs:
-        """Return where the boxes go in memory of these strides, from its first item."""
+        """Return the runs of all boxes in memory of these strides, from its first item on."""
         box = runs_of(zip(self.counts, strides, strict=True), itemsize)
         return *box[:4], self.starts @ np.array(strides, np.int64)
 
     def split_moves(
         self, sharding: Sharding, target: Grid
     ) -> "tuple[BoxMoves | None, Boxes | None]":
-        """Return what is less work to move than to fetch whole, and the rest.
+        """Return the moves of inner chunks that are more work to fetch whole, and all others.
 
         Parameters
         ----------
         sharding : Sharding
-            Of raw inner chunks.
+            Its inner chunks are raw.
         target : Grid
-            How what is selected of a shard lies in memory.
+            How the selected part of the shard lies in memory.
         """
         itemsize = sharding.itemsize
         source = self.source(sharding.spec.shape, itemsize)
-        to = self.target(target.strides, itemsize)
+        boxes = self.target(target.strides, itemsize)
         nbytes = prod(self.counts) * itemsize
-        runs = nbytes // source[1] + nbytes // to[1]
+        runs = nbytes // source[1] + nbytes // boxes[1]
         if is_less_in_runs(nbytes, itemsize, sharding.chunk_nbytes, runs):
-            return BoxMoves(self, Move(source, to, nbytes)), None
+            return BoxMoves(self, Move(source, boxes, nbytes)), None
         return None, self
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Inner chunks of which anything is wanted, as zarr's indexers have it.
+    """Inner chunks with any other selections, as zarr's indexers make them.
 
     Parameters
     ----------
     chunks : numpy.ndarray
         Their numbers in the shard, in C order.
     projections : list of ChunkProjection
-        What is wanted of each, and where in what is selected of the shard that goes.
+        The selections in each, and in the selected part of the shard.
     """
 
     chunks: Ints
@@ -131,7 +131,7 @@ class Points:
     def split_moves(
         self, sharding: Sharding, target: Grid
     ) -> "tuple[PointMoves | None, Points | None]":
-        """Return what is less work to move than to fetch whole, and the rest; see `Boxes`."""
+        """Return moves, and the inner chunks to fetch whole; see `Boxes.split_moves`."""
         itemsize = sharding.itemsize
         chunk = grid_of(sharding.spec.shape, itemsize, "C")
         found: list[Move | None] = []
@@ -148,27 +148,27 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class BoxMoves:
-    """Boxes of raw inner chunks that move straight.
+    """Moves of boxes of raw inner chunks.
 
     Parameters
     ----------
     chunks : Boxes
     each : Move
-        Of one box, but that its target has where all boxes go, by their offsets.
+        The move of one box. Its target has the offsets of all boxes.
     """
 
     chunks: Boxes
     each: Move
 
     def moves(self, starts: Ints, held: Mask) -> Iterator[Move]:
-        """Yield what moves from a shard, all that are held together.
+        """Yield the moves from a shard, each of as many inner chunks as a request takes.
 
         Parameters
         ----------
         starts : numpy.ndarray
-            Where in the shard inner chunks start.
+            The offsets of the inner chunks in the shard.
         held : numpy.ndarray
-            Which of them it holds.
+            Which of them the shard holds.
         """
         source, target, nbytes = self.each
         offsets = target[-1]
@@ -186,20 +186,20 @@ class BoxMoves:
 
 @dataclass(frozen=True, slots=True)
 class PointMoves:
-    """Anything else of raw inner chunks that moves straight.
+    """Moves of any other selections of raw inner chunks.
 
     Parameters
     ----------
     chunks : Points
     each : list of Move
-        From the start of each inner chunk.
+        A move for each inner chunk. Its source counts from the start of that.
     """
 
     chunks: Points
     each: list[Move]
 
     def moves(self, starts: Ints, held: Mask) -> Iterator[Move]:
-        """Yield what moves from a shard; see `BoxMoves.moves`."""
+        """Yield the moves from a shard; see `BoxMoves.moves`."""
         for (source, target, nbytes), start in compress(
             zip(self.each, starts.tolist(), strict=True), held
         ):
@@ -207,17 +207,17 @@ class PointMoves:
 
 
 def find_inner_chunks(indexer: Indexer, sharding: Sharding) -> list[Boxes] | list[Points]:
-    """Return what a selection takes of a shard.
+    """Return the inner chunks that a selection takes of a shard.
 
     Parameters
     ----------
     indexer : Indexer
-        zarr's, of the selection in a shard.
+        zarr's indexer of the selection in the shard.
     sharding : Sharding
     """
     axes: list[list[_Cut]] = []
     for axis in getattr(indexer, "dim_indexers", (None,)):
-        # The exact classes: what another one selects is not known here.
+        # Only the exact classes: a subclass may select something else.
         if type(axis) is not SliceDimIndexer and type(axis) is not IntDimIndexer:
             return [points_of(indexer, sharding)]
         alike: dict[Any, tuple[list[int], list[int]]] = {}
@@ -230,14 +230,14 @@ def find_inner_chunks(indexer: Indexer, sharding: Sharding) -> list[Boxes] | lis
 
 
 def points_of(projections: Iterable[ChunkProjection], sharding: Sharding) -> Points:
-    """Return what anything selects of a shard."""
+    """Return the inner chunks of a shard that zarr's projections select."""
     found, grid = list(projections), sharding.grid
     where = np.array([one.chunk_coords for one in found], np.int64).reshape(-1, len(grid))
     return Points(np.asarray(np.ravel_multi_index(tuple(where.T), grid)), found)
 
 
 type _Cut = tuple[Any, Ints, Ints]
-"""Along one axis: what is wanted of some chunks, their numbers, and where that goes."""
+"""Along one axis: the selection that some chunks share, their numbers, and where each goes."""
 
 
 def _boxes(cuts: Sequence[_Cut], sharding: Sharding) -> Boxes:

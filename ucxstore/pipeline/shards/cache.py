@@ -1,4 +1,4 @@
-"""Indexes of shards, kept between reads."""
+"""Cache of shard indexes, kept between reads."""
 
 import threading
 from collections import OrderedDict
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from ucxstore import process
 from ucxstore.pipeline.shards.index import IndexForm, ShardIndex
 
-# Bytes of indexes that a store keeps: 16 an inner chunk, so those of four million.
+# Bytes of indexes that a store keeps: 16 an inner chunk, so those of four million inner chunks.
 CACHE_BYTES = 64 << 20
 
-# What an entry takes beside its numbers: the objects around them, and the key.
+# Bytes of an entry beside its offsets and lengths: the objects around them, and the key.
 _ENTRY_BYTES = 1024
 
 
 class ShardCache:
-    """The indexes that were used last, by key. Methods may be called by any thread.
+    """Cache of the indexes that were used last, by key. Methods may be called by any thread.
 
-    An entry may be out of date: whoever uses one asks the server for values of its version.
+    An entry may be out of date. So a request that relies on one asks for values of its version.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class ShardCache:
         process.in_child(self._start)
 
     def _start(self) -> None:
-        """Begin empty. A forked child does: a thread of its parent may have been in the middle."""
+        """Start empty; in a forked child, too, since a thread of its parent may hold the lock."""
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, tuple[IndexForm, ShardIndex]] = OrderedDict()
         self._nbytes = 0
@@ -45,7 +45,7 @@ class ShardCache:
         return self._nbytes
 
     def get(self, key: str, form: IndexForm) -> ShardIndex | None:
-        """Return the index of a shard, unless none is kept, or one that was read as another."""
+        """Return the index of a shard, or ``None`` if none of this form is kept."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry[0] != form:
@@ -54,7 +54,7 @@ class ShardCache:
             return entry[1]
 
     def put(self, key: str, form: IndexForm, index: ShardIndex) -> None:
-        """Keep an index, and as many of those that were used last as there is room for."""
+        """Add an index, and drop those that were not used for the longest time to make room."""
         with self._lock:
             self._remove(key)
             self._entries[key] = form, index
@@ -63,7 +63,7 @@ class ShardCache:
                 self._remove(next(iter(self._entries)))
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Forget what is out of date."""
+        """Drop indexes that are out of date."""
         with self._lock:
             for key in keys:
                 self._remove(key)

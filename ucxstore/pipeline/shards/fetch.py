@@ -1,4 +1,4 @@
-"""What reads and writes of shards ask the server for: indexes, and inner chunks by them."""
+"""Fetch the indexes of shards, from the cache or from the server."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,8 +11,8 @@ from ucxstore.pipeline.compressors import Bytes
 from ucxstore.pipeline.shards.index import ShardIndex
 from ucxstore.pipeline.shards.shard import Shard
 
-# How often a shard is read anew that was replaced meanwhile. Each time takes two requests, while
-# whoever replaces it sends all of it.
+# How often a shard is read that others replace meanwhile. Each attempt takes two requests, and each
+# replacement takes another client the time to send the whole shard.
 ATTEMPTS = 10
 
 
@@ -21,15 +21,16 @@ async def fetch_indexes(
 ) -> list[ShardIndex | None]:
     """Return the indexes of shards, ``None`` for those that the store does not hold.
 
-    They may be out of date, but not those of shards that hold nothing of what is read: nothing
-    will be fetched of these that could tell.
+    A cached index may be out of date, which the next request finds out by its version. If it says
+    that the shard holds nothing of what is read, there is no next request. Such an index is fetched
+    again.
 
     Parameters
     ----------
     access : ChunkAccess
-    shards : sequence
+    shards : sequence of Shard
     claim : Claim, optional
-        One that covers them, if there is one already.
+        A claim that includes their bytes, if the caller has one.
     """
     cache = access.shard_indexes
     indexes = [cache.get(shard.key, shard.sharding.index_form) for shard in shards]
@@ -52,14 +53,14 @@ async def fetch_indexes(
             indexes[position] = index = None if value is None else _decode(shard, *value)
             if value is not None and index is not None:
                 read += value[0].size
-                if index.sound:  # else an error might tell of a shard that was mended since
+                if index.sound:  # else it might be used after the shard has been repaired
                     cache.put(shard.key, shard.sharding.index_form, index)
     access.counters.add(bytes_read=read, staged_bytes=read)
     return indexes
 
 
 def replaced_too_often(shard: Shard) -> ShardError:
-    """Return the error to raise after so many attempts."""
+    """Return the error to raise after the last attempt."""
     return ShardError(f"{shard.path} was replaced each of {ATTEMPTS} times that it was read")
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the server for shards whose indexes are known: pure, no I/O."""
+"""Gather what to request of shards whose indexes are known: pure, no I/O."""
 
 from itertools import groupby
 from operator import itemgetter
@@ -17,23 +17,23 @@ from ucxstore.zarr_compat import NDBuffer, fill_value_or_default
 
 
 class Gathering:
-    """What is read of some shards.
+    """Runs to move and inner chunks to decode, of some shards.
 
     Parameters
     ----------
     out : NDBuffer
-        The array that the selection goes to.
+        The user's array.
 
     Attributes
     ----------
     out : ndarray
-        From where the targets of `runs` are counted.
+        The user's array. The targets of `runs` are counted from its first item.
     runs : RunBatch
-        What moves straight.
+        The runs that move straight.
     owners : list
-        What holds the memory that the targets are in.
+        The objects that hold the memory of the targets.
     chunks, targets : list
-        Inner chunks that are decoded, as `Batch` has chunks, and the arrays they are selected of.
+        Inner chunks that are decoded, as `Batch` has chunks, and the array that each is read into.
     """
 
     def __init__(self, out: NDBuffer) -> None:
@@ -48,7 +48,7 @@ class Gathering:
         self._address, *_ = describe(self.out)
 
     def add(self, shard: ShardRead, index: ShardIndex | None, target: NDBuffer) -> None:
-        """Take what is wanted of a shard. What it does not hold is filled right away.
+        """Add what is wanted of a shard, and fill the parts that it does not hold.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Gathering:
 def held_ranges(
     index: ShardIndex, chunks: Ints, sharding: Sharding, path: object
 ) -> tuple[list[int], list[NativeRange]]:
-    """Return which of some inner chunks a shard holds, and where they are in it; see `find`."""
+    """Return the inner chunks that a shard holds, and their byte ranges: see `ShardIndex.find`."""
     starts, lengths = index.find(chunks, sharding, path)
     held = starts >= 0
     ends = (starts + lengths)[held].tolist()

@@ -1,4 +1,4 @@
-"""How a shard is made, and what its index says of its inner chunks: pure, no I/O."""
+"""Shard index: where the inner chunks of a shard are, decoded and checked: pure, no I/O."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,13 +18,13 @@ from ucxstore.zarr_compat import ArraySpec, numpy_buffer_prototype
 
 type Ints = npt.NDArray[np.int64]
 
-# Instead of an inner chunk's offset: it is not stored, or its entry points outside the value.
+# In place of an offset: the inner chunk is not stored, or its entry points outside the value.
 MISSING = -1
 _OUTSIDE = -2
 
 
 class IndexForm(NamedTuple):
-    """What two indexes must have in common for one to be taken for the other."""
+    """Form of an index. A cached index is used only if the form is the same."""
 
     codecs: tuple[Codec, ...]
     location: str
@@ -34,7 +34,7 @@ class IndexForm(NamedTuple):
 
 @dataclass(frozen=True)
 class Sharding:
-    """How an array's shards of one shape are made.
+    """Codecs, shapes and sizes of an array's shards of one shape.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class Sharding:
     chain : Chain
         The codecs of inner chunks.
     shape : tuple of int
-        A shard's, in items.
+        Items of a shard along each axis.
     spec : ArraySpec
-        An inner chunk's.
+        The spec of an inner chunk.
     grid : tuple of int
-        How many of them there are, on each axis.
+        Inner chunks of a shard along each axis.
     """
 
     codec: ShardingCodec
@@ -57,7 +57,7 @@ class Sharding:
 
     @classmethod
     def of(cls, kind: Sharded, spec: ArraySpec) -> Self:
-        """Return how shards of a shape are made, given the spec of one."""
+        """Return the sharding of a shard with this spec."""
         codec, chain = kind
         inner = codec._get_chunk_spec(spec)
         return cls(codec, chain, spec.shape, inner, codec._get_chunks_per_shard(spec))
@@ -84,33 +84,33 @@ class Sharding:
 
     @cached_property
     def index_form(self) -> IndexForm:
-        """What an index is decoded and checked by."""
+        """The form of the index, by which it is decoded and checked."""
         nbytes = self.chunk_nbytes if self.chain.raw else None
         return IndexForm(self.codec.index_codecs, self.codec.index_location, self.grid, nbytes)
 
     @property
     def index_ranges(self) -> list[NativeRange]:
-        """Where the index is in a shard."""
+        """The byte ranges of the index in a shard."""
         at_start = self.codec.index_location == "start"
         return [(1, 0, self.index_nbytes) if at_start else (3, self.index_nbytes, 0)]
 
     def coordinates(self, chunk: int) -> tuple[int, ...]:
-        """Return where an inner chunk is in its shard, from its number in C order."""
+        """Return the grid coordinates of an inner chunk, from its number in C order."""
         return tuple(int(i) for i in np.unravel_index(chunk, self.grid))
 
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """A shard's index: what is where in one value of a key.
+    """Index of a shard: offsets and lengths of its inner chunks in one version of its value.
 
     Parameters
     ----------
     offsets, lengths : numpy.ndarray
-        Of each inner chunk, in bytes, in C order. Offsets below 0 are no offsets.
+        In bytes, for each inner chunk, in C order. An offset below 0 is `MISSING`, or wrong.
     version : int
-        The value's; another value of the same key has another one.
+        The version of the value.
     sound : bool
-        Whether `find` will find nothing wrong.
+        Whether all entries are right, so that `find` does not raise.
     """
 
     offsets: Ints
@@ -127,7 +127,7 @@ class ShardIndex:
         Parameters
         ----------
         data : numpy.ndarray
-            What `Sharding.index_ranges` takes from a value.
+            The bytes at `Sharding.index_ranges` of a value.
         size : int
             Bytes of the whole value.
         version : int
@@ -136,14 +136,14 @@ class ShardIndex:
         Raises
         ------
         ValueError
-            If the value is too short to have an index, or its checksum is not that of the index.
+            If the value is too short to have an index, or the checksum of the index is wrong.
         """
         buffer = numpy_buffer_prototype().buffer.from_array_like(data)
         found = sharding.codec._decode_shard_index_sync(buffer, sharding.grid)
         entries = found.offsets_and_lengths.reshape(-1, 2)
         starts, lengths = entries[:, 0], entries[:, 1]
         missing = (entries == np.iinfo(np.uint64).max).all(axis=1)
-        # In this order no number is too large for its type.
+        # Written so that no number overflows its type.
         outside = (starts > size) | (lengths > size - np.minimum(starts, np.uint64(size)))
         offsets = np.where(outside, _OUTSIDE, starts.astype(np.int64))
         offsets[missing] = MISSING
@@ -166,14 +166,14 @@ class ShardIndex:
             Their numbers.
         sharding : Sharding
         path : object
-            What to call the shard in an error.
+            The name of the shard in errors.
 
         Raises
         ------
         ShardError
-            If one is said to be where the value has no bytes.
+            If an entry points outside the value.
         ChunkSizeError
-            If one is raw and has not the size of its values.
+            If an inner chunk is raw, and its length is not the size of its values.
         """
         offsets, lengths = self.offsets[chunks], self.lengths[chunks]
         outside = offsets == _OUTSIDE

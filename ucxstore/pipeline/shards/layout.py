@@ -1,4 +1,4 @@
-"""Where the inner chunks of a new shard lie, and the index that says so: pure, no I/O."""
+"""Lay out the inner chunks of a new shard, and make its index: pure, no I/O."""
 
 from functools import lru_cache
 
@@ -11,13 +11,13 @@ from ucxstore.pipeline.shards.index import Ints, Sharding
 
 
 def lay_out(sharding: Sharding, lengths: Ints) -> tuple[Ints, Bytes]:
-    """Put inner chunks behind one another as zarr does, and make the index of them.
+    """Order inner chunks as zarr does, and make the index of them.
 
     Parameters
     ----------
     sharding : Sharding
     lengths : numpy.ndarray
-        Of all inner chunks, in bytes, in C order; 0 for those that are not stored.
+        Bytes of each inner chunk, in C order; 0 for those that are not stored.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def lay_out(sharding: Sharding, lengths: Ints) -> tuple[Ints, Bytes]:
 
 @lru_cache(maxsize=16)
 def _order(name: SubchunkWriteOrder, grid: tuple[int, ...]) -> Ints:
-    """Return the numbers of inner chunks as zarr writes them: slow to make for many."""
+    """Return the numbers of inner chunks in zarr's order. Slow for many, so it is cached."""
     any_codec = ShardingCodec(chunk_shape=grid)
     coordinates = list(any_codec._subchunk_order_iter(grid, name))
     where = np.array(coordinates, np.int64).reshape(-1, len(grid))

@@ -1,4 +1,4 @@
-"""What new shards hold, made of what is written and of what was stored: computes, no I/O."""
+"""Make the content of shards from written values and stored inner chunks: no I/O."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ from ucxstore.pipeline.shards.write_plan import ShardWrite
 from ucxstore.zarr_compat import NDBuffer
 
 type Made = list[tuple[int, Bytes | None]]
-"""Inner chunks by their numbers; ``None``: nothing is stored."""
+"""Numbers of inner chunks, and the bytes to store; ``None`` if nothing is stored."""
 
 
 @dataclass(slots=True)
 class Content:
-    """What a shard will hold.
+    """The inner chunks that a shard will hold.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class Content:
     layouts : dict
         Where each of them lies in memory.
     owners : list
-        What holds that memory.
+        The objects that hold that memory.
     nbytes : int
         Bytes in memory that is not the user's.
     made : int
-        How many inner chunks were made.
+        How many inner chunks were encoded or merged.
     """
 
     lengths: Ints
@@ -48,14 +48,14 @@ class Content:
 
     @classmethod
     def of(cls, sharding: Sharding, existing: dict[int, Bytes]) -> Self:
-        """Start with what is stored, whatever becomes of it."""
+        """Start with stored inner chunks; `put` replaces those that are merged."""
         content = cls(np.zeros(sharding.count, np.int64))
         for number, value in existing.items():
             content._hold(number, value)
         return content
 
     def put(self, values: Made) -> None:
-        """Take inner chunks that were made."""
+        """Add inner chunks that were encoded or merged."""
         for number, value in values:
             self.made += 1
             self.lengths[number] = 0
@@ -69,12 +69,12 @@ class Content:
         self.nbytes += value.size
 
     def refer(self, sharding: Sharding, chunks: Ints, layouts: Sequence[Layout]) -> None:
-        """Take raw inner chunks in the user's memory."""
+        """Add raw inner chunks that lie in the user's array."""
         self.lengths[chunks] = sharding.chunk_nbytes
         self.layouts.update(zip(chunks.tolist(), layouts, strict=True))
 
     def assemble(self, sharding: Sharding) -> list[Layout]:
-        """Return where the bytes of the shard lie, in their order; nothing if it is empty."""
+        """Return where the bytes of the shard lie, in their order; an empty list if it has none."""
         held, index = lay_out(sharding, self.lengths)
         if not held.size:
             return []
@@ -114,9 +114,9 @@ class Maker:
     Parameters
     ----------
     value : NDBuffer
-        What is written, by all of the batch: plain memory.
+        The array that the whole batch writes, in plain memory.
     sharding : Sharding
-        Of any shard of the array.
+        The sharding of any shard of the array.
     """
 
     def __init__(self, value: NDBuffer, sharding: Sharding) -> None:
@@ -135,7 +135,7 @@ class Maker:
             layouts = [(start, shape, strides, size) for start in starts[stored].tolist()]
             content.refer(shard.sharding, boxes.chunks[stored], layouts)
         _, spec, chunk_selection, out_selection, _ = shard.chunk
-        # As zarr's pipelines and its codec do, for selections by arrays too.
+        # The same as zarr's pipelines and its codec do, also for selections by arrays.
         value = self._value if self._value.shape == () else self._value[out_selection]
         if shard.written.made is not None:
             return StartedShard(shard, existing, content, shard.written.made, value)
@@ -165,11 +165,11 @@ class Maker:
                     error.add_note(f"while writing {name}")
                     raise
             found.append((number, made))
-            is_same = inner.whole and value.shape == ()  # a scalar
+            is_same = inner.whole and value.shape == ()  # all inner chunks of a scalar are equal
         return found
 
     def _not_empty(self, boxes: Boxes, source: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Tell which of some whole inner chunks zarr would store."""
+        """Return which of some whole inner chunks zarr would store."""
         stored = np.ones(len(boxes.chunks), np.bool_)
         fill = self._merger.fill
         if fill is not None:

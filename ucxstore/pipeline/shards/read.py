@@ -1,4 +1,4 @@
-"""Reads of shards: their indexes, and then only the inner chunks that are wanted."""
+"""Read shards: their indexes first, and then only the inner chunks that are wanted."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ from ucxstore.pipeline.shards.fetch import ATTEMPTS, fetch_indexes, replaced_too
 from ucxstore.pipeline.shards.gather import Gathering
 from ucxstore.pipeline.shards.read_plan import ShardRead, rounds
 
-# Bytes of indexes that are asked for at once, and of arrays beside the one that is read into.
+# Bytes of indexes, and of arrays beside the one that is read into, that a read has at once.
 _ROUND_BYTES = 16 << 20
 
 
 class ShardReading:
     """A read of shards into one array.
 
-    All that is read of a shard is of one value, even if others replace it meanwhile.
+    All that is read of a shard is of one version, even if other clients replace it meanwhile.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class ShardReading:
         self._batch = batch
 
     async def read(self, shards: Sequence[ShardRead]) -> None:
-        """Read them.
+        """Read all shards.
 
-        When this returns or raises, cancelled too, nobody writes to the array any more.
+        When this returns or raises, even if it is cancelled, nobody writes to the array any more.
         """
         for left in rounds(shards, _ROUND_BYTES):
             for _ in range(ATTEMPTS):
@@ -52,7 +52,7 @@ class ShardReading:
                 raise replaced_too_often(left[0])
 
     async def _try(self, shards: list[ShardRead]) -> list[ShardRead]:
-        """Read shards, and return those that were replaced before all of them was there."""
+        """Read shards, and return those that were replaced in the meantime."""
         indexes = await fetch_indexes(self._access, shards)
         gathering = Gathering(self._batch.values)
         targets = [shard.target(self._batch.values) for shard in shards]
@@ -74,7 +74,7 @@ class ShardReading:
         return [shard for shard in shards if shard.key in changed]
 
     async def _read(self, gathering: Gathering) -> set[str]:
-        """Read what is wanted, and return the keys of shards that have been replaced."""
+        """Move and decode inner chunks; return the keys of shards that have been replaced."""
         runs, access = gathering.runs, self._access
         changed: set[str] = set()
         async with access.channel.flight() as flight:

@@ -1,7 +1,7 @@
-"""Which inner chunks of which shards a read needs, and which way each goes: pure, no I/O.
+"""Plan the read of shards: which inner chunks are needed, and which way each goes: pure, no I/O.
 
-An inner chunk goes DIRECT if its stored bytes are its values, and it is less work to move what is
-wanted of it than to fetch all of it. All others go to DECODE.
+An inner chunk is DIRECT if its stored bytes are its values, and moving the wanted part is less work
+than fetching all of it. All others are DECODE.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,21 +26,21 @@ NO_FIT = "the selection has another shape in the shard than in the array"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted of a shard, whichever it is.
+    """Selection of a shard. Shards of which the same is wanted share it.
 
     Parameters
     ----------
     shape : tuple of int
-        As zarr's indexer has it.
+        The shape that zarr's indexer gives it.
     stored_shape : tuple of int
-        As the array has it, before axes are dropped.
+        The shape that it has in the array, before axes are dropped.
     aside : bool
-        Whether it is gathered in memory of its own, and put where it belongs in the end: that is
-        no view of the array without gaps.
+        Whether it is read into an array of its own, and copied to the user's array in the end. It
+        is if its part of the user's array is no view without steps.
     direct : list
         Inner chunks that move straight.
     decode : list
-        The others.
+        All other inner chunks.
     """
 
     shape: tuple[int, ...]
@@ -57,7 +57,7 @@ class ShardRead(Shard):
     Parameters
     ----------
     position : int
-        Where it stands in zarr's batch.
+        Its position in zarr's batch.
     wanted : Selection
     """
 
@@ -76,7 +76,7 @@ class ShardRead(Shard):
         yield from (inner.chunks for inner in self.wanted.decode)
 
     def target(self, out: NDBuffer) -> NDBuffer:
-        """Return what `wanted` is read into."""
+        """Return the array that `wanted` is read into."""
         _, spec, _, out_selection, _ = self.chunk
         nd_buffer = spec.prototype.nd_buffer
         if self.wanted.aside:
@@ -85,7 +85,7 @@ class ShardRead(Shard):
         return nd_buffer.from_ndarray_like(view_of(out.as_ndarray_like(), out_selection))
 
     def finish(self, target: NDBuffer, batch: Batch) -> None:
-        """Put what was gathered aside where it belongs."""
+        """Copy what was read aside to the user's array."""
         if self.wanted.aside:
             found, axes = target.reshape(self.wanted.stored_shape), batch.drop_axes
             batch.values[self.chunk[3]] = found.squeeze(axis=axes) if axes else found
@@ -119,7 +119,7 @@ def plan_shard_read(batch: Batch, kind: Sharded) -> Plan[ShardRead]:
 
 
 def rounds(shards: Iterable[ShardRead], limit: int) -> Iterator[list[ShardRead]]:
-    """Yield shards in lists, none of which needs more memory than the limit, or has one shard."""
+    """Yield lists of shards that need no more memory than the limit, or have only one shard."""
     found: list[ShardRead] = []
     nbytes = 0
     for shard in shards:
@@ -159,10 +159,10 @@ def _select(
 
 
 def _indexer(chunk_selection: Any, shape: tuple[int, ...], grid: ChunkGrid) -> Indexer:
-    """Return the indexer of a selection: zarr's codec's, or one that selects the same.
+    """Return the indexer that zarr's codec makes of a selection, or a faster one.
 
-    The codec takes index arrays for an axis each, as `numpy.ix_` makes them, for those of points,
-    and so looks at each item.
+    The codec takes index arrays by `numpy.ix_`, which are of one axis each, for coordinates of
+    points, and looks at each item.
     """
     if type(chunk_selection) is tuple and all(
         type(part) is np.ndarray and part.ndim == len(shape) and part.size == part.shape[axis]

@@ -1,4 +1,4 @@
-"""A shard of a batch: what its reads and writes have in common, values without I/O."""
+"""Shards and inner chunks of a batch, as reads and writes share them: values, no I/O."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from ucxstore.zarr_compat import ArraySpec
 
 
 class InnerChunk(NamedTuple):
-    """An inner chunk, as errors call it."""
+    """Name of an inner chunk in errors; stands where other chunks have a StorePath."""
 
     path: StorePath
     sharding: Sharding
@@ -27,12 +27,11 @@ class InnerChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shard(ABC):
-    """A shard of which some is read.
+    """A shard of a batch, some of whose inner chunks are read.
 
     Parameters
     ----------
-    chunk : tuple
-        What zarr gives for it.
+    chunk : Chunk
     sharding : Sharding
     """
 
@@ -41,7 +40,7 @@ class Shard(ABC):
 
     @property
     def path(self) -> StorePath:
-        """Where it is."""
+        """Its path in the store."""
         path: StorePath = self.chunk[0]
         return path
 
@@ -55,14 +54,14 @@ class Shard(ABC):
         """Yield the numbers of the inner chunks that are read."""
 
     def holds_any(self, index: ShardIndex) -> bool:
-        """Tell whether it holds any inner chunk that is read, or is said to."""
+        """Tell whether an inner chunk that is read has an entry in the index, even a wrong one."""
         return any((index.offsets[numbers] != MISSING).any() for numbers in self.read_chunks())
 
 
 def shards_of(
     batch: Batch, kind: Sharded, positions: Sequence[int]
 ) -> Iterator[tuple[int, Chunk, Sharding]]:
-    """Yield some chunks of a batch, where they stand in it, and how their shards are made."""
+    """Yield position, chunk and sharding of some chunks of a batch."""
     shapes: dict[tuple[int, ...], Sharding] = {}
     for position in positions:
         chunk = batch.chunks[position]
@@ -74,9 +73,9 @@ def shards_of(
 
 
 def basic_key(chunk_selection: Any, spec: ArraySpec, more: object) -> object:
-    """Return what shards have in common of which the same is wanted, if that is a basic selection.
+    """Return a key that shards share if the same basic selection of them is wanted, or ``None``.
 
-    Slices and numbers can be told apart quickly; arrays cannot.
+    Other selections have arrays in them, which take too long to compare.
     """
     if type(chunk_selection) is tuple and all(type(s) in {slice, int} for s in chunk_selection):
         return spec.shape, chunk_selection, more
@@ -84,13 +83,13 @@ def basic_key(chunk_selection: Any, spec: ArraySpec, more: object) -> object:
 
 
 def is_view(out_selection: Any) -> bool:
-    """Tell whether all that a selection selects of an array is a view of it without gaps."""
+    """Tell whether a selection of an array is a view without steps."""
     parts = out_selection if type(out_selection) is tuple else (out_selection,)
     return all(type(part) is slice and part.step in {None, 1} for part in parts)
 
 
 def view_of(array: Any, out_selection: Any) -> npt.NDArray[Any]:
-    """Return that view."""
+    """Return the view of an array that a selection is: see `is_view`."""
     parts = out_selection if type(out_selection) is tuple else (out_selection,)
     view: npt.NDArray[Any] = array[(*parts, ...)]
     return view

@@ -1,4 +1,4 @@
-"""Writes of shards, none of which is ever put together in memory here."""
+"""Write shards: fetch what stays of them, encode inner chunks, and send all in parts."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,13 +15,13 @@ from ucxstore.pipeline.shards.make import Content, Made, Maker
 from ucxstore.pipeline.shards.write_plan import ShardGroup, ShardWrite
 from ucxstore.pipeline.write_plan import GROUP_BYTES
 
-# A large shard is shared out to each thread that makes inner chunks so many times over: all of them
-# are busy until the end, and a share is still much more work than handing it to a thread.
+# Shares of a large shard for each thread. So all threads are busy until the end, and a share is
+# still much more work than handing it to a thread.
 _SHARES = 4
 
 
 class ShardWriting:
-    """A write of shards from one array.
+    """A write of shards from one array. No shard is copied into one buffer.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class ShardWriting:
     async def write(self, groups: Sequence[ShardGroup]) -> None:
         """Write all groups.
 
-        When this returns or raises, cancelled too, neither UCX nor a thread reads the array any
-        more. Which shards were written if it raises is not said.
+        When this returns or raises, even if it is cancelled, neither UCX nor a thread reads the
+        array any more. If it raises, some of the shards may have been written.
         """
         maker = Maker(self._value, groups[0].shards[0].sharding)
         await self._scheduler.run(groups, partial(self._write, maker))
@@ -54,7 +54,7 @@ class ShardWriting:
     async def _write(self, maker: Maker, group: ShardGroup, claim: Claim) -> None:
         partial_writes = [shard for shard in group.shards if shard.written.kept.size]
         existing = await self._read(partial_writes, claim)
-        # Either one shard, which may be large, or some small ones, for which one thread is enough.
+        # A group is one shard, which may be large, or some small ones for one thread.
         if len(group.shards) == 1:
             (shard,) = group.shards
             contents = [await self._make(maker, shard, existing.get(shard.key, {}))]
@@ -71,7 +71,7 @@ class ShardWriting:
     async def _read(
         self, shards: Sequence[ShardWrite], claim: Claim
     ) -> dict[str, dict[int, Bytes]]:
-        """Fetch what is stored of shards and not overwritten, all of a shard of one value."""
+        """Fetch the inner chunks that are not overwritten, all of a shard under one version."""
         existing: dict[str, dict[int, Bytes]] = {}
         left = shards
         for _ in range(ATTEMPTS):
@@ -85,7 +85,7 @@ class ShardWriting:
     async def _try(
         self, shards: Sequence[ShardWrite], existing: dict[str, dict[int, Bytes]], claim: Claim
     ) -> set[str]:
-        """Fetch, and return the keys of shards that were replaced before all of it was there."""
+        """Fetch inner chunks; return the keys of shards that were replaced in the meantime."""
         wanted = Group(versions=[])
         numbers: dict[str, list[int]] = {}
         indexes = await fetch_indexes(self._access, shards, claim)
@@ -114,7 +114,7 @@ class ShardWriting:
         return changed
 
     async def _make(self, maker: Maker, shard: ShardWrite, existing: dict[int, Bytes]) -> Content:
-        """Make a shard, in many threads if it is large."""
+        """Make the content of a shard, in many threads if it is large."""
         started = await self._scheduler.in_thread(maker.start, shard, existing)
         chunks = sum(len(inner.chunks) for inner in started.inner)
         shares = min(
@@ -134,7 +134,7 @@ class ShardWriting:
         return started.content
 
     async def _send(self, shards: Sequence[ShardWrite], contents: Sequence[Content]) -> None:
-        """Store shards, all bytes from where they lie, and delete those that hold nothing."""
+        """Send shards, all bytes from where they lie, and delete those that hold nothing."""
         values = [
             content.assemble(shard.sharding)
             for shard, content in zip(shards, contents, strict=True)

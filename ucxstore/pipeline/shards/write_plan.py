@@ -1,4 +1,4 @@
-"""Which shards of a write are made here, and which inner chunks are sent as they lie: no I/O."""
+"""Plan the write of shards: which inner chunks are sent as they lie, and which are made: no I/O."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,17 +21,17 @@ from ucxstore.zarr_compat import ChunkGrid, get_indexer
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is written of a shard, whichever it is.
+    """What is written of a shard. Shards of which the same is written share it.
 
     Parameters
     ----------
     sent : list of Boxes
         Inner chunks that are sent from the user's array.
     made : list of Boxes or None
-        Those that have to be encoded, or merged with what is stored; ``None`` if arrays select
-        them.
+        Inner chunks that are encoded, or merged with what is stored; ``None`` if arrays select
+        them, so that they are found later.
     kept : numpy.ndarray
-        The numbers of those that are written in part or not at all.
+        The numbers of inner chunks that are written in part or not at all.
     """
 
     sent: list[Boxes]
@@ -52,7 +52,7 @@ class ShardWrite(Shard):
 
     @property
     def limit(self) -> int:
-        """Bytes of buffers that it needs at the most, as far as its codecs are known."""
+        """Bytes of buffers that it needs at the most: see `Chain.limit`."""
         sharding, written = self.sharding, self.written
         made = sharding.count if written.made is None else sum(len(p.chunks) for p in written.made)
         limit = sharding.chain.limit(sharding.spec, sharding.chunk_nbytes)
@@ -106,14 +106,15 @@ def plan_shard_write(batch: Batch, kind: Sharded) -> Plan[ShardGroup]:
 
 
 def _written(chunk_selection: Any, sharding: Sharding, source: npt.NDArray[Any] | None) -> Written:
-    """Find the inner chunks of a selection in a shard, and what becomes of them.
+    """Find the inner chunks of a selection in a shard, and divide them up.
 
-    `source` is the view of the user's array that goes to the shard, if it is one.
+    `source` is the view of the user's array that is written to the shard, or ``None`` if that is no
+    view without steps.
     """
     shape = sharding.shape
     indexer = get_indexer(chunk_selection, shape, ChunkGrid.from_sizes(shape, sharding.spec.shape))
     kept = np.ones(sharding.count, np.bool_)
-    if source is not None and source.shape != indexer.shape:  # to be spread over it, or refused
+    if source is not None and source.shape != indexer.shape:  # numpy broadcasts it, or raises
         source = None
     sent: list[Boxes] = []
     made: list[Boxes] = []
@@ -136,7 +137,7 @@ def _is_sent(boxes: Boxes, sharding: Sharding, source: npt.NDArray[Any] | None) 
 
 
 def _groups(shards: Iterable[ShardWrite]) -> list[ShardGroup]:
-    """Put small shards together."""
+    """Put small shards into groups."""
     groups: list[ShardGroup] = []
     nbytes = 0
     for shard in shards:
