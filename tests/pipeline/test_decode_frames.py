@@ -96,6 +96,17 @@ def test_what_is_read(ucx_store: UcxStore, frames: list[int]) -> None:
     assert len(frames) == 1
 
 
+def test_the_beginning_of_a_chunk_that_is_not_split_is_counted(
+    ucx_store: UcxStore, frames: list[int]
+) -> None:
+    array = made(ucx_store, compressors=BloscCodec(cname="zstd", blocksize=DATA.nbytes))
+    stored = len(ucx_store.get_sync("a/c/0/0") or b"")
+    before = ucx_store.stats()["bytes_read"]
+    np.testing.assert_array_equal(array[:], DATA)
+    assert frames == []
+    assert ucx_store.stats()["bytes_read"] - before == stored + PREFIX_BYTES
+
+
 def test_an_out_that_is_strided_is_not_read_in_frames(
     ucx_store: UcxStore, frames: list[int]
 ) -> None:

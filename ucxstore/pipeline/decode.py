@@ -103,7 +103,7 @@ class Decoding:
         chunks = await reader.split(wanted)
         for chunk in chunks:
             await reader.read(chunk)
-            self._received += chunk.received
+        self._received += reader.received
         return chunks
 
     # ---- in threads ----

@@ -34,8 +34,6 @@ class SplitChunk:
         Where its values go.
     version : int
         The version of the stored value.
-    received : int
-        Bytes that were received.
     is_complete : bool
         False once a frame could not be read, since the value has been replaced.
     """
@@ -44,7 +42,6 @@ class SplitChunk:
     frames: list[Frame]
     region: Bytes
     version: int
-    received: int
     is_complete: bool = True
 
 
@@ -57,12 +54,18 @@ class FrameReader:
     scheduler : Scheduler
     compressor : Compressor
         Blosc's.
+
+    Attributes
+    ----------
+    received : int
+        Bytes that were received.
     """
 
     def __init__(self, access: ChunkAccess, scheduler: Scheduler, compressor: Compressor) -> None:
         self._access = access
         self._scheduler = scheduler
         self._compressor = compressor
+        self.received = 0
 
     async def split(self, wanted: Sequence[tuple[Group, Bytes]]) -> list[SplitChunk]:
         """Fetch the beginning of chunks, and return those that can be read in frames.
@@ -78,9 +81,10 @@ class FrameReader:
         for (group, region), value in zip(wanted, found, strict=True):
             if value is not None:
                 prefix, size, version = value
+                self.received += prefix.size
                 frames = split(prefix, size, region.size, GROUP_BYTES)
                 if len(frames) > 1:
-                    chunks.append(SplitChunk(group, frames, region, version, prefix.size))
+                    chunks.append(SplitChunk(group, frames, region, version))
         return chunks
 
     async def read(self, chunk: SplitChunk) -> None:
@@ -106,7 +110,7 @@ class FrameReader:
             )
         )
         if status == READ:
-            chunk.received += length
+            self.received += length
             await self._scheduler.in_thread(self._decode, chunk, frame, value)
         else:
             chunk.is_complete = False
