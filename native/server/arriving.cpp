@@ -89,14 +89,16 @@ Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const s
     if (std::ranges::find(abandoned_, header.request) != abandoned_.end()) {
         return nullptr;
     }
-    const auto [at, added] = values_.try_emplace(id_of(header));
-    if (added) {
-        if (values_.size() > kMaxRefused) {  // a client that heeds kMaxSends never gets there
-            throw Error(ErrorKind::protocol, "more values at once than a server takes");
-        }
-        at->second = std::make_shared<ArrivingValue>(key, header.if_absent != 0);
+    const ItemId id = id_of(header);
+    if (const auto found = values_.find(id); found != values_.end()) {
+        return found->second;
     }
-    return at->second;
+    if (values_.size() >= kMaxRefused) {  // a client that heeds kMaxSends never gets there
+        throw Error(ErrorKind::protocol, "more values at once than a server takes");
+    }
+    auto value = std::make_shared<ArrivingValue>(key, header.if_absent != 0);
+    values_.emplace(id, value);
+    return value;
 }
 
 // Takes room and memory for a new value, or replies that it is refused.
