@@ -67,7 +67,7 @@ class BufferRegion : public Region {
     Py_buffer buffer_{};
 };
 
-// A call as a tuple: its operation, and what that is about.
+// A call as a tuple: ticket, name, arguments.
 struct AsTuple {
     Calls::Ticket ticket;
 
@@ -120,11 +120,11 @@ PyCachedSource::Taken PyCachedSource::take() {
 
 bool PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
                            std::uint64_t size) {
-    return tell(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, size});
+    return answer(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, size});
 }
 
-bool PyCachedSource::tell(std::uint64_t ticket, Told told) {
-    const bool may_be_kept = source->calls().answer(ticket, std::move(told)).value_or(false);
+bool PyCachedSource::answer(std::uint64_t ticket, CallResult result) {
+    const bool may_be_kept = source->calls().answer(ticket, std::move(result)).value_or(false);
     released_->drain();
     return may_be_kept;
 }
@@ -154,57 +154,57 @@ void bind_source(nb::module_& module) {
         .def("take", &Self::take)
         .def("found", &Self::found, "ticket"_a, "buffer"_a, "etag"_a, "size"_a)
         .def(
-            "missing", [](Self& self, Calls::Ticket ticket) { self.tell(ticket, Missing{}); },
+            "missing", [](Self& self, Calls::Ticket ticket) { self.answer(ticket, Missing{}); },
             "ticket"_a)
         .def(
             "headed",
             [](Self& self, Calls::Ticket ticket, std::uint64_t size, std::string etag) {
-                self.tell(ticket, Object{nullptr, std::move(etag), size});
+                self.answer(ticket, Object{nullptr, std::move(etag), size});
             },
             "ticket"_a, "size"_a, "etag"_a)
         .def(
-            "changed", [](Self& self, Calls::Ticket ticket) { self.tell(ticket, Changed{}); },
+            "changed", [](Self& self, Calls::Ticket ticket) { self.answer(ticket, Changed{}); },
             "ticket"_a)
         .def(
             "stored",
             [](Self& self, Calls::Ticket ticket, bool written, std::string etag) {
-                return self.tell(ticket, Stored{written, std::move(etag)});
+                return self.answer(ticket, Stored{written, std::move(etag)});
             },
             "ticket"_a, "written"_a, "etag"_a)
         .def(
             "sized",
             [](Self& self, Calls::Ticket ticket,
                const std::vector<std::optional<std::uint64_t>>& sizes) {
-                Sizes told;
+                Sizes result;
                 for (const auto& size : sizes) {
-                    told.push_back(size.value_or(wire::kAnySize));
+                    result.push_back(size.value_or(wire::kAnySize));
                 }
-                self.tell(ticket, std::move(told));
+                self.answer(ticket, std::move(result));
             },
             "ticket"_a, "sizes"_a)
         .def(
             "removed",
             [](Self& self, Calls::Ticket ticket, std::uint64_t keys) {
-                self.tell(ticket, Removed{keys});
+                self.answer(ticket, Removed{keys});
             },
             "ticket"_a, "keys"_a)
         .def(
             "measured",
             [](Self& self, Calls::Ticket ticket, std::uint64_t keys, std::uint64_t bytes) {
-                self.tell(ticket, Measure{keys, bytes});
+                self.answer(ticket, Measure{keys, bytes});
             },
             "ticket"_a, "keys"_a, "bytes"_a)
         .def(
             "listed",
             [](Self& self, Calls::Ticket ticket, std::vector<std::string> names,
                std::string cursor) {
-                self.tell(ticket, Page{std::move(names), std::move(cursor)});
+                self.answer(ticket, Page{std::move(names), std::move(cursor)});
             },
             "ticket"_a, "names"_a, "cursor"_a)
         .def(
             "failed",
             [](Self& self, Calls::Ticket ticket, std::string why) {
-                self.tell(ticket, Failure{std::move(why)});
+                self.answer(ticket, Failure{std::move(why)});
             },
             "ticket"_a, "why"_a)
         .def("close", &Self::close, "why"_a)

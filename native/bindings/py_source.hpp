@@ -28,12 +28,13 @@ class PyCachedSource {
 
     int fileno() const { return source->calls().fd(); }
     void wake() { source->calls().wake(); }
-    // (ticket, operation, arguments...) of each call since.
+    // The new calls, each as (ticket, name, arguments...).
     Taken take();
-    // These tell whether what was told may be kept: its key was not changed meanwhile.
+    // Both give a call its result. True if the caller may keep it: the key was not changed
+    // meanwhile.
     bool found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
                std::uint64_t size);
-    bool tell(std::uint64_t ticket, Told told);
+    bool answer(std::uint64_t ticket, CallResult result);
     void close(const std::string& why);
     std::map<std::string, std::uint64_t> stats() const;
 

@@ -101,18 +101,18 @@ void BlockFetches::look(const std::shared_ptr<Gather>& gather) {
         if (flight->brings_first_blocks) {
             call = GetCall{gather->key, 0, 2 * block_};
         }
-        state_.calls.push(std::move(call), [this, key = gather->key, flight](Told told) {
-            return looked(key, flight, std::move(told));
+        state_.calls.push(std::move(call), [this, key = gather->key, flight](CallResult result) {
+            return looked(key, flight, std::move(result));
         });
     }
 }
 
 bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
-                          Told told) {
+                          CallResult result) {
     std::shared_ptr<const ObjectInfo> info;
     Outcome<SourceValue> outcome;
     std::shared_ptr<Region> first;  // blocks
-    if (const auto* object = std::get_if<Object>(&told)) {
+    if (const auto* object = std::get_if<Object>(&result)) {
         info = std::make_shared<const ObjectInfo>(
             ObjectInfo{object->size, object->etag, version_of(object->etag, object->size)});
         first = object->value;
@@ -123,7 +123,7 @@ bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlig
             outcome.value = first;
         }
     } else {
-        outcome.failure = failure_of(told);
+        outcome.failure = failure_of(result);
     }
     Waiting waiting;
     bool may_be_kept = false;
@@ -243,20 +243,20 @@ void BlockFetches::request(const std::string& key, const std::shared_ptr<RunFlig
     const Run& run = flight->run;
     GetCall call{key, run.first * block_, std::min(info->size, (run.first + run.count) * block_),
                  info->etag};
-    state_.calls.push(std::move(call), [this, key, flight, info](Told told) {
-        return landed(key, flight, *info, std::move(told));
+    state_.calls.push(std::move(call), [this, key, flight, info](CallResult result) {
+        return landed(key, flight, *info, std::move(result));
     });
 }
 
 bool BlockFetches::landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
-                          const ObjectInfo& info, Told told) {
+                          const ObjectInfo& info, CallResult result) {
     const std::uint64_t begin = flight->run.first * block_;
     const std::uint64_t length = std::min(info.size, begin + flight->run.count * block_) - begin;
-    auto* object = std::get_if<Object>(&told);
+    auto* object = std::get_if<Object>(&result);
     const bool right = object != nullptr && object->value != nullptr &&
                        object->value->size() == length && object->etag == info.etag;
-    const bool changed = std::holds_alternative<Changed>(told) ||
-                         std::holds_alternative<Missing>(told) || (object != nullptr && !right);
+    const bool changed = std::holds_alternative<Changed>(result) ||
+                         std::holds_alternative<Missing>(result) || (object != nullptr && !right);
     if (right) {
         object->value->set_version(info.version);
     }
@@ -280,7 +280,7 @@ bool BlockFetches::landed(const std::string& key, const std::shared_ptr<RunFligh
             } else if (changed) {
                 gather->changed = true;
             } else {
-                gather->failure = failure_of(told);
+                gather->failure = failure_of(result);
             }
             ensure(gather->waits_for > 0, "a run lands once");
             if (--gather->waits_for == 0) {

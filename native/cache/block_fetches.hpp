@@ -50,7 +50,8 @@ class BlockFetches {
 
     void look(const std::shared_ptr<Gather>& gather);
     // These tell whether what has come may be kept: its key was not changed meanwhile.
-    bool looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight, Told told);
+    bool looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
+                CallResult result);
     void plan(const std::shared_ptr<Gather>& gather);
     bool is_better_whole(const Gather& gather, std::uint64_t missing) const;
     RunFlights depart(const std::shared_ptr<Gather>& gather,
@@ -58,7 +59,7 @@ class BlockFetches {
     void request(const std::string& key, const std::shared_ptr<RunFlight>& flight,
                  const std::shared_ptr<const ObjectInfo>& info);
     bool landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
-                const ObjectInfo& info, Told told);
+                const ObjectInfo& info, CallResult result);
     void finish(const std::shared_ptr<Gather>& gather);
 
     SourceState& state_;

@@ -67,14 +67,14 @@ void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, 
     }
     PutCall call{key, value, if_absent};
     state_.calls.push(std::move(call), [this, key, value = std::move(value),
-                                        then = std::move(then)](Told told) mutable {
-        return stored(key, std::move(value), std::move(told), then);
+                                        then = std::move(then)](CallResult result) mutable {
+        return stored(key, std::move(value), std::move(result), then);
     });
 }
 
-bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, Told told,
+bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
                           const Later<bool>& then) {
-    const auto* stored = std::get_if<Stored>(&told);
+    const auto* stored = std::get_if<Stored>(&result);
     const bool written = stored != nullptr && stored->written;
     if (written) {
         value->set_version(version_of(stored->etag, value->size()));
@@ -89,45 +89,45 @@ bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value,
             state_.objects.forget(key);  // nobody knows which value is there
         }
     }
-    then({written, stored == nullptr ? failure_of(told) : std::string()});
+    then({written, stored == nullptr ? failure_of(result) : std::string()});
     return may_be_kept;
 }
 
-void CachedSource::ask(Ask ask, Later<Told> then) {
-    begin_removal(ask);
-    Call call = std::visit([](const auto& one) { return Call(one); }, ask);
-    state_.calls.push(std::move(call),
-                      [this, ask = std::move(ask), then = std::move(then)](Told told) {
-                          end_removal(ask);
+void CachedSource::call(StorageCall call, Later<CallResult> then) {
+    begin_removal(call);
+    Call queued = std::visit([](const auto& one) { return Call(one); }, call);
+    state_.calls.push(std::move(queued),
+                      [this, call = std::move(call), then = std::move(then)](CallResult result) {
+                          end_removal(call);
                           std::string failure;
-                          if (const auto* failed = std::get_if<Failure>(&told)) {
+                          if (const auto* failed = std::get_if<Failure>(&result)) {
                               failure = failed->text;
                           }
-                          then({std::move(told), std::move(failure)});
+                          then({std::move(result), std::move(failure)});
                           return false;
                       });
 }
 
-void CachedSource::begin_removal(const Ask& ask) {
+void CachedSource::begin_removal(const StorageCall& call) {
     const std::lock_guard lock(state_.mutex);
-    if (const auto* remove = std::get_if<RemoveCall>(&ask)) {
+    if (const auto* remove = std::get_if<RemoveCall>(&call)) {
         for (const std::string& key : remove->keys) {
             begin_change(key);
         }
-    } else if (const auto* removal = std::get_if<RemovePrefixCall>(&ask)) {
+    } else if (const auto* removal = std::get_if<RemovePrefixCall>(&call)) {
         state_.changes.begin_prefix(removal->prefix);
     }
 }
 
 // Whether that has worked or not: after a failure, nobody knows what is there.
-void CachedSource::end_removal(const Ask& ask) {
+void CachedSource::end_removal(const StorageCall& call) {
     const std::lock_guard lock(state_.mutex);
-    if (const auto* remove = std::get_if<RemoveCall>(&ask)) {
+    if (const auto* remove = std::get_if<RemoveCall>(&call)) {
         for (const std::string& key : remove->keys) {
             end_change(key);
             state_.objects.forget(key);
         }
-    } else if (const auto* removal = std::get_if<RemovePrefixCall>(&ask)) {
+    } else if (const auto* removal = std::get_if<RemovePrefixCall>(&call)) {
         state_.changes.end_prefix(removal->prefix);
         wholes_.ground_prefix(removal->prefix);
         blocks_.ground_prefix(removal->prefix);

@@ -46,7 +46,7 @@ class CachedSource {
     // there, the cache holds it.
     void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
                Later<bool> then);
-    void ask(Ask ask, Later<Told> then);
+    void call(StorageCall call, Later<CallResult> then);
 
     Calls& calls() { return state_.calls; }
     // Of values that are written, from when they are received until they are stored.
@@ -60,13 +60,13 @@ class CachedSource {
   private:
     bool is_stale(const std::string& key);
     // Whether the value may be kept: its key was not changed meanwhile.
-    bool stored(const std::string& key, std::shared_ptr<Region> value, Told told,
+    bool stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
                 const Later<bool>& then);
     // These two under the lock: what was asked for before a change is not kept, nor joined.
     void begin_change(const std::string& key);
     bool end_change(const std::string& key);
-    void begin_removal(const Ask& ask);
-    void end_removal(const Ask& ask);
+    void begin_removal(const StorageCall& call);
+    void end_removal(const StorageCall& call);
 
     const std::uint64_t block_;
     WriteBudget writes_;

@@ -7,13 +7,13 @@
 
 namespace ucxstore {
 
-const std::string& failure_of(const Told& told) {
+const std::string& failure_of(const CallResult& result) {
     static const std::string kNone;
-    static const std::string kWrong = "the storage's answer is not one to what was asked";
-    if (const auto* failure = std::get_if<Failure>(&told)) {
+    static const std::string kWrong = "the source has answered another call than this one";
+    if (const auto* failure = std::get_if<Failure>(&result)) {
         return failure->text;
     }
-    return std::holds_alternative<Missing>(told) ? kNone : kWrong;
+    return std::holds_alternative<Missing>(result) ? kNone : kWrong;
 }
 
 Calls::Calls() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -52,7 +52,7 @@ std::vector<std::pair<Calls::Ticket, Call>> Calls::take() {
     return std::exchange(queue_, {});
 }
 
-std::optional<bool> Calls::answer(Ticket ticket, Told told) {
+std::optional<bool> Calls::answer(Ticket ticket, CallResult result) {
     Then then;
     {
         const std::lock_guard lock(mutex_);
@@ -63,7 +63,7 @@ std::optional<bool> Calls::answer(Ticket ticket, Told told) {
         then = std::move(found->second);
         waiting_.erase(found);
     }
-    return then(std::move(told));
+    return then(std::move(result));
 }
 
 void Calls::close(const std::string& why) {

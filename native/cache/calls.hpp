@@ -1,5 +1,5 @@
-// What a server asks of a storage that takes its time, and what it is told: asked by any thread,
-// carried out by one that waits for it, which is Python's.
+// Calls to the source behind a cache, and their results. Any thread makes calls; one thread, which
+// is Python's, carries them out.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@
 
 namespace ucxstore {
 
-// What is asked. The last five are what clients ask of any storage, too.
+// The calls. The last five are also made to a storage that is not cached.
 struct GetCall {
     std::string key;
     std::uint64_t begin = 0;
-    std::uint64_t end = 0;      // 0: all of it; else it may be behind the end
+    std::uint64_t end = 0;      // 0: all of it; may be larger than the value
     std::string if_match = {};  // the entity tag that it must have; "" for any
 };
-// For what is known of an object without its bytes.
+// The size and the entity tag of an object, without its bytes.
 struct HeadCall {
     std::string key;
 };
@@ -53,21 +53,21 @@ struct ListCall {
     std::string cursor;
     std::size_t max_bytes = 0;
 };
-using Ask = std::variant<StatCall, RemoveCall, RemovePrefixCall, MeasureCall, ListCall>;
+using StorageCall = std::variant<StatCall, RemoveCall, RemovePrefixCall, MeasureCall, ListCall>;
 using Call = std::variant<GetCall, HeadCall, PutCall, StatCall, RemoveCall, RemovePrefixCall,
                           MeasureCall, ListCall>;
 
-// What is told.
+// The results.
 struct Failure {
     std::string text;
 };
 struct Missing {};
 struct Object {
-    std::shared_ptr<Region> value;  // or the part that was asked for; nullptr for a HeadCall
-    std::string etag = {};          // "" where the far side has none
-    std::uint64_t size = 0;         // of all of it, for a HeadCall and a part
+    std::shared_ptr<Region> value;  // or the bytes that the call wants; nullptr for a HeadCall
+    std::string etag = {};          // "" where the source has none
+    std::uint64_t size = 0;         // of the whole object, for a HeadCall and a GetCall of a range
 };
-struct Changed {};  // it is not the one that was asked for
+struct Changed {};  // the object has another entity tag
 struct Stored {
     bool written = true;  // false: the key was there
     std::string etag;
@@ -76,29 +76,30 @@ struct Removed {
     std::uint64_t keys = 0;
 };
 using Sizes = std::vector<std::uint64_t>;  // wire::kAnySize for a missing key
-using Told = std::variant<Failure, Missing, Changed, Object, Stored, Removed, Sizes, Measure, Page>;
+using CallResult =
+    std::variant<Failure, Missing, Changed, Object, Stored, Removed, Sizes, Measure, Page>;
 
-// Why what was told is no value; "" where it is that there is none.
-const std::string& failure_of(const Told& told);
+// Why a result is not the one wanted; "" for a missing key.
+const std::string& failure_of(const CallResult& result);
 
 class Calls {
   public:
-    // True if what was told may be kept by whoever tells it: its key was not changed meanwhile.
-    using Then = std::function<bool(Told)>;
+    // True if whoever carried the call out may keep the result: the key was not changed meanwhile.
+    using Then = std::function<bool(CallResult)>;
     using Ticket = std::uint64_t;
 
     Calls();
 
-    // Queues the call; `then` runs once, on whichever thread answers it, or closes this.
+    // Queues the call. `then` runs once, on the thread that calls answer() or close().
     void push(Call call, Then then);
 
     // Readable whenever there is something to take, or somebody called wake().
     int fd() const { return wake_.get(); }
     void wake();
     std::vector<std::pair<Ticket, Call>> take();
-    // What `then` says; nullopt where nobody waits for that any more.
-    std::optional<bool> answer(Ticket ticket, Told told);
-    // Whatever is not answered, or asked from now on, has failed with this text.
+    // Passes the result to `then`, and returns what that does; nullopt where the call has ended.
+    std::optional<bool> answer(Ticket ticket, CallResult result);
+    // Fails every call that has no result yet, and every later one, with this text.
     void close(const std::string& why);
 
   private:

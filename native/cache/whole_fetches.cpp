@@ -28,19 +28,19 @@ void WholeFetches::fetch(const std::string& key, Later<SourceValue> then) {
         then({std::move(value), {}});
         return;
     }
-    state_.calls.push(GetCall{key}, [this, key, flight](Told told) {
-        return landed(key, flight, std::move(told));
+    state_.calls.push(GetCall{key}, [this, key, flight](CallResult result) {
+        return landed(key, flight, std::move(result));
     });
 }
 
 bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>& flight,
-                          Told told) {
+                          CallResult result) {
     Outcome<SourceValue> outcome;
-    if (const auto* object = std::get_if<Object>(&told); object && object->value) {
+    if (const auto* object = std::get_if<Object>(&result); object && object->value) {
         object->value->set_version(version_of(object->etag, object->value->size()));
         outcome.value = object->value;
     } else {
-        outcome.failure = failure_of(told);
+        outcome.failure = failure_of(result);
     }
     std::vector<Later<SourceValue>> waiting;
     bool may_be_kept = false;

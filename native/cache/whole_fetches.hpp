@@ -29,7 +29,7 @@ class WholeFetches {
     };
 
     // Whether what has come may be kept: its key was not changed meanwhile.
-    bool landed(const std::string& key, const std::shared_ptr<Flight>& flight, Told told);
+    bool landed(const std::string& key, const std::shared_ptr<Flight>& flight, CallResult result);
 
     SourceState& state_;
     Flights<Flight> flights_;

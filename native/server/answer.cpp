@@ -14,25 +14,26 @@ namespace {
 using wire::Op;
 using wire::Status;
 
-// Notes are got and set, and nothing else.
-std::string checked_place(std::string place, const std::optional<std::string>& fault) {
+// The name of a key or a prefix, unless it has a fault. Notes can only be read and written.
+std::string checked(std::string name, const std::optional<std::string>& fault) {
     if (fault) {
         throw Error(ErrorKind::invalid_key, *fault);
     }
-    if (wire::is_note(place)) {
-        throw Error(ErrorKind::invalid_key, "is where clients leave notes, and no values");
+    if (wire::is_note(name)) {
+        throw Error(ErrorKind::invalid_key,
+                    "is where clients leave notes, which can only be read and written");
     }
-    return place;
+    return name;
 }
 
 std::string checked_key(std::string key) {
     const auto fault = wire::key_fault(key);
-    return checked_place(std::move(key), fault);
+    return checked(std::move(key), fault);
 }
 
 std::string checked_prefix(std::string prefix, bool whole) {
     const auto fault = wire::prefix_fault(prefix, whole);
-    return checked_place(std::move(prefix), fault);
+    return checked(std::move(prefix), fault);
 }
 
 std::vector<std::string> checked_keys(wire::Reader& reader, std::uint32_t count) {
@@ -40,13 +41,14 @@ std::vector<std::string> checked_keys(wire::Reader& reader, std::uint32_t count)
     for (std::uint32_t i = 0; i < count; ++i) {
         keys.push_back(checked_key(reader.string()));
         if (wire::space_of(keys.back()) != wire::space_of(keys.front())) {
-            throw Error(ErrorKind::invalid_key, "is not where the others of its request are");
+            throw Error(ErrorKind::invalid_key,
+                        "is in another scratch space than the request's other keys");
         }
     }
     return keys;
 }
 
-Ask read(const wire::RequestHeader& header, std::span<const std::byte> body) {
+StorageCall read(const wire::RequestHeader& header, std::span<const std::byte> body) {
     wire::Reader reader(body);
     switch (header.op) {
         case Op::stat:
@@ -69,33 +71,35 @@ Ask read(const wire::RequestHeader& header, std::span<const std::byte> body) {
     }
 }
 
-// What a storage that is asked tells at once.
+// Carries out a call to a storage.
 struct CarryOut {
     Storage& storage;
 
-    Told operator()(const StatCall& ask) const {
+    CallResult operator()(const StatCall& call) const {
         Sizes sizes;
-        for (const std::string& key : ask.keys) {
+        for (const std::string& key : call.keys) {
             sizes.push_back(storage.size(key).value_or(wire::kAnySize));
         }
         return sizes;
     }
-    Told operator()(const RemoveCall& ask) const {
-        for (const std::string& key : ask.keys) {
+    CallResult operator()(const RemoveCall& call) const {
+        for (const std::string& key : call.keys) {
             storage.remove(key);
         }
         return Missing{};
     }
-    Told operator()(const RemovePrefixCall& ask) const {
-        return Removed{storage.remove_prefix(ask.prefix)};
+    CallResult operator()(const RemovePrefixCall& call) const {
+        return Removed{storage.remove_prefix(call.prefix)};
     }
-    Told operator()(const MeasureCall& ask) const { return storage.measure(ask.prefix, ask.any); }
-    Told operator()(const ListCall& ask) const {
-        return storage.list(ask.prefix, ask.delimited, ask.cursor, ask.max_bytes);
+    CallResult operator()(const MeasureCall& call) const {
+        return storage.measure(call.prefix, call.any);
+    }
+    CallResult operator()(const ListCall& call) const {
+        return storage.list(call.prefix, call.delimited, call.cursor, call.max_bytes);
     }
 };
 
-// The payload that tells it to the client.
+// Appends a result to the payload of a reply.
 struct Payload {
     std::string& out;
 
@@ -116,20 +120,20 @@ struct Payload {
         }
     }
     template <typename Other>
-    void operator()(const Other&) const {}  // nothing is told but that it is done
+    void operator()(const Other&) const {}  // the status alone is the answer
 };
 
-struct PlaceOf {
+struct KeyOrPrefixOf {
     const std::string& none;
 
     const std::string& first(const std::vector<std::string>& keys) const {
         return keys.empty() ? none : keys.front();
     }
-    const std::string& operator()(const StatCall& ask) const { return first(ask.keys); }
-    const std::string& operator()(const RemoveCall& ask) const { return first(ask.keys); }
+    const std::string& operator()(const StatCall& call) const { return first(call.keys); }
+    const std::string& operator()(const RemoveCall& call) const { return first(call.keys); }
     template <typename Other>
-    const std::string& operator()(const Other& ask) const {
-        return ask.prefix;
+    const std::string& operator()(const Other& call) const {
+        return call.prefix;
     }
 };
 
@@ -141,20 +145,20 @@ Status status_of(const std::exception& failure) {
     return ended ? Status::ended : Status::storage;
 }
 
-const std::string& place_of(const Ask& ask) {
+const std::string& key_or_prefix_of(const StorageCall& call) {
     static const std::string none;
-    return std::visit(PlaceOf{none}, ask);
+    return std::visit(KeyOrPrefixOf{none}, call);
 }
 
-std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
-                                   std::span<const std::byte> body) {
+std::variant<StorageCall, Answer> read_call(bool read_only, const wire::RequestHeader& header,
+                                            std::span<const std::byte> body) {
     try {
-        Ask ask = read(header, body);
+        StorageCall call = read(header, body);
         const bool changes = header.op == Op::remove || header.op == Op::remove_prefix;
-        if (read_only && changes && !wire::space_of(place_of(ask))) {
+        if (read_only && changes && !wire::space_of(key_or_prefix_of(call))) {
             return Answer{Status::read_only, {}};
         }
-        return ask;
+        return call;
     } catch (const Error& error) {
         if (error.kind() == ErrorKind::protocol) {
             throw;
@@ -174,20 +178,20 @@ SpaceRequest read_space_request(Op op, std::span<const std::byte> body) {
     return request;
 }
 
-Answer answer_of(Storage& storage, const Ask& ask) {
+Answer answer_of(Storage& storage, const StorageCall& call) {
     try {
-        return answer_of(std::visit(CarryOut{storage}, ask));
+        return answer_of(std::visit(CarryOut{storage}, call));
     } catch (const Error& error) {
         return {status_of(error), error.what()};
     }
 }
 
-Answer answer_of(const Told& told) {
-    if (const auto* failure = std::get_if<Failure>(&told)) {
+Answer answer_of(const CallResult& result) {
+    if (const auto* failure = std::get_if<Failure>(&result)) {
         return {Status::storage, failure->text};
     }
     Answer answer;
-    std::visit(Payload{answer.payload}, told);
+    std::visit(Payload{answer.payload}, result);
     return answer;
 }
 

@@ -1,4 +1,5 @@
-// What a server answers to requests other than gets: keys and sizes, in one message.
+// Requests other than gets and pings: read from their message, carried out, answered in one
+// message.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +17,19 @@ namespace ucxstore {
 
 struct Answer {
     wire::Status status = wire::Status::ok;
-    std::string payload;  // or what went wrong
+    std::string payload;  // or the text of the failure
 };
 
-// How a failure of a storage is told.
+// The status of a reply for a failure of a storage.
 wire::Status status_of(const std::exception& failure);
 
-// What a request asks of the storage; or the answer, where the storage is not needed for that. All
-// of its keys are of one scratch space, or none is of any. Throws Error(protocol) where the client
-// breaks it.
-std::variant<Ask, Answer> read_ask(bool read_only, const wire::RequestHeader& header,
-                                   std::span<const std::byte> body);
+// The call that a request makes to the storage; or the answer, where it is refused without one. All
+// of its keys are in one scratch space, or none is in any. Throws Error(protocol) where the client
+// breaks the protocol.
+std::variant<StorageCall, Answer> read_call(bool read_only, const wire::RequestHeader& header,
+                                            std::span<const std::byte> body);
 
-// What the owner of a scratch space says of it; only a new one has the last two.
+// A request to begin, renew or end a scratch space. Only begin_space has a quota and a time-out.
 struct SpaceRequest {
     std::string name;
     std::uint64_t quota = 0;
@@ -37,13 +38,13 @@ struct SpaceRequest {
 // Throws Error(protocol).
 SpaceRequest read_space_request(wire::Op op, std::span<const std::byte> body);
 
-// A key, or the beginning of keys, that it is about; "" for none.
-const std::string& place_of(const Ask& ask);
+// The first key of a call, or its prefix; "" for none.
+const std::string& key_or_prefix_of(const StorageCall& call);
 
-// Carries it out; whatever fails is the answer.
-Answer answer_of(Storage& storage, const Ask& ask);
+// Carries the call out. A failure becomes the answer.
+Answer answer_of(Storage& storage, const StorageCall& call);
 
-// The answer from what was told elsewhere.
-Answer answer_of(const Told& told);
+// The answer for a result.
+Answer answer_of(const CallResult& result);
 
 }  // namespace ucxstore

@@ -50,17 +50,18 @@ void Awaiting::end_call() {
     --calls_;
 }
 
-void Awaiting::ask(const ItemId& id, Ask ask) {
+void Awaiting::call(const ItemId& id, StorageCall call) {
     if (calls_ >= kMaxCalls) {
         sending_->reply(id, Status::busy);
         return;
     }
     ++calls_;
-    source_->ask(std::move(ask), later<Told>([id](Awaiting& self, Outcome<Told> outcome) {
-                     self.end_call();
-                     Answer answer = answer_of(outcome.value);
-                     self.sending_->reply(id, answer.status, std::move(answer.payload));
-                 }));
+    source_->call(std::move(call),
+                  later<CallResult>([id](Awaiting& self, Outcome<CallResult> outcome) {
+                      self.end_call();
+                      Answer answer = answer_of(outcome.value);
+                      self.sending_->reply(id, answer.status, std::move(answer.payload));
+                  }));
 }
 
 void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,

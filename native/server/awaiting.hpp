@@ -29,8 +29,8 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     // Fetches the value; a client has as many fetched at once as can then be sent.
     void fetch(PendingGet get);
     bool fetches_enough() const { return fetches_.size() >= Sending::kMaxMessages; }
-    // Asks the source, and replies.
-    void ask(const ItemId& id, Ask ask);
+    // Makes the call to the source, and replies with its result.
+    void call(const ItemId& id, StorageCall call);
     // Puts a value that has come whole, and replies. `room` is given back once that is done.
     void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
              WriteBudget::Room room);

@@ -301,24 +301,24 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
     }
 }
 
-// What a storage answers at once, and the source later.
+// Requests that are calls to a storage, which answers at once, or to the source, which does later.
 void Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    std::variant<Ask, Answer> asked = read_ask(read_only_, header, body);
-    if (auto* wanted = std::get_if<Ask>(&asked)) {
+    std::variant<StorageCall, Answer> read = read_call(read_only_, header, body);
+    if (auto* call = std::get_if<StorageCall>(&read)) {
         std::shared_ptr<Storage> storage;
         try {
-            storage = storages_.storage_of(place_of(*wanted));
+            storage = storages_.storage_of(key_or_prefix_of(*call));
         } catch (const Error& error) {
             sending_->reply(id_of(header), status_of(error), error.what());
             return;
         }
         if (storage == nullptr) {
-            awaiting_->ask(id_of(header), std::move(*wanted));
+            awaiting_->call(id_of(header), std::move(*call));
             return;
         }
-        asked = answer_of(*storage, *wanted);
+        read = answer_of(*storage, *call);
     }
-    auto& answer = std::get<Answer>(asked);
+    auto& answer = std::get<Answer>(read);
     sending_->reply(id_of(header), answer.status, std::move(answer.payload));
 }
 

@@ -69,7 +69,7 @@ TEST_F(BlocksTest, WhatIsThereOrOnItsWayIsNotFetchedAgainWithTheRest) {
                   {10 * kBlock, value_.size()}, {0, 8 * kBlock}, {8 * kBlock, 10 * kBlock}}));
     EXPECT_EQ(bytes_of(*rest, 0, 10 * kBlock), cut(value_, 0, 10 * kBlock));
 
-    remote_->ask(RemoveCall{{"k"}}, [](auto) {});
+    remote_->call(RemoveCall{{"k"}}, [](auto) {});
     answer(taken<RemoveCall>(), Missing{});
     const auto most = fetch_part(0, 6 * kBlock);
     serve(value_, "e");
@@ -86,7 +86,7 @@ TEST_F(BlocksTest, WhereNothingIsKnownTheFirstBlocksTell) {
     EXPECT_FALSE(all->outcome->value->pieced());
     EXPECT_NE(remote_->find("k"), nullptr);
     // Of a large one, what it is, and its first blocks.
-    remote_->ask(RemoveCall{{"k"}}, [](auto) {});
+    remote_->call(RemoveCall{{"k"}}, [](auto) {});
     answer(taken<RemoveCall>(), Missing{});
     const auto first = fetch_part(0, 10);
     EXPECT_EQ(serve(value_, "e"), (std::vector<Part>{{0, 2 * kBlock}}));
@@ -98,7 +98,7 @@ TEST_F(BlocksTest, WhereNothingIsKnownTheFirstBlocksTell) {
 
 TEST_F(BlocksTest, ThoseWithoutATagAreFetchedWhole) {
     for (const char* etag : {"", "W/\"weak\""}) {
-        remote_->ask(RemoveCall{{"k"}}, [](auto) {});
+        remote_->call(RemoveCall{{"k"}}, [](auto) {});
         answer(taken<RemoveCall>(), Missing{});
         const auto fetched = fetch_part(0, 1);
         serve(value_, etag);

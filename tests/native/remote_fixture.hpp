@@ -64,12 +64,12 @@ class RemoteTest : public testing::Test {
         return calls.at(0).first;
     }
     bool nothing_asked() { return remote_->calls().take().empty(); }
-    void answer(Calls::Ticket ticket, Told told) {
-        EXPECT_NE(remote_->calls().answer(ticket, std::move(told)), std::nullopt);
+    void answer(Calls::Ticket ticket, CallResult result) {
+        EXPECT_NE(remote_->calls().answer(ticket, std::move(result)), std::nullopt);
     }
     // Whether whoever told it may keep it.
-    bool may_be_kept(Calls::Ticket ticket, Told told) {
-        return remote_->calls().answer(ticket, std::move(told)).value();
+    bool may_be_kept(Calls::Ticket ticket, CallResult result) {
+        return remote_->calls().answer(ticket, std::move(result)).value();
     }
 
     const std::shared_ptr<CachedSource> remote_;

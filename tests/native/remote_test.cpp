@@ -169,7 +169,7 @@ TEST_F(RemoteTest, WhatOverlapsTheRemovalOfItsPrefixMayNotBeKept) {
     const auto get_before = taken<GetCall>();
     write("a/l", "new");
     const auto put = taken<PutCall>();
-    remote_->ask(RemovePrefixCall{"a/"}, [](auto) {});
+    remote_->call(RemovePrefixCall{"a/"}, [](auto) {});
     const auto remove = taken<RemovePrefixCall>();
     fetch("a/m");
     const auto get_during = taken<GetCall>();
@@ -205,7 +205,7 @@ TEST_F(RemoteTest, WhatIsRemovedIsGone) {
         answer(taken<GetCall>(), Object{region("v"), "e"});
     }
     bool done = false;
-    remote_->ask(RemoveCall{{"b"}}, [&](auto) { done = true; });
+    remote_->call(RemoveCall{{"b"}}, [&](auto) { done = true; });
     const auto removal = taken<RemoveCall>();
     const auto during = fetch("b");
     EXPECT_TRUE(during->outcome) << "until then it is there";
@@ -213,7 +213,7 @@ TEST_F(RemoteTest, WhatIsRemovedIsGone) {
     EXPECT_TRUE(done);
     EXPECT_EQ(remote_->find("b"), nullptr);
 
-    remote_->ask(RemovePrefixCall{"a/"}, [](auto) {});
+    remote_->call(RemovePrefixCall{"a/"}, [](auto) {});
     const auto removals = taken<RemovePrefixCall>();
     const auto late = fetch("a/3");
     const auto get = taken<GetCall>();
@@ -350,8 +350,8 @@ TEST_F(RemoteServer, AClientThatHasGoneIsForgotten) {
     both_.client->close(both_.connection);
     EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 0; }));
     for (const auto& [ticket, call] : calls) {
-        answer(ticket, std::holds_alternative<GetCall>(call) ? Told(Object{region("v"), "e"})
-                                                             : Told(Stored{true, "e"}));
+        answer(ticket, std::holds_alternative<GetCall>(call) ? CallResult(Object{region("v"), "e"})
+                                                             : CallResult(Stored{true, "e"}));
     }
     both_.connection = both_.connect();
     EXPECT_EQ(both_.get("k"), to_bytes("v"));
