@@ -1,5 +1,6 @@
-// Memory with a value in it. Whoever holds the shared_ptr has it pinned: a value is never changed
-// in place, a new one for the same key is a new region, and the old one dies with its last reader.
+// Regions: pinned memory with a value in it. Whoever holds the shared_ptr has it pinned: a value is
+// never changed in place, a new one for the same key is a new region, and the old one dies with its
+// last reader.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -11,19 +12,24 @@
 
 namespace ucxstore {
 
-class Region {
+// What a cache can keep: it has a size, and may be other than memory.
+class Sized {
   public:
-    virtual ~Region() = default;
-    virtual std::byte* data() const = 0;
+    virtual ~Sized() = default;
     virtual std::uint64_t size() const = 0;
+};
 
-    // Whether it lies in several parts. Then data() is only where offsets count from, and pieces
-    // from there must be located before they are sent.
+class Region : public Sized {
+  public:
+    virtual std::byte* data() const = 0;
+
+    // Whether the memory is in several pieces. Then data() is no memory: offsets count from it, and
+    // locate() replaces pieces that begin there by the memory that holds them.
     virtual bool pieced() const { return false; }
     virtual void locate(std::vector<ucp_dt_iov_t>&) const {}
 
-    // Tells the value from any other that its key has had; never 0 once a storage has set it, which
-    // it does before anybody finds the value.
+    // A number that no other value of the key has had. A storage sets it, and never to 0, before
+    // anybody can find the value.
     std::uint64_t version() const { return version_; }
     void set_version(std::uint64_t version) { version_ = version; }
 
@@ -32,7 +38,7 @@ class Region {
 };
 
 // Ordinary memory, not initialised. Large regions are of huge pages where the kernel has them, and
-// recycled (recycler.hpp). Throws Error(storage) where there is not enough.
+// recycled (recycler.hpp). Throws Error(memory) where there is not enough.
 std::shared_ptr<Region> allocate_region(std::uint64_t size);
 
 }  // namespace ucxstore

@@ -8,14 +8,14 @@ namespace {
 
 // What an entry takes beside its key and its value: nodes of a map and a list, a region's own.
 constexpr std::uint64_t kSlotBytes = 320;
-// And what is kept of one that has gone.
+// What a ghost takes.
 constexpr std::uint64_t kGhostBytes = 128;
 
 // As the paper has them: a tenth of the cache for what is new, and uses counted up to 3.
 constexpr std::uint64_t kSmallPart = 10;
 constexpr unsigned kMostUses = 3;
 
-// A fiftieth of the cache for what is kept of those that have gone.
+// A fiftieth of the cache for ghosts.
 constexpr std::uint64_t kGhostPart = 50;
 
 }  // namespace
@@ -118,8 +118,8 @@ bool Cache::make_room(std::uint64_t charge) {
     if (charge > capacity_) {
         return false;
     }
-    // Every entry is looked at once for each use that it has had, and once more: those that are
-    // being sent are passed over, and if that is all there is, there is no room.
+    // Each entry may be looked at once for each of its uses, once in the small queue, and once
+    // more. Entries that are being sent are passed over. If all are, there is no room.
     for (std::size_t looks = (kMostUses + 2) * slots_.size(); bytes() + charge > capacity_;
          --looks) {
         if (looks == 0 || slots_.empty()) {
@@ -134,7 +134,7 @@ bool Cache::make_room(std::uint64_t charge) {
     return true;
 }
 
-// The oldest of the small queue goes, or to the main one.
+// Evicts the oldest of the small queue, or moves it to the main one.
 void Cache::pass_small() {
     const auto slot = small_.back();
     Slot& one = slot->second;
@@ -150,7 +150,7 @@ void Cache::pass_small() {
     remember(key, charge);
 }
 
-// The oldest of the main queue goes, or in front of it again.
+// Evicts the oldest of the main queue, or moves it to the front again.
 void Cache::pass_main() {
     const auto slot = main_.back();
     Slot& one = slot->second;

@@ -1,7 +1,7 @@
-// Values that were read, up to a number of bytes. Which of them go is decided by S3-FIFO: J. Yang,
-// Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO queues are all you need for cache eviction", SOSP
-// 2023. What is read once passes through a small queue; only what is asked for again while it is
-// there, or soon after it has gone, gets to the main one, so that a scan does not empty that.
+// A cache of values by key, up to a number of bytes, with S3-FIFO eviction: J. Yang, Y. Zhang,
+// Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023. A new
+// value enters a small queue. It moves to the main queue only if it is read again while it is
+// there, or soon after its eviction. So a scan does not empty the main queue.
 //
 // Not thread-safe.
 #pragma once
@@ -25,24 +25,25 @@ namespace ucxstore {
 
 class Cache {
   public:
-    using Value = std::shared_ptr<const Region>;
+    using Value = std::shared_ptr<const Sized>;
     using Clock = std::chrono::steady_clock;
     using Now = std::function<Clock::time_point()>;
 
-    // Bytes of values and of what it takes to keep them, those that have left but are still being
-    // sent included. Only these last may exceed it. `now` tells the time, by which values age;
-    // `name` is for the log.
+    // `capacity` bounds the bytes of values and of what it takes to keep them. Values that were
+    // evicted or removed while they are being sent count, too, and only they may exceed it. `now`
+    // is the clock by which values age; `name` is for the log.
     explicit Cache(std::uint64_t capacity, Now now = Clock::now, const char* name = "the cache")
         : capacity_(capacity), now_(std::move(now)), evictions_(name) {}
 
-    // nullptr where there is none. It counts as a use.
+    // nullptr where the key has none. Counts as a use.
     Value find(const std::string& key);
-    // The same of the last key that is not behind this one, with its name; {} where there is none.
+    // The entry with the largest key that is not after `key`: that key and its value; {} for none.
     std::pair<std::string, Value> find_last(const std::string& key);
-    // Takes the place of what the key has. What is too large for the cache is not kept.
+    // Replaces the value of the key. A value too large for the cache is not kept.
     void put(const std::string& key, Value value);
-    // How long ago it was put, or last confirmed to be what it should; nullopt where there is none.
+    // The time since put() or the last confirm(); nullopt where the key has no value.
     std::optional<Clock::duration> age(const std::string& key) const;
+    // Makes the value's age 0: it is still what the source has.
     void confirm(const std::string& key);
     void remove(const std::string& key);
     void remove_prefix(const std::string& prefix);
@@ -64,7 +65,7 @@ class Cache {
         bool in_main = false;
         Queue::iterator at;
     };
-    // A key that has left the small queue lately, by its hash.
+    // A key that was lately evicted from the small queue, by its hash.
     struct Ghost {
         std::size_t hash;
         std::uint64_t charge;
@@ -92,7 +93,8 @@ class Cache {
     std::list<Ghost> ghosts_;
     std::unordered_map<std::size_t, std::list<Ghost>::iterator> ghost_of_;
     std::uint64_t ghost_charge_ = 0;
-    std::vector<std::pair<std::weak_ptr<const Region>, std::uint64_t>> left_;  // but are being sent
+    // Values that were evicted or removed while they were being sent, and their charge.
+    std::vector<std::pair<std::weak_ptr<const Sized>, std::uint64_t>> left_;
     std::uint64_t left_bytes_ = 0;
     std::uint64_t evicted_ = 0;
     log::Evictions evictions_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 
 #include "base/handle.hpp"
@@ -17,7 +16,7 @@ namespace {
 
 constexpr const char* kSuffix = ".ucxstore-cached";
 
-// What a file system gives at the least.
+// The smallest unit in which a file system gives space.
 constexpr std::uint64_t kDiskBlock = 4096;
 
 std::string name_of(std::uint64_t number) { return std::to_string(number) + kSuffix; }
@@ -38,8 +37,8 @@ bool move_all(std::uint64_t length, Move move) {
 
 }  // namespace
 
-// The directory, and which files in it are to go: that takes a disk's time, and a value may be let
-// go of anywhere.
+// The directory, and the files in it that are to be removed. Removing waits for the disk, and the
+// last holder of a file may let go of it on any thread.
 struct DiskCache::Folder {
     Fd fd;
     const pid_t owner = getpid();  // a forked child has the same files, which are not its own
@@ -126,8 +125,7 @@ std::optional<DiskCache::Found> DiskCache::find_part(const std::string& key, std
         if (!name.starts_with(names) || !holds(file)) {
             return std::nullopt;
         }
-        std::uint64_t first = 0;
-        std::from_chars(name.data() + names.size(), name.data() + name.size(), first, 16);
+        const std::uint64_t first = number_in(name, names);
         if (begin - first >= file->length()) {
             return std::nullopt;
         }

@@ -1,6 +1,6 @@
-// Values in files, up to a number of bytes: a second tier, behind the cache in memory, and with its
-// choice of what stays. Which file holds what is known in memory alone, so that no file is read but
-// one that this process has written whole; files of an earlier process are removed.
+// A disk cache: values in files, up to a number of bytes, as a second tier behind the cache in
+// memory, and with the same eviction. Only memory knows which file holds which value. So a process
+// reads only files that it has written whole itself; files of an earlier process are removed.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ namespace ucxstore {
 class DiskCache {
   public:
     class File;
-    // What is wanted, of one value, from the files that hold it.
+    // The files that hold the wanted bytes of a value.
     struct Found {
         struct Piece {
             std::shared_ptr<const File> file;
@@ -33,7 +33,7 @@ class DiskCache {
         std::vector<Piece> pieces;
     };
 
-    // In a directory that is there, and that nobody else uses. Throws Error(storage).
+    // `directory` exists, and nobody else uses it. Throws Error(storage).
     DiskCache(const std::string& directory, std::uint64_t capacity);
     DiskCache(const DiskCache&) = delete;
     DiskCache& operator=(const DiskCache&) = delete;
@@ -43,19 +43,18 @@ class DiskCache {
     // Bytes of the value that has this entity tag.
     std::optional<Found> find_part(const std::string& key, std::uint64_t begin, std::uint64_t end,
                                    const std::string& etag);
-    // A file for a value, or for its bytes from `begin` on. nullptr where there is one, or no room.
-    // Nobody finds it before it is written.
+    // A new file for a value, or for its bytes from `begin` on. nullptr where there is such a file
+    // already, or no room for it. It is found only once it is written.
     std::shared_ptr<File> add(const std::string& key, std::optional<std::uint64_t> begin,
                               std::uint64_t length, const std::string& etag);
     void forget(const std::string& key);
     void forget_prefix(const std::string& prefix);
 
-    // These three wait for the disk.
-    // False where it is full, or fails.
+    // These three wait for the disk. write() returns false where the disk is full or fails.
     bool write(File& file, std::span<const std::byte> bytes);
-    // nullptr where it fails, or somebody has changed a file.
+    // nullptr where the disk fails, or somebody has changed a file.
     std::shared_ptr<Region> read(const Found& found) const;
-    // Removes the files of what was forgotten or evicted, which write() does, too.
+    // Removes the files of values that were forgotten or evicted. write() does that, too.
     void sweep();
 
     std::uint64_t bytes();
@@ -68,16 +67,15 @@ class DiskCache {
     Cache cache_;
 };
 
-// It is removed some time after its last holder has let go of it.
-class DiskCache::File : public Region {
+// A file of the cache. It is removed by a sweep() after its last holder has let go of it.
+class DiskCache::File : public Sized {
   public:
     File(std::shared_ptr<Folder> folder, std::uint64_t length, std::string etag);
     File(const File&) = delete;
     File& operator=(const File&) = delete;
     ~File() override;
 
-    std::byte* data() const override { return nullptr; }
-    // What it takes on the disk.
+    // The bytes that it takes on the disk.
     std::uint64_t size() const override;
 
     std::uint64_t length() const { return length_; }

@@ -1,24 +1,26 @@
 #include "cache/object_cache.hpp"
 
-#include <charconv>
-
 #include "cache/run_names.hpp"
 
 namespace ucxstore {
 namespace {
 
-// What is known of an object, as the cache keeps it.
-class KeptInfo : public Region {
+// The info of an object, as an entry of the cache.
+class CachedInfo : public Sized {
   public:
-    explicit KeptInfo(ObjectInfo info)
+    explicit CachedInfo(ObjectInfo info)
         : info_(std::make_shared<const ObjectInfo>(std::move(info))) {}
-    std::byte* data() const override { return nullptr; }
     std::uint64_t size() const override { return 0; }
     const std::shared_ptr<const ObjectInfo>& info() const { return info_; }
 
   private:
     const std::shared_ptr<const ObjectInfo> info_;
 };
+
+// The entry of a whole value, or of a run of blocks.
+ObjectCache::Value to_region(const Cache::Value& entry) {
+    return std::static_pointer_cast<const Region>(entry);
+}
 
 }  // namespace
 
@@ -37,8 +39,12 @@ bool ObjectCache::knows(const std::string& key) const {
     return cache_.age(key) || cache_.age(runs_of(key));
 }
 
+ObjectCache::Value ObjectCache::whole(const std::string& key) {
+    return to_region(cache_.find(key));
+}
+
 std::shared_ptr<const ObjectInfo> ObjectCache::info(const std::string& key) {
-    const auto found = std::dynamic_pointer_cast<const KeptInfo>(cache_.find(runs_of(key)));
+    const auto found = std::dynamic_pointer_cast<const CachedInfo>(cache_.find(runs_of(key)));
     return found == nullptr ? nullptr : found->info();
 }
 
@@ -61,16 +67,17 @@ std::pair<ObjectCache::Parts, std::vector<std::uint64_t>> ObjectCache::find_part
     const std::string names = runs_of(key);
     for (const Run& run : blocks_of(wanted, info.size, block_)) {
         for (std::uint64_t block = run.first; block < run.first + run.count;) {
-            const auto [name, value] = cache_.find_last(run_name(key, block));
+            const auto [name, entry] = cache_.find_last(run_name(key, block));
+            const bool is_run = name.size() > names.size() && name.starts_with(names);
+            const Value run_value = is_run ? to_region(entry) : nullptr;
             std::uint64_t first = 0;
             std::uint64_t end = 0;
-            if (value != nullptr && name.size() > names.size() && name.starts_with(names) &&
-                value->version() == info.version) {
-                std::from_chars(name.data() + names.size(), name.data() + name.size(), first, 16);
-                end = first + block_count(value->size(), block_);
+            if (run_value != nullptr && run_value->version() == info.version) {
+                first = number_in(name, names);
+                end = first + block_count(run_value->size(), block_);
             }
             if (block < end) {
-                parts.push_back({first * block_, value});
+                parts.push_back({first * block_, run_value});
                 block = end;
             } else {
                 missing.push_back(block++);
@@ -96,7 +103,7 @@ bool ObjectCache::keep_info(const std::string& key, const ObjectInfo& info) {
     if (info.size <= 2 * block_ || !is_strong(info.etag) || this->info(key) || whole(key)) {
         return false;
     }
-    cache_.put(runs_of(key), std::make_shared<KeptInfo>(info));
+    cache_.put(runs_of(key), std::make_shared<CachedInfo>(info));
     return true;
 }
 

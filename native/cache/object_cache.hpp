@@ -38,7 +38,7 @@ class ObjectCache {
     bool knows(const std::string& key) const;
 
     // The whole value; nullptr where it is not there.
-    Value whole(const std::string& key) { return cache_.find(key); }
+    Value whole(const std::string& key);
     // What is known of an object that is kept in runs.
     std::shared_ptr<const ObjectInfo> info(const std::string& key);
     // The whole value, or one that has the bytes that are wanted; nullptr where some are missing.
