@@ -14,8 +14,9 @@ PeerThread::PeerThread(const Options& options, bool polling, std::string name, c
     : closed_text_(closed),
       context_(std::make_shared<const Context>(options)),
       progress_(std::make_shared<Progress>(driver_, polling, std::move(name))) {
-    progress_->post([this] {
-        auto& recycler = Recycler::instance();
+    // Made here, where its failure for want of descriptors has a caller to go to.
+    auto& recycler = Recycler::instance();
+    progress_->post([this, &recycler] {
         progress_->watch(recycler.timer(), [&recycler] { recycler.trim(); });
     });
 }
