@@ -44,11 +44,26 @@ class Connection::Receive : public Request {
     std::uint32_t item;
     std::uint64_t length;
 
+    ~Receive() override { end(); }
+    // Counts it as active: until UCX has completed it, or has not been given it.
+    void begin() {
+        ++operation->active;
+        begun_ = true;
+    }
     void completed(ucs_status_t status) override {
-        --operation->active;
+        end();
         connection->segment_arrived(operation, operation->items[item], length, status);
         connection->in_flight_.released(operation);
     }
+
+  private:
+    void end() {
+        if (std::exchange(begun_, false)) {
+            --operation->active;
+        }
+    }
+
+    bool begun_ = false;
 };
 
 class Connection::SendValue : public Request {
@@ -57,10 +72,16 @@ class Connection::SendValue : public Request {
     std::shared_ptr<Operation> operation;
     std::uint64_t length;
 
+    ~SendValue() override { end(); }
+    // As for Receive.
+    void begin() {
+        ++operation->active;
+        ++connection->active_sends_;
+        connection->active_bytes_ += length;
+        begun_ = true;
+    }
     void completed(ucs_status_t status) override {
-        --operation->active;
-        --connection->active_sends_;
-        connection->active_bytes_ -= length;
+        end();
         if (status == UCS_OK) {
             operation->moved(Clock::now());
             connection->pump();
@@ -68,6 +89,17 @@ class Connection::SendValue : public Request {
         // A failure shows as the end of the connection, or as the server's own reply.
         connection->in_flight_.released(operation);
     }
+
+  private:
+    void end() {
+        if (std::exchange(begun_, false)) {
+            --operation->active;
+            --connection->active_sends_;
+            connection->active_bytes_ -= length;
+        }
+    }
+
+    bool begun_ = false;
 };
 
 class Connection::SendRequest : public Request {
@@ -215,9 +247,7 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
     request->operation = operation;
     request->length = header.length;
     memory.pieces(header.offset, header.length, request->pieces);
-    ++operation->active;
-    ++active_sends_;
-    active_bytes_ += header.length;
+    request->begin();
     Request::send(std::move(request), *worker_, endpoint_.get(), wire::Message::value, bytes.data(),
                   bytes.size());
 }
@@ -312,7 +342,7 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
     request->length = header.length;
     request->write =
         operation->large || header.reply_size >= kLargeBytes ? Write::past_caches : Write::cached;
-    ++operation->active;
+    request->begin();
     Request::receive(std::move(request), *worker_, descriptor);
 }
 
