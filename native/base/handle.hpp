@@ -1,4 +1,4 @@
-// Move-only owners: every descriptor and UCX handle has one from the line that creates it.
+// Move-only owners of descriptors and UCX handles. Each has one from the line that creates it.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -25,9 +25,10 @@ class Fd {
 
     int get() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
+    int release() { return std::exchange(fd_, -1); }
     void reset() {
         if (fd_ >= 0) {
-            ::close(std::exchange(fd_, -1));
+            ::close(release());
         }
     }
 

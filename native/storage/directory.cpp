@@ -62,17 +62,26 @@ std::vector<Entry> entries(const DirectoryRoot& root, const std::string& path) {
     if (!fd) {
         return {};
     }
-    const int raw = dup(fd.get());
-    const std::unique_ptr<DIR, DirClose> directory(raw < 0 ? nullptr : fdopendir(raw));
+    Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+    const std::unique_ptr<DIR, DirClose> directory(copy ? fdopendir(copy.get()) : nullptr);
     if (directory == nullptr) {
         throw_errno("listing '" + path + "'");
     }
+    copy.release();  // the DIR closes it
     const std::string base = path.empty() ? "" : path + "/";
     std::vector<Entry> found;
-    while (const dirent* one = readdir(directory.get())) {
+    while (true) {
+        errno = 0;
+        const dirent* one = readdir(directory.get());
+        if (one == nullptr) {
+            break;
+        }
         if (auto entry = classify(root, fd.get(), base, *one)) {
             found.push_back(std::move(*entry));
         }
+    }
+    if (errno != 0) {
+        throw_errno("listing '" + path + "'");
     }
     std::ranges::sort(found, {}, &Entry::order);
     return found;
