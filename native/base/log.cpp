@@ -1,12 +1,7 @@
 #include "base/log.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <utility>
-
-#include "base/status.hpp"
 
 namespace ucxstore::log {
 namespace {
@@ -26,13 +21,7 @@ double now() {
 
 }  // namespace
 
-Queue::Queue(std::size_t capacity)
-    : capacity_(capacity), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!wake_) {
-        throw_errno("creating an event descriptor");
-    }
-    records_.reserve(capacity);
-}
+Queue::Queue(std::size_t capacity) : capacity_(capacity) { records_.reserve(capacity); }
 
 void Queue::push(const Event& event) {
     bool first = false;
@@ -61,20 +50,13 @@ void Queue::push(const Event& event) {
 }
 
 Queue::Taken Queue::take() {
-    std::uint64_t count;
-    static_cast<void>(!::read(wake_.get(), &count, sizeof(count)));
+    wake_.clear();
     Taken taken;
     const std::lock_guard lock(mutex_);
     taken.records = records_;  // whose memory stays, so that push() never allocates
     records_.clear();
     taken.dropped = std::exchange(dropped_, 0);
     return taken;
-}
-
-void Queue::wake() {
-    const std::uint64_t one = 1;
-    // A full counter is a wake-up already.
-    static_cast<void>(!::write(wake_.get(), &one, sizeof(one)));
 }
 
 void add(const Event& event) {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/handle.hpp"
+#include "base/event_fd.hpp"
 
 namespace ucxstore::log {
 
@@ -80,11 +80,11 @@ class Queue {
     Taken take();
     // Readable while there is something to take, or somebody has called wake().
     int fd() const { return wake_.get(); }
-    void wake();
+    void wake() { wake_.set(); }
 
   private:
     const std::size_t capacity_;
-    Fd wake_;
+    const EventFd wake_;
     std::mutex mutex_;  // held for as long as a record takes to copy
     std::vector<Record> records_;
     std::uint64_t dropped_ = 0;

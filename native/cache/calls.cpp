@@ -1,10 +1,5 @@
 #include "cache/calls.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include "base/status.hpp"
-
 namespace ucxstore {
 
 const std::string& failure_of(const CallResult& result) {
@@ -14,18 +9,6 @@ const std::string& failure_of(const CallResult& result) {
         return failure->text;
     }
     return std::holds_alternative<Missing>(result) ? kNone : kWrong;
-}
-
-Calls::Calls() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!wake_) {
-        throw_errno("creating a descriptor");
-    }
-}
-
-void Calls::wake() {
-    const std::uint64_t one = 1;
-    // A full counter is a wake-up already.
-    static_cast<void>(!::write(wake_.get(), &one, sizeof(one)));
 }
 
 void Calls::push(Call call, Then then) {
@@ -46,8 +29,7 @@ void Calls::push(Call call, Then then) {
 }
 
 std::vector<std::pair<Calls::Ticket, Call>> Calls::take() {
-    std::uint64_t count = 0;
-    static_cast<void>(!::read(wake_.get(), &count, sizeof(count)));
+    wake_.clear();
     const std::lock_guard lock(mutex_);
     return std::exchange(queue_, {});
 }

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/handle.hpp"
+#include "base/event_fd.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -88,14 +88,12 @@ class Calls {
     using Then = std::function<bool(CallResult)>;
     using Ticket = std::uint64_t;
 
-    Calls();
-
     // Queues the call. `then` runs once, on the thread that calls answer() or close().
     void push(Call call, Then then);
 
     // Readable whenever there is something to take, or somebody called wake().
     int fd() const { return wake_.get(); }
-    void wake();
+    void wake() { wake_.set(); }
     std::vector<std::pair<Ticket, Call>> take();
     // Passes the result to `then`, and returns what that does; nullopt where the call has ended.
     std::optional<bool> answer(Ticket ticket, CallResult result);
@@ -103,7 +101,7 @@ class Calls {
     void close(const std::string& why);
 
   private:
-    Fd wake_;
+    const EventFd wake_;
     std::mutex mutex_;
     std::vector<std::pair<Ticket, Call>> queue_;
     std::unordered_map<Ticket, Then> waiting_;

@@ -1,7 +1,5 @@
 #include "client/operation.hpp"
 
-#include <sys/eventfd.h>
-
 #include <atomic>
 
 namespace ucxstore {
@@ -14,25 +12,17 @@ std::uint64_t next_id() {
 
 }  // namespace
 
-CompletionQueue::CompletionQueue() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!fd_) {
-        throw_errno("creating an event descriptor", ErrorKind::resource);
-    }
-}
-
 void CompletionQueue::push(std::uint64_t id) {
     const std::lock_guard lock(mutex_);
     ids_.push_back(id);
     if (ids_.size() == 1) {
-        const std::uint64_t one = 1;
-        static_cast<void>(!::write(fd_.get(), &one, sizeof(one)));
+        fd_.set();
     }
 }
 
 std::vector<std::uint64_t> CompletionQueue::drain() {
     const std::lock_guard lock(mutex_);
-    std::uint64_t count;
-    static_cast<void>(!::read(fd_.get(), &count, sizeof(count)));
+    fd_.clear();
     return std::exchange(ids_, {});
 }
 

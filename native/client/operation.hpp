@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/event_fd.hpp"
 #include "base/region.hpp"
 #include "base/status.hpp"
 #include "client/item_memory.hpp"
@@ -22,7 +23,6 @@ class Operation;
 // Completed operations on their way to an event loop: an eventfd tells that there are some.
 class CompletionQueue {
   public:
-    CompletionQueue();
     int fd() const { return fd_.get(); }
     void push(std::uint64_t id);
     std::vector<std::uint64_t> drain();
@@ -31,7 +31,7 @@ class CompletionQueue {
     bool abandoned() const { return abandoned_; }
 
   private:
-    Fd fd_;
+    const EventFd fd_;
     std::atomic<bool> abandoned_ = false;
     std::mutex mutex_;
     std::vector<std::uint64_t> ids_;

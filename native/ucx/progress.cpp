@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -61,12 +60,9 @@ class SignalsBlocked {
 }  // namespace
 
 Progress::Progress(Driver& driver, bool polling, std::string name)
-    : driver_(driver),
-      polling_(polling),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!epoll_ || !wake_) {
-        throw_errno("creating the progress thread's descriptors", ErrorKind::resource);
+    : driver_(driver), polling_(polling), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) {
+        throw_errno("creating an epoll instance", ErrorKind::resource);
     }
     listen(wake_.get());
     const SignalsBlocked blocked;
@@ -156,12 +152,6 @@ void Progress::stop() {
     thread_.join();
 }
 
-void Progress::wake() {
-    const std::uint64_t one = 1;
-    // A full counter is a wake-up already.
-    static_cast<void>(!::write(wake_.get(), &one, sizeof(one)));
-}
-
 bool Progress::run_tasks() {
     if (!has_tasks_.load()) {
         return false;
@@ -187,8 +177,7 @@ void Progress::poll_fds(int timeout_ms) {
     for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;
         if (fd == wake_.get()) {
-            std::uint64_t value;
-            static_cast<void>(!::read(fd, &value, sizeof(value)));
+            wake_.clear();
             continue;
         }
         const auto driven = std::ranges::find(

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/crowding.hpp"
+#include "base/event_fd.hpp"
 #include "base/handle.hpp"
 #include "base/status.hpp"
 #include "base/thread_bound.hpp"
@@ -104,12 +105,12 @@ class Progress {
     void rest(TimePoint now, Clock::duration nap);
     void sleep(TimePoint now, TimePoint until);
     void listen(int fd);
-    void wake();
+    void wake() { wake_.set(); }
 
     Driver& driver_;
     const bool polling_;
     Fd epoll_;
-    Fd wake_;
+    const EventFd wake_;
     ThreadBound bound_{ThreadBound::Later()};
     std::vector<Watch> watches_;
     std::vector<Driven> driven_;
