@@ -22,7 +22,7 @@ using namespace nb::literals;
 namespace ucxstore::py {
 namespace {
 
-// A worker that waits for its peer: its address is part of the handshake.
+// A worker whose peer is still to come: the handshake needs its address.
 template <typename Owner>
 class Port {
   public:
@@ -37,7 +37,7 @@ class Port {
         if (getpid() == pid_) {
             owner_->discard(std::move(worker_));
         } else {
-            static_cast<void>(worker_.release());  // the parent's: not even to be freed
+            static_cast<void>(worker_.release());  // the parent's, which may not even be freed
             new std::shared_ptr<Owner>(std::move(owner_));
         }
     }
@@ -91,7 +91,7 @@ void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::b
     port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
 }
 
-// Of any dtype, as bytes.
+// Values of any dtype, as bytes.
 using Values = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 void place(const Values& values, const ArrayTuple& target) {
@@ -209,7 +209,7 @@ NB_MODULE(_core, module) {
     module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
     module.attr("SCRATCH_FOLDER") =
         nb::str(wire::kScratchFolder.data(), wire::kScratchFolder.size());
-    module.attr("STARTS_FOLDER") = nb::str(wire::kStartsFolder.data(), wire::kStartsFolder.size());
+    module.attr("STARTS_FOLDER") = nb::str(wire::kNotesFolder.data(), wire::kNotesFolder.size());
     module.def(
         "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
         "Memory of `size` bytes, not initialised, that is recycled after use.");

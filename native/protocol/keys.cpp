@@ -44,7 +44,7 @@ bool segment_is_fine(std::string_view segment) {
 
 }  // namespace
 
-bool is_note(std::string_view key) { return key.starts_with(kStartsFolder); }
+bool is_note(std::string_view key) { return key.starts_with(kNotesFolder); }
 
 std::optional<std::string_view> space_of(std::string_view key) {
     if (!key.starts_with(kScratchFolder)) {

@@ -1,4 +1,4 @@
-// The storages of a server: of its values, of scratch spaces, of clients' notes.
+// The storages of a server: for its values, for scratch spaces, for clients' notes.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace ucxstore {
 
-// For clients' notes: some thousands of them, of a few for each set of servers that a store names.
-constexpr std::uint64_t kStartsBytes = 4 << 20;
+// For clients' notes: some thousands. Each set of servers that a store names has a few.
+constexpr std::uint64_t kNotesBytes = 4 << 20;
 
 // Shared by all threads of the server; it never changes.
 struct Storages {
@@ -21,8 +21,8 @@ struct Storages {
     Storages(std::shared_ptr<CachedSource> values, std::shared_ptr<Spaces> scratch = nullptr)
         : source(std::move(values)), spaces(std::move(scratch)) {}
 
-    // Where a key's value is; nullptr for `source`. Throws Error(scratch_ended), and Error(storage)
-    // where it is of a scratch space and none are offered.
+    // The storage of a key's value; nullptr for `source`. For a key in a scratch space, throws
+    // Error(scratch_ended) where that has ended, and Error(storage) where none are offered.
     std::shared_ptr<Storage> storage_of(const std::string& key) const;
     // Throws Error(storage) where scratch spaces are not offered.
     Spaces& offered_spaces() const;
@@ -31,9 +31,9 @@ struct Storages {
     std::shared_ptr<Storage> local;
     std::shared_ptr<CachedSource> source;
     std::shared_ptr<Spaces> spaces;  // nullptr where none are offered
-    // Clients' notes of starts, which end with the process, as they must.
-    std::shared_ptr<Storage> starts = std::make_shared<MemoryStorage>(
-        std::make_shared<Quota>(kStartsBytes, "clients' notes of starts"), true);
+    // Clients' notes. They are only in memory: they must not outlive the process.
+    std::shared_ptr<Storage> notes = std::make_shared<MemoryStorage>(
+        std::make_shared<Quota>(kNotesBytes, "clients' notes"), true);
 };
 
 }  // namespace ucxstore

@@ -1,4 +1,4 @@
-// Clients' notes of starts: beside whatever a server serves, for clients to set and get, bounded.
+// Clients' notes: beside whatever a server serves, for clients to set and get, bounded.
 #include <gtest/gtest.h>
 
 #include "loopback.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace test;
 
-std::string note(const std::string& rest) { return std::string(wire::kStartsFolder) + rest; }
+std::string note(const std::string& rest) { return std::string(wire::kNotesFolder) + rest; }
 
 // Sets it where it is absent; whether it was.
 bool leave(Loopback& both, const std::shared_ptr<Connection>& from, const std::string& key,
@@ -61,14 +61,14 @@ TEST(Notes, AreNotAskedOfARemoteStorage) {
 TEST(Notes, AreOfTheServerAndNotOfAThread) {
     const Storages storages(std::make_shared<MemoryStorage>());
     const Storages same = storages;
-    EXPECT_EQ(storages.starts, same.starts);
-    EXPECT_NE(storages.starts, Storages(std::make_shared<MemoryStorage>()).starts);
+    EXPECT_EQ(storages.notes, same.notes);
+    EXPECT_NE(storages.notes, Storages(std::make_shared<MemoryStorage>()).notes);
 }
 
 TEST(Notes, AreNeitherListedNorRemoved) {
     Loopback both;
     both.set(note("set/b:1"), pattern(16));
-    const std::string folder(wire::kStartsFolder);
+    const std::string folder(wire::kNotesFolder);
     for (const std::string& prefix : {folder, note("set/")}) {
         EXPECT_EQ(refused(both, wire::Op::remove_prefix, strings({prefix})),
                   ErrorKind::invalid_key);
@@ -90,15 +90,14 @@ TEST(Notes, TakeBoundedMemory) {
     const std::string longest(wire::kMaxKeyBytes - 8, 'n');
     std::uint64_t left = 0;
     const auto fill = [&] {
-        while (left <= kStartsBytes / wire::kMaxKeyBytes) {
-            storages.starts->receive(longest + std::to_string(left), 0)->commit(true);
+        while (left <= kNotesBytes / wire::kMaxKeyBytes) {
+            storages.notes->receive(longest + std::to_string(left), 0)->commit(true);
             ++left;
         }
     };
     EXPECT_EQ(error_of(fill), ErrorKind::storage);
     EXPECT_GT(left, 1000u);
-    EXPECT_EQ(error_of([&] { storages.starts->receive("large", kStartsBytes); }),
-              ErrorKind::storage);
+    EXPECT_EQ(error_of([&] { storages.notes->receive("large", kNotesBytes); }), ErrorKind::storage);
 }
 
 }  // namespace
