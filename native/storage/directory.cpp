@@ -26,8 +26,8 @@ struct DirClose {
     void operator()(DIR* directory) const { closedir(directory); }
 };
 
-// What a directory's entry is as a key, or as the beginning of keys: nothing for what no key could
-// be, or what a get would refuse.
+// The entry, if it is a key or the beginning of keys. nullopt for a name that no key has, and for a
+// file that a get would refuse.
 std::optional<Entry> classify(const DirectoryRoot& root, int directory, const std::string& base,
                               const dirent& found) {
     std::string name = found.d_name;
@@ -56,7 +56,7 @@ std::optional<Entry> classify(const DirectoryRoot& root, int directory, const st
     return S_ISREG(about.st_mode) ? std::optional(Entry{std::move(name), false}) : std::nullopt;
 }
 
-// What is in the directory, in the order of whole keys; nothing where it is missing.
+// The entries of the directory, in the order of whole keys; none where it is missing.
 std::vector<Entry> entries(const DirectoryRoot& root, const std::string& path) {
     Fd fd = root.directory(path);
     if (!fd) {
@@ -87,8 +87,8 @@ std::vector<Entry> entries(const DirectoryRoot& root, const std::string& path) {
     return found;
 }
 
-// Whether the walk must look at `path`, where a directory's ends in "/": it has the prefix, or
-// leads to it, and it is not wholly before the cursor.
+// Whether the walk must look at `path`, which ends in "/" for a directory: it begins with the
+// prefix or may hold keys that do, and not all of it is before the cursor.
 bool concerns(const std::string& path, const std::string& prefix, const std::string& cursor) {
     const std::size_t common = std::min(path.size(), prefix.size());
     if (path.compare(0, common, prefix, 0, common) != 0) {
@@ -122,7 +122,7 @@ std::string directory_of(const std::string& prefix) {
     return slash == std::string::npos ? "" : prefix.substr(0, slash);
 }
 
-// Adds a name unless the page is full; then notes where the next one begins.
+// Adds a name, unless the page is full: then sets where the next page begins.
 bool add_to_page(Page& page, std::size_t& bytes, std::size_t max_bytes, const std::string& name,
                  const std::string& cursor) {
     bytes += name.size() + 2;
@@ -158,14 +158,14 @@ std::unique_ptr<Incoming> DirectoryStorage::receive(const std::string& key, std:
 }
 
 void DirectoryStorage::remove(const std::string& key) {
-    const Parts parts = split(key);
-    const Fd parent = root_.directory(parts.parent);
+    const auto [folder, leaf] = split(key);
+    const Fd parent = root_.directory(folder);
     struct stat about{};
-    if (!parent || (fstatat(parent.get(), parts.leaf.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+    if (!parent || (fstatat(parent.get(), leaf.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
                     !S_ISREG(about.st_mode) && !S_ISLNK(about.st_mode))) {
         return;  // a directory, a socket or the like is no key
     }
-    if (unlinkat(parent.get(), parts.leaf.c_str(), 0) != 0) {
+    if (unlinkat(parent.get(), leaf.c_str(), 0) != 0) {
         if (errno == ENOENT || errno == ENAMETOOLONG) {
             return;
         }

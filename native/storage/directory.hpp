@@ -1,4 +1,5 @@
-// Values as files, in the layout of zarr's LocalStore: a key is a path under the root.
+// Directory storage: values as files, as zarr's LocalStore has them. A key is a path under the
+// directory.
 #pragma once
 
 #include "storage/directory_root.hpp"

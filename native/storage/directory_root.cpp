@@ -29,7 +29,7 @@ int open_beneath(int root, const char* path, int flags) {
     return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof(how)));
 }
 
-// Where the kernel or its sandbox has no openat2: part by part, following no link at all.
+// Where the kernel or its sandbox has no openat2: name by name, following no link at all.
 int open_by_parts(int root, const std::string& path, int flags) {
     Fd at;
     std::size_t begin = 0;
@@ -55,7 +55,7 @@ int open_by_parts(int root, const std::string& path, int flags) {
 
 }  // namespace
 
-Parts split(const std::string& key) {
+SplitKey split(const std::string& key) {
     const std::size_t slash = key.rfind('/');
     if (slash == std::string::npos) {
         return {"", key};
@@ -132,15 +132,15 @@ Fd DirectoryRoot::make_parents(const std::string& key) const {
         std::size_t end = 0;
         while (end != std::string::npos) {
             end = parent.find('/', end + 1);
-            const Parts parts = split(parent.substr(0, end));
-            const Fd above = directory(parts.parent);
+            const SplitKey names = split(parent.substr(0, end));
+            const Fd above = directory(names.parent);
             if (!above) {
                 break;
             }
-            if (mkdirat(above.get(), parts.leaf.c_str(), 0777) != 0 && errno != EEXIST) {
+            if (mkdirat(above.get(), names.leaf.c_str(), 0777) != 0 && errno != EEXIST) {
                 if (errno == ENOENT) {
                     check_present();
-                    break;  // pruned in between, for another key's sake
+                    break;  // pruned in between, as another key was removed
                 }
                 throw_errno("making the directory '" + parent.substr(0, end) + "'");
             }
@@ -153,13 +153,13 @@ Fd DirectoryRoot::make_parents(const std::string& key) const {
 void DirectoryRoot::prune_parents(const std::string& key) const try {
     std::string path = split(key).parent;
     while (!path.empty()) {
-        const Parts parts = split(path);
-        const Fd above = directory(parts.parent);
-        if (above && unlinkat(above.get(), parts.leaf.c_str(), AT_REMOVEDIR) != 0 &&
+        const SplitKey names = split(path);
+        const Fd above = directory(names.parent);
+        if (above && unlinkat(above.get(), names.leaf.c_str(), AT_REMOVEDIR) != 0 &&
             !is_absent(errno)) {
             return;  // not empty, or not ours to remove
         }
-        path = parts.parent;
+        path = names.parent;
     }
 } catch (const std::exception&) {  // destructors call this, and empty directories do no harm
 }

@@ -22,7 +22,7 @@ class DirectoryRoot {
     void prune_parents(const std::string& key) const;
 
   private:
-    // Throws Error(storage) but where nothing is there: then the Fd is empty.
+    // Opens `path`; an empty Fd where nothing is there. Throws Error(storage) for all else.
     Fd resolve(const std::string& path, int flags) const;
     // Throws Error(storage) where the root directory is gone.
     void check_present() const;
@@ -31,10 +31,10 @@ class DirectoryRoot {
 };
 
 // "a/b/c" -> "a/b" and "c".
-struct Parts {
+struct SplitKey {
     std::string parent;
     std::string leaf;
 };
-Parts split(const std::string& key);
+SplitKey split(const std::string& key);
 
 }  // namespace ucxstore

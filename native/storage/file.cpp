@@ -20,7 +20,7 @@ namespace {
 // Below this, read() and write() cost less than a mapping, its page faults and its undoing.
 constexpr std::uint64_t kMapAbove = 32 * 1024;
 
-// How often a directory is made again that was pruned, for another key's sake, since it was opened:
+// How often a directory is made again that a removal of another key has pruned since it was opened.
 // 8 times was not always enough for four threads that wrote and removed.
 constexpr int kAttempts = 64;
 
@@ -48,8 +48,8 @@ class FileMapping : public Region {
     std::byte* data() const override { return data_; }
     std::uint64_t size() const override { return size_; }
 
-    // Brings the pages of a part in at once, to be written: cheaper than a fault for each. The part
-    // begins on a page, as segments do.
+    // Brings the pages of some bytes in at once, to be written: cheaper than a fault for each. The
+    // bytes begin on a page, as segments do.
     void populate(std::uint64_t offset, std::uint64_t length) const {
 #ifdef MADV_POPULATE_WRITE
         madvise(data_ + offset, length, MADV_POPULATE_WRITE);  // advice: an old kernel refuses
@@ -61,8 +61,8 @@ class FileMapping : public Region {
     std::uint64_t size_;
 };
 
-// Files are replaced, not written to, so that another value is another inode or, where a number is
-// used again, a later one.
+// Files are replaced, never written to. So another value has another inode, or a later time where
+// the inode's number is used again.
 std::uint64_t version_of(const struct stat& about) {
     std::uint64_t hash = 0;
     for (const auto number :
@@ -138,7 +138,7 @@ class FileIncoming : public Incoming {
         memory_.reset();
         mapping_.reset();
         stamp();
-        // A file linked into a directory that was pruned since would be lost.
+        // The directory may have been pruned since it was opened. Then it is made again.
         for (int attempt = 0;; ++attempt) {
             try {
                 committed_ = true;
@@ -170,7 +170,7 @@ class FileIncoming : public Incoming {
         }
     }
 
-    // Leaves errno where it fails.
+    // Leaves `file_` empty, and errno set, where it fails.
     void open_in_directory() {
         // Without a name nothing stays behind, even where this process is killed.
         file_ = Fd(openat(directory_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));

@@ -1,4 +1,4 @@
-// Files as values: mapped for reading, and filled under no name before they get theirs.
+// Values in files: mapped for reading, and written without a name until they are whole.
 #pragma once
 
 #include "base/handle.hpp"
@@ -10,11 +10,11 @@ namespace ucxstore {
 // The content of `file`, mapped, or read where it is small. `key` is for messages.
 std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key);
 
-// A value on its way into the file `key` under `root`.
+// Writes a value into the file `key` under `root`.
 std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, const std::string& key,
                                        std::uint64_t size);
 
-// Whether this is the name of one of our unfinished files, which is no key.
+// Whether a file of this name is one of our unfinished files, which are no keys.
 bool is_unfinished(const std::string& name);
 
 }  // namespace ucxstore

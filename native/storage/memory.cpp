@@ -58,10 +58,6 @@ class MemoryIncoming : public Incoming {
     std::shared_ptr<Region> region_;
 };
 
-bool starts_with(const std::string& key, const std::string& prefix) {
-    return key.compare(0, prefix.size(), prefix) == 0;
-}
-
 }  // namespace
 
 MemoryStorage::Catalog MemoryStorage::close(std::string why) {
@@ -127,7 +123,7 @@ std::uint64_t MemoryStorage::remove_prefix(const std::string& prefix) {
     const std::lock_guard lock(mutex_);
     check_open();
     auto at = catalog_.lower_bound(prefix);
-    while (at != catalog_.end() && starts_with(at->first, prefix)) {
+    while (at != catalog_.end() && at->first.starts_with(prefix)) {
         removed.insert(removed.end(), catalog_.extract(at++));
     }
     return removed.size();
@@ -138,7 +134,7 @@ Measure MemoryStorage::measure(const std::string& prefix, bool any) {
     const std::shared_lock lock(mutex_);
     check_open();
     for (auto at = catalog_.lower_bound(prefix);
-         at != catalog_.end() && starts_with(at->first, prefix); ++at) {
+         at != catalog_.end() && at->first.starts_with(prefix); ++at) {
         ++sum.keys;
         sum.bytes += at->second->size();
         if (any) {
@@ -155,7 +151,7 @@ Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::s
     const std::shared_lock lock(mutex_);
     check_open();
     auto at = catalog_.lower_bound(std::max(prefix, cursor));
-    while (at != catalog_.end() && starts_with(at->first, prefix)) {
+    while (at != catalog_.end() && at->first.starts_with(prefix)) {
         std::string name = at->first;
         auto next = std::next(at);
         bool listed = false;

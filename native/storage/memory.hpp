@@ -1,4 +1,4 @@
-// Values in this process's memory, by key.
+// Memory storage: values in this process's memory, by key.
 #pragma once
 
 #include <limits>
@@ -12,12 +12,11 @@ namespace ucxstore {
 
 class MemoryStorage : public Storage {
   public:
-    // What is arriving counts, and so does a value that was replaced or removed until its last
-    // reader lets go of it: `limit` bounds the memory itself.
+    // `limit` bounds the memory itself: a value counts while it arrives, and, once replaced or
+    // removed, until its last reader lets go of it.
     explicit MemoryStorage(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
         : MemoryStorage(std::make_shared<Quota>(limit)) {}
-    // `count_keys`: these count, too, and what else an entry takes, where values are few bytes
-    // each.
+    // `count_keys`: keys and entries count, too. For values of few bytes.
     explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false)
         : quota_(std::move(quota)), count_keys_(count_keys) {}
     std::shared_ptr<const Region> find(const std::string& key) override;
@@ -35,11 +34,11 @@ class MemoryStorage : public Storage {
 
     using Catalog = std::map<std::string, std::shared_ptr<const Region>, std::less<>>;
 
-    // Whatever is asked from now on throws Error(scratch_ended) with this text, which is not empty.
-    // What was held is the caller's to free, which may take long.
+    // Every later call throws Error(scratch_ended) with this text, which is not empty. Returns the
+    // values, as freeing them may take long.
     Catalog close(std::string why);
 
-    // For Incoming: the swap of regions under the key.
+    // For Incoming: puts the region under the key.
     bool put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent);
 
   private:

@@ -1,4 +1,4 @@
-// How many bytes values take, and may take.
+// A limit on the bytes that values take.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace ucxstore {
 
-// Each value holds a share of it, and outlives the
-// storage where a reader has it pinned.
+// Each value has a share. A value that a reader has pinned keeps its share, and may outlive the
+// storage.
 class Quota {
   public:
-    // `of` is what messages call it. What is taken is also taken of `within`, where there is that.
+    // `of` names it in messages. What is taken is taken from `within`, too, unless that is nullptr.
     explicit Quota(std::uint64_t limit, std::string of = "memory",
                    std::shared_ptr<Quota> within = nullptr)
         : limit_(limit), of_(std::move(of)), within_(std::move(within)) {}
-    // Throws Error(storage) where that is more than is left.
+    // Throws Error(storage) where less than `size` is left.
     void take(std::uint64_t size);
     void give(std::uint64_t size);
     std::uint64_t limit() const { return limit_; }

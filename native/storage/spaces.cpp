@@ -10,10 +10,10 @@
 namespace ucxstore {
 namespace {
 
-// Of a name, what is shown to those who do not know it.
+// The bytes of a name that anybody may see.
 constexpr std::size_t kShownBytes = 8;
 
-// How often memory is given back at the most: looking through all of it takes a while.
+// The least time between two calls of malloc_trim(), which looks through all memory.
 constexpr auto kTrimEvery = std::chrono::seconds(1);
 
 // Gives freed memory back to the system: glibc keeps small values', in the arenas of the threads
@@ -58,7 +58,7 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
                                             " scratch spaces, more than which no server keeps");
     }
     if (!thread_.joinable()) {
-        // Of a progress thread, which has signals blocked: so has this one.
+        // Started by a progress thread, so it has signals blocked, as that has.
         thread_ = std::thread([this] { run(); });
     }
     if (!spaces_.try_emplace(name, Space{std::move(values), timeout, now, now + timeout}).second) {
@@ -130,7 +130,7 @@ std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
 }
 
 Spaces::All::iterator Spaces::close(All::iterator at, std::function<void()> freed) {
-    // Whoever has found it a moment ago is told that it has ended, too.
+    // Whoever has just found the space gets this failure from its storage.
     ended_.push_back({at->second.values->close(gone(at->first)), std::move(freed)});
     changed_.notify_all();
     return spaces_.erase(at);

@@ -1,5 +1,5 @@
-// Scratch spaces: values in memory, each space with a quota. It ends when its owner says so, or was
-// not heard of for the space's time-out.
+// Scratch spaces: values in memory, each space with a quota. A space ends when its owner ends it,
+// or has not renewed it for the space's time-out.
 #pragma once
 
 #include <chrono>
@@ -27,26 +27,26 @@ class Spaces {
     static constexpr std::size_t kMaxSpaces = 4096;
     static constexpr Timeout kMaxTimeout = std::chrono::hours(24 * 366);
 
-    // What all spaces hold together is taken of `room`.
+    // All spaces take their bytes from `room`.
     explicit Spaces(std::shared_ptr<Quota> room) : room_(std::move(room)) {}
     Spaces(const Spaces&) = delete;
     Spaces& operator=(const Spaces&) = delete;
     ~Spaces();
 
-    // Throws Error(storage) where there is a space of that name, there are too many, or the
-    // time-out is none.
+    // Throws Error(storage) where there is a space of that name, there are too many spaces, or the
+    // time-out is out of bounds.
     void begin(const std::string& name, std::uint64_t quota, Timeout timeout,
                TimePoint now = Clock::now());
-    // Its owner is there. Throws Error(scratch_ended) where there is no such space.
+    // Renews the lease of its owner. Throws Error(scratch_ended) where there is no such space.
     void renew(const std::string& name, TimePoint now = Clock::now());
-    // Its values are found no more, and freed by a thread, which then calls `freed`; at once where
-    // there is no such space.
+    // Ends the space: nobody finds its values any more. A thread frees them and then calls `freed`.
+    // Where there is no such space, `freed` is called at once.
     void end(const std::string& name, std::function<void()> freed);
     void end_all();
-    // Ends those whose owners are overdue.
+    // Ends the spaces whose leases have run out.
     void expire(TimePoint now);
 
-    // Where its values are. Throws Error(scratch_ended) where there is no such space.
+    // The storage of its values. Throws Error(scratch_ended) where there is no such space.
     std::shared_ptr<Storage> find(std::string_view name) const;
 
     // Bytes of values in all of them.
@@ -77,7 +77,7 @@ class Spaces {
     All spaces_;
     std::vector<Ended> ended_;  // still to be freed
     bool stopping_ = false;
-    std::thread thread_;  // from the first space on
+    std::thread thread_;  // started with the first space
 };
 
 }  // namespace ucxstore

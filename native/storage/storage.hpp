@@ -1,4 +1,4 @@
-// Where a server's values live. Called from every progress thread of the server at once.
+// Storage: the interface to where a server's values are. All progress threads call it at once.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ class Incoming {
   public:
     virtual ~Incoming() = default;
     virtual std::byte* data() = 0;
-    // This part is about to be filled: a chance to bring its pages in at once.
+    // These bytes are about to be written: a chance to bring their pages in at once.
     virtual void prepare(std::uint64_t, std::uint64_t) {}
-    // Puts the whole value under its key, at once: a reader sees the old one or this one. With
-    // `if_absent` only where the key has none; false where it has.
+    // Puts the whole value under its key: a reader sees the old value or this one. With `if_absent`
+    // only if the key has none; returns false if it has.
     virtual bool commit(bool if_absent) = 0;
 };
 
@@ -30,7 +30,7 @@ struct Measure {
 
 struct Page {
     std::vector<std::string> names;
-    std::string cursor;  // where the next page begins; "" where this was the last
+    std::string cursor;  // where the next page begins; "" for the last page
 };
 
 // Keys have passed wire::key_fault() before they come here. A failure is Error(storage).
@@ -42,15 +42,14 @@ class Storage {
     virtual std::optional<std::uint64_t> size(const std::string& key) = 0;
     // Memory for a value of `size` bytes that is to be put under `key`.
     virtual std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) = 0;
-    // A missing key is fine.
+    // Does nothing for a missing key.
     virtual void remove(const std::string& key) = 0;
-    // Everything whose key begins with `prefix`, which is "" or ends in "/". How many keys.
+    // Removes every key that begins with `prefix`, which is "" or ends in "/". Returns how many.
     virtual std::uint64_t remove_prefix(const std::string& prefix) = 0;
-    // The same set, measured; `any`: stop at the first.
+    // Counts the same keys, and the bytes of their values; `any`: stops at the first.
     virtual Measure measure(const std::string& prefix, bool any) = 0;
-    // Names from `cursor` on ("": from the start), `max_bytes` of them at the most (but one at
-    // least): whole keys that begin with `prefix`; `delimited`: the parts right under it, once
-    // each.
+    // Names from `cursor` on ("": from the start), at most `max_bytes` of them, but at least one:
+    // keys that begin with `prefix`; `delimited`: what follows it up to the next "/", each once.
     virtual Page list(const std::string& prefix, bool delimited, const std::string& cursor,
                       std::size_t max_bytes) = 0;
 };

@@ -1,4 +1,4 @@
-// Numbers that tell the values of a key apart: see Region::version().
+// Versions: numbers that tell the values of a key apart. See Region::version().
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace ucxstore {
 
-// Another one each time. It starts anywhere, so that a server that took another one's place is not
-// taken for it.
+// A new version each time. The first one is random, so that a restarted server does not repeat the
+// versions of the one before.
 std::uint64_t next_version();
 
-// The same one for the same entity tag and size, at whichever server; another one each time where
-// there is no tag.
+// The same version for the same entity tag and size, at every server. Without a tag, a new one each
+// time.
 std::uint64_t version_of(std::string_view etag, std::uint64_t size);
 
 }  // namespace ucxstore
