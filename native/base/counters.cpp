@@ -14,7 +14,7 @@ constexpr std::size_t kMaxLanes = 16;
 std::string quoted(std::string_view text) {
     std::string out = "\"";
     for (const char one : text.substr(0, kMaxName)) {
-        // Whatever is more than plain ASCII: a name of ours has nothing else.
+        // Our own names are plain ASCII; whatever else comes is shown as '?'.
         const bool plain = one >= ' ' && one <= '~' && one != '"' && one != '\\';
         out += plain ? one : '?';
     }

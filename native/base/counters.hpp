@@ -1,4 +1,4 @@
-// What a server counts, over all of its threads and of each client; read by any thread.
+// Counters of a server: of all its threads together, and of each client. Any thread reads them.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace ucxstore {
 
 using Count = std::atomic<std::uint64_t>;
 
-// Of one client, while it is connected.
+// Counters of one connected client.
 struct ClientCounters {
     explicit ClientCounters(std::string the_peer) : peer(std::move(the_peer)) {}
 
@@ -27,10 +27,10 @@ struct ClientCounters {
 
   private:
     friend class Counters;
-    std::vector<std::string> lanes_;  // under the server's mutex
+    std::vector<std::string> lanes_;  // guarded by Counters::mutex_
 };
 
-// A scratch space, as far as it is told to whoever asks: not by its whole name.
+// Counters of a scratch space, for anybody to see: so `name` is only the beginning of its name.
 struct SpaceCounts {
     std::string name;
     std::uint64_t bytes = 0;
@@ -41,7 +41,7 @@ struct SpaceCounts {
 class Counters {
   public:
     Count gets = 0;
-    Count gets_missing = 0;  // those of them whose key there was not
+    Count gets_missing = 0;  // gets of missing keys
     Count sets = 0;
     Count bytes_sent = 0;
     Count bytes_received = 0;
@@ -58,18 +58,19 @@ class Counters {
         bytes_sent += bytes, client.bytes_sent += bytes;
     }
 
-    // A client is counted for as long as somebody holds this.
+    // Counts a client until the last copy of the pointer goes.
     std::shared_ptr<ClientCounters> add(const std::string& peer);
     void set_lanes(ClientCounters& client, std::vector<std::string> lanes);
 
-    // As JSON: docs/wire.md. Clients beyond kMaxClients are left out, and counted; so are spaces.
+    // The counters as JSON: see docs/wire.md. Of clients and spaces beyond these limits, only the
+    // number is told.
     static constexpr std::size_t kMaxClients = 512;
     static constexpr std::size_t kMaxSpaces = 512;
     std::string to_json(const std::vector<SpaceCounts>& spaces = {}) const;
 
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-    mutable std::mutex mutex_;  // held for as long as copying takes
+    mutable std::mutex mutex_;  // guards clients_ and their lanes
     std::vector<std::weak_ptr<ClientCounters>> clients_;
 };
 

@@ -21,13 +21,13 @@ using namespace std::chrono_literals;
 constexpr auto kLate = 8us;
 constexpr int kLateRests = 4;
 
-// How far apart two looks at the processors are to be: their clocks tick every 10 ms.
+// The least time between two looks at /proc/stat, whose clocks tick every 10 ms.
 constexpr auto kLookAfter = 60ms;
 constexpr auto kForget = 1s;
 constexpr double kIdleShare = 0.8;
 
 // Clock ticks that each processor has been idle (man 5 proc_stat); a number without a processor is
-// 0. None where there is no memory for that, as its thread has no failure to tell.
+// 0. Empty where memory runs out, since a progress thread has nobody to throw to.
 std::vector<std::uint64_t> idle_ticks() try {
     std::vector<std::uint64_t> ticks;
     std::ifstream stat("/proc/stat");
@@ -83,7 +83,7 @@ void Crowding::rested(Clock::time_point now, Clock::duration took, Clock::durati
     const auto before = std::exchange(idle_, idle_ticks());
     const auto since = std::exchange(looked_, now);
     if (now - since > kForget) {
-        return;  // the first look, or as good as that
+        return;  // the first look, or the one before was too long ago
     }
     const double ticks = std::chrono::duration<double>(now - since).count() *
                          static_cast<double>(sysconf(_SC_CLK_TCK));
@@ -94,7 +94,7 @@ void Crowding::rested(Clock::time_point now, Clock::duration took, Clock::durati
             CPU_SET(cpu, &idle);
         }
     }
-    if (CPU_COUNT(&idle) > 0 && chance()) {  // both may look: going together, they would meet again
+    if (CPU_COUNT(&idle) > 0 && chance()) {  // both threads may look, and must not move together
         move_to(idle);
     }
 }

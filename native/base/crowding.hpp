@@ -1,4 +1,4 @@
-// Gets a thread off a core that it shares with the one that it waits for.
+// Move a thread off a core that it shares with the thread that it waits for.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class Crowding {
   public:
     using Clock = std::chrono::steady_clock;
 
-    // The thread yielded or slept until `now`, for `took`, and meant to for `meant`.
+    // The thread has yielded or slept until `now`. It took `took`, and was meant to take `meant`.
     void rested(Clock::time_point now, Clock::duration took, Clock::duration meant);
 
   private:

@@ -31,11 +31,11 @@ std::set<int> epoll_descriptors() {
 }
 
 std::atomic<bool> seen = false;
-std::vector<int> of_ucx;
+std::vector<int> of_ucx;  // epoll instances of UCX's accepting thread
 
 std::atomic<pid_t> started_in = 0;
 
-// Each side first says what it is about to do and then looks at the other.
+// Forks, and threads inside UCX: each side first counts itself, and then looks at the other count.
 std::atomic<int> forks = 0;
 std::atomic<int> inside = 0;
 thread_local int depth = 0;

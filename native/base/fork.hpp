@@ -1,12 +1,12 @@
-// What a forked child inherits of UCX and must not keep using.
+// Fork safety: forks wait until no thread is inside UCX, and children leave the parent's UCX alone.
 #pragma once
 
 #include <set>
 
 namespace ucxstore {
 
-// To be called round the making of a process's first worker, which makes UCX start its accepting
-// thread: notes which epoll instance is that thread's.
+// Notes which epoll instance UCX's accepting thread waits on. To be held while a process makes its
+// first worker, which makes UCX start that thread.
 class AsyncThreadWatch {
   public:
     AsyncThreadWatch();
@@ -24,9 +24,9 @@ class AsyncThreadWatch {
 // and the parent's then spins on descriptors that only the child has (measured: one core at 100 %).
 void separate_from_parent();
 
-// While one is alive, a fork waits: UCX has locks that a child would inherit taken, for ever, if
-// some other thread was inside of it. For whatever may take one: progress, the making and the
-// ending of contexts. They nest.
+// Held while a thread is inside UCX. A fork waits meanwhile: a child would inherit the locks that
+// UCX has taken, and nobody would release them. For progress, and for making and ending contexts.
+// They nest.
 class InUcx {
   public:
     InUcx();
@@ -35,7 +35,7 @@ class InUcx {
     ~InUcx();
 };
 
-// Inside an InUcx: not in UCX just now, since the thread sleeps.
+// Held inside an InUcx while the thread sleeps, and so is not inside UCX.
 class OutOfUcx {
   public:
     OutOfUcx();
@@ -47,9 +47,9 @@ class OutOfUcx {
 // Inside an InUcx: lets a fork that waits go first.
 void let_fork();
 
-// Whether this process was forked from one that had started UCX, which has hooked mmap by then: the
-// hooks' lock may be held in here for ever, if another thread of the parent was inside of it.
-// To be called for each context that is made.
+// Whether this process was forked from one that had started UCX. UCX has hooked mmap by then, and
+// if another thread of the parent held the lock of the hooks, it is never released here. To be
+// called for each context that is made.
 bool forked_after_ucx_started();
 
 }  // namespace ucxstore

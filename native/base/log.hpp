@@ -70,7 +70,7 @@ class Queue {
   public:
     explicit Queue(std::size_t capacity);
 
-    // Any thread. What finds no room is counted.
+    // Any thread. An event that finds no room is dropped, and counted.
     void push(const Event& event);
 
     struct Taken {
@@ -85,12 +85,14 @@ class Queue {
   private:
     const std::size_t capacity_;
     const EventFd wake_;
-    std::mutex mutex_;  // held for as long as a record takes to copy
+    std::mutex mutex_;  // held only while records are copied
     std::vector<Record> records_;
     std::uint64_t dropped_ = 0;
 };
 
-// What one process has of it.
+// What follows is one for the whole process.
+
+// The lowest level that is wanted, of each area.
 inline std::array<std::atomic<int>, kAreas> thresholds{off, off};
 
 inline bool wants(Area area, Level level) {
@@ -100,13 +102,13 @@ inline bool wants(Area area, Level level) {
 // Queues the event, where it is wanted.
 void add(const Event& event);
 
-// The process's queue, made when it is first asked for. It is never destroyed.
+// The process's queue, made at the first call. It is never destroyed.
 Queue& queue();
 
 // Wants events from these levels on; `off` for none.
 void listen(int client, int server);
 
-// Requests that take longer are reported, as slow. 0: none is.
+// Requests that take longer are reported as slow; 0 for none.
 void set_slow_request(double seconds);
 double slow_request();
 

@@ -1,5 +1,5 @@
-// Large pieces of memory, kept for a while after use: the kernel clears every page that it hands
-// out, which costs as much as filling it, so memory that was faulted in once is worth using again.
+// Recycled memory: large mappings, kept for a while after use. The kernel clears every page that it
+// hands out, which costs as much as filling it.
 #pragma once
 
 #include <chrono>
@@ -22,18 +22,18 @@ class Recycler {
   public:
     using TimePoint = std::chrono::steady_clock::time_point;
 
-    // The one of this process. It keeps UCXSTORE_RECYCLE_BYTES at the most (256 MiB by default; 0
-    // keeps nothing), and nothing for longer than a few seconds.
+    // The recycler of this process. It keeps UCXSTORE_RECYCLE_BYTES at the most (256 MiB by
+    // default; 0 keeps nothing), and nothing for longer than a few seconds.
     static Recycler& instance();
 
     explicit Recycler(std::uint64_t limit);
 
-    // Memory of at least `size` bytes: kept, or new. New memory is taken only after as much of the
-    // kept has been given back, so that keeping does not raise the process's peak.
+    // Memory of at least `size` bytes: kept, or new. Before it takes new memory, it unmaps as much
+    // of what it keeps, so that keeping does not raise the process's peak.
     Mapping take(std::uint64_t size);
     void give(const Mapping& mapping);
 
-    // Gives back what was kept for too long. To be called when timer() can be read.
+    // Unmaps what was kept for too long. To be called when timer() can be read.
     void trim();
     int timer() const { return timer_.get(); }
 

@@ -1,4 +1,4 @@
-// Failures: one exception type, and the one place where ucs_status_t becomes it.
+// Error: the exception of the core, and how statuses of UCX and errno become one.
 #pragma once
 
 #include <ucs/type/status.h>
@@ -9,7 +9,7 @@
 
 namespace ucxstore {
 
-// Each kind is a class of ucxstore.errors or a builtin; bindings.cpp holds the pairing.
+// Each kind is a class of ucxstore.errors or a builtin: see bindings/convert.cpp.
 enum class ErrorKind {
     argument,
     invalid_key,

@@ -1,4 +1,4 @@
-// Which thread may use an object: checked where memory is at stake, in release builds too.
+// A check that only one thread uses an object. Release builds have it, too.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,13 @@
 
 namespace ucxstore {
 
-// A member of whatever only one thread may use. check() costs a load and a comparison; where
-// another thread calls it the process ends, as what would follow is memory that two threads change
-// at once.
+// To be a member of an object that only one thread may use. check() costs a load and a comparison.
+// On another thread it ends the process: two threads would change the same memory at once.
 class ThreadBound {
   public:
     // Bound to the thread that makes it.
     ThreadBound() : thread_(std::this_thread::get_id()) {}
-    // To none, until bind(): for an object that one thread makes and another one uses.
+    // Bound to none until bind(): for an object that one thread makes and another one uses.
     struct Later {};
     explicit ThreadBound(Later) {}
 

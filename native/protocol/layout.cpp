@@ -7,8 +7,8 @@
 namespace ucxstore {
 namespace {
 
-// A length that the compiler knows is a load and a store, of which the processor has many under way
-// at once: each may lie on a cache line of its own.
+// A run whose length the compiler knows is one load and one store. The processor has many of these
+// under way at once, which helps where each run lies on a cache line of its own.
 template <std::size_t run>
 std::byte* pack_runs(const std::byte* source, const Dim& dim, std::byte* target) {
     for (std::uint64_t i = 0; i < dim.count; ++i, source += dim.stride, target += run) {
@@ -135,7 +135,7 @@ void Layout::pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
         out.push_back({base + offset_ + static_cast<std::int64_t>(begin), length});
         return;
     }
-    // The odometer: the position of the run that holds `begin`, and the box that it is in.
+    // The position of the run that holds `begin`, and the box that it is in.
     std::vector<std::uint64_t> position(dims_.size());
     std::uint64_t box = begin / run_;
     std::int64_t at = 0;

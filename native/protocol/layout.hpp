@@ -30,7 +30,7 @@ class Layout {
     std::uint64_t size() const { return size_; }
     std::uint64_t run() const { return run_; }
     std::uint64_t run_count() const { return run_ == 0 ? 0 : size_ / run_; }
-    // Of a single box; and of several, where there are.
+    // Where a single box begins; several boxes begin at offsets(), which is empty for a single one.
     std::int64_t offset() const { return offset_; }
     const std::vector<std::int64_t>& offsets() const { return offsets_; }
     const std::vector<Dim>& dims() const { return dims_; }
@@ -44,8 +44,8 @@ class Layout {
     void pieces(std::byte* base, std::uint64_t begin, std::uint64_t length,
                 std::vector<ucp_dt_iov_t>& out) const;
 
-    // Copies all of it to `target`, without a list of pieces in between: a short run takes longer
-    // as an entry of one than its bytes take to copy.
+    // Copies all of it to `target`, without a list of pieces: to list a short run takes longer than
+    // to copy it.
     void pack(const std::byte* base, std::byte* target) const;
 
   private:

@@ -1,5 +1,5 @@
-// The messages, for both sides: layout, encoding, decoding; no I/O. Everything is little-endian and
-// fixed in width, and whatever comes from a peer is checked here before anybody acts on it.
+// The wire protocol, for both sides: layout, encoding and decoding of messages; no I/O. Everything
+// is little-endian and fixed in width. What comes from a peer is checked before anybody acts on it.
 #pragma once
 
 #include <array>
@@ -21,10 +21,10 @@ constexpr int kProtocolVersion = 2;
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.
 constexpr std::size_t kRequestBodyBytes = 6 * 1024;
 
-// What a server takes before it calls a peer broken: a request with the largest key and ranges.
+// The largest request that a server takes: one with the longest key and many ranges.
 constexpr std::size_t kMaxRequestBytes = 256 * 1024;
 
-// Text of an error, and names in a page of a listing.
+// The most bytes of an error's text, and of the names in a page of a listing.
 constexpr std::size_t kMaxErrorBytes = 1024;
 constexpr std::size_t kPageBytes = 256 * 1024;
 
@@ -42,18 +42,17 @@ inline std::uint64_t segment_bytes(const Layout& layout) {
     return segment_bytes(layout.run_count(), layout.run());
 }
 
-// Boxes of one selection, each at an offset of its own: what a request can carry, and a good deal
-// less than the largest request, which has a key as well.
+// The most boxes of one selection. Their offsets and a key fit well into the largest request.
 constexpr std::size_t kMaxOffsets = 16 * 1024;
 
-// Segments of one value that a peer may announce: what is kept of each is a bit.
+// The most segments of a value that a peer may announce. One bit is kept of each.
 constexpr std::uint64_t kMaxSegments = 1ull << 22;
 
-// Which segments of a value have come. They are cut in one way only, so that each can be counted
-// once, and come in any order: UCX keeps none among active messages.
+// The segments of a value that have come. All but the last have one length, so that each can be
+// counted once. They come in any order, as UCX keeps none among active messages.
 class Segments {
   public:
-    // The first one tells `total` and `segment`; later ones must agree. False where one does not
+    // The first segment sets `total` and `segment`; later ones must agree. False where one does not
     // fit, or has come before.
     bool add(std::uint64_t total, std::uint64_t segment, std::uint64_t offset,
              std::uint64_t length);
@@ -66,7 +65,7 @@ class Segments {
     std::vector<bool> seen_;
 };
 
-// Larger than any memory or disk: what a peer may claim before it is not believed at all.
+// The largest value that a peer may announce: larger than any memory or disk.
 constexpr std::uint64_t kMaxValueBytes = 1ull << 46;
 
 enum class Message : unsigned { request = 1, value = 2, reply = 3 };
@@ -89,7 +88,7 @@ enum class Op : std::uint32_t {
 enum class Status : std::uint32_t {
     ok,
     missing,  // no such key
-    kept,     // set if absent: the key was there
+    kept,     // set if absent: the key has a value, which stays
     invalid_key,
     read_only,
     too_large,   // the reply does not fit the limit that the request gave
@@ -97,8 +96,8 @@ enum class Status : std::uint32_t {
     bad_range,   // the box reaches outside the value
     storage,     // the storage failed; text says how
     busy,        // more at once than the server takes
-    changed,     // the value is not the one that the request means
-    ended,       // the scratch space that the key was in
+    changed,     // the value has another version than the request wants
+    ended,       // the scratch space of the key has ended
 };
 
 using Token = std::array<std::uint8_t, 16>;
@@ -160,7 +159,7 @@ struct GetItem {
     std::uint64_t limit = kAnySize;         // the largest reply that the client can take
     std::uint64_t segment = kSegmentBytes;  // the largest segment of it, at least kMinSegmentBytes
     std::uint64_t expected = kAnySize;      // the size that the whole value must have
-    std::uint64_t version = kAnyVersion;    // that the value must be of
+    std::uint64_t version = kAnyVersion;    // the version that the value must have
 };
 
 struct ListQuery {
@@ -169,12 +168,12 @@ struct ListQuery {
     std::string cursor;
 };
 
-// Why no request takes boxes like this, at these offsets (one at least); nullptr if they are fine:
-// then their bytes can be counted, and nothing in them overflows.
+// Why no request takes such boxes at these offsets (one at least); nullptr if they are fine. Then
+// nothing overflows where their bytes are counted.
 const char* box_fault(std::span<const std::int64_t> offsets, std::uint64_t run,
                       std::span<const Dim> dims);
 
-// What a range comes to in a value of `size` bytes: begin and length, clamped.
+// The bytes that a range selects in a value of `size` bytes.
 struct Span {
     std::uint64_t begin;
     std::uint64_t length;
@@ -187,7 +186,7 @@ void put_string(std::string& out, std::string_view text);
 void put_u64(std::string& out, std::uint64_t number);
 void put_u8(std::string& out, std::uint8_t number);
 
-// Reads a body; every method throws Error(protocol) where the bytes do not reach.
+// Reads a body. Every method throws Error(protocol) where the body is too short.
 class Reader {
   public:
     explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
