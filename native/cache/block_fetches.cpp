@@ -17,7 +17,7 @@ constexpr std::uint64_t kMostBlocks = 8;
 // How often a get begins anew because the object has changed between two blocks.
 constexpr int kMostTries = 5;
 
-// Whether no byte of it, of whatever value, lies behind the first so many.
+// Whether all bytes that are wanted are among the first `extent`, however long the value is.
 bool lies_within(const wire::Selection& wanted, std::uint64_t extent) {
     if (const auto* box = std::get_if<Layout>(&wanted)) {
         return box->fits(extent);
@@ -62,8 +62,9 @@ void BlockFetches::ground_prefix(const std::string& prefix) {
     runs_.ground_all(prefix);
 }
 
-// Finds out what the object is, unless that is known. Where nothing is known of it, and its first
-// blocks are wanted, these tell that too, and are all of an object that is not large.
+// Requests the info of the object, unless it is known. Where nothing is known, and its first blocks
+// are wanted, it requests these: they come with the info, and are all of an object that is not
+// large.
 void BlockFetches::look(const std::shared_ptr<Gather>& gather) {
     SourceValue whole;
     std::shared_ptr<HeadFlight> flight;
@@ -155,7 +156,7 @@ bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlig
     return may_be_kept;
 }
 
-// Asks for the blocks that are neither there nor on their way, or for all of the object.
+// Requests the blocks that are neither cached nor on their way, or the whole object.
 void BlockFetches::plan(const std::shared_ptr<Gather>& gather) {
     const ObjectInfo& info = *gather->info;
     RunFlights departing;
@@ -176,7 +177,7 @@ void BlockFetches::plan(const std::shared_ptr<Gather>& gather) {
             if (!whole) {
                 departing = depart(gather, missing);
                 if (gather->waits_for > 0 && departing.empty()) {
-                    return;  // for what others have asked for
+                    return;  // it waits for what others have requested
                 }
             }
         }
@@ -191,8 +192,8 @@ void BlockFetches::plan(const std::shared_ptr<Gather>& gather) {
     }
 }
 
-// Whether all of it is on its way, or most of it is wanted and none of it there: nothing is to come
-// twice.
+// Whether the whole object is on its way, or most of it is wanted and none of it is there: no byte
+// is to come twice.
 bool BlockFetches::is_better_whole(const Gather& gather, std::uint64_t missing) const {
     if (missing == 0) {
         return false;

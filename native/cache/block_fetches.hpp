@@ -1,6 +1,5 @@
-// Blocks of large objects on their way from a source: what is asked for, who waits for it, and how
-// it becomes one value. Blocks that are next to one another are fetched, kept and evicted together,
-// as a run.
+// Fetches of blocks of large objects from a source, shared by all gets that want them. Blocks that
+// are next to one another are fetched, kept and evicted together, as a run.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +18,10 @@ class BlockFetches {
     BlockFetches(SourceState& state, WholeFetches& wholes, std::uint64_t block_bytes)
         : state_(state), wholes_(wholes), block_(block_bytes) {}
 
-    // A value that has the bytes that are wanted, or nullptr where the key has none. What is not
-    // large, or wanted for the most part, is fetched whole.
+    // A value with the bytes that are wanted, or nullptr where the key has none. An object that is
+    // not large, or of which most is wanted, is fetched whole.
     void fetch(const std::string& key, const wire::Selection& wanted, Later<SourceValue> then);
-    // Whether somebody has asked for the first blocks of it, which may be all.
+    // Whether its first blocks are being fetched, which may be all of it.
     bool brings_first_blocks(const std::string& key);
 
     // These under the lock.
@@ -30,10 +29,10 @@ class BlockFetches {
     void ground_prefix(const std::string& prefix);
 
   private:
-    // A get of a part of an object, until all of its blocks are there.
+    // A get of bytes of an object, until all of their blocks are there.
     struct Gather;
     using Waiting = std::vector<std::shared_ptr<Gather>>;
-    // A request for what is known of an object.
+    // A request for the info of an object.
     struct HeadFlight {
         Waiting waiting;
         bool stale = false;
@@ -49,7 +48,7 @@ class BlockFetches {
     using RunFlights = std::vector<std::shared_ptr<RunFlight>>;
 
     void look(const std::shared_ptr<Gather>& gather);
-    // These tell whether what has come may be kept: its key was not changed meanwhile.
+    // True if what has come may be kept: its key was not changed meanwhile. So does landed().
     bool looked(const std::string& key, const std::shared_ptr<HeadFlight>& flight,
                 CallResult result);
     void plan(const std::shared_ptr<Gather>& gather);

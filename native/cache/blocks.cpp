@@ -8,10 +8,10 @@
 namespace ucxstore {
 namespace {
 
-// An address that nothing lies at, so that offsets from it are known for what they are.
+// An address without memory, which offsets in a PiecedRegion count from.
 std::byte* nowhere() { return reinterpret_cast<std::byte*>(std::uintptr_t{4096}); }
 
-// A layout of more runs is taken for one that wants every block.
+// For a layout of more runs than this, every block is wanted.
 constexpr std::uint64_t kMostRuns = 64 * 1024;
 
 std::vector<wire::Span> spans_of(const wire::Selection& wanted, std::uint64_t size) {
@@ -80,7 +80,7 @@ const PiecedRegion::Part& PiecedRegion::at(std::uint64_t offset) const {
             return *part;
         }
     }
-    throw Error(ErrorKind::storage, "a block of it is missing");
+    throw Error(ErrorKind::storage, "a block of the value is missing");
 }
 
 void PiecedRegion::locate(std::vector<ucp_dt_iov_t>& pieces) const {

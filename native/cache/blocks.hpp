@@ -1,4 +1,4 @@
-// A large object in blocks: which of them a get wants, and those as one value. No I/O.
+// Blocks of a large object: which of them a get wants, and a region made of them. No I/O.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline std::uint64_t block_count(std::uint64_t size, std::uint64_t block) {
 // wanted is not in the value.
 std::vector<Run> blocks_of(const wire::Selection& wanted, std::uint64_t size, std::uint64_t block);
 
-// A value of which some parts are there, each in memory of its own.
+// A value in several pieces of memory, of which some may be missing.
 class PiecedRegion : public Region {
   public:
     struct Part {
@@ -42,11 +42,11 @@ class PiecedRegion : public Region {
 
     PiecedRegion(const ObjectInfo& info, std::vector<Part> parts);
 
-    // Where the value would begin; there is nothing.
+    // No memory: only what offsets count from.
     std::byte* data() const override;
     std::uint64_t size() const override { return size_; }
     bool pieced() const override { return true; }
-    // Throws Error(storage) where a part is not there.
+    // Throws Error(storage) where bytes are missing.
     void locate(std::vector<ucp_dt_iov_t>& pieces) const override;
 
   private:

@@ -32,7 +32,8 @@ void CachedSource::fetch(const std::string& key, const wire::Selection& wanted, 
     }
 }
 
-// Whether there is something that must be asked about; without blocks, it is fetched again instead.
+// Whether the cache has a value of it that the source must be asked about. Without blocks, the
+// value is dropped and fetched again instead.
 bool CachedSource::is_stale(const std::string& key) {
     const std::lock_guard lock(state_.mutex);
     if (state_.objects.is_fresh(key) || !state_.objects.knows(key)) {
@@ -50,9 +51,9 @@ void CachedSource::begin_change(const std::string& key) {
     blocks_.ground(key);
 }
 
-// Whether it was the only one while it was under way.
+// Whether it was the only change of the key while it was under way.
 bool CachedSource::end_change(const std::string& key) {
-    wholes_.ground(key);  // what was asked for meanwhile may bring the old value
+    wholes_.ground(key);  // a fetch that began meanwhile may bring the old value
     blocks_.ground(key);
     return state_.changes.end(key);
 }
@@ -119,7 +120,7 @@ void CachedSource::begin_removal(const StorageCall& call) {
     }
 }
 
-// Whether that has worked or not: after a failure, nobody knows what is there.
+// After a failure, too: nobody knows then what is there.
 void CachedSource::end_removal(const StorageCall& call) {
     const std::lock_guard lock(state_.mutex);
     if (const auto* remove = std::get_if<RemoveCall>(&call)) {

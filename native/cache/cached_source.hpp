@@ -1,5 +1,5 @@
-// A source that takes its time, an object store mostly, with a cache in front. Nothing here waits.
-// Called from every progress thread of the server at once, and by whoever carries the calls out.
+// A source, mostly an object store, behind a cache. Nothing here waits. All progress threads of the
+// server call it at once, and so does the thread that carries the calls out.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ class CachedSource {
 
     // Objects of more than two blocks are fetched and kept in blocks, unless most of one is wanted;
     // none are where a block has no bytes.
-    // What is in the cache is believed for as long as `freshness`, and then asked about.
-    // Values on their way to the source take `write_bytes` at the most, or are one alone.
+    // A cached value is believed for `freshness`. Then the source is asked whether it has changed.
+    // Values on their way to the source take at most `write_bytes`, unless there is only one.
     CachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
                  std::chrono::milliseconds freshness = kForEver,
                  std::uint64_t write_bytes = kWriteBytes, Cache::Now now = Cache::Clock::now)
@@ -35,26 +35,27 @@ class CachedSource {
     CachedSource(const CachedSource&) = delete;
     CachedSource& operator=(const CachedSource&) = delete;
 
-    // The value if what is wanted of it is in the cache; then nothing else has to be done.
+    // The value, if all that is wanted of it is in the cache; else nullptr.
     Value find(const std::string& key, const wire::Selection& wanted = {});
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
     // request for an object or a block, however many ask meanwhile.
     void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
-    // Memory for a value that is to be written. Throws Error(storage) where there is not enough.
+    // Memory for a value that is to be written. Throws Error(memory) where there is not enough.
     std::shared_ptr<Region> receive(std::uint64_t size);
-    // Puts the value under its key; false where it was to be a new key and was not. Once it is
-    // there, the cache holds it.
+    // Writes the value to the source, and then keeps it in the cache. False where `if_absent`, and
+    // the key had a value.
     void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
                Later<bool> then);
+    // Makes any other call to the source.
     void call(StorageCall call, Later<CallResult> then);
 
     Calls& calls() { return state_.calls; }
-    // Of values that are written, from when they are received until they are stored.
+    // The bytes of values that are written, from when they are received until they are stored.
     WriteBudget& writes() { return writes_; }
     const SourceCounters& counters() const { return state_.counters; }
     std::uint64_t cached_bytes();
     std::uint64_t evicted();
-    // Every call has failed, and nothing is held.
+    // Fails every call, and empties the cache.
     void close(const std::string& why);
 
   private:
@@ -62,7 +63,7 @@ class CachedSource {
     // Whether the value may be kept: its key was not changed meanwhile.
     bool stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
                 const Later<bool>& then);
-    // These two under the lock: what was asked for before a change is not kept, nor joined.
+    // These two under the lock. What was fetched before a change is not kept, and nobody joins it.
     void begin_change(const std::string& key);
     bool end_change(const std::string& key);
     void begin_removal(const StorageCall& call);

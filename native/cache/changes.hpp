@@ -1,4 +1,4 @@
-// Which keys are being changed: written, or removed. Not thread-safe.
+// Changes under way: keys that are being written or removed. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ class Changes {
     bool includes(const std::string& key) const;
 
     void begin(const std::string& key);
-    // Whether it was the only change of the key while it was under way: else nobody knows which of
-    // them was the last.
+    // Whether it was the only change of the key while it was under way. If not, nobody knows which
+    // was the last.
     bool end(const std::string& key);
     void begin_prefix(const std::string& prefix);
     void end_prefix(const std::string& prefix);

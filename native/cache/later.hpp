@@ -1,4 +1,4 @@
-// What comes later: of something that takes its time.
+// Later: a callback for a result that comes later, or for a failure.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace ucxstore {
 
-// A failure, or a value.
+// A value, or a failure.
 template <typename T>
 struct Outcome {
     T value{};

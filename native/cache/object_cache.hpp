@@ -1,5 +1,5 @@
-// What is kept of a source's objects: whole values, and runs of blocks of large ones, with what is
-// known of these; and for how long it is believed. Not thread-safe.
+// The cache of a source's objects: whole values, and of large ones info and runs of blocks. Knows
+// for how long each is believed. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace ucxstore {
 
-// Parts of an object can be told to be of one value only by a tag that is compared byte by byte.
+// Whether a tag is strong: only equal strong tags show that two blocks are of one value.
 inline bool is_strong(const std::string& etag) { return !etag.empty() && !etag.starts_with("W/"); }
 
 class ObjectCache {
@@ -24,40 +24,40 @@ class ObjectCache {
 
     static constexpr auto kForEver = std::chrono::milliseconds::max();
 
-    // An object is kept whole, or in runs of blocks of `block_bytes`. What is kept is believed for
-    // as long as `freshness`, and must be asked about then.
+    // An object is kept whole, or in runs of blocks of `block_bytes`. It is believed for
+    // `freshness`. Then the source must be asked about it.
     ObjectCache(std::uint64_t bytes, std::uint64_t block_bytes, std::chrono::milliseconds freshness,
                 Cache::Now now)
         : block_(block_bytes), freshness_(freshness), cache_(bytes, std::move(now)) {}
 
-    // Whether a get may be served by a request from before it, and not only by a later one.
+    // Whether a get may join a request that began before it.
     bool may_join() const { return freshness_.count() > 0; }
-    // Whether what there is of it may be sent without asking.
+    // Whether what is kept of the object may be sent without asking the source.
     bool is_fresh(const std::string& key) const;
-    // Whether there is anything of it.
+    // Whether anything of the object is kept.
     bool knows(const std::string& key) const;
 
-    // The whole value; nullptr where it is not there.
+    // The whole value; nullptr where it is not kept.
     Value whole(const std::string& key);
-    // What is known of an object that is kept in runs.
+    // The info of an object that is kept in runs; else nullptr.
     std::shared_ptr<const ObjectInfo> info(const std::string& key);
     // The whole value, or one that has the bytes that are wanted; nullptr where some are missing.
     Value find(const std::string& key, const wire::Selection& wanted);
-    // The runs with blocks of this version that are wanted; the blocks that are not there.
+    // The runs that have wanted blocks of this version, and the wanted blocks that are missing.
     using Parts = std::vector<PiecedRegion::Part>;
     std::pair<Parts, std::vector<std::uint64_t>> find_parts(const std::string& key,
                                                             const ObjectInfo& info,
                                                             const wire::Selection& wanted);
 
-    // A whole value takes the place of runs, so that nothing is kept twice.
+    // Keeps a whole value in the place of its runs, so that nothing is kept twice.
     void keep_whole(const std::string& key, const Value& value);
-    // Just that: runs that come are of it. Nothing where more is kept already, or where runs would
-    // not be told from those of another value.
+    // Keeps the info, for runs to be added. False where the object is kept already, is not large,
+    // or has no strong tag.
     bool keep_info(const std::string& key, const ObjectInfo& info);
-    // A new value, which takes the place of whatever was there.
+    // Keeps a new value, in the place of all that was kept.
     void keep_written(const std::string& key, Value value);
     void keep_run(const std::string& key, std::uint64_t first, Value blocks);
-    // Keeps what there is of an object if that is what it is now.
+    // Confirms what is kept of the version in `now`, and drops the rest.
     void judge(const std::string& key, const ObjectInfo& now);
     void forget(const std::string& key);
     void forget_prefix(const std::string& prefix) { cache_.remove_prefix(prefix); }

@@ -1,4 +1,4 @@
-// What the parts of a cached source share.
+// What the classes behind CachedSource share: calls, counters, the cache, changes under way.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ using SourceValue = std::shared_ptr<const Region>;
 struct SourceCounters {
     std::atomic<std::uint64_t> hits = 0;
     std::atomic<std::uint64_t> misses = 0;
-    std::atomic<std::uint64_t> joined = 0;  // misses that waited for another one's request
+    std::atomic<std::uint64_t> joined = 0;  // misses that waited for a request already under way
 };
 
 struct SourceState {
@@ -32,8 +32,8 @@ struct SourceState {
     Calls calls;
     SourceCounters counters;
 
-    // Whatever else stands here, and the flights of each part, only under this. Neither `calls` nor
-    // a Later is called meanwhile.
+    // Guards what follows, and the flights of WholeFetches and BlockFetches. Not held while `calls`
+    // or a Later is called.
     std::mutex mutex;
     ObjectCache objects;
     Changes changes;

@@ -1,4 +1,4 @@
-// Objects on their way from a source as a whole: one request for each, however many ask meanwhile.
+// Fetches of whole objects from a source: one request for each, shared by all gets that want it.
 #pragma once
 
 #include <memory>

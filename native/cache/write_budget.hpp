@@ -1,5 +1,5 @@
-// Bytes of values that are on their way to a storage that takes its time. Whoever has room for one
-// has it until the last copy of its Room has gone; others wait, first come first served.
+// A limit on the bytes of values that are on their way to a source. Room is taken until the last
+// copy of its Room goes. Others wait meanwhile, first come first served.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ class WriteBudget {
 
     explicit WriteBudget(std::uint64_t limit);
 
-    // At once where there is room, which is always so where nothing else has any; else nullptr, and
-    // `then` has it later, on any thread, and not under a lock.
+    // The room, if it is there, or nobody else has any. Else nullptr, and `then` gets it later, on
+    // any thread, and not under a lock.
     Room take(std::uint64_t bytes, std::function<void(Room)> then);
-    // At once, for what is in memory already.
+    // The room, whether it is there or not: for bytes that are in memory already.
     Room take_now(std::uint64_t bytes);
 
     std::uint64_t taken() const;
