@@ -14,14 +14,14 @@ namespace {
 
 using wire::Status;
 
-// What one client may be sending at once, before it is refused.
+// How many values one client may be sending at once. More are refused; far more end its session.
 constexpr std::size_t kMaxValues = 1024;
 constexpr std::size_t kMaxRefused = 2 * kMaxValues;
 
-// Values from here on are written past the caches; whoever reads them is another process.
+// Values from this size on are written past the caches, as another process will read them.
 constexpr std::uint64_t kPastCaches = 256 << 10;
 
-// Requests that were abandoned, which are remembered as their values may still be on the way.
+// How many abandoned requests are remembered, as their values may still be on the way.
 constexpr std::size_t kRemembered = 256;
 
 ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.item}; }
@@ -67,7 +67,7 @@ bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
                        std::span<const std::byte> data, void* descriptor) {
     const Value value = find_or_begin(header, key);
     if (value == nullptr) {
-        return false;  // of a request that was abandoned, which may come before its values do
+        return false;  // its request was abandoned: that message may overtake values
     }
     const bool begun = value->begun();
     if (value->key() != key || !value->add(header)) {
@@ -126,7 +126,7 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
 
 // False where the value has to wait for it.
 bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value) {
-    if (header.total <= Request::kEagerBytes) {  // it has come already
+    if (header.total <= Request::kEagerBytes) {  // an eager message: its bytes are here already
         value.give_room(storages_.source->writes().take_now(header.total));
         return true;
     }
@@ -161,7 +161,7 @@ void Arriving::take_memory(const wire::ValueHeader& header, ArrivingValue& value
 void Arriving::admit(const ItemId& id, WriteBudget::Room room) {
     const auto found = values_.find(id);
     if (found == values_.end() || found->second->held().empty()) {
-        return;  // the client has given it up
+        return;  // the client has abandoned it
     }
     const Value value = found->second;
     value->give_room(std::move(room));
@@ -213,7 +213,7 @@ void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& val
         values_.erase(id);
         return;
     }
-    if (value->count(header.length) && values_.erase(id) > 0) {  // else the client has given it up
+    if (value->count(header.length) && values_.erase(id) > 0) {  // else the client has abandoned it
         store(id, *value);
     }
 }

@@ -1,4 +1,4 @@
-// What is arriving from a client: values in segments, until their storage has them whole.
+// Values that a client writes: received in segments, until their storage has them whole.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,17 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     Arriving(const Arriving&) = delete;
     Arriving& operator=(const Arriving&) = delete;
 
-    // A segment: `descriptor` is UCX's for rendezvous, else null and `data` holds it. Whether the
-    // descriptor is kept for later. Throws Error(protocol) where the client breaks that.
+    // Receives a segment. `descriptor` is UCX's for rendezvous; else it is nullptr, and the bytes
+    // are in `data`. True if it keeps the descriptor for later. Throws Error(protocol) where the
+    // client breaks the protocol.
     bool receive(const wire::ValueHeader& header, const std::string& key,
                  std::span<const std::byte> data, void* descriptor);
     // Drops what of this request has come, and what is still to come.
     void abandon(std::uint64_t request);
-    // Drops everything; what UCX is still writing to stays until that is seen to have ended.
+    // Drops everything. Memory that UCX is still writing to stays until that has ended.
     void close();
 
-    // Whether anything is the client's to move: a value that waits for room is not.
+    // Whether it waits for the client to send. A value that waits for room does not.
     bool awaits_client() const { return segments_ + values_.size() > waiting_; }
     bool awaits_room() const { return waiting_ > 0; }
 
@@ -47,9 +48,9 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     bool take_room(const wire::ValueHeader& header, ArrivingValue& value);
     void take_memory(const wire::ValueHeader& header, ArrivingValue& value,
                      std::shared_ptr<Storage> storage);
-    // There is room for a value that has waited for it.
+    // Goes on with a value that has waited for room.
     void admit(const ItemId& id, WriteBudget::Room room);
-    // Whether UCX has taken the descriptor.
+    // True if UCX has taken the descriptor.
     bool fill(const wire::ValueHeader& header, const Value& value, std::span<const std::byte> data,
               void* descriptor);
     void refuse(const ItemId& id, const std::exception& error);
@@ -64,7 +65,7 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Awaiting> awaiting_;
     std::unordered_map<ItemId, Value, HashItemId> values_;
-    std::uint64_t waiting_ = 0;            // of these, for room
+    std::uint64_t waiting_ = 0;            // those of them that wait for room
     std::uint64_t segments_ = 0;           // that UCX is receiving
     std::deque<std::uint64_t> abandoned_;  // requests whose values may still come
 };

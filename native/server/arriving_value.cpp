@@ -48,7 +48,7 @@ void ArrivingValue::stop_waiting() {
     waits_ = nullptr;
 }
 
-// Their sender is told that they will not be received.
+// Releases the descriptors: UCX then ends the transfers at the sender, too.
 void ArrivingValue::drop_held() {
     for (const Held& one : held_) {
         if (one.descriptor != nullptr) {

@@ -15,15 +15,15 @@
 
 namespace ucxstore {
 
-// It has memory of one storage, or of the source, or none: then its segments are counted and
-// dropped. Whoever has UCX write to that memory holds this meanwhile.
+// It has memory of one storage, or for the source, or none: then its segments are counted and
+// dropped. A transfer into the memory holds a pointer to this.
 class ArrivingValue {
   public:
-    // A segment that is not received yet.
+    // A segment that waits until there is room for its value.
     struct Held {
         wire::ValueHeader header;
         void* descriptor;  // UCX's, for rendezvous
-        std::string data;  // where there is none
+        std::string data;  // without a descriptor
     };
 
     ArrivingValue(std::string key, bool if_absent) : key_(std::move(key)), if_absent_(if_absent) {}
@@ -34,14 +34,14 @@ class ArrivingValue {
     const std::string& key() const { return key_; }
     bool if_absent() const { return if_absent_; }
 
-    // A segment has been announced: false where it does not fit those before.
+    // Notes that a segment has come. False where it does not fit those before.
     bool add(const wire::ValueHeader& header);
     bool begun() const { return segments_.begun(); }
     std::uint64_t total() const { return segments_.total(); }
-    // So many bytes have come, or were dropped: whether these are the last.
+    // Counts bytes that were received or dropped. True once that is all of them.
     bool count(std::uint64_t bytes);
 
-    // Take memory for all of it. Throw Error(storage), or std::bad_alloc.
+    // Take memory for the whole value. Throw Error, or std::bad_alloc.
     void receive_into(std::shared_ptr<Storage> storage);
     void receive_into(CachedSource& source);
     // Drops what is still to come. The memory stays for as long as UCX may write to it.
@@ -56,14 +56,14 @@ class ArrivingValue {
     std::vector<Held>& held() { return held_; }
     // Gives the descriptors that are left back to UCX.
     void stop_waiting();
-    // It has that until it is put, or goes.
+    // Keeps the room until take_room(), or its end.
     void give_room(WriteBudget::Room room) { room_ = std::move(room); }
     WriteBudget::Room take_room() { return std::move(room_); }
 
-    // Where it goes once it is whole; neither where it was refused.
+    // Where the whole value goes; neither is true for one that was refused.
     bool is_for_storage() const { return !refused_ && incoming_ != nullptr; }
     bool is_for_source() const { return !refused_ && region_ != nullptr; }
-    // Puts it into its storage; false where the storage keeps what it has. Throws Error(storage).
+    // Commits it to its storage; false where that keeps the value it has. Throws Error(storage).
     bool commit();
     std::shared_ptr<Region> take_region() { return std::move(region_); }
 
@@ -75,7 +75,7 @@ class ArrivingValue {
     wire::Segments segments_;
     std::uint64_t counted_ = 0;
     bool refused_ = false;
-    std::shared_ptr<Storage> storage_;  // before what is on its way into it
+    std::shared_ptr<Storage> storage_;  // before incoming_, which refers to it
     std::unique_ptr<Incoming> incoming_;
     std::shared_ptr<Region> region_;  // for the source
     WriteBudget::Room room_;

@@ -10,7 +10,7 @@ namespace {
 
 using wire::Status;
 
-// Requests other than gets that one client may have waiting, before it is told to come again.
+// How many calls of one client may wait at once. More are refused as busy.
 constexpr std::uint64_t kMaxCalls = 64 * 1024;
 
 }  // namespace
@@ -33,14 +33,14 @@ void Awaiting::fetch(PendingGet get) {
                            self.fetched(ticket, std::move(outcome));
                        }));
     } catch (...) {
-        fetches_.erase(ticket);  // whoever asked replies
+        fetches_.erase(ticket);  // the caller replies
         throw;
     }
 }
 
 void Awaiting::fetched(std::uint64_t ticket, Outcome<Value> outcome) {
     auto node = fetches_.extract(ticket);
-    if (!node.empty()) {  // else the client has given it up
+    if (!node.empty()) {  // else the client has abandoned it
         on_fetched_(std::move(node.mapped()), std::move(outcome));
     }
 }

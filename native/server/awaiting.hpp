@@ -1,6 +1,6 @@
-// What of a session waits for a source behind a cache, or for another thread: gets, other requests,
-// and values that are put. It holds nothing else up. A task for the progress thread finishes it,
-// unless the session is over, or the client has given it up.
+// Requests of a session that wait for the source or for another thread: gets, calls, and values
+// that are written. Nothing else waits for them. A task on the progress thread finishes each,
+// unless the session is over or the client has abandoned it.
 #pragma once
 
 #include <functional>
@@ -19,24 +19,27 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     using Value = CachedSource::Value;
     using OnFetched = std::function<void(PendingGet, Outcome<Value>)>;
 
-    // `source` may be nullptr where no value comes from one. `on_fetched` goes on with a get.
+    // `source` may be nullptr: then fetch(), call(), put() and take_room() are not used.
+    // `on_fetched` goes on with a get.
     Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<Progress> progress,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
              OnFetched on_fetched);
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
 
-    // Fetches the value; a client has as many fetched at once as can then be sent.
+    // Fetches the value of a get from the source.
     void fetch(PendingGet get);
+    // Whether as many are being fetched as can then be sent at once.
     bool fetches_enough() const { return fetches_.size() >= Sending::kMaxMessages; }
     // Makes the call to the source, and replies with its result.
     void call(const ItemId& id, StorageCall call);
-    // Puts a value that has come whole, and replies. `room` is given back once that is done.
+    // Writes a whole value to the source, and replies. `room` is given back once that is done.
     void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
              WriteBudget::Room room);
-    // Room for a value that is to be put; nullptr where there is none yet, and `then` has it later.
+    // Room for a value that is to be written; nullptr where there is none yet, and `then` gets it
+    // later.
     WriteBudget::Room take_room(std::uint64_t bytes, std::function<void(WriteBudget::Room)> then);
-    // Replies ok once what this returns is called, on any thread.
+    // Returns a function that replies ok, to be called once, on any thread.
     std::function<void()> reply_when_called(const ItemId& id);
 
     // Drops the gets of this request; what the source brings for them is not sent.
@@ -47,8 +50,8 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     bool busy() const { return !fetches_.empty() || calls_ > 0; }
 
   private:
-    // `then` runs on the progress thread with this and what has come, unless the session is over.
-    // What is returned keeps neither the thread nor the session alive.
+    // A callback that runs `then` on the progress thread, with this and the result, unless the
+    // session is over. It keeps neither the thread nor the session alive.
     template <typename T, typename Then>
     Later<T> later(Then then);
     void fetched(std::uint64_t ticket, Outcome<Value> outcome);
@@ -61,7 +64,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     OnFetched on_fetched_;
     std::unordered_map<std::uint64_t, PendingGet> fetches_;  // by ticket
     std::uint64_t last_ticket_ = 0;
-    std::uint64_t calls_ = 0;  // that are no fetches
+    std::uint64_t calls_ = 0;  // all that wait but are no fetches
 };
 
 template <typename T, typename Then>

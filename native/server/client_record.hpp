@@ -1,5 +1,5 @@
-// What the parts of a session share about its client: what is counted, when the client last moved
-// something, and whether it is to be given up.
+// State of a client that the classes behind Session share: its counters, when it last moved
+// something, and whether its session is to end.
 #pragma once
 
 #include <memory>
@@ -23,14 +23,14 @@ class ClientRecord {
     ClientRecord(const ClientRecord&) = delete;
     ClientRecord& operator=(const ClientRecord&) = delete;
 
-    // The client does not stand still. Called at each step of a session, so that each is checked.
+    // The client has moved something. Each step of a session calls this, so each checks the thread.
     void moved() {
         thread_.check("a session");
         last_moved_ = Clock::now();
     }
     TimePoint last_moved() const { return last_moved_; }
 
-    // The client is gone, or has broken the protocol: noted where nothing may be closed.
+    // The client is gone, or has broken the protocol. Only noted; Session::tick() closes.
     void doom() { doomed_ = true; }
     bool doomed() const { return doomed_; }
 
@@ -47,13 +47,13 @@ class ClientRecord {
     void count_sent(std::uint64_t bytes) { server_.count_sent(*client_, bytes); }
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
-    // What UCX chose for the way to it, now that it is connected.
+    // The lanes to it, once it is connected.
     void set_lanes(std::vector<std::string> lanes) {
         report(log::info, log::Kind::connected, lanes.empty() ? std::string() : lanes.front());
         server_.set_lanes(*client_, std::move(lanes));
     }
 
-    // Logs what has become of it.
+    // Logs an event of this client.
     void report(log::Level level, log::Kind kind, std::string_view detail = {}) const {
         if (log::wants(log::Area::server, level)) {
             log::add({.area = log::Area::server,

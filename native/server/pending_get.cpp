@@ -27,7 +27,7 @@ std::optional<PendingGet::Refusal> PendingGet::open(std::shared_ptr<const Region
 std::optional<PendingGet::Refusal> PendingGet::choose() {
     const std::uint64_t value_size = value_->size();
     if (auto* box = std::get_if<Layout>(&wanted_.selection)) {
-        // Each byte of a box once at the most: one of strides 0 could be larger than any value.
+        // A box of strides 0 has bytes more than once, and could be larger than any value.
         if (!box->fits(value_size) || box->box_size() > value_size) {
             return Refusal{Status::bad_range, value_size};
         }

@@ -1,4 +1,4 @@
-// A get on its way out: a key until its turn comes, then a pinned value that is sent in segments.
+// A get that waits or is being sent: a key until its turn comes, then a pinned value in segments.
 // No I/O.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace ucxstore {
 
-// What a reply is to: an item of a request.
+// The item of a request that a reply is to.
 struct ItemId {
     std::uint64_t request;
     std::uint32_t item;
@@ -42,15 +42,14 @@ class PendingGet {
         std::uint64_t value_size = 0;
         std::uint64_t version = wire::kAnyVersion;
     };
-    // Pins the value (nullptr: there is none) and finds what is wanted of it; once. nullopt where
-    // that can be sent.
+    // Pins the value (nullptr: the key has none) and finds what is wanted of it. To be called once.
+    // nullopt where that can be sent.
     std::optional<Refusal> open(std::shared_ptr<const Region> value);
 
-    // Once it is open.
+    // What follows is for an open get.
     const std::shared_ptr<const Region>& value() const { return value_; }
-    // The next segment: its memory, as parts of the value, or copied into `packed` where that is
-    // cheaper; and its header, but for the token. Throws Error(storage) where a part of the value
-    // is not there.
+    // The next segment: its memory, as pieces of the value, or copied into `packed` where that is
+    // cheaper; and its header, but for the token. Throws Error(storage) where bytes are missing.
     wire::ReplyHeader next(std::vector<ucp_dt_iov_t>& pieces, std::string& packed);
     // Whether next() has been called for all of it. There is one segment at least, if an empty one.
     bool done() const { return sent_ >= size_; }
@@ -62,7 +61,7 @@ class PendingGet {
     wire::GetItem wanted_;
     std::shared_ptr<const Region> value_;
     Layout layout_;
-    std::vector<ucp_dt_iov_t> ranges_;  // where there are several, `layout_` tells nothing
+    std::vector<ucp_dt_iov_t> ranges_;  // several byte ranges; then `layout_` is not used
     std::uint64_t size_ = 0;            // of all that is sent
     std::uint64_t sent_ = 0;
 };

@@ -1,5 +1,5 @@
-// What is being sent to a client: replies, and values in segments. What a message is sent from
-// stays until UCX has let go of it, whatever becomes of the session.
+// Replies to a client, and values that it reads, in segments. The memory that a message is sent
+// from stays until UCX has let go of it, whatever becomes of the session.
 #pragma once
 
 #include <deque>
@@ -16,8 +16,8 @@ namespace ucxstore {
 // On the session's progress thread. Each message in flight keeps this alive.
 class Sending : public std::enable_shared_from_this<Sending> {
   public:
-    // What one client has in flight towards it: enough to keep any lane full, little enough that
-    // its mappings and descriptors stay small. The rest waits as keys.
+    // The most that is in flight to one client: enough to keep any lane full, and few enough
+    // mappings and descriptors. The rest waits as keys.
     static constexpr std::uint64_t kMaxMessages = 128;
     static constexpr std::uint64_t kMaxBytes = 256ull << 20;
 
@@ -34,22 +34,23 @@ class Sending : public std::enable_shared_from_this<Sending> {
     // Completes everything in flight as cancelled, in bounded time. on_sent does not run any more.
     void close();
 
-    // A status, and its text or another payload. Both of these do nothing where the client is gone.
+    // Replies with a status, and a text or another payload. Both do nothing where the client is
+    // gone.
     void reply(const ItemId& id, wire::Status status, std::string payload = {});
     void refuse(const ItemId& id, const PendingGet::Refusal& refusal);
 
-    // An open get, which is sent when its turn comes.
+    // Queues an open get.
     void add(PendingGet get) { values_.push_back(std::move(get)); }
     // Whether one more message may be given to UCX.
     bool has_room() const;
-    // Sends the next segment of what was added, if there is any: else false.
+    // Sends the next segment of the gets that were added; false where there is none.
     bool send_next();
-    // Drops what of this request is not given to UCX yet.
+    // Drops the gets of this request. Messages that UCX has are still sent.
     void abandon(std::uint64_t request);
 
-    // Messages that UCX has not completed: the client's to move.
+    // Messages that UCX has not completed: they wait for the client.
     std::uint64_t in_flight() const { return messages_; }
-    // Values of which there is more to send.
+    // Gets of which there is more to send.
     std::size_t values() const { return values_.size(); }
 
   private:

@@ -1,4 +1,4 @@
-// The server's end: progress threads, each with a UCX context of its own, and the sessions on them.
+// Server: progress threads, each with a UCX context of its own, and the sessions on them.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class ServerThread : public PeerThread {
     std::size_t sessions() { return peers(); }
 
   private:
-    // Shared: a thread lives on while somebody holds it, though the Server has gone.
+    // Shared, as whoever holds a thread may keep it longer than the Server lives.
     const Storages storages_;
     const std::shared_ptr<Counters> counters_;
     const bool read_only_;
@@ -37,12 +37,12 @@ class Server {
         return threads_.at(static_cast<std::size_t>(index));
     }
     const Counters& counters() const { return *counters_; }
-    // Of values in scratch spaces.
+    // The bytes of values in scratch spaces.
     std::uint64_t scratch_bytes() const {
         return storages_.spaces == nullptr ? 0 : storages_.spaces->held();
     }
     std::size_t sessions();
-    // Waits until nothing is under way; false where the time was not enough.
+    // Waits until nothing is under way; false where `timeout` is not enough for that.
     bool drain(std::chrono::milliseconds timeout);
     void close(std::chrono::milliseconds timeout);
     // In a forked child: the parent's UCX objects must not be touched, not even to free them.

@@ -14,10 +14,10 @@ namespace {
 
 using wire::Status;
 
-// What one client may have waiting before it is refused.
+// How many gets one client may have waiting. More end its session.
 constexpr std::size_t kMaxGets = 1'000'000;
 
-// A client that has something in flight and has not moved it for this long is given up.
+// After this long without progress on what is in flight to or from a client, its session ends.
 constexpr auto kStallTimeout = std::chrono::seconds(60);
 
 // How long UCX may take to let go of memory once the endpoint was closed by force.
@@ -73,7 +73,7 @@ void Session::close() {
         gets_.clear();
         awaiting_->close();
         arriving_->close();
-        sending_->close();  // the last: it ends what UCX has of the others, too
+        sending_->close();  // last: closing the endpoint ends the transfers of the others, too
     }
 }
 
@@ -226,7 +226,7 @@ void Session::pump() {
     client_->note_waiting(gets_.size() + sending_->values());
 }
 
-// Has it sent if the value is at hand, else fetched.
+// Sends the value if it is at hand, else fetches it.
 void Session::open(PendingGet get) {
     client_->count_get();
     const ItemId id = get.id();

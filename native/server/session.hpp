@@ -1,5 +1,5 @@
-// A client as the server sees it: takes its messages in, and has them answered by what is sent,
-// what is arriving, and what waits for a source.
+// Session: a client as the server sees it. It takes the client's messages, and has Sending,
+// Arriving and Awaiting answer them.
 #pragma once
 
 #include <deque>
@@ -34,11 +34,11 @@ class Session : public Peer {
     bool busy() const override;
 
   private:
-    // Whether any of what is under way is the client's to move.
+    // Whether anything under way waits for the client.
     bool awaits_client() const { return sending_->in_flight() > 0 || arriving_->awaits_client(); }
-    // Makes the endpoint, once the client's first message has come: so that UCX always uses the
-    // connection that the client has made, and a client never has to accept one (which a forked
-    // child cannot: UCX's accepting thread stays with its parent). Not inside UCX's callbacks.
+    // Makes the endpoint once the client's first message has come. So UCX always uses the
+    // connection that the client has made, and a client never has to accept one. A forked child
+    // could not, as UCX's accepting thread stays with its parent. Not inside UCX's callbacks.
     void meet();
     // Frees the memory in bounded time: everything in flight completes as cancelled.
     void close();
@@ -52,7 +52,7 @@ class Session : public Peer {
     template <typename Header, typename Handle>
     ucs_status_t dispatch(const void* header, std::size_t header_size, Handle handle);
 
-    // These throw Error(protocol) where the client breaks it.
+    // These throw Error(protocol) where the client breaks the protocol.
     void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
     void on_ping(const wire::RequestHeader& header);
     void on_get(const wire::RequestHeader& header, std::span<const std::byte> body);
@@ -61,7 +61,7 @@ class Session : public Peer {
     bool on_value(const wire::ValueHeader& header, const std::string& key,
                   std::span<const std::byte> data, void* descriptor);
 
-    // Sends what waits, while there is room for that.
+    // Sends what waits, while there is room in flight.
     void pump();
     void open(PendingGet get);
     void send(PendingGet get, std::shared_ptr<const Region> value);
