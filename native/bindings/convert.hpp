@@ -1,4 +1,4 @@
-// Between Python's values and the core's. No logic, only conversion.
+// Conversion between Python's values and the core's, without other logic.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -59,10 +59,10 @@ Array to_array(const ArrayTuple& tuple);
 Memory to_memory(const std::vector<ArrayTuple>& tuples);
 Memory to_memory(const ArrayTuple& tuple);
 
-// A chunk as it is stored: C order, without gaps.
+// A raw chunk as it is stored: C order, without gaps.
 Array stored_chunk(const std::vector<std::int64_t>& shape, std::uint64_t itemsize);
 
-// A part of an array: `count` elements an axis from `start`, both checked against it.
+// A box of an array: `count` elements on each axis from `start`, both checked against the array.
 Layout part(const Array& array, const std::int64_t* start, const std::int64_t* count);
 
 // Parts of a value or of memory: where the first begins, bytes a run, counts, strides, and offsets
@@ -71,7 +71,7 @@ using Offsets = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::d
 using PartTuple = std::tuple<std::int64_t, std::uint64_t, std::vector<std::uint64_t>,
                              std::vector<std::int64_t>, std::optional<Offsets>>;
 Layout to_target(const PartTuple& tuple);
-Layout to_source(const PartTuple& tuple);  // which a request must take
+Layout to_source(const PartTuple& tuple);  // checked, as a server refuses some layouts
 
 // A Python list of `expected` ints, without a Python-level loop.
 std::vector<std::int64_t> to_integers(const nb::list& list, std::size_t expected);

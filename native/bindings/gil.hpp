@@ -1,11 +1,11 @@
-// Work without the GIL.
+// Release the GIL for a scope.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 namespace ucxstore::py {
 
-// Lets go of the GIL for as long as it lives.
+// Releases the GIL for as long as it lives.
 //
 // Not nanobind's guard: up to Python 3.13, whoever asks for the GIL of an interpreter that is
 // exiting is ended by pthread_exit, whose unwinding may not leave a destructor: std::terminate, and

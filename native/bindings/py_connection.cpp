@@ -42,8 +42,8 @@ using Owners = nb::typed<nb::list, nb::any>;
 using Integers = nb::typed<nb::list, int>;
 using Versions = std::vector<std::uint64_t>;
 
-// What every request is given besides what it asks: the seconds that it may go without progress,
-// and where it completes.
+// What every request is given besides its own arguments: the seconds that it may go without
+// progress, and the queue that it completes into (nullptr: a thread waits for it).
 struct How {
     double timeout;
     QueuePointer queue;
@@ -53,12 +53,12 @@ How to_how(double timeout, PyCompletions* completions) {
     return {timeout, completions == nullptr ? nullptr : completions->queue};
 }
 
-// A request on keys whose memory or answer is each key's own.
+// An operation with an item for each key.
 std::shared_ptr<Operation> on_keys(Operation::Kind kind, const Keys& keys, const How& how) {
     return make_operation(keys, kind, how.timeout, how.queue);
 }
 
-// The fields of a request that is about one thing, in the order of docs/wire.md.
+// The body of a request of one item, with its fields in the order of docs/wire.md.
 class Body {
   public:
     Body& text(const std::string& text) { return wire::put_string(bytes_, text), *this; }
@@ -318,7 +318,7 @@ PyOperation::Object ping(PyConnection& self, const How& how) {
     return call(self, how, wire::Op::ping, "", Body(), nothing);
 }
 
-// Methods of requests: each takes what its function does, and then `timeout` and `completions`.
+// Binds requests as methods. Each takes the arguments of its function, `timeout` and `completions`.
 class Requests {
   public:
     explicit Requests(nb::class_<PyConnection>& type) : type_(type) {}

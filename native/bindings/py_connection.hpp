@@ -1,5 +1,5 @@
-// A connection as Python sees it. Each kind of request is one function of py_connection.cpp, which
-// makes an operation of a caller's arguments.
+// ucxstore._core.Connection. py_connection.cpp has a function for each kind of request, which makes
+// an operation of the caller's arguments.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The second tier of a server's cache, as Python sees it, which waits for the disk without the GIL.
+// ucxstore._core.DiskCache, which waits for the disk without the GIL.
 #pragma once
 
 #include "bindings/convert.hpp"

@@ -1,4 +1,4 @@
-// The core's events, as Python's loggers take them.
+// The core's events, as dictionaries for Python's loggers.
 #pragma once
 
 #include "bindings/convert.hpp"

@@ -19,7 +19,7 @@ std::unordered_map<std::uint64_t, nb::object>& registry() {
     return *operations;  // never destroyed: Python may be gone by then
 }
 
-// What a thread has started to wait for, and has not begun to.
+// Operations that this thread has started, and has still to wait for.
 std::vector<std::uint64_t>& unwaited() {
     static thread_local std::vector<std::uint64_t> ids;
     return ids;

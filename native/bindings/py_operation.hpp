@@ -1,6 +1,6 @@
-// Operations and their completions, as Python objects. In flight, a registry keeps the object, and
-// with it the owners of the memory, alive: whoever lets go of an operation early frees nothing
-// under UCX. The registry is touched with the GIL only.
+// ucxstore._core.Operation and Completions. While an operation is in flight, a registry keeps its
+// object and the owners of its memory alive, so that a caller who drops it early frees nothing that
+// UCX uses. The registry is only touched with the GIL.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,12 @@ using Convert = std::function<nb::object(Operation&)>;
 
 class PyOperation {
   public:
-    // The Python object of one.
+    // The Python object of an operation.
     using Object = nb::typed<nb::object, PyOperation>;
 
     using Result = nb::typed<nb::object, nb::any>;
 
-    // Submits it, and returns it as it is known to the registry.
+    // Submits the operation, and enters its object into the registry.
     static Object start(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection,
                         std::shared_ptr<Operation> operation, nb::object owners, Convert convert);
 
@@ -29,8 +29,8 @@ class PyOperation {
     Result wait();
     Result result();
     void cancel();
-    // Ends those that this thread has started without completions and not waited for: an interrupt
-    // may come in between, and its memory is the caller's as soon as that is raised.
+    // Ends the operations that this thread has started without completions, and not waited for. An
+    // interrupt may come in between, and once that is raised the memory is the caller's again.
     static void end_unwaited();
     // UCX is done with the memory: the owners may go.
     void retire();
@@ -39,7 +39,7 @@ class PyOperation {
     PyOperation(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection,
                 std::shared_ptr<Operation> operation, nb::object owners, Convert convert);
     static void sweep();
-    // Cancels it and sees it complete.
+    // Cancels it, and waits until it is complete.
     void end();
 
     std::shared_ptr<Client> client_;

@@ -1,5 +1,5 @@
-// A cached source as Python sees it, which carries out its calls: buffers of Python's become
-// values, and are released by Python again.
+// ucxstore._core.CachedSource. Python carries out its calls. Python's buffers become values, and
+// are released under the GIL.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace ucxstore::py {
 
-// Buffers whose values have gone. A value may go on any thread, but a buffer is released under the
-// GIL only, by whoever carries the calls out.
+// Buffers whose values are gone, and which are still to be released. A value may go on any thread,
+// but only the thread that carries the calls out releases buffers, under the GIL.
 class ReleaseQueue;
 
 class PyCachedSource {
   public:
-    // `freshness` in seconds; nullopt: for ever.
+    // `freshness` is in seconds; nullopt is for ever.
     PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
                    std::optional<double> freshness, std::uint64_t write_bytes);
     ~PyCachedSource();

@@ -20,7 +20,7 @@ void check_size(const std::string& body) {
     }
 }
 
-// Adds one more to the last message, or to a new one that begins with item `first`.
+// Adds an item to the last message, or to a new one that begins with item `first`.
 Outgoing& add(std::vector<Outgoing>& messages, wire::Op op, std::size_t first,
               const std::string& one) {
     check_size(one);

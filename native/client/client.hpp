@@ -1,4 +1,4 @@
-// The client's end: one progress thread, and connections to any number of servers.
+// Client: one progress thread, and connections to any number of servers.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class Client : public PeerThread {
                                        const wire::Token& token, const std::string& address,
                                        const std::string& peer);
 
-    // None of these blocks. An operation always completes, also where the client is closed.
+    // None of these blocks. An operation always completes, even if the client is closed.
     void submit(const std::shared_ptr<Connection>& connection,
                 const std::shared_ptr<Operation>& operation);
     void cancel(const std::shared_ptr<Connection>& connection,

@@ -13,12 +13,12 @@ namespace {
 
 using wire::Status;
 
-// What goes to one server at once: enough to fill any lane; the rest waits its turn.
+// The most that is in flight to one server: enough to fill any lane. The rest waits.
 constexpr std::uint64_t kMaxSends = 128;
 constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 
-// About what a core has of the last cache. Of what is read into more memory than this, the first
-// part is in no cache any more when the last has come, so it may as well go past them.
+// About a core's share of the last cache. Where more than this is read, the first bytes are in no
+// cache any more when the last have come, so all are written past the caches.
 constexpr std::uint64_t kLargeBytes = 8ull << 20;
 
 // How long a transfer of a finished or cancelled operation may still run before the endpoint is
@@ -256,7 +256,7 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
                           std::size_t size, void* descriptor) {
     const auto operation = in_flight_.find(header.request);
     if (operation == nullptr) {
-        return;  // given up meanwhile; UCX drops what we do not receive
+        return;  // it has ended; UCX drops what we do not receive
     }
     if (header.item >= operation->items.size() || operation->items[header.item].done) {
         throw Error(ErrorKind::protocol, "a reply to no request of ours");
@@ -278,7 +278,7 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
                 receive(operation, item, header, data, size, descriptor);
                 return;
             }
-            break;  // the memory of such an item is what was sent, and nothing comes back
+            break;  // such a reply has no bytes
         case Status::missing:
             if (operation->kind != Kind::get) {
                 throw Error(ErrorKind::protocol, "'missing' for what is no get");
@@ -464,7 +464,7 @@ TimePoint Connection::time_out(TimePoint now) {
     const auto [late, next] = in_flight_.late(now);
     for (const auto& operation : late) {
         if (!operation->registered) {
-            continue;  // the one before it took the connection with it
+            continue;  // the connection was reset for the operation before it
         }
         const auto item = std::ranges::find(operation->items, false, &Item::done);
         const std::string message =

@@ -1,4 +1,4 @@
-// One server, on the client's side. Everything but the constructor's caller runs on the client's
+// A client's connection to one server. All of it but the constructor's caller runs on the client's
 // progress thread.
 #pragma once
 
@@ -35,12 +35,12 @@ class Connection : public Peer {
     void cancel(const std::shared_ptr<Operation>& operation);
 
   private:
-    // The server is lost, or has broken the protocol: noted where nothing may be closed, in UCX's
-    // callbacks; tick() closes.
+    // The server is lost, or has broken the protocol. Only noted, as nothing may be closed inside
+    // UCX's callbacks; tick() closes.
     void doom(ErrorKind kind, const std::string& message);
-    // Everything on it fails with this, in bounded time.
+    // Fails all operations on it, in bounded time.
     void close(ErrorKind kind, const std::string& message);
-    // The same, where this side did not want that.
+    // The same, and logs a warning: this side did not want it.
     void give_up(ErrorKind kind, const std::string& message);
     void report_connected() const;
     void report_slow(const Operation& operation) const;
@@ -63,7 +63,7 @@ class Connection : public Peer {
     void receive(const std::shared_ptr<Operation>& operation, Item& item,
                  const wire::ReplyHeader& header, std::span<const std::byte> data, std::size_t size,
                  void* descriptor);
-    // All of a reply is of one value, and of the one that was asked for.
+    // Throws unless all segments of a reply have one version, and the requested one.
     static void check_version(Item& item, std::uint64_t version);
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
@@ -91,7 +91,7 @@ class Connection : public Peer {
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
     bool pumping_ = false;
-    bool answered_ = false;  // once at the least
+    bool answered_ = false;  // whether any reply has come
     std::string cause_;
     std::optional<Doom> doom_;
 };

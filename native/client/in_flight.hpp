@@ -17,7 +17,7 @@ class InFlight {
   public:
     using Pointer = std::shared_ptr<Operation>;
 
-    // Those that it is about, and when the next one may be one of them.
+    // The operations that are due, and when the next one may be.
     struct Due {
         std::vector<Pointer> operations;
         TimePoint next = TimePoint::max();
@@ -31,7 +31,7 @@ class InFlight {
     void add(const Pointer& operation);
     // Takes no more replies to it.
     void end(const Pointer& operation);
-    // UCX has let go of a piece of its memory.
+    // Completes it if it has ended, and UCX has now let go of all of its memory.
     void released(const Pointer& operation);
     // Completes it as leaked, unless UCX has let go of its memory meanwhile.
     void leak(const Pointer& operation, const std::string& message);
@@ -40,9 +40,9 @@ class InFlight {
     std::vector<Pointer> all() const;
     // Those that are registered, and whose deadline has passed.
     Due late(TimePoint now) const;
-    // Those that have ended, and whose memory UCX has had hold of for this long since.
+    // Those that ended this long ago, and whose memory UCX still has hold of.
     Due unreleased(TimePoint now, Clock::duration time) const;
-    // Has that time begin anew.
+    // Starts that time anew.
     void wait_anew(TimePoint now);
 
   private:

@@ -1,4 +1,4 @@
-// One call of a caller: a batch of items that are requested together and complete together.
+// Operation: one call of a caller, as items that are requested together and complete together.
 #pragma once
 
 #include <atomic>
@@ -20,13 +20,13 @@ namespace ucxstore {
 
 class Operation;
 
-// Completed operations on their way to an event loop: an eventfd tells that there are some.
+// Completed operations on their way to an event loop, which waits for fd().
 class CompletionQueue {
   public:
     int fd() const { return fd_.get(); }
     void push(std::uint64_t id);
     std::vector<std::uint64_t> drain();
-    // Tells that nobody is going to drain it any more.
+    // Notes that nobody will drain it any more.
     void abandon() { abandoned_ = true; }
     bool abandoned() const { return abandoned_; }
 
@@ -49,7 +49,7 @@ struct Item {
     wire::Status status = wire::Status::ok;
     bool done = false;
     std::uint64_t value_size = 0;
-    // That the value must be of, as far as that is known: as asked for, then as first replied.
+    // The version that the value must have: the requested one, or that of the first reply.
     std::uint64_t version = wire::kAnyVersion;
     std::uint64_t size = wire::kAnySize;  // of the reply, once known
     std::uint64_t received = 0;           // of the reply
@@ -76,33 +76,33 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     // The rest of this block runs on the progress thread.
 
-    // Something of it arrived or left: the deadline is renewed.
+    // Renews the deadline, as some of its bytes have come or gone.
     void moved(TimePoint now) { deadline_ = now + timeout_; }
     TimePoint deadline() const { return deadline_; }
     double timeout_s() const;
-    // Since it was made.
+    // The time since it was made.
     Clock::duration age(TimePoint now) const { return now - made_; }
-    // Of the memory that the caller gave, for all items together.
+    // The bytes of the caller's memory, for all items together.
     std::uint64_t memory_bytes() const;
-    // The same, with what the caller gave no memory for.
+    // The same, and the bytes of values read without an output buffer.
     std::uint64_t bytes() const;
 
     // One item is finished; true when that was the last.
     bool item_done(Item& item);
-    // Takes note of the first failure.
+    // Keeps the failure, if it is the first.
     void fail(ErrorKind kind, const std::string& message) { fail(Error(kind, message)); }
     void fail(const Error& error);
     bool failed() const { return error_.has_value(); }
 
     // UCX operations that read or write the caller's memory right now.
     std::uint64_t active = 0;
-    // Whether its items have more memory than the caches hold that it would pass through.
+    // Whether its items have more memory than the caches hold.
     bool large = false;
-    // Still known to its connection, which a complete or failed one is not.
+    // Whether its connection takes replies for it: see InFlight.
     bool registered = false;
 
-    // Hands it to the caller. Call when `active` is 0; `leaked` where UCX has not given the memory
-    // back in time: the caller gets the failure, and the memory is never freed.
+    // Gives it back to the caller. To be called when `active` is 0; `leaked` where UCX has not
+    // given the memory back in time: the caller gets the failure, and the memory is never freed.
     void complete(bool leaked = false);
 
     // Any thread.

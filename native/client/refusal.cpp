@@ -23,7 +23,7 @@ Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader
                     about + "has " + size + ", which is not the size of its chunk"};
         case Status::bad_range:
             return {ErrorKind::argument,
-                    about + "has " + size + ", and a part outside them was asked for"};
+                    about + "has " + size + ", and bytes outside them were requested"};
         case Status::busy:
             return {ErrorKind::storage, about + "was refused: the server is busy"};
         case Status::ended:

@@ -1,4 +1,4 @@
-// What a server's refusal of an item means to the caller.
+// The Error for an item that a server has refused.
 #pragma once
 
 #include <string>
@@ -8,8 +8,7 @@
 
 namespace ucxstore {
 
-// `text` is what the server says of it, where it says something. Nothing is too large for an item
-// without memory.
+// `text` is the reply's, or "". `header.status` is too_large only for an item with memory.
 Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader& header,
               std::string_view text);
 

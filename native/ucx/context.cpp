@@ -52,7 +52,7 @@ void apply_options(ucp_config_t* config, const Options& options) {
 
 constexpr const char* kRegistrationCache = "RCACHE_ENABLE";
 
-// What the user says of the registration cache, if anything.
+// The user's option for the registration cache, if there is one.
 std::optional<std::string> wanted_cache(const Options& options) {
     if (const auto found = options.find(kRegistrationCache); found != options.end()) {
         return found->second;

@@ -1,4 +1,4 @@
-// ucp_context: configuration and start.
+// UCX context (ucp_context): its options, and how it is started.
 #pragma once
 
 #include <map>

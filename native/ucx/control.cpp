@@ -15,7 +15,7 @@ namespace {
 // array of atomics, since a forked child must not wait for a lock that nobody will release. One
 // beyond its size is merely not closed in children.
 std::array<std::atomic<int>, 4096>& open_controls() {
-    static std::array<std::atomic<int>, 4096> descriptors = {};  // fd + 1; 0 is a free place
+    static std::array<std::atomic<int>, 4096> descriptors = {};  // fd + 1; 0 is free
     return descriptors;
 }
 
@@ -51,8 +51,7 @@ void Control::look(const std::function<void()>& on_end) {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    // The end, an error, or a peer that speaks where nothing is to be said. on_end may destroy
-    // this, so it must be the last thing.
+    // The end, an error, or bytes that no peer may send. on_end may destroy this, so it comes last.
     const auto end = on_end;
     close();
     end();

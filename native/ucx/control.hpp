@@ -1,4 +1,4 @@
-// The TCP control connection to a peer, once the handshake is over: nothing is said on it any more,
+// The TCP control connection to a peer, once the handshake is over: nothing is sent on it any more,
 // and its end is the end of the peer. UCX itself notices a dead peer late, or never if it sleeps.
 #pragma once
 
@@ -18,7 +18,7 @@ class Control {
     Control& operator=(const Control&) = delete;
     ~Control() { close(); }
 
-    // Tells the peer: over shared memory it would not notice that the endpoint is gone.
+    // Also shows the peer that the endpoint is gone, which it would not notice over shared memory.
     void close();
 
   private:

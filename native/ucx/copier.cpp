@@ -36,7 +36,7 @@ void copy_past_caches(std::byte* target, const std::byte* source, std::size_t le
     std::memcpy(target, source, length);
 }
 
-// Such writes are not ordered with others: they must be done before anybody is told of them.
+// Such writes are not ordered with others, so they end before the message is completed.
 void settle() { _mm_sfence(); }
 
 #else
@@ -49,7 +49,7 @@ void settle() {}
 
 #endif
 
-// Short pieces lie on cache lines of their own, which take longest where nobody asks ahead.
+// How many pieces ahead are prefetched: short ones lie on cache lines of their own.
 constexpr std::size_t kAhead = 16;
 
 void copy(std::byte* target, const std::byte* source, std::size_t length, Write how) {

@@ -5,14 +5,14 @@
 namespace ucxstore {
 namespace {
 
-// Smaller ones tell more about the clock.
+// Smaller copies measure the clock rather than the distance.
 constexpr std::uint64_t kLeastBytes = 16 * 1024;
 
-// The best of some copies, as others are held up by interrupts and the like.
+// The fastest of some copies counts, as interrupts and the like slow others.
 constexpr int kTries = 8;
 constexpr double kFarBelow = 5;  // bytes a nanosecond; near ones were at 10 to 20, far ones at 2.5
 
-// So long nothing else is tried: 60 MB in fragments of 60 KiB, of which the tries are a hundredth.
+// Copies until it is measured again: 60 MB in fragments of 60 KiB. So 1 % of the copies measure.
 constexpr int kFarFor = 1024;
 
 }  // namespace

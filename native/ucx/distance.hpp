@@ -1,4 +1,4 @@
-// How far away the core is that reads what this one writes.
+// The distance to the core that reads what this one writes, measured by copies.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class Distance {
   public:
     bool is_far() const { return far_for_ > 0; }
 
-    // A copy of `bytes` to such lines took so long.
+    // Notes how long a copy of `bytes` into shared memory took.
     void note(std::uint64_t bytes, std::chrono::nanoseconds took);
 
   private:

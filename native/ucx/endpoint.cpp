@@ -18,7 +18,7 @@ namespace {
 // zeros, the mark of an address's end.
 constexpr std::size_t kPadding = 4096;
 
-// Transports whose data the processor alone moves, in ucp_worker_progress().
+// Transports whose data only ucp_worker_progress() moves, and no adapter.
 constexpr std::string_view kOfTheProcessor[] = {"self", "sysv", "posix", "tcp",
                                                 "cma",  "knem", "xpmem"};
 constexpr std::string_view kShared[] = {"self", "sysv", "posix"};
@@ -58,7 +58,7 @@ Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker)
 }
 
 void Endpoint::on_error(void* argument, ucp_ep_h, ucs_status_t status) {
-    // Inside UCX here: only take note, whoever drives the worker sees to it.
+    // Inside UCX here: only noted. The owner's tick() closes.
     auto* self = static_cast<Endpoint*>(argument);
     if (self != nullptr) {
         self->failed_ = true;

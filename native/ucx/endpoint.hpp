@@ -1,4 +1,4 @@
-// ucp_ep to one peer, with peer error handling.
+// UCX endpoint (ucp_ep) to one peer, with peer error handling.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace ucxstore {
 
 class Endpoint {
   public:
-    // Throws Error(connect) for what UCX would abort over.
+    // Throws Error(connect) for an address that would make UCX abort.
     static void check_address(const Worker& worker, const std::string& address);
 
     // `address` is the peer's UCX worker address. Throws Error(connect).
@@ -25,11 +25,11 @@ class Endpoint {
     bool failed() const { return failed_; }  // any thread
     const std::string& cause() const { return cause_; }
 
-    // "sysv/memory", "tcp/lo"...: what UCX chose for it.
+    // The lanes that UCX has chosen: "sysv/memory", "tcp/lo"...
     std::vector<std::string> lanes() const;
 
-    // By force, without a word to the peer: completes every operation on it as cancelled, after
-    // which not a byte is written to their memory. Does not block; safe to call again.
+    // Closes by force, without telling the peer: completes every operation on it as cancelled,
+    // after which not a byte is written to their memory. Does not block; safe to call again.
     void close();
 
   private:

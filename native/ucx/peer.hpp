@@ -1,5 +1,5 @@
-// The other side of a connection, as a progress thread sees it: what a client's connection and a
-// server's session have in common. Everything but the constructor's caller runs on that thread.
+// Peer: the other side, as a progress thread sees it. The base of a client's Connection and a
+// server's Session. All of it but the constructor's caller runs on that thread.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
     // The control connection has ended. Only noted; tick() closes.
     virtual void lose() = 0;
-    // Closes it because this side ends, for which `why` is the text. Everything in flight ends in
+    // Closes it because this side ends; `why` is the text of failures. Everything in flight ends in
     // bounded time.
     virtual void shut(const char* why) = 0;
     // Looks at deadlines and failures. Returns when the next look is due.
@@ -38,8 +38,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
     // Whether a request or a transfer is under way.
     virtual bool busy() const = 0;
 
-    // Once closed: destroys the worker if it may be. True when that is done, or it was leaked as
-    // UCX has not let go of it in time (`overdue`: now).
+    // Once closed: destroys the worker, if UCX has let go of it. Leaks it where UCX has not in
+    // time, or, if `overdue`, at once. True once there is no worker.
     bool settle(Progress& progress, TimePoint now, bool overdue = false);
 
   protected:

@@ -75,7 +75,7 @@ void PeerThread::tick(TimePoint now) {
     std::erase_if(peers_, [&](const auto& peer) { return ended(*peer, now); });
 }
 
-// Where it has not, deadline_ says when to look again.
+// Whether the peer is over. If not, deadline_ is when to look again.
 bool PeerThread::ended(Peer& peer, TimePoint now) {
     TimePoint due = peer.tick(*progress_, now);
     if (peer.closed() && due == TimePoint::max()) {

@@ -23,11 +23,11 @@ class PeerThread {
 
     // A worker for one peer: made before the handshake ends, as its address is part of that.
     std::unique_ptr<Worker> open();
-    // For one that came to nothing.
+    // Destroys a worker whose handshake has failed.
     void discard(std::unique_ptr<Worker> worker);
     // Whether anything is under way with a peer.
     bool busy();
-    // Those that are not closed.
+    // The number of peers that are not closed.
     std::size_t peers();
     // Closes all peers and ends the thread. What UCX has not let go of by `timeout` is leaked.
     void close(std::chrono::milliseconds timeout);
@@ -42,7 +42,7 @@ class PeerThread {
     const char* closed_text() const { return closed_text_; }
 
   private:
-    // Apart, as the thread runs before a derived class is whole.
+    // A class of its own, as the thread runs before a class derived from PeerThread is complete.
     class Driver final : public Progress::Driver {
       public:
         explicit Driver(PeerThread& owner) : owner_(owner) {}
@@ -65,7 +65,7 @@ class PeerThread {
     bool closed_ = false;     // on the progress thread
     bool destroyed_ = false;  // under closing_
     std::mutex closing_;
-    std::shared_ptr<Progress> progress_;  // also held, weakly, by what sessions wait for
+    std::shared_ptr<Progress> progress_;  // sessions hold it weakly, for what comes later
 };
 
 }  // namespace ucxstore

@@ -19,20 +19,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often deadlines are looked at while the thread is busy, and descriptors: those of workers
-// that sleep while another one is busy, too.
+// How often a busy thread looks at deadlines, and at descriptors. The latter are also those of
+// workers that are armed while another one is busy.
 constexpr auto kTick = 1ms;
 constexpr auto kPoll = 50us;
 
-// How long a worker is looked at for more before it is armed: longer than a round trip takes whose
-// every hop has to wake somebody, or slow round trips would keep themselves slow (90 us instead of
-// 25, with 50 us here); and longer than zarr takes between two small reads, so that the second one
-// wakes nobody (a row of ten chunks: 0.33 ms instead of 0.39). An idle process pays it once.
+// How long a worker is driven without events before it is armed. Longer than a round trip where
+// each hop has to wake a thread: else slow round trips stay slow (90 us instead of 25, with 50 us
+// here). Longer than zarr takes between two small reads, so that the second one wakes no thread (a
+// row of ten chunks: 0.33 ms instead of 0.39). An idle process pays it once.
 constexpr auto kLinger = 600us;
 
-// While an operation is in flight the thread must keep looking, but not at the cost of those who do
-// the work: after kSpin without anything it naps, as briefly as the kernel can, and after kStalled
-// (the peer is stopped, say) for longer.
+// While an operation is in flight the thread must keep looking, but leave the core to those who do
+// the work. After kSpin without events it naps, as briefly as the kernel can; after kStalled (the
+// peer is stopped, say) for longer.
 constexpr auto kSpin = 20us;
 constexpr auto kShortNap = 20us;
 constexpr auto kStalled = 2ms;
@@ -302,7 +302,7 @@ void Progress::run() {
         }
         const bool all_armed = !polling_ && arm_idle(now);
         if (all_armed && ticked < last_active) {
-            next_tick = now;  // what happened last may be for tick() to see to
+            next_tick = now;  // the last event may be one that tick() must act on
             continue;
         }
         wait_longer(now, now - last_active, all_armed);
@@ -314,7 +314,7 @@ void Progress::run() {
         const std::lock_guard lock(mutex_);
         closed_ = true;
     }
-    run_tasks();  // none may be lost: somebody may wait for them
+    run_tasks();  // none may be lost, as threads may wait for them
 }
 
 }  // namespace ucxstore

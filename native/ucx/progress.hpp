@@ -1,4 +1,4 @@
-// The progress thread: the only one that touches its workers. It never takes the GIL.
+// Progress thread: drives its UCX workers, which no other thread touches. It never takes the GIL.
 #pragma once
 
 #include <atomic>
@@ -88,7 +88,7 @@ class Progress {
         std::function<void()> on_event;
     };
 
-    // A worker that has nothing to do is armed: UCX then tells by its descriptor when it has.
+    // A worker that has nothing to do is armed: its descriptor is readable once it has.
     struct Driven {
         Worker* worker;
         TimePoint last_active;

@@ -1,4 +1,4 @@
-// A UCX operation in flight. It owns whatever UCX reads or writes until UCX has completed it.
+// Request: a send or receive that UCX has in flight. It owns the memory until UCX has completed it.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class Request {
                      wire::Message message, const void* header, std::size_t header_size);
     static void receive(std::unique_ptr<Request> request, Worker& worker, void* descriptor);
 
-    // UCX will not touch the memory any more: completes and destroys it.
+    // Completes and destroys it. UCX must not touch the memory any more.
     void finish(ucs_status_t status);
 
   private:
@@ -65,7 +65,7 @@ class Request {
 
     Worker* worker_ = nullptr;
     std::optional<Copier> copier_;
-    std::vector<std::byte> packed_;  // what is so small that UCX copies it
+    std::vector<std::byte> packed_;  // the bytes of `pieces`, where they are few
 };
 
 }  // namespace ucxstore

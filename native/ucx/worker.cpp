@@ -15,8 +15,8 @@ namespace {
 // What a worker and its endpoint take at the most (measured: 12 over shared memory, 9 over TCP).
 constexpr std::size_t kDescriptors = 24;
 
-// Where UCX runs out of descriptors it leaves handlers behind for some that it has closed, and
-// fails for good once their numbers are taken again. So it must not come to that.
+// Where UCX runs out of descriptors it leaves handlers behind for some that it has closed. It fails
+// for good once their numbers are used again. So UCX must not run out.
 void require_descriptors() {
     std::array<Fd, kDescriptors> probes;
     for (Fd& probe : probes) {

@@ -1,6 +1,6 @@
-// ucp_worker: used by one thread only, its progress thread. There is one a peer: over shared memory
-// all peers of a worker write into one queue, and one that is killed while it writes leaves a hole
-// that the worker waits at for ever. So a dead peer must take its own queue along.
+// UCX worker (ucp_worker), used only by its progress thread. Each peer has one of its own. Over
+// shared memory all peers of a worker write into one queue, and a peer that is killed while it
+// writes leaves a gap there that the worker waits at for ever.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class Worker {
   public:
     explicit Worker(std::shared_ptr<const Context> context);
 
-    // The thread that made it: UCX takes no lock for a worker of ours.
+    // Bound to the thread that made it, as UCX takes no locks for our workers.
     const ThreadBound thread;
 
     ucp_worker_h get() const { return handle_.get(); }
@@ -40,8 +40,8 @@ class Worker {
 
     void on_message(unsigned id, ucp_am_recv_callback_t callback, void* argument);
 
-    // Those that UCX has not completed; while there are any, the thread must not sleep for long: a
-    // shared-memory sender whose peer's queue is full gets no wake-up.
+    // The requests that UCX has not completed. While there are any, the thread must not sleep for
+    // long: a shared-memory sender whose peer's queue is full gets no wake-up.
     std::unordered_set<Request*> requests;
 
     // Endpoints that UCX is still closing; waited for before the worker is destroyed.
@@ -53,24 +53,23 @@ class Worker {
     // Set by whoever starts something on it, so that its thread looks after it again.
     bool used = true;
 
-    // Whether UCX moves data nowhere but in progress(): so over sockets and shared memory, where no
-    // adapter writes by itself. An endpoint tells.
+    // Whether UCX moves data only in progress(): over sockets and shared memory, where no adapter
+    // writes by itself. Set by the endpoint.
     bool moves_only_in_progress = false;
 
-    // Whether all that it moves goes over System V or POSIX shared memory, by two copies: then we
-    // make them ourselves. An endpoint tells.
+    // Whether all data goes over System V or POSIX shared memory, by two copies. Then we copy
+    // ourselves: see Copier. Set by the endpoint.
     bool shares_memory = false;
 
-    // To the peer, over shared memory; elsewhere nothing is far.
+    // The distance to the peer, over shared memory.
     Distance distance;
 
-    // Gives `worker` up without destroying it, for good: for one that UCX still holds operations
-    // of, where destroying would be worse than a leak. What it was to do, it never does any more;
-    // where that is certain, its requests end here, as cancelled.
+    // Leaks `worker`, for which UCX still has operations: to destroy it would be worse. It is never
+    // driven again. Where only progress() moves data, its requests end here, as cancelled.
     static void leak(std::unique_ptr<Worker> worker);
 
   private:
-    // Those that were leaked, linked so that a leak checker tells them from what was forgotten.
+    // All leaked workers, linked so that a leak checker can reach them.
     static std::atomic<Worker*> leaked_;
     Worker* leaked_before_ = nullptr;
 
