@@ -1,6 +1,7 @@
 #include "base/log.hpp"
 
 #include <chrono>
+#include <memory>
 #include <utility>
 
 namespace ucxstore::log {

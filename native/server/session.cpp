@@ -1,6 +1,5 @@
 #include "server/session.hpp"
 
-#include <algorithm>
 #include <utility>
 #include <variant>
 

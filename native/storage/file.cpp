@@ -10,7 +10,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <ctime>
-#include <utility>
 
 #include "base/status.hpp"
 
