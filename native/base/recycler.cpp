@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <new>
 #include <string>
 
 #include "base/status.hpp"
@@ -125,10 +126,17 @@ Mapping Recycler::take(std::uint64_t size) {
 }
 
 void Recycler::give(const Mapping& mapping) {
+    std::list<Kept> added;
+    try {
+        added.push_back({mapping, std::chrono::steady_clock::now()});
+    } catch (const std::bad_alloc&) {  // called by destructors
+        unmap(mapping);
+        return;
+    }
     std::list<Kept> dropped;
     {
         const std::lock_guard lock(mutex_);
-        kept_.push_back({mapping, std::chrono::steady_clock::now()});
+        kept_.splice(kept_.end(), added);
         bytes_ += mapping.capacity;
         if (kept_.size() == 1) {
             set_timer();
