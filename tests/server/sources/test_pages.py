@@ -1,5 +1,11 @@
-import pytest
+import asyncio
+from collections.abc import Sequence
 
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from ucxstore.server.sources.object_store import ObjectSource
 from ucxstore.server.sources.source import Page, paged, parent_of
 
 NAMES = ["a", "a/b", "a/c", "b", "ü"]
@@ -24,6 +30,25 @@ def test_a_page_has_one_name_at_the_least() -> None:
 
 def test_names_that_can_be_no_keys_are_left_out() -> None:
     assert paged(["", "/a", "a", "a/", "a//b", "b/../c"], "", 100) == Page(["a"], "")
+
+
+def list_page(keys: Sequence[str], cursor: str) -> Page:
+    store = MemoryStore()
+    for key in keys:
+        obstore.put(store, key, b"")
+    source = ObjectSource(store, "memory")
+    return asyncio.run(source.list_page("", delimited=False, cursor=cursor, room=10))
+
+
+def test_keys_before_the_cursor_take_no_room_in_a_page_of_objects() -> None:
+    """They are listed again: the offset "x" stands before them and before the cursor "x/1"."""
+    before = [f"x.{number:04}" for number in range(1500)]
+    assert list_page([*before, "x/1", "x/2"], "x/1") == Page(["x/1", "x/2"], "")
+
+
+def test_names_that_can_be_no_keys_take_no_room_in_a_page_of_objects() -> None:
+    too_long = [f"{'a' * 1100}{number:04}" for number in range(1000)]
+    assert list_page([*too_long, "b", "c"], "") == Page(["b", "c"], "")
 
 
 @pytest.mark.parametrize(("prefix", "parent"), [("", ""), ("a", ""), ("a/", "a"), ("a/b/c", "a/b")])

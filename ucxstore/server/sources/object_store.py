@@ -23,8 +23,10 @@ from ucxstore.server.sources.source import (
     Page,
     Part,
     UnchangedError,
+    is_listed,
     paged,
     parent_of,
+    room_of,
 )
 
 if TYPE_CHECKING:
@@ -189,8 +191,9 @@ class ObjectSource:
         keys: list[str] = []
         taken = 0
         async for part in self._listed(prefix, cursor):
-            keys += [key for key, _ in part]
-            taken += sum(len(key.encode()) + 2 for key, _ in part)
+            listed = [key for key, _ in part if is_listed(key, cursor)]
+            keys += listed
+            taken += sum(map(room_of, listed))
             if self._ordered and taken > room:
                 break
         return paged(sorted(keys), cursor, room)

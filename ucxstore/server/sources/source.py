@@ -118,13 +118,23 @@ def parent_of(prefix: str) -> str:
     return prefix.rpartition("/")[0]
 
 
+def is_listed(name: str, cursor: str) -> bool:
+    """Tell whether a page from `cursor` on can have a name: it is a key, and not before that."""
+    return name >= cursor and find_problem(name) is None
+
+
+def room_of(name: str) -> int:
+    """Return the bytes that a name takes in a page."""
+    return len(name.encode()) + 2
+
+
 def paged(names: Iterable[str], cursor: str, room: int) -> Page:
-    """Cut a page out of `names`, which are sorted, from the first that is not before `cursor`."""
+    """Cut a page of at most `room` bytes out of sorted `names`, beginning at `cursor`."""
     page: list[str] = []
     for name in names:
-        if name < cursor or find_problem(name) is not None:
+        if not is_listed(name, cursor):
             continue
-        room -= len(name.encode()) + 2
+        room -= room_of(name)
         if page and room < 0:
             return Page(page, name)
         page.append(name)
