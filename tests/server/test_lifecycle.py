@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
@@ -225,12 +226,14 @@ class TestTurnedAway:
             sock.close()
 
     def test_the_silent_after_a_while(
-        self, server: Server, monkeypatch: pytest.MonkeyPatch
+        self, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
+        caplog.set_level(logging.INFO, "ucxstore.server")
         monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.2)
         with connect_raw(server.address) as sock:
             assert read_to_the_end(sock) == b""
         eventually(lambda: server.stats()["turned_away"] == 1)
+        eventually(lambda: "no handshake within 0.2 s" in caplog.text)
 
     def test_too_many_at_once(
         self, server: Server, worker: bytes, monkeypatch: pytest.MonkeyPatch

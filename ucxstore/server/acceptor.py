@@ -170,8 +170,11 @@ class Acceptor:
             peer = name_of(sock.getpeername())
             tune(sock)
             ports: list[Port] = []
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                attach = await self._shake_hands(sock, peer, ports)
+            try:
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    attach = await self._shake_hands(sock, peer, ports)
+            except TimeoutError:
+                raise ConnectError(f"{peer}: no handshake within {HANDSHAKE_SECONDS:g} s") from None
             self._attach(sock, attach, ports.pop(), peer)
         except (AuthenticationError, ProtocolVersionError) as error:
             self.turned_away += 1
