@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.server import Server
+from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage
 
 # How long requests in flight may take to finish once the process is told to end.
@@ -49,7 +50,7 @@ def serve(
         _metrics(server, metrics, anywhere=options.insecure),
     ):
         with suppress(OSError):  # that nobody reads it is no reason not to serve
-            print(f"serving {storage} at {server.address}", flush=True)
+            print(f"serving {hide_password(str(storage))} at {server.address}", flush=True)
         if started is not None:
             started(server.address)
         select.select([signalled] if watch is None else [signalled, watch], [], [])

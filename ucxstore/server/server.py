@@ -12,6 +12,7 @@ from ucxstore.server.acceptor import Acceptor, Terms
 from ucxstore.server.listen import advertise, listen
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.carrier import Carrier
+from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 
@@ -179,7 +180,7 @@ class Server:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Server({self._storage!r}, address={self._address!r})"
+        return f"Server({hide_password(repr(self._storage))}, address={self._address!r})"
 
 
 class _Threads:

@@ -100,3 +100,10 @@ def test_a_bad_option_is_named(location: str, options: dict[str, str], message: 
 def test_what_is_no_store_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^storage: "):
         Server(object())  # type: ignore[arg-type]
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    with Server("http://user:pass@word@127.0.0.1:1/") as server:
+        assert repr(server).startswith("Server('http://127.0.0.1:1/', ")
+    with pytest.raises(ValueError, match=r"^storage: 'ftp://host/' cannot be served"):
+        Server("ftp://user:pass@word@host/")

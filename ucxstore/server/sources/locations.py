@@ -56,9 +56,9 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
             return Kind.DIRECTORY, unquote(url.path)
     if scheme[1].lower() in _OBJECT_STORES:
         return Kind.OBJECTS, text
-    raise ValueError(f"{name}: {text!r} cannot be served; it must be {LOCATIONS}")
+    raise ValueError(f"{name}: {hide_password(text)!r} cannot be served; it must be {LOCATIONS}")
 
 
 def hide_password(url: str) -> str:
     """Return the URL without a user's name and password."""
-    return re.sub(r"(?<=://)[^/@]*@", "", url)
+    return re.sub(r"(?<=://)[^/]*@", "", url)
