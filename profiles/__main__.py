@@ -45,6 +45,9 @@ _INTERRUPTED = 130  # as in shells: 128 and the number of SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = _make_parser().parse_args(arguments)
+    if options.jobs < 1:
+        print(f"profiles: --jobs: {options.jobs} is less than 1", file=sys.stderr)
+        return 2
     side = _QUICK_SIDE if options.quick else _SIDE
     # Apart, so that a quick run does not replace the record of a long one.
     output = options.output or _BUILD / ("quick" if options.quick else "")

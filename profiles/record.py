@@ -12,6 +12,8 @@ from profiles.result import CaseResult
 from profiles.stores import ROWS, Row
 from ucxstore.copies.workload import Workload
 
+_ORDER = {(row.store, row.pipeline, row.transport): number for number, row in enumerate(ROWS)}
+
 
 class Record:
     """The results of a run so far.
@@ -36,7 +38,9 @@ class Record:
         }
 
     def resume(self) -> None:
-        """Take over the results of an earlier run with the same settings, but for failures.
+        """Take over the results of an earlier run with the same settings.
+
+        Failures are left out, and so are rows that this version does not have.
 
         Raises
         ------
@@ -52,12 +56,12 @@ class Record:
             return
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{self._file} is no record to resume: {error}") from error
-        self.cases = [case for case in cases if not case.error]
+        self.cases = [case for case in cases if not case.error and _row_of(case) in _ORDER]
 
     def has(self, row: Row, workload: Workload) -> bool:
         """Tell whether a case has its results."""
         return any(
-            (case.store, case.pipeline, case.transport) == (row.store, row.pipeline, row.transport)
+            _row_of(case) == (row.store, row.pipeline, row.transport)
             and (case.direction, case.codec, case.layout)
             == (workload.direction, workload.codec, workload.layout)
             for case in self.cases
@@ -65,11 +69,7 @@ class Record:
 
     def add(self, results: Sequence[CaseResult]) -> None:
         """Add the results of a case, in the order of the rows, and write the file."""
-        order = {row.name: number for number, row in enumerate(ROWS)}
-        self.cases = sorted(
-            [*self.cases, *results],
-            key=lambda case: order[Row(case.store, case.pipeline, "process", case.transport).name],
-        )
+        self.cases = sorted([*self.cases, *results], key=lambda case: _ORDER[_row_of(case)])
         self.write(self._file)
 
     def write(self, file: Path) -> None:
@@ -116,3 +116,7 @@ class Record:
             flamegraphs=flamegraphs,
             folder=folder,
         )
+
+
+def _row_of(case: CaseResult) -> tuple[str, str, str]:
+    return case.store, case.pipeline, case.transport

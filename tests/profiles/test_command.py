@@ -56,6 +56,14 @@ def test_resuming_runs_only_what_is_missing(
     assert first in cases(tmp_path)
 
 
+def test_resuming_drops_rows_that_are_gone(tmp_path: Path) -> None:
+    assert run(tmp_path, *ONE) == 0
+    record = tmp_path / "output/copies.json"
+    record.write_text(record.read_text().replace("LocalStore", "a store of an old version"))
+    assert run(tmp_path, *ONE, "--resume") == 0
+    assert [case.store for case in cases(tmp_path)] == ["LocalStore"]
+
+
 def test_an_interrupted_run_ends_and_is_resumed(tmp_path: Path) -> None:
     options = [*STORE, "--output", str(tmp_path / "output")]
     with subprocess.Popen(
@@ -94,6 +102,7 @@ def test_what_failed_is_in_the_report_and_run_again(
     [
         (["--stores", "tensorstore"], "tensorstore"),
         (["--workloads", "write-lzma"], "write-lzma"),
+        (["--jobs", "0"], "--jobs: 0"),
     ],
 )
 def test_bad_options(
