@@ -209,7 +209,7 @@ class TestTurnedAway:
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)
         accepting = acceptor.Acceptor(listener, Unreachable(), 1, b"", acceptor.Terms())
-        with pytest.raises(ConnectError, match="could not reach back: no common transport"):
+        with pytest.raises(ConnectError, match="could not connect back: no common transport"):
             handshake(address, b"the client's worker")
         eventually(lambda: accepting.turned_away == 1)
         accepting.stop(20.0)

@@ -1,6 +1,6 @@
-"""Serve values: in threads of this process, or in a process of its own.
+"""`Server` and its options: serve values in threads of this process, or in a new process.
 
-UCX is loaded with `Server`, not by this import: who only makes options does without.
+UCX is loaded when `Server` is first used. To make options, it is not needed.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """Accept connections, authenticate them, and hand them to the native server.
 
-One thread with an event loop of its own runs every handshake, so that a peer that is slow, silent
-or hostile keeps nobody else waiting.
+One thread with its own event loop runs all handshakes at once. So a peer that is slow, silent or
+hostile does not delay the others.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ from ucxstore.protocol.sockets import name_of, tune
 HANDSHAKE_SECONDS = 10.0
 MAX_HANDSHAKES = 256  # at once; each holds a descriptor and at most 64 KiB
 
-# How long a peer that was turned away may take to read why.
+# How long a peer whose handshake was refused may take to read the reason.
 _LINGER_SECONDS = 1.0
 
-# How long to wait before accepting again where that failed: mostly for want of descriptors.
+# How long to wait after a failed accept. The usual cause is that no descriptor is free.
 _RETRY_SECONDS = 0.05
 
 
@@ -50,19 +50,19 @@ class Port(Protocol):
         """Its UCX address."""
 
     def attach(self, fd: int, token: bytes, address: bytes, peer: str) -> None:
-        """Take `fd` over, also on failure; the endpoint to `address` exists on return."""
+        """Take over `fd`, also on failure. On return, the endpoint to `address` exists."""
 
 
 class Sessions(Protocol):
-    """What the native server does for a client that has proved who it is."""
+    """The part of the native server that makes sessions for authenticated clients."""
 
     def open(self, thread: int) -> Port:
-        """Make a worker for it on one of the server's threads."""
+        """Make a UCX worker for a client on one of the server's threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a server tells its clients of itself; see `Welcome`."""
+    """The properties of a server that its `Welcome` sends to clients."""
 
     read_only: bool = False
     shared: bool = False
@@ -77,13 +77,13 @@ class Acceptor:
     listener : socket.socket
         Bound and listening.
     sessions : Sessions
-        Where authenticated connections go.
+        Gets the authenticated connections.
     threads : int
-        How many threads the server has; they take turns.
+        How many threads the server has. Clients are given to them in turn.
     secret : bytes
-        What clients must know; empty for nothing.
+        The secret that clients must prove to know; empty if none is needed.
     terms : Terms
-        What clients are told.
+        The properties of the server that clients are sent.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Acceptor:
         secret: bytes,
         terms: Terms,
     ) -> None:
-        self.turned_away = 0  # connections that did not get through the handshake
+        self.turned_away = 0  # connections whose handshake failed
         self._listener = listener
         self._listener.setblocking(False)
         self._sessions = sessions
@@ -116,14 +116,14 @@ class Acceptor:
         return threading.current_thread() is self._thread
 
     def stop(self, timeout: float) -> None:
-        """Accept no more, turn away who is in the handshake, and wait for the thread."""
+        """Accept no more connections, end the handshakes under way, and wait for the thread."""
         self._stopping = True
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(timeout)
 
     def _abandon(self) -> None:
-        """In a forked child: close what it inherited, which would keep peers waiting."""
+        """Close the inherited sockets in a forked child; peers would not see their end."""
         for sock in (self._listener, *self._connections):
             sock.close()
 
@@ -131,8 +131,8 @@ class Acceptor:
         with suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._task)
         self._loop.close()
-        # The frames of the task are in a ring with this object, and the collector may come late.
-        # Until then, nothing that lies in the server's memory would be freed.
+        # This object and the frames of the task refer to each other, so only the garbage collector
+        # frees them. Without this line, the values in the server's memory would stay until then.
         del self._sessions
 
     async def _accept(self) -> None:
@@ -164,7 +164,7 @@ class Acceptor:
                 return sock
 
     async def _serve(self, sock: socket.socket) -> None:
-        """Bring one connection through the handshake. Raises nothing but its cancellation."""
+        """Run the handshake of a connection. Raises nothing but its cancellation."""
         peer = ""
         try:
             peer = name_of(sock.getpeername())
@@ -182,16 +182,16 @@ class Acceptor:
             await self._linger(sock)
         except (UcxStoreError, OSError) as error:
             self.turned_away += 1
-            logs.server.info("a connection came to nothing: %s", error, extra=_refused(peer))
+            logs.server.info("a handshake was not completed: %s", error, extra=_refused(peer))
         except Exception:
             self.turned_away += 1
             logs.server.exception("a handshake failed", extra=_refused(peer))
         finally:
             self._connections.discard(sock)
-            sock.close()  # nothing, once the native server has it
+            sock.close()  # does nothing once the native server has taken the socket over
 
     async def _shake_hands(self, sock: socket.socket, peer: str, ports: list[Port]) -> Attach:
-        """Run the handshake; the port that the client is granted is left in `ports`."""
+        """Run the handshake. The worker that is made for the client is appended to `ports`."""
 
         def grant() -> Welcome:
             try:
@@ -244,26 +244,29 @@ class Acceptor:
         return Received(data)
 
     def _attach(self, sock: socket.socket, attach: Attach, port: Port, peer: str) -> None:
-        """Hand the connection over, then say READY: the endpoint must exist by then.
+        """Hand the connection to the native server, then send READY.
 
-        Nothing in here waits, so it is not cancelled half-way.
+        The endpoint must exist by then. Nothing in here waits, so it is not cancelled half-way.
         """
         welcome = attach.welcome
-        with sock.dup() as answer:  # `sock` itself is gone with the hand-over
+        with sock.dup() as answer:  # `sock` itself is handed over
             try:
                 port.attach(sock.detach(), welcome.token, attach.address, peer)
             except Exception as error:
-                _refuse(answer, RejectCode.FAILED, f"the server could not reach back: {error}")
+                _refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error
             ready = encode(Kind.READY)
-            # It fits: the client has read everything before it. If the client is gone, or this
-            # fails all the same, the end of the connection is the end of the session.
+            # There is room to send it, since the client has read everything before it. If sending
+            # fails all the same, close the connection; this ends the session.
             if _send_now(answer, ready) != len(ready):
                 with suppress(OSError):
                     answer.shutdown(socket.SHUT_RDWR)
 
     async def _linger(self, sock: socket.socket) -> None:
-        """Let the peer read its REJECT: a close with something unread would reset it away."""
+        """Wait until the peer has read its REJECT.
+
+        To close a socket with unread input resets the connection, and the peer would lose it.
+        """
         with suppress(OSError, TimeoutError):
             sock.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(_LINGER_SECONDS):
@@ -272,7 +275,7 @@ class Acceptor:
 
 
 def _refused(peer: str) -> dict[str, str]:
-    """Return the fields of a log record about a handshake that came to nothing."""
+    """Return the fields of a log record about a failed handshake."""
     return {"event": "handshake_refused", "peer": peer}
 
 
@@ -281,7 +284,7 @@ def _refuse(sock: socket.socket, code: RejectCode, reason: str) -> None:
 
 
 def _send_now(sock: socket.socket, data: bytes) -> int:
-    """Send without waiting, as much as goes."""
+    """Send as much as fits without waiting; return how many bytes that was."""
     try:
         return sock.send(data)
     except OSError:

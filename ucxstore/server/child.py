@@ -1,7 +1,7 @@
 """The process that `Server.spawn` starts: ``python -m ucxstore.server.child``.
 
-Its standard input is one end of a pair of sockets. It reads its order there, answers with its
-address, and, if it is to die with its parent, ends when the parent's end closes.
+Its standard input is one end of a socket pair. It reads what to serve from there, and answers with
+its address. With `die_with_parent`, it ends when the parent's end is closed.
 """
 
 import os
@@ -17,7 +17,7 @@ from ucxstore.server.options import ServerOptions
 
 
 def main() -> int:
-    """Carry out the parent's order, and return the exit status."""
+    """Serve what the parent has sent, and return the exit status."""
     with socket.socket(fileno=os.dup(sys.stdin.fileno())) as parent:
         try:
             storage, options, die_with_parent, level = _receive(parent)

@@ -1,4 +1,4 @@
-"""Serve in the foreground of a process until it is told to end."""
+"""Serve in the foreground of a process until a signal or its parent ends it."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from ucxstore.server.server import Server
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage
 
-# How long requests in flight may take to finish once the process is told to end.
+# How long requests in flight may take to finish once the process has been told to end.
 DRAIN_SECONDS = 10.0
 
 log = logging.getLogger("ucxstore.server")
@@ -37,11 +37,12 @@ def serve(
         As `Server` takes it.
     options : ServerOptions
     metrics : str or None
-        ``host:port`` to tell Prometheus at; loopback only, unless the options say `insecure`.
+        ``host:port`` where Prometheus can read metrics; loopback only, unless the options are
+        `insecure`.
     started : callable or None
         Called with the server's address once it listens.
     watch : int or None
-        A descriptor: the server ends when there is something to read from it, or its end.
+        A descriptor. The server ends when something can be read from it, or its end.
     """
     _allow_many_descriptors()
     signalled = _signals_as_pipe()
@@ -49,12 +50,12 @@ def serve(
         Server.from_options(storage, options) as server,
         _metrics(server, metrics, anywhere=options.insecure),
     ):
-        with suppress(OSError):  # that nobody reads it is no reason not to serve
+        with suppress(OSError):  # serve even if nobody reads this line
             print(f"serving {hide_password(str(storage))} at {server.address}", flush=True)
         if started is not None:
             started(server.address)
         select.select([signalled] if watch is None else [signalled, watch], [], [])
-        for number in _SIGNALS:  # the next one does not wait
+        for number in _SIGNALS:  # a second signal ends the process at once
             signal.signal(number, signal.SIG_DFL)
         if not server.drain(DRAIN_SECONDS):
             log.warning("requests were still in flight after %g s", DRAIN_SECONDS)
@@ -64,7 +65,7 @@ def serve(
 def _metrics(server: Server, bind: str | None, *, anywhere: bool) -> AbstractContextManager[object]:
     if bind is None:
         return nullcontext()
-    from ucxstore.server.metrics import Metrics  # which needs an extra
+    from ucxstore.server.metrics import Metrics  # needs prometheus_client, from an extra
 
     metrics = Metrics(server, bind, anywhere=anywhere)
     with suppress(OSError):
@@ -80,7 +81,7 @@ def _allow_many_descriptors() -> None:
 
 
 def _signals_as_pipe() -> int:
-    """Turn signals into something that can be read; whichever thread the system gives them to."""
+    """Return a descriptor that can be read once a signal has come, in whichever thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

@@ -1,11 +1,11 @@
-"""Listen for connections, and advertise where."""
+"""Open the listening socket of a server, and write the address that it advertises."""
 
 import socket
 from ipaddress import ip_address
 
 from ucxstore.address import SCHEME, HostPort
 
-# Connections that wait to be accepted: a cluster's workers come all at once.
+# Connections that may wait to be accepted. All workers of a cluster connect at the same time.
 _BACKLOG = 1024
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
@@ -17,22 +17,22 @@ def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
     Parameters
     ----------
     bind : HostPort
-        Where. A name is looked up.
+        Where to listen. A name is looked up.
     anywhere : bool
-        Whether another address than loopback is allowed.
+        Whether addresses other than loopback are allowed.
 
     Raises
     ------
     ValueError
         If the address is not loopback, and that is not allowed.
     OSError
-        If the address is not this machine's, or is in use.
+        If the address is not one of this machine, or is in use.
     """
     family, host = resolve(bind)
     if not anywhere and not is_loopback(host):
         raise ValueError(
             f"bind: {bind} can be reached from other machines, and there is no secret; give one, "
-            "or say insecure (--insecure) to serve whoever comes"
+            "or set insecure (--insecure) to serve anybody"
         )
     both = family == socket.AF_INET6 and host in _WILDCARDS and socket.has_dualstack_ipv6()
     return socket.create_server(
@@ -41,7 +41,7 @@ def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
 
 
 def resolve(bind: HostPort) -> tuple[socket.AddressFamily, str]:
-    """Look up where to listen; ``OSError`` where there is no such place."""
+    """Look up the address to listen at; ``OSError`` if there is none."""
     found = socket.getaddrinfo(
         bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -50,7 +50,7 @@ def resolve(bind: HostPort) -> tuple[socket.AddressFamily, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an IP address can be reached from this machine alone."""
+    """Tell whether an IP address can be reached only from this machine."""
     return ip_address(host.partition("%")[0]).is_loopback
 
 

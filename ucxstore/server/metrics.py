@@ -13,22 +13,22 @@ from ucxstore.server import Server
 from ucxstore.server.listen import is_loopback, resolve
 from ucxstore.server.options import parse_bind
 
-# What Server.stats() calls it: what Prometheus does, and what it is.
+# By the names in Server.stats(): the names for Prometheus, and their descriptions.
 _COUNTERS = {
-    "gets": ("gets", "Values that were asked for."),
-    "gets_missing": ("gets_missing", "Values that were asked for and were not there."),
+    "gets": ("gets", "Values that were requested."),
+    "gets_missing": ("gets_missing", "Values that were requested and missing."),
     "sets": ("sets", "Values that were stored."),
     "bytes_sent": ("sent_bytes", "Bytes of replies that were sent."),
     "bytes_received": ("received_bytes", "Bytes of values that were stored."),
     "sessions": ("sessions", "Clients that have connected."),
-    "sessions_lost": ("sessions_lost", "Clients that were lost in the middle of something."),
+    "sessions_lost": ("sessions_lost", "Clients that were lost during a request."),
     "messages_refused": ("messages_refused", "Messages that broke the protocol."),
-    "turned_away": ("turned_away", "Connections that came to nothing."),
+    "turned_away": ("turned_away", "Connections whose handshake failed."),
 }
 
 
 class Metrics:
-    """Answers Prometheus in a thread, until it is closed. A context manager, which closes it.
+    """An HTTP server for Prometheus, in a thread. A context manager; leaving it closes the server.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ class Metrics:
     bind : str
         ``host:port``; port 0 takes any free one.
     anywhere : bool
-        Whether another address than loopback is allowed: whoever gets there can read.
+        Whether addresses other than loopback are allowed. Anybody who can connect can read.
 
     Raises
     ------
     ValueError
-        If `bind` is no such thing, or not loopback, and that is not allowed.
+        If `bind` is not ``host:port``, or is not loopback and that is not allowed.
     OSError
-        If the address is not this machine's, or is in use.
+        If the address is not one of this machine, or is in use.
     """
 
     def __init__(self, server: Server, bind: str, *, anywhere: bool) -> None:
@@ -51,7 +51,7 @@ class Metrics:
         _, host = resolve(at)
         if not anywhere and not is_loopback(host):
             raise ValueError(
-                f"metrics: {bind} can be reached from other machines; say insecure (--insecure) "
+                f"metrics: {bind} can be reached from other machines; set insecure (--insecure) "
                 "to let them read"
             )
         registry = CollectorRegistry()
@@ -64,7 +64,7 @@ class Metrics:
         self.url = f"http://{HostPort(host, self._http.server_port)}/metrics"
 
     def close(self) -> None:
-        """Answer no more; a request under way is finished."""
+        """Stop the HTTP server; a request under way is finished."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -81,7 +81,7 @@ class _ServerCollector(Collector):
         self._server = server
 
     def collect(self) -> Iterator[Metric]:
-        """Read the counters, when Prometheus asks for them."""
+        """Read the counters when Prometheus requests them."""
         counted = self._server.stats()
         for ours, (name, help_text) in _COUNTERS.items():
             yield CounterMetricFamily(f"ucxstore_{name}", help_text, value=counted[ours])

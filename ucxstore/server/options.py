@@ -1,4 +1,4 @@
-"""`ServerOptions`: the options of a server, beside its storage."""
+"""`ServerOptions`: all options of a server but its storage."""
 
 import math
 import os
@@ -21,26 +21,26 @@ from ucxstore.secret import Secret
 
 MAX_THREADS = 256
 
-# Any free port that this machine alone can reach.
+# Any free port, which only this machine can reach.
 LOOPBACK = HostPort("127.0.0.1", 0)
 
 # Bytes. Small beside the memory of a machine that serves a cluster.
 DEFAULT_CACHE = 1 << 30
 
-# Seconds. Less than a client's default timeout, so that the client learns what failed, and where.
+# Seconds. Less than a client's default timeout, so that the client gets the server's error.
 DEFAULT_SOURCE_TIMEOUT = 20.0
 
-# Bytes. Some 40 ms at the speed of one connection to an object store: more than its latency, so
-# that blocks cost little more than the whole; and a few inner chunks of usual sizes.
+# Bytes. A block takes some 40 ms over one connection to an object store. That is more than the
+# latency, so blocks take little longer than the whole object. A block has a few usual inner chunks.
 DEFAULT_BLOCK_SIZE = 4 << 20
 
-# Below this, blocks cost more in bookkeeping and requests than in bytes.
+# Below this, bookkeeping and requests take longer than the bytes.
 _LEAST_BLOCK = 64 << 10
 
-# Bytes. Enough for the 64 requests that are made at once, of chunks of usual sizes.
+# Bytes. Enough for 64 concurrent requests with chunks of usual sizes.
 DEFAULT_WRITE_BUDGET = 256 << 20
 
-# Those that mean something for a source behind a cache alone.
+# Options that only apply to a source behind a cache.
 _SOURCE_OPTIONS = (
     "cache",
     "block_size",
@@ -54,7 +54,7 @@ _SOURCE_OPTIONS = (
 
 
 class ServerKeywords(TypedDict, total=False):
-    """The options as users give them: all that `ServerOptions` takes, but for `bind`."""
+    """The options as users give them: all of `ServerOptions` but `bind`."""
 
     threads: int
     secret: str | bytes | Secret | None
@@ -79,8 +79,8 @@ class ServerKeywords(TypedDict, total=False):
 class ServerOptions:
     """The options of `Server`, `Server.spawn`, ``ucxstore serve`` and `ucxstore.dask.deploy`.
 
-    They are checked and normalised when this is made, and may be given in any form that is named
-    below; `of` is the same for type checkers. ``None`` stands for the default.
+    The constructor checks and normalises them, and takes every form that is named below. `of` does
+    the same with types that type checkers accept. ``None`` stands for the default.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class ServerOptions:
     threads : int
         Threads that serve. Sessions are spread over them.
     secret : str, bytes, Secret or None
-        What clients must know.
+        The secret that clients must know.
     read_only : bool
         Refuse writes.
     insecure : bool
@@ -99,36 +99,36 @@ class ServerOptions:
     ucx : mapping or None
         UCX options by name, such as ``{"TLS": "tcp"}``.
     shared : bool or None
-        Whether other servers serve the same values, as of a network directory: stores of several
-        servers then turn to another one where this one is lost. ``None``: for object stores
-        elsewhere, by their URL or as obstore's, and for nothing else.
+        Whether other servers serve the same values, such as those of a network directory. If this
+        server is lost, stores of several servers then use another one. ``None`` means yes for
+        remote object stores, given as a URL or as obstore's, and no for everything else.
     cache : int, str or None
         Bytes of a source's values to keep in memory, such as ``"4GiB"``; 1 GiB if ``None``.
     block_size : int, str or None
-        Bytes of a block: objects larger than two are fetched and kept in blocks; 4 MiB if
-        ``None``.
+        Bytes of a block; 4 MiB if ``None``. Objects larger than two blocks are fetched and kept in
+        blocks.
     freshness : float, str or None
-        Seconds for which a value in the cache is believed, before the source is asked whether it
-        has another one; ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
+        Seconds for which a value in the cache is believed. After that, the source is asked whether
+        it has another one. ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
     source_timeout : float or None
         Seconds that a request to a source may take; 20 if ``None``.
     storage_options : mapping or None
-        How an object store's URL is opened, by obstore's names, such as ``{"endpoint": ...}``; what
-        is not there is looked for in the environment, such as ``AWS_ENDPOINT_URL``. They may hold
+        Options to open an object store's URL, by obstore's names, such as ``{"endpoint": ...}``.
+        The others are taken from the environment, such as ``AWS_ENDPOINT_URL``. They may hold
         credentials, so they are not shown.
     scratch : {"memory://"} or None
-        Offer scratch space in memory of its own, beside what is served. A server of memory offers
-        it within that anyway, unless it is read-only; others do not, if it is ``None``.
+        Offer scratch space in separate memory, beside the storage. If ``None``, a server of
+        memory still offers it within that memory, unless it is read-only; other servers do not.
     scratch_limit : int, str or None
-        Bytes that all scratch spaces may take, such as ``"8GiB"``; any, if ``None``.
+        Bytes that all scratch spaces may take, such as ``"8GiB"``; no limit if ``None``.
     cache_dir : str, os.PathLike or None
-        A directory for what has no room in memory, of this server alone; it is emptied at the
-        server's start and end.
+        A directory for cached values that have no room in memory. Only one server can use it. It
+        is emptied when the server starts and when it ends.
     cache_dir_size : int, str or None
         Bytes that the directory may take.
     write_budget : int, str or None
-        Bytes of values that may be on their way to a source; clients wait with more. 256 MiB if
-        ``None``. A value that is larger goes alone.
+        Bytes of values that may be on their way to a source; 256 MiB if ``None``. Further writes
+        wait. A larger value is sent alone.
 
     Raises
     ------
@@ -159,38 +159,38 @@ class ServerOptions:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
         if self.cache_dir is None and self.cache_dir_size is not None:
-            raise ValueError("cache_dir: a size for it is given, but no directory")
+            raise ValueError("cache_dir: it is needed, since cache_dir_size is given")
         if self.cache_dir is not None and self.cache_dir_size is None:
-            raise ValueError("cache_dir_size: how many bytes the directory may take is needed")
+            raise ValueError("cache_dir_size: it is needed, since cache_dir is given")
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":
-        """Check and normalise what a user gave."""
+        """Check and normalise the options that a user gave."""
         given: dict[str, Any] = {**options}
-        return cls(bind=bind, **given)  # type: ignore[arg-type]  # which the checks make of it
+        return cls(bind=bind, **given)  # type: ignore[arg-type]  # the checks convert it
 
     @property
     def ucx_config(self) -> UcxConfig:
-        """How UCX is set up."""
+        """The configuration of UCX."""
         return UcxConfig.of(self.progress, self.ucx)
 
     @property
     def has_scratch(self) -> bool:
-        """Whether scratch space beside what is served is asked for."""
+        """Whether an option asks for scratch space beside the storage."""
         return self.scratch is not None or self.scratch_limit is not None
 
     def refuse_source_options(self) -> None:
-        """Raise ``ValueError`` if there is an option that only a source behind a cache has."""
+        """Raise ``ValueError`` if an option is given that only applies to a source."""
         for name in _SOURCE_OPTIONS:
             if getattr(self, name) is not None:
                 raise ValueError(
-                    f"{name}: the storage is no object store, nor another source behind a cache: "
-                    "memory and directories are served from where they are"
+                    f"{name}: the storage is no object store and no zarr store, and only these "
+                    "have a cache"
                 )
 
 
 def parse_bind(name: str, bind: str | HostPort) -> HostPort:
-    """Parse where to listen, ``host:port``; port 0 takes any free port."""
+    """Parse the ``host:port`` to listen at; port 0 takes any free port."""
     if isinstance(bind, HostPort):
         return bind
     try:
@@ -238,13 +238,13 @@ def _freshness(name: str, value: float | str) -> float:
 def _texts(name: str, values: Mapping[str, str]) -> dict[str, str]:
     found = dict(values)
     if not all(isinstance(each, str) for pair in found.items() for each in pair):
-        raise TypeError(f"{name}: names and values must be text")  # values are not shown
+        raise TypeError(f"{name}: names and values must be text")  # without the values: secrets
     return found
 
 
 def _scratch(name: str, value: str) -> str:
     if value != "memory://":
-        raise ValueError(f"{name}: {value!r} is not 'memory://', which is where it can be")
+        raise ValueError(f"{name}: {value!r} is not 'memory://', the only choice")
     return value
 
 
@@ -259,7 +259,7 @@ def _unless_none[T, R](check: Callable[[str, T], R]) -> Callable[[str, T | None]
     return lambda name, value: None if value is None else check(name, value)
 
 
-# What each option must be, and what becomes of it. What they return passes them again.
+# The function that checks and normalises each option. It accepts its own result.
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "bind": parse_bind,
     "threads": _threads,

@@ -1,4 +1,4 @@
-"""`Server`: holds values, and serves them to every client that knows the secret."""
+"""`Server`: serve a storage to every client that knows the secret."""
 
 import threading
 import time
@@ -17,10 +17,10 @@ from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, op
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 
 CLOSE_SECONDS = 5.0
-# For a server that was forgotten: it must keep neither the collector nor the interpreter waiting.
+# For a server that nobody closed: the garbage collector and the interpreter's exit wait for it.
 _FORGOTTEN_SECONDS = 1.0
 
-# What UCX has at the least to let go of what is in flight, once the time to finish it is over.
+# The least time that UCX gets to cancel what is in flight, once the time to finish it is over.
 _RELEASE_SECONDS = 0.5
 
 
@@ -32,12 +32,12 @@ class Server:
     Parameters
     ----------
     storage : str, os.PathLike, MemoryStorage, DirectoryStorage, obstore or zarr store
-        Where the values are: ``"memory://"``, a directory (as a path or ``file://`` URL, made if
-        it does not exist), a storage of the native core; or a source behind a cache: an object
-        store, by its URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as an
-        object of obstore's, or any zarr store, which is then used by the server alone.
+        Where the values are. ``"memory://"``; a directory, as a path or ``file://`` URL, which is
+        made if it does not exist; or a storage of the native core. Or a source behind a cache: an
+        object store, by its URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as
+        an object of obstore's; or any zarr store, which only the server may use from then on.
     bind : str
-        ``host:port`` to listen at; port 0 takes any free one. By default on loopback.
+        ``host:port`` to listen at; port 0 takes any free one. Loopback by default.
     **options
         See `ServerOptions`.
 
@@ -46,7 +46,7 @@ class Server:
     ValueError, TypeError
         If an option is not usable; the message starts with its name.
     OSError
-        If a directory cannot be made or used, or the address not be bound.
+        If a directory cannot be made or used, or the address cannot be bound.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Server:
 
     @classmethod
     def from_options(cls, storage: Storage, options: ServerOptions) -> Self:
-        """Start a server with options that were made before."""
+        """Start a server with a `ServerOptions` object."""
         server = cls.__new__(cls)
         server._start(storage, options)
         return server
@@ -78,12 +78,12 @@ class Server:
         Parameters
         ----------
         storage
-            As for `Server`, as far as it can be sent to another process: text can, and so can most
-            stores of obstore's and zarr's; but not what is in this process's memory.
+            As for `Server`, if it can be sent to another process. Text can, and so can most stores
+            of obstore's and zarr's. Values in the memory of this process cannot.
         bind : str
             ``host:port`` to listen at; port 0 takes any free one.
         die_with_parent : bool
-            Let the server end when this process does, however it does.
+            Let the server end when this process ends, also after a crash.
         start_timeout : float
             Seconds that it may take to start.
         **options
@@ -95,9 +95,9 @@ class Server:
             If an option is not usable, or the storage cannot be sent; the message starts with the
             option's name.
         ChildProcessError
-            If it does not start; the message holds what it wrote.
+            If it does not start; the message has its output.
         TimeoutError
-            If it is not listening in time.
+            If it does not listen in time.
         """
         return ServerProcess(
             storage,
@@ -148,29 +148,35 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where clients reach the server: ``"ucx://127.0.0.1:41234"``."""
+        """The address of the server: ``"ucx://127.0.0.1:41234"``."""
         return self._address
 
     @property
     def incarnation(self) -> bytes:
-        """What tells this start of the server from any other at the same address."""
+        """The identifier of this start of the server; another start at its address has another."""
         return self._threads.incarnation
 
     @property
     def sessions(self) -> int:
-        """How many clients are connected."""
+        """The number of clients that are connected."""
         return self._threads.sessions
 
     def stats(self) -> dict[str, int]:
-        """Count what was served, since the start; after `close`, until then."""
+        """Return the counters since the start; once closed, those at the end."""
         return self._threads.stats()
 
     def drain(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Take no more clients, and wait until nothing is in flight; whether that came about."""
+        """Accept no more clients, and wait until nothing is in flight.
+
+        Returns
+        -------
+        bool
+            Whether nothing is in flight.
+        """
         return not self._finalizer.is_mine or self._threads.drain(timeout)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Drain for up to `timeout` seconds, then end every session. Does nothing twice."""
+        """Drain for up to `timeout` seconds, then end every session. A second call does nothing."""
         self._finalizer(timeout)
 
     def __enter__(self) -> Self:
@@ -184,16 +190,16 @@ class Server:
 
 
 class _Threads:
-    """The threads of a server, and how they end. A forked child has none of them.
+    """The threads of a server: drain and close them. A forked child has none of them.
 
-    They are apart from the server, so that a forgotten one is closed.
+    They do not refer to the `Server`, so it can be collected, and its finalizer closes them.
 
     Parameters
     ----------
     native : core.Server
     acceptor : Acceptor
     carrier : Carrier or None
-        Where the storage is a source behind a cache.
+        The thread for a source behind a cache; ``None`` for other storages.
     """
 
     def __init__(self, native: core.Server, acceptor: Acceptor, carrier: Carrier | None) -> None:
@@ -223,7 +229,7 @@ class _Threads:
         if self._acceptor.is_current_thread or (
             self._carrier is not None and self._carrier.is_current_thread
         ):
-            # The collector ran there, and the thread cannot wait for its own end.
+            # The garbage collector called this. A thread cannot wait for its own end.
             threading.Thread(target=self.close, args=(timeout,), daemon=True).start()
             return
         with self._lock:

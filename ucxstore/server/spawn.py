@@ -1,4 +1,4 @@
-"""A server in a process of its own: started, watched over, ended."""
+"""`ServerProcess`: start a server in a new process, and end it."""
 
 import logging
 import os
@@ -21,22 +21,22 @@ from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.locations import parse_location
 
 START_SECONDS = 30.0
-CLOSE_SECONDS = 15.0  # more than the process itself gives its clients to finish
+CLOSE_SECONDS = 15.0  # more than the time that the process gives its clients to finish
 
-# For a process that was forgotten: it must not keep the interpreter waiting for long.
+# For a process that nobody closed: the interpreter's exit waits for it.
 _FORGOTTEN_SECONDS = 2.0
 
-# The end of what the process wrote is kept for messages.
+# The last bytes of the process's output, for error messages.
 _OUTPUT_BYTES = 16 * 1024
 
 
 class ServerProcess:
-    """A server in a process of its own, which `Server.spawn` makes. A context manager.
+    """A server in a process of its own, made by `Server.spawn`. A context manager.
 
     Attributes
     ----------
     address : str
-        Where clients reach it: ``"ucx://127.0.0.1:41234"``.
+        The address of the server: ``"ucx://127.0.0.1:41234"``.
     """
 
     address: str
@@ -48,7 +48,8 @@ class ServerProcess:
         deadline = time.monotonic() + seconds
         order = _pack(storage, options, die_with_parent)
         with ExitStack() as on_failure:
-            # The order goes in here, the address comes out, and its end is the end of this process.
+            # The process gets its order here, and answers with its address. It notices the end of
+            # this process by the end of the socket.
             self._link, theirs = socket.socketpair()
             on_failure.enter_context(self._link)
             self._output = on_failure.enter_context(tempfile.TemporaryFile())
@@ -70,7 +71,7 @@ class ServerProcess:
             _FORGOTTEN_SECONDS,
         )
         if die_with_parent:
-            # The process watches for our end, which a forked child would hold open after us.
+            # A forked child would keep our end open after us, and the process would not end.
             process.in_child(self._link.close)
         else:
             self._finalizer.detach()
@@ -103,21 +104,21 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The id of the process."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """The process's exit status; negative for a signal, ``None`` while it runs."""
+        """The exit status of the process; negative for a signal, ``None`` while it runs."""
         return self._process.poll()
 
     @property
     def output(self) -> str:
-        """The end of what the process has written to its standard output and error.
+        """The end of the process's standard output and error.
 
-        So also what it has logged, from the level on that this process logs at.
+        It includes the process's log, with the log level of this process.
         """
-        # Not by seeking: the process writes through the same position.
+        # Without seeking: the process writes at the same file position.
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _OUTPUT_BYTES, max(size - _OUTPUT_BYTES, 0))
         return tail.decode(errors="replace").strip()
@@ -137,25 +138,25 @@ class ServerProcess:
 
 
 def _pack(storage: Any, options: ServerOptions, die_with_parent: bool) -> bytes:
-    """Pickle all that the process needs to know. Only the process gets it, as it holds secrets."""
+    """Pickle the order for the process. It holds secrets, so nothing else may get it."""
     if isinstance(storage, str | bytes | os.PathLike):
         storage = os.fsdecode(storage)
         parse_location("storage", storage)
     elif _is_in_memory(storage):
-        raise TypeError(f"storage: {storage!r} is in this process's memory; no other has it")
+        raise TypeError(f"storage: {storage!r} is in the memory of this process and cannot be sent")
     if options.secret is not None:
         options = replace(options, secret=Secret(options.secret.reveal(), pickle_text=True))
     level = min(logs.level_of(logs.server), logging.WARNING)
     try:
         return pickle.dumps((storage, options, die_with_parent, level))
-    except Exception as error:  # of whatever kind: it is some library's object
+    except Exception as error:  # of any kind: the object is another library's
         raise TypeError(
             f"storage: {storage!r} cannot be sent to another process: {error}"
         ) from error
 
 
 def _is_in_memory(storage: object) -> bool:
-    """Tell whether it is a zarr store whose pickle would be a copy of its values."""
+    """Tell whether an object is a zarr store whose pickle would copy its values."""
     if "zarr.storage" not in sys.modules:
         return False
     from zarr.storage import MemoryStore, WrapperStore
@@ -171,7 +172,7 @@ def _start(link: socket.socket, output: IO[bytes]) -> subprocess.Popen[bytes]:
         stdin=link.fileno(),
         stdout=output,
         stderr=output,
-        process_group=0,  # Ctrl-C is for this process, which then ends the other
+        process_group=0,  # Ctrl-C reaches only this process, which then ends the other
     )
 
 

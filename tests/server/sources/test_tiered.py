@@ -163,7 +163,7 @@ async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:
         assert bytes((await get_and_keep(tier, "k")).buffer) == b"value"
         before = asyncio.get_running_loop().time()
         assert bytes((await get_and_keep(tier, "k")).buffer) == b"value"
-        assert asyncio.get_running_loop().time() < before + tier._patience, "it is left alone"
+        assert asyncio.get_running_loop().time() < before + tier._disk_timeout, "it is left alone"
         assert source.gets == 2
         assert tier.stats()["disk_failures"] == 1
     finally:

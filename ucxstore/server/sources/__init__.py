@@ -1,1 +1,1 @@
-"""What is behind a server's cache: object stores, and any zarr store; used by servers alone."""
+"""Sources behind a server's cache: object stores and zarr stores. Only servers use this."""

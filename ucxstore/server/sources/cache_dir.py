@@ -1,4 +1,4 @@
-"""The directory of the disk tier, which one server at a time locks."""
+"""The directory of the disk tier, locked by one server at a time."""
 
 import fcntl
 import os
@@ -11,17 +11,16 @@ _LOCK = "ucxstore-cache.lock"
 
 
 class CacheDirectory:
-    """The directory, locked for as long as this is not closed, and the files in it.
+    """A directory with cached values in files. It stays locked until it is closed.
 
-    Files that an earlier server has left are removed: whether their values are still right, nobody
-    knows.
+    Files of an earlier server are removed, since their values may be out of date.
 
     Parameters
     ----------
     path : str or os.PathLike
-        It is made where it does not exist.
+        The directory; it is made if it does not exist.
     capacity : int
-        Bytes of files.
+        The most bytes of files.
 
     Raises
     ------
@@ -37,8 +36,8 @@ class CacheDirectory:
         except OSError as error:
             raise OSError(error.errno, f"cache_dir: {error}") from error
         try:
-            # Of the open file, and not of the process: two servers of one process exclude each
-            # other, too.
+            # flock locks the open file, not the process: so it also keeps two servers of one
+            # process apart.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.disk = core.DiskCache(str(directory), capacity)
         except BlockingIOError as error:
@@ -52,9 +51,9 @@ class CacheDirectory:
         self._lock = lock
 
     def close(self) -> None:
-        """Remove the files, and let others have the directory."""
+        """Remove the files, and unlock the directory."""
         self.disk.forget_prefix("")
         self.disk.sweep()
-        # Not by closing alone: a forked child has the same open file.
+        # Closing alone does not unlock it if a forked child has the same open file.
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)

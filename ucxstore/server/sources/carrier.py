@@ -17,14 +17,14 @@ CONCURRENCY = 64
 
 
 class Carrier:
-    """A thread with an event loop of its own, which takes calls and answers them.
+    """A thread with its own event loop that takes calls from the core and answers them.
 
     Parameters
     ----------
     storage : core.CachedSource
-        Where the calls are.
+        Makes the calls.
     source : Source
-        What carries them out. A `TieredSource` is closed at the end of the thread.
+        Carries them out. A `TieredSource` is closed at the end of the thread.
     timeout : float
         Seconds that a call may take.
     """
@@ -47,12 +47,12 @@ class Carrier:
         return threading.current_thread() is self._thread
 
     def stats(self) -> dict[str, int]:
-        """Count what the cache has done."""
+        """Return the counters of the cache."""
         counted = self._storage.stats()
         return counted if self._tier is None else {**counted, **self._tier.stats()}
 
     def close(self, timeout: float) -> None:
-        """Let every call fail, and the thread end; wait `timeout` seconds for that."""
+        """Fail all calls and end the thread; wait for its end for up to `timeout` seconds."""
         self._stopping.set()
         self._storage.close("the server is closed")
         self._storage.wake()
@@ -62,8 +62,8 @@ class Carrier:
         try:
             asyncio.run(self._serve())
         except Exception as error:
-            logs.server.exception("the storage's thread has ended")
-            self._storage.close(f"the server's storage has ended: {error}")
+            logs.server.exception("the thread for the source has failed")
+            self._storage.close(f"the server's thread for the source has failed: {error}")
         finally:
             if self._tier is not None:
                 self._tier.close()
@@ -140,7 +140,7 @@ class Carrier:
                 page = await source.list_page(prefix, delimited=delimited, cursor=cursor, room=room)
                 storage.listed(ticket, page.names, page.cursor)
             case _:
-                raise NotImplementedError(f"{operation} is not known")
+                raise NotImplementedError(f"unknown call {operation!r}")
 
     async def _get(self, ticket: int, key: str, part: Part | None) -> None:
         try:
@@ -157,7 +157,7 @@ class Carrier:
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:
-    """Wait for all of them, and raise the first failure only then: none goes on behind it."""
+    """Wait for all requests, then raise the first failure, so that none is left running."""
     results = await asyncio.gather(*requests, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

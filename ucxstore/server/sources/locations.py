@@ -1,4 +1,4 @@
-"""Parse where values are, as users write it: memory, a directory, an object store. No I/O."""
+"""Parse locations as users write them: memory, a directory or an object store. No I/O."""
 
 import enum
 import os
@@ -9,7 +9,7 @@ MEMORY = "memory://"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
-# What obstore opens.
+# The schemes that obstore opens.
 _OBJECT_STORES = frozenset(
     {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
 )
@@ -21,7 +21,7 @@ LOCATIONS = (
 
 
 class Kind(enum.Enum):
-    """What a location names."""
+    """The kind of storage or source that a location names."""
 
     MEMORY = enum.auto()
     DIRECTORY = enum.auto()
@@ -29,18 +29,18 @@ class Kind(enum.Enum):
 
 
 def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple[Kind, str]:
-    """Return what kind of location it is, and its text: for a directory, the path.
+    """Return the kind of a location, and its text; for a directory, the path.
 
     Parameters
     ----------
     name : str
-        The argument's, for messages.
+        The argument's name, for messages.
     location : str, bytes or os.PathLike
 
     Raises
     ------
     ValueError
-        If it is empty, or a URL of something else.
+        If it is empty, or a URL of any other kind.
     """
     text = os.fsdecode(location)
     if not text:
@@ -60,5 +60,5 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
 
 
 def hide_password(url: str) -> str:
-    """Return the URL without a user's name and password."""
+    """Return the URL without its user name and password."""
     return re.sub(r"(?<=://)[^/]*@", "", url)

@@ -1,4 +1,4 @@
-"""Explain an object store's error in one line; obstore's own texts take many."""
+"""Explain an object store's error in one line; obstore's own messages take many."""
 
 import re
 
@@ -25,38 +25,27 @@ _SYSTEM_TEXTS = {
 
 _THROTTLED = {"429", "503"}
 
-# A missing container answers requests for objects as missing objects do, but for its name.
+# A request to a missing container fails like one for a missing object; only this text differs.
 _NO_CONTAINER = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
-# As HTTP has it, and as obstore's own stores do.
+# The status of HTTP, and the error of the stores in obstore itself.
 _NO_PART = re.compile(r"status code: 416|StartTooLarge")
 
 _MOST_CHARACTERS = 400
 
 
 def no_container(error: BaseException) -> bool:
-    """Whether it is the bucket or container that is missing."""
+    """Tell whether the bucket or container is missing, not only the object."""
     return _NO_CONTAINER.search(str(error)) is not None
 
 
 def no_such_part(error: BaseException) -> bool:
-    """Whether the part of the value that was asked for begins behind its end."""
+    """Tell whether the requested part begins behind the end of the value."""
     return _NO_PART.search(str(error)) is not None
 
 
 def explain(error: BaseException) -> str:
-    """Say in a line what an error of obstore's is.
-
-    Parameters
-    ----------
-    error : BaseException
-        As it was raised.
-
-    Returns
-    -------
-    str
-        What kind of error it is, and what the object store says.
-    """
+    """Return the kind of an obstore error and the object store's message, in one line."""
     text, _, debug = str(error).partition("\n\nDebug source:")
     return f"{_kind(error, text, debug)}: {_short(text)}"
 
@@ -79,7 +68,7 @@ def _kind(error: BaseException, text: str, debug: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Keep the code and the message of an answer in XML, or else the text, in one line."""
+    """Return the code and the message of an answer in XML, or else the text, in one line."""
     if (code := _CODE.search(text)) is not None:
         message = _MESSAGE.search(text)
         text = code[1] if message is None else f"{code[1]}: {message[1]}"

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import ClientConfig, RetryConfig
 
-# Names in one step of a listing: what S3 gives at once.
+# Names in one step of a listing: the most that S3 returns at once.
 _LISTED = 1000
 
-# Larger values go up in parts, side by side, and a part that fails is sent again by itself; of
-# smaller ones an upload that is broken off leaves nothing in the bucket.
+# Larger values are uploaded in parts, several at once, and only a part that fails is sent again.
+# Smaller values are sent whole: an interrupted upload then leaves nothing in the bucket.
 _MULTIPART_ABOVE = 64 << 20
 _PART_BYTES = 16 << 20
 
-# Of the time that a request may take, what its attempts may; so that the last error is told, and
-# not that time is up.
+# The share of a request's time that retries may take. The rest is left to report the last error
+# instead of a timeout.
 _RETRY_PART = 0.5
 
-# These list keys in order, so that a page need not look at all of them.
+# These list keys in order, so a page does not need all of them.
 _ORDERED = (S3Store, GCSStore, AzureStore, MemoryStore)
 
 # These have buckets or containers, which may be missing.
@@ -62,28 +62,28 @@ def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStor
     timeout : float
         Seconds that a request may take.
     options : mapping
-        What obstore takes as the store's configuration, such as ``{"endpoint": ...}``. What is not
-        there is looked for in the environment's usual variables.
+        The store's configuration for obstore, such as ``{"endpoint": ...}``. The rest is taken from
+        the usual environment variables.
 
     Raises
     ------
     ValueError
-        If it names none that can be used; the message starts with "storage".
+        If it cannot be opened; the message starts with "storage".
     """
-    # Options of the client would take the place of all that the environment has of them, so there
-    # are none where they are not needed.
+    # Client options given here replace all client options of the environment, so give none that are
+    # not needed.
     urls = [url, *options.values()]
     allow_http: ClientConfig | None = (
         {"allow_http": True} if any(one.lower().startswith("http:") for one in urls) else None
     )
     retries: RetryConfig = {"retry_timeout": timedelta(seconds=timeout * _RETRY_PART)}
     try:
-        # Its types name the options of each store; here, whatever it knows will do.
+        # Its type hints name the options of each store. Any that obstore knows may be here.
         config: Any = dict(options) or None
         return from_url(url, config=config, client_options=allow_http, retry_config=retries)
     except BaseException as error:
-        # Of obstore's own kinds, which it does not document for this call; and at an option of its
-        # HTTP client it panics, which is no `Exception`.
+        # obstore does not document which errors this call raises. A bad option of its HTTP client
+        # causes a panic, which is not an `Exception`.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         text = str(error).partition("\n\nDebug source:")[0]
@@ -91,14 +91,14 @@ def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStor
 
 
 class ObjectSource:
-    """The values of an object store: one object a key.
+    """An object store as a source: each key is an object.
 
     Parameters
     ----------
     store : ObjectStore
-        obstore's.
+        A store of obstore's.
     name : str
-        What it is called in messages.
+        The name in messages.
     """
 
     has_parts = True
@@ -125,7 +125,7 @@ class ObjectSource:
             await self._check_container(error)
             return None
         except GenericError as error:
-            # Of an empty value there is no part, not even from its beginning on.
+            # An empty value has no parts, not even one that begins at 0.
             if part is None or part.begin or not object_errors.no_such_part(error):
                 raise
             return await self.get(key, None, known)
@@ -149,18 +149,18 @@ class ObjectSource:
 
     async def head(self, key: str) -> Head | None:
         try:
-            about = await obstore.head_async(self._store, key)
+            meta = await obstore.head_async(self._store, key)
         except FileNotFoundError as error:
             await self._check_container(error)
             return None
         self._may_be_missing = False
-        return Head(about["size"], about["e_tag"] or "")
+        return Head(meta["size"], meta["e_tag"] or "")
 
     async def remove(self, keys: Sequence[str]) -> None:
         try:
             await obstore.delete_async(self._store, keys)
         except FileNotFoundError as error:
-            # Not all stores take that for success; and the others are to go all the same.
+            # Some stores raise for a missing key. The other keys must be removed all the same.
             await self._check_container(error)
             if len(keys) > 1:
                 for key in keys:
@@ -203,8 +203,8 @@ class ObjectSource:
 
     async def _listed(self, prefix: str, cursor: str = "") -> AsyncIterator[list[tuple[str, int]]]:
         """Yield keys that begin with `prefix`, from about `cursor` on, with their sizes."""
-        # What comes after an offset is listed, and the cursor itself is to be in it; but the offset
-        # must be a path, too.
+        # obstore lists what comes after the offset. The cursor itself must be listed, so the offset
+        # is a little less. It must also be a path.
         offset = cursor[:-1].rstrip("/.")
         stream = obstore.list(
             self._store,
@@ -217,11 +217,11 @@ class ObjectSource:
             yield [one for one in part if one[0].startswith(prefix)]
 
     async def _check_container(self, error: FileNotFoundError) -> None:
-        """Raise unless it is the object that is missing, and not its bucket."""
+        """Raise if the bucket is missing, and not only the object."""
         if object_errors.no_container(error):
             raise error
         if self._may_be_missing:
-            # A HEAD tells nothing but the status, while a listing of no bucket fails.
+            # The answer to a HEAD has only a status. To list a missing bucket raises.
             async for _ in obstore.list(self._store, chunk_size=1):
                 break
             self._may_be_missing = False

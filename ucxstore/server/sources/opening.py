@@ -32,7 +32,7 @@ _CHOICE = f"{LOCATIONS}; or an object store of obstore's, or a store of zarr's"
 def open_storage(
     storage: Storage, options: ServerOptions
 ) -> tuple[NativeStorage | core.CachedSource, Carrier | None]:
-    """Open what is to be served.
+    """Open the storage of a server.
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ def open_storage(
     Returns
     -------
     tuple
-        The native storage, and the thread behind it where there is one, which the caller closes.
+        The native storage and, for a source, the thread behind it, which the caller closes.
 
     Raises
     ------
     ValueError, TypeError
         If it cannot be served; the message starts with "storage", or an option's name.
     OSError
-        If a directory cannot be made, or used as the cache's.
+        If a directory cannot be made or used.
     """
     native = _open_native(storage)
     if native is not None:
@@ -72,7 +72,7 @@ def open_storage(
 
 
 def is_shared(storage: Storage) -> bool:
-    """Tell whether other servers can serve the same values, as far as its kind says.
+    """Tell whether other servers can serve the same values, judged by the kind of storage.
 
     Parameters
     ----------
@@ -92,12 +92,13 @@ def is_shared(storage: Storage) -> bool:
 def open_scratch(
     storage: NativeStorage | core.CachedSource, options: ServerOptions
 ) -> core.Spaces | None:
-    """Return the scratch spaces of a server; ``None`` where it offers none.
+    """Return the scratch spaces of a server; ``None`` if it offers none.
 
     Parameters
     ----------
     storage
-        What is served. Memory has them within its own limit, if nothing else is asked for.
+        The storage that is served. Memory holds them within its own limit, unless an option asks
+        for separate memory.
     options : ServerOptions
     """
     if options.has_scratch:
@@ -137,7 +138,7 @@ def _open_source(storage: Any, options: ServerOptions, timeout: float) -> Source
         return ObjectSource(store, hide_password(url))
     if options.storage_options:
         raise ValueError("storage_options: an object store that is open already takes none")
-    # Whoever has an object of a library has imported that; nobody else needs to.
+    # If it is a library's object, the library is imported already. Do not import it otherwise.
     if "zarr.abc.store" in sys.modules:
         from zarr.abc.store import Store
 

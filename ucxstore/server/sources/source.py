@@ -1,4 +1,4 @@
-"""`Source`: what an object store, a zarr store and the disk tier implement behind a cache."""
+"""`Source`: the interface of object stores, zarr stores and the disk tier behind a cache."""
 
 from collections.abc import Buffer, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ type Memory = npt.NDArray[np.uint8]
 class Found:
     """A value, or a part of it.
 
-    `etag` is "" where the source has no entity tags. `size` is that of the whole value, unless the
-    part was asked for by its entity tag: then the caller knows it. `kept` says that the value comes
-    from the disk tier.
+    `etag` is "" if the source has no entity tags. `size` is that of the whole value; it may be that
+    of the part if the part was requested with an entity tag, as the caller then knows the size.
+    `kept` tells that the value comes from the disk tier.
     """
 
     buffer: Buffer
@@ -29,7 +29,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a listing; `cursor` is where the next one begins, "" where this was the last."""
+    """A part of a listing. The next one begins at `cursor`; "" after the last one."""
 
     names: list[str]
     cursor: str
@@ -37,7 +37,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a value without its bytes."""
+    """The size and entity tag of a value."""
 
     size: int
     etag: str
@@ -64,21 +64,21 @@ class UnchangedError(Exception):
 
 
 class Source(Protocol):
-    """Where values are. A failure raises, and `explain` says in a line what it was.
+    """The values behind a cache. A failure raises, and `explain` describes it in one line.
 
     Attributes
     ----------
     has_parts : bool
-        Whether `get` can fetch a part of a value; if not, it is called for whole values alone.
+        Whether `get` can fetch a part of a value. If not, it is only called for whole values.
     """
 
     has_parts: bool
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
-        """Fetch the value, or a part of it; ``None`` where the key has none.
+        """Fetch a value, or a part of it; ``None`` if it is missing.
 
-        With `known`, an entity tag, the value is sent only if it has another one. There is no such
-        tag together with `part.if_match`.
+        With `known`, an entity tag, the value is fetched only if it has another tag. `known` and
+        `part.if_match` are never given together.
 
         Raises
         ------
@@ -89,32 +89,36 @@ class Source(Protocol):
         """
 
     async def head(self, key: str) -> Head | None:
-        """Fetch size and entity tag of the value; ``None`` where the key has none."""
+        """Fetch the size and entity tag of a value; ``None`` if it is missing."""
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
-        """Put the value, and return its entity tag; ``None`` where it was to be new and was not."""
+        """Store a value, and return its entity tag.
+
+        With `if_absent`, a value that exists is left as it is, and the result is ``None``.
+        """
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove keys, any of which may be missing."""
 
     async def remove_prefix(self, prefix: str) -> int:
-        """Remove all keys that begin with `prefix`, and count them."""
+        """Remove all keys that begin with `prefix`; return how many."""
 
     async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
-        """Count the keys that begin with `prefix`, and their bytes; `any_key`: one will do."""
+        """Count the keys that begin with `prefix`, and their bytes; with `any_key`, at most one."""
 
     async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
-        """List keys that begin with `prefix`; `delimited`: the names right under it.
+        """List keys that begin with `prefix`; with `delimited`, the names directly under it.
 
-        From `cursor` on, as an earlier page gave it, and `room` bytes of names, but one at least.
+        The page begins at `cursor`, which an earlier page has returned. It has at most `room` bytes
+        of names, but at least one name.
         """
 
     def explain(self, error: BaseException) -> str:
-        """Say what went wrong, and where."""
+        """Describe a failure and where it was, in one line."""
 
 
 def parent_of(prefix: str) -> str:
-    """Return the directory that all keys with this prefix lie in, without a slash behind it."""
+    """Return the directory of all keys with this prefix, without a trailing slash."""
     return prefix.rpartition("/")[0]
 
 

@@ -17,42 +17,41 @@ from ucxstore.server.sources.source import (
     UnchangedError,
 )
 
-# At once: what keeps a fast disk busy. Writes fewer, since somebody waits for each read.
+# Enough threads to keep a fast disk busy. There are fewer writers: nobody waits for a write.
 _READERS = 8
 _WRITERS = 2
 
-# Bytes that wait to be written. They are in no cache's bound, and where a disk is slower than the
-# source, what is beyond them is not kept.
+# Bytes that may wait to be written; they do not count in the size of any cache. If the disk is
+# slower than the source, further values are not kept.
 _BACKLOG_BYTES = 64 << 20
 
-# Of the time that a request may take, what a disk may, so that there is enough of it left to ask
-# the source.
-_DISK_PART = 0.25
+# The share of a request's time that the disk may take. The rest is left for the source.
+_DISK_SHARE = 0.25
 
-# Seconds for which a disk that has failed is left alone.
-_REST = 30.0
+# Seconds for which a disk is not used after it has failed.
+_PAUSE = 30.0
 
 log = logging.getLogger("ucxstore.server")
 
 
 class TieredSource:
-    """A source whose values are kept in files, as long as they are believed.
+    """A source whose values are also kept in files, until the source has newer ones.
 
-    What comes from the source is written when it comes, and not when the cache in memory drops it:
-    that would have to hold it until the disk has it, beyond its bound.
+    A value is written to disk when it comes from the source, not when the cache in memory drops it:
+    the cache would have to hold it, beyond its size, until it is on the disk.
 
-    A disk that is full or fails costs hits, and nothing else. A key that is changed is forgotten
-    before the change is acknowledged. Whether what was read meanwhile may be kept is the cache's to
-    say, which knows all that is under way.
+    If the disk is full or fails, there are fewer hits, and no errors. A key that is changed is
+    forgotten before the change is acknowledged. The cache decides whether a value that was read
+    meanwhile may be kept, since it knows all requests in flight.
 
     Parameters
     ----------
     source : Source
     directory : CacheDirectory
-        Which this closes.
+        Closed with this.
     freshness : float or None
-        ``None`` where values are believed for ever. Else each is asked about when it is read from
-        its file: what follows may believe it from then on.
+        ``None`` if values are believed for ever. If not, the source is asked whether a value has
+        changed whenever it is read from its file.
     timeout : float
         Seconds that a request may take.
     """
@@ -65,15 +64,15 @@ class TieredSource:
         self._directory = directory
         self._disk = directory.disk
         self._believed = freshness is None
-        self._patience = timeout * _DISK_PART
+        self._disk_timeout = timeout * _DISK_SHARE
         self._readers = ThreadPoolExecutor(_READERS, "ucxstore-disk-reader")
         self._writers = ThreadPoolExecutor(_WRITERS, "ucxstore-disk-writer")
         self._backlog = 0
-        self._rests = {"reads": 0.0, "writes": 0.0}  # until then
+        self._paused_until = {"reads": 0.0, "writes": 0.0}
         self._hits = self._failures = 0
 
     def stats(self) -> dict[str, int]:
-        """Count what the files have done."""
+        """Return the counters of the disk tier."""
         return {
             "disk_hits": self._hits,
             "disk_bytes": self._disk.bytes,
@@ -81,14 +80,14 @@ class TieredSource:
         }
 
     def close(self) -> None:
-        """Wait for what is being written or read, and remove all files."""
+        """Wait for reads and writes in progress, and remove all files."""
         self._readers.shutdown(cancel_futures=True)
         self._writers.shutdown(cancel_futures=True)
         self._directory.close()
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         kept = await self._read(key, part)
-        if kept is not None and (self._believed or _is_of_one(part)):
+        if kept is not None and (self._believed or _has_tag(part)):
             self._hits += 1
             return kept
         try:
@@ -100,14 +99,14 @@ class TieredSource:
             self._forget(key)
             raise
         if kept is not None or found is None:
-            self._forget(key)  # it is another one by now, or gone
+            self._forget(key)  # the source has another value, or none
         return found
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
         try:
             return await self._source.put(key, value, if_absent=if_absent)
         finally:
-            self._forget(key)  # after a failure, too: nobody knows which value is there
+            self._forget(key)  # also after a failure: the source may have either value
 
     async def head(self, key: str) -> Head | None:
         return await self._source.head(key)
@@ -141,10 +140,10 @@ class TieredSource:
             file = self._disk.find(key)
         else:
             file = self._disk.find_part(key, part.begin, part.end, part.if_match)
-        if file is None or loop.time() < self._rests["reads"]:
+        if file is None or loop.time() < self._paused_until["reads"]:
             return None
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._disk_timeout):
                 value = await loop.run_in_executor(self._readers, self._disk.read, file)
         except TimeoutError:
             value = None
@@ -155,19 +154,19 @@ class TieredSource:
             self._failed("reads")
             return None
         if part is not None and not part.if_match and value.nbytes > part.end:
-            return None  # of so large a value, less was asked for
+            return None  # the value is larger than the requested part
         return Found(value, file.etag, value.nbytes, kept=True)
 
     def keep(self, key: str, part: Part | None, found: Found) -> None:
-        """Have a value or a part of it written, and return at once.
+        """Start to write a value or a part of it to disk, and return at once.
 
-        Whoever calls this knows that the key was not changed while the value was on its way.
+        The caller must know that the key was not changed while the value was fetched.
         """
         if found.kept:
             return
         value, etag = found.buffer, found.etag
         loop = asyncio.get_running_loop()
-        if not (etag or self._believed) or loop.time() < self._rests["writes"]:
+        if not (etag or self._believed) or loop.time() < self._paused_until["writes"]:
             return
         size = memoryview(value).nbytes
         begin = None if part is None or size == found.size else part.begin
@@ -202,10 +201,10 @@ class TieredSource:
 
     def _failed(self, what: str) -> None:
         self._failures += 1
-        self._rests[what] = asyncio.get_running_loop().time() + _REST
-        log.warning("%s of the cache's directory fail, and rest for %g s", what, _REST)
+        self._paused_until[what] = asyncio.get_running_loop().time() + _PAUSE
+        log.warning("%s of the cache directory fail, and are paused for %g s", what, _PAUSE)
 
 
-def _is_of_one(part: Part | None) -> bool:
-    """Tell whether a part is of a value that was asked about, and not of whichever there is."""
+def _has_tag(part: Part | None) -> bool:
+    """Tell whether a part is of a value with a known entity tag."""
     return part is not None and part.if_match != ""

@@ -11,14 +11,14 @@ from ucxstore.zarr_compat import cpu
 
 
 class ZarrSource:
-    """The values of a zarr store, which is from now on used in the server's event loop alone.
+    """A zarr store as a source. From now on only the server's event loop may use the store.
 
-    Such a store has no entity tags, so values are fetched whole.
+    A zarr store has no entity tags, so values are fetched whole.
 
     Parameters
     ----------
     store : Store
-        zarr's.
+        A store of zarr's.
     """
 
     has_parts = False
@@ -29,7 +29,7 @@ class ZarrSource:
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         if part is not None or known:
-            raise NotImplementedError("a value that has an entity tag")
+            raise NotImplementedError("zarr stores have no parts and no entity tags")
         value = await self._store.get(key, cpu.buffer_prototype)
         return None if value is None else Found(value.as_numpy_array(), "", len(value))
 
@@ -40,12 +40,12 @@ class ZarrSource:
             return None
 
     async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
-        # The memory stays as it is, so the store may keep it.
+        # The store may keep the memory, since nobody changes it.
         buffer = cpu.Buffer.from_array_like(value)
         if not if_absent:
             await self._store.set(key, buffer)
             return ""
-        # zarr's method does not tell whether it has written.
+        # set_if_not_exists does not tell whether it has written, so look first.
         async with self._making:
             if await self._store.exists(key):
                 return None
@@ -54,7 +54,7 @@ class ZarrSource:
 
     async def remove(self, keys: Sequence[str]) -> None:
         for key in keys:
-            with suppress(FileNotFoundError):  # from a store that takes no missing key
+            with suppress(FileNotFoundError):  # some stores raise for a missing key
                 await self._store.delete(key)
 
     async def remove_prefix(self, prefix: str) -> int:
@@ -82,7 +82,7 @@ class ZarrSource:
         return f"{self._store}: {type(error).__name__}: {error}"
 
     async def _listed(self, prefix: str) -> AsyncIterator[str]:
-        # Some stores take a prefix for a directory, so it is one.
+        # Some stores treat the prefix as a directory, so list its directory and filter.
         parent = parent_of(prefix)
         async for key in self._store.list_prefix(f"{parent}/" if parent else ""):
             if key.startswith(prefix):
