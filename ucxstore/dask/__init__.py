@@ -1,4 +1,4 @@
-"""A store whose servers are in the workers of a Dask cluster."""
+"""Servers in the workers of a Dask cluster, and stores over them: `deploy` and `locality`."""
 
 try:
     from ucxstore.dask.deployment import Deployment, deploy

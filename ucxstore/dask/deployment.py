@@ -1,4 +1,4 @@
-"""`deploy`: a server in every worker of a Dask cluster, and stores over all of them."""
+"""`deploy`: start a server in every worker of a Dask cluster, and make stores over them."""
 
 import hashlib
 import os
@@ -27,8 +27,7 @@ from ucxstore.store import UcxStore
 START_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 
-
-# What `deploy` decides by itself, of the servers' options.
+# The options of servers that `deploy` sets itself.
 _DECIDED = frozenset({"bind", "secret", "insecure", "shared", "cache", "scratch", "scratch_limit"})
 
 
@@ -38,32 +37,32 @@ def deploy(
     memory: int | str = "2GiB",
     **options: Unpack[ServerKeywords],
 ) -> "Deployment":
-    """Start a server in every worker of a Dask cluster, and in those that join it.
+    """Start a server in every worker of a Dask cluster, and in workers that join later.
 
-    The servers run in the workers' processes, in threads of their own, are reached at the addresses
-    that the workers have, and share a fresh secret.
+    The servers run in threads of the workers' processes, at the workers' addresses. They share a
+    new secret.
 
     Parameters
     ----------
     client : distributed.Client
         Not an asynchronous one.
     storage : str or os.PathLike
-        ``"memory://"``: each server holds its share of the chunks in its worker's memory, and takes
-        it along when the worker ends. A directory that all workers see: any server answers for
-        any chunk, so nothing is lost with a worker. The URL of an object store, such as
-        ``"s3://bucket/prefix"``: each server keeps its share of what is read in a cache, so that
-        all workers together fetch an object once; and nothing is lost with a worker.
+        ``"memory://"``: each server holds its share of the chunks in its worker's memory. They are
+        lost when the worker ends. A directory that all workers see: any server can serve any chunk,
+        so nothing is lost when a worker ends. The URL of an object store, such as
+        ``"s3://bucket/prefix"``: each server caches its share of what is read, so that all workers
+        together fetch an object once. Nothing is lost when a worker ends.
     memory : int or str
-        How many bytes of values each server may hold in memory, such as ``"2GiB"``; a write beyond
-        that raises `StorageError`, while a cache drops values. Dask counts them as the worker's
-        unmanaged memory: keep it well below the worker's ``memory_limit``. Over a directory, only
-        scratch spaces take any; before an object store, they may take as much again.
+        Bytes of values that each server may hold in memory, such as ``"2GiB"``. A write beyond that
+        raises `StorageError`; a cache drops values instead. Dask counts them as unmanaged memory of
+        the worker, so keep it well below the worker's ``memory_limit``. With a directory, only
+        scratch spaces use it. With an object store, scratch spaces may use as much again.
     **options
-        Those of `ucxstore.server.ServerOptions`, such as `threads`, or `freshness` over an object
-        store; but for `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch` and
-        `scratch_limit`, which are decided here. `ucx` is for the stores, too. What
-        `storage_options` does not say, each worker finds in its own environment; what it says is
-        sent to the workers as the secret is.
+        Options of `ucxstore.server.ServerOptions`, such as `threads`, or `freshness` with an object
+        store. `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch` and `scratch_limit` cannot
+        be given, since `deploy` sets them. `ucx` also applies to the stores. Options that are
+        missing in `storage_options` come from each worker's environment. Those that are given are
+        sent to the workers like the secret.
 
     Returns
     -------
@@ -73,12 +72,12 @@ def deploy(
     Raises
     ------
     ValueError, TypeError
-        If an option is not usable, if the cluster has no worker yet, if the client is asynchronous,
-        or if workers see different directories of that name.
+        If an option is not usable, the cluster has no worker yet, the client is asynchronous, or
+        workers see different directories under that name.
     TimeoutError
         If the workers do not answer in time.
     Exception
-        What kept a server from starting; those that had started are ended.
+        If a server does not start; those that have started are ended.
 
     Examples
     --------
@@ -87,14 +86,14 @@ def deploy(
     """
     kind, location = parse_location("storage", storage)
     if kind is Kind.DIRECTORY:
-        location = str(Path(location).absolute())  # for workers, which run in other folders
+        location = str(Path(location).absolute())  # workers have other current folders
     limit = parse_bytes(memory)
     if limit < 1:
         raise ValueError(f"memory: {memory!r} is less than a byte")
     if client.asynchronous:
         raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
     for name in sorted(_DECIDED & options.keys()):
-        raise TypeError(f"{name}: deploy decides that itself")
+        raise TypeError(f"{name}: deploy sets it itself")
     chosen = ServerOptions.of(LOOPBACK, options)
     if kind is not Kind.OBJECTS:
         chosen.refuse_source_options()
@@ -120,8 +119,8 @@ def deploy(
 class Deployment:
     """Servers in the workers of a Dask cluster. `deploy` makes it.
 
-    What is stored in the workers' memory is placed by the servers that a store names, so a store
-    has the servers that there were when it was made, for good.
+    A store places chunks in the workers' memory by its list of servers. So it always has the
+    servers that ran when it was made.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class Deployment:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The addresses of the servers that run now, by those of their workers.
+        """The addresses of the servers that run now, by the addresses of their workers.
 
         Raises
         ------
@@ -161,17 +160,17 @@ class Deployment:
     def store(self, prefix: str = "", **options: Any) -> UcxStore:
         """Make a store over the servers that run now.
 
-        It works in this process and, pickled, in tasks on any worker, where it finds the secret.
+        It works in this process. Pickled, it works in tasks on any worker, which has the secret.
 
-        A store over workers' memory stays as it is when workers join. When one leaves, its values
-        are gone, and reading them raises. A new store over other workers places chunks elsewhere,
-        and so begins empty: only stores that were made while the cluster had the same servers find
-        what is in memory.
+        A store over workers' memory does not change when workers join. When a worker leaves, its
+        values are lost, and reading them raises. A new store over other workers places chunks
+        elsewhere, so it begins empty. Only stores that were made while the cluster had the same
+        servers have the same values.
 
         Parameters
         ----------
         prefix : str
-            What stands before every key.
+            A prefix of every key.
         **options
             As for `UcxStore`.
 
@@ -184,7 +183,7 @@ class Deployment:
         """
         running = {each.server: each.incarnation for each in self._running().values()}
         if not running:
-            raise ConnectError(f"{self._name}: no worker of the cluster has a server of it")
+            raise ConnectError(f"{self._name}: no worker of the cluster has a server")
         prefix = prefix.strip("/")
         if self._kind is Kind.MEMORY:
             prefix = f"{_name_of(running)}/{prefix}".rstrip("/")
@@ -196,14 +195,14 @@ class Deployment:
     def scratch(
         self, quota: int | str, timeout: float = DEFAULT_TIMEOUT, **options: Any
     ) -> Scratch[UcxStore]:
-        """Make a scratch space in the memory of the workers that there are now.
+        """Make a scratch space in the memory of the current workers.
 
         Parameters
         ----------
         quota, timeout
             As for `UcxStore.scratch`.
         **options
-            As for `UcxStore`, of the stores in it.
+            As for `UcxStore`, for the stores in it.
 
         Raises
         ------
@@ -215,7 +214,7 @@ class Deployment:
         return self.store(**options).scratch(quota, timeout)
 
     def close(self) -> None:
-        """End the servers, and free all that they hold in memory. Does nothing twice.
+        """End the servers, and free the values in their memory. A second call does nothing.
 
         Raises
         ------
@@ -227,7 +226,7 @@ class Deployment:
         self._closed = True
         self._secret.let_go()
         if self._client.status != "running":
-            return  # nobody can be asked; the servers end with their workers
+            return  # the cluster cannot be reached; the servers end with their workers
         if self._kind is Kind.DIRECTORY:
             _run(self._client, remove_mark, self._location, self._name)
         if self._registered:
@@ -264,23 +263,23 @@ class Deployment:
 
 
 def _name_of(servers: Mapping[HostPort, bytes]) -> str:
-    """Name a set of servers, as they were started.
+    """Return a name for a set of started servers, which is a prefix of their keys.
 
-    Metadata is with all of them. Under one name, stores of other servers would find arrays, but not
-    the chunks where they look for them, and these would be read as fill values.
+    All servers have all metadata. With one prefix for all sets, a store with other servers would
+    find the arrays, but would look for chunks on the wrong servers, and read fill values.
     """
     names = sorted(str(server).encode() + incarnation for server, incarnation in servers.items())
     return hashlib.blake2b(b"".join(names), digest_size=8).hexdigest()
 
 
 def servers_of(client: Client) -> dict[str, dict[str, Running]]:
-    """Ask all workers of a cluster for their servers, by deployment; lost workers have none."""
+    """Return the servers of each worker, by the name of their deployment; without lost workers."""
     found: dict[str, dict[str, Running]] = _run(client, servers_in)
     return found
 
 
 def workers_of_servers(client: Client) -> dict[HostPort, str]:
-    """Find the worker of each server of a cluster."""
+    """Return the worker of each server of a cluster."""
     return {
         running.server: worker
         for worker, servers in servers_of(client).items()
@@ -289,7 +288,7 @@ def workers_of_servers(client: Client) -> dict[HostPort, str]:
 
 
 def _run(client: Client, function: Callable[..., Any], *args: object, **options: Any) -> Any:
-    """Call ``Client.run`` with a deadline, and pass over workers that are lost."""
+    """Call ``Client.run`` with a deadline; leave out workers that are lost."""
     options = {"on_error": "ignore", **options}
     return client.sync(
         lambda: client.run(function, *args, **options), callback_timeout=ANSWER_SECONDS

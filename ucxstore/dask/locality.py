@@ -1,4 +1,4 @@
-"""`locality`: tasks that read chunks are run where the chunks are."""
+"""`locality`: run the tasks that read chunks on the workers that hold them."""
 
 import copy
 import itertools
@@ -25,18 +25,18 @@ type AnyArray = zarr.Array[Any]
 def locality(array: da.Array, client: Client | None = None) -> da.Array:
     """Let the tasks that read a Dask array's blocks prefer the workers that hold their chunks.
 
-    Of a block with many chunks it is the worker that holds most of them. Other workers may still
-    take a task, so none waits for a worker that has left.
+    For a block with many chunks, it is the worker that holds most of them. Other workers may still
+    take the task, so no task waits for a worker that has left.
 
-    Dask drops annotations where it fuses tasks: compute with ``optimize_graph=False``.
+    Dask drops annotations when it fuses tasks: compute with ``optimize_graph=False``.
 
     Parameters
     ----------
     array : dask.array.Array
-        As ``dask.array.from_zarr`` makes it of an array in a store of a `Deployment`; what is
-        computed of it comes after this.
+        The result of ``dask.array.from_zarr`` for an array in a store of a `Deployment`. Call this
+        before any computation on it.
     client : distributed.Client, optional
-        Of the cluster; by default the current one.
+        The cluster's client; the current one by default.
 
     Returns
     -------
@@ -61,10 +61,10 @@ def locality(array: da.Array, client: Client | None = None) -> da.Array:
     layers = dict(array.dask.layers)
     reading = layers[array.name] = copy.copy(layers[array.name])
     reading.annotations = {
-        # Called at the scheduler, which need not have this package.
+        # The scheduler calls this. It may not have this package, so use a method of dict.
         "workers": preferred.get,
         "allow_other_workers": True,
-        # Dask fuses layers with annotations of its own, and then cannot join functions.
+        # A value of our own: Dask fuses layers with equal annotations, and cannot join functions.
         "ucxstore": "locality",
     }
     graph = HighLevelGraph(layers, array.dask.dependencies)
@@ -87,7 +87,7 @@ def _source_of(array: da.Array) -> AnyArray:
             f"array: {array!r} is not read straight from a zarr array, as dask.array.from_zarr does"
         )
     if not isinstance(arrays[0].store, UcxStore):
-        raise ValueError(f"array: {arrays[0]!r} is in no UcxStore")
+        raise ValueError(f"array: {arrays[0]!r} is not in a UcxStore")
     return arrays[0]
 
 
@@ -116,7 +116,7 @@ def _preferred_workers(
 
 
 def _chunks_of(selection: Sequence[slice], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Return the coordinates of the chunks of which a block has a part."""
+    """Return the coordinates of the chunks that a block overlaps."""
     return itertools.product(
         *(
             range(part.start // size, math.ceil(part.stop / size))

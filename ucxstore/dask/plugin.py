@@ -1,4 +1,4 @@
-"""The part of a deployment that runs in each Dask worker: a server, in threads of its own."""
+"""`ServerPlugin`: the Dask worker plugin that runs a server in a worker."""
 
 import asyncio
 import ctypes
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ucxstore._core import MemoryStorage
     from ucxstore.server import Server
 
-# The worker's metric with the bytes that servers hold in its memory: a column of the dashboard's
-# table of workers, since Dask itself can only call them unmanaged.
+# The worker's metric for the bytes of values in its memory. It is a column of the dashboard's table
+# of workers; Dask itself only knows these bytes as unmanaged memory.
 METRIC = "ucxstore_bytes"
 
-_INPROC = "inproc://"  # Dask's workers in threads: nobody else needs to reach their servers
+_INPROC = "inproc://"  # workers in threads of one process: loopback is enough
 
 
 class Running(NamedTuple):
@@ -34,7 +34,7 @@ class Running(NamedTuple):
 
 
 class ServerPlugin(WorkerPlugin):
-    """Runs a server in a worker, from when it is registered until the worker ends.
+    """A worker plugin that runs a server until the plugin is removed or the worker ends.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class ServerPlugin(WorkerPlugin):
     memory : int
         Bytes of values that a server may hold in memory.
     options : ServerOptions
-        With a secret that pickles its text: Dask brings the plugin to its workers as a pickle. It
-        has no address yet, as that is the worker's.
+        The secret must pickle its text, since Dask sends the plugin to workers as a pickle. `bind`
+        is set in the worker, to the worker's address.
     """
 
     def __init__(self, name: str, storage: str, memory: int, options: ServerOptions) -> None:
@@ -77,7 +77,7 @@ class ServerPlugin(WorkerPlugin):
         return stats.get("cached_bytes", 0) + stats["scratch_bytes"]
 
     async def setup(self, worker: Worker) -> None:
-        # In a thread: it loads UCX and starts others, and the worker's event loop must not stand.
+        # In a thread, so that the worker's event loop is not blocked while UCX is loaded.
         await asyncio.to_thread(self._start, worker.address)
         worker.metrics[METRIC] = bytes_held
 
@@ -90,7 +90,7 @@ class ServerPlugin(WorkerPlugin):
         self._held = None
 
     def _start(self, worker: str) -> None:
-        from ucxstore._native import core  # loads UCX, which a client may not need
+        from ucxstore._native import core  # loads UCX, which a Dask client does not need
         from ucxstore.server import Server
 
         kind, location = parse_location("storage", self._location)
@@ -111,18 +111,18 @@ class ServerPlugin(WorkerPlugin):
         server, self._server, self._storage = self._server, None, None
         if server is not None:
             server.close()
-            del server  # with the values it held
+            del server  # frees the values in its memory
             _trim()
 
 
 def _trim() -> None:
-    """Give freed memory back to the system, as the worker lives on: glibc keeps small values'."""
+    """Return freed memory to the system: the worker goes on, and glibc keeps small blocks."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # not in every C library
         trim(0)
 
 
-# ---- what clients run in workers ----
+# ---- functions that a client runs in workers ----
 
 
 def servers_in(dask_worker: Worker) -> dict[str, Running]:
@@ -140,13 +140,13 @@ def bytes_held(worker: Worker) -> int:
     return sum(plugin.bytes_held for plugin in plugins if isinstance(plugin, ServerPlugin))
 
 
-# Servers of one directory stand in for each other. Of different ones under one name, say /tmp of
-# several machines, what one of them lacks would be read as fill values; so a file tells whether it
-# is the same, of a name that is no key.
+# Servers of a directory replace one another, so all must see the same one. With a different
+# directory under the same name, such as /tmp on another machine, missing chunks would be read as
+# fill values. So a file marks the directory, with a name that cannot be a key.
 
 
 def make_mark(directory: str, name: str) -> None:
-    """Mark the directory; it is made if it does not exist."""
+    """Mark the directory with a file; make the directory if it does not exist."""
     Path(directory).mkdir(parents=True, exist_ok=True)
     _mark(directory, name).touch()
 
@@ -160,8 +160,8 @@ def check_mark(directory: str, name: str, worker: str) -> None:
     """Raise ``ValueError`` if the directory is not the one that was marked."""
     if not _mark(directory, name).exists():
         raise ValueError(
-            f"storage: {directory!r} at the worker {worker} is not the directory of that name that "
-            "another worker sees; all must see the same one"
+            f"storage: {directory!r} at the worker {worker} is not the directory that the first "
+            "worker sees; all workers must see the same one"
         )
 
 

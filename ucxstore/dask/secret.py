@@ -1,4 +1,4 @@
-"""The secret of a deployment, which the cluster's processes find by the deployment's name."""
+"""`DeploymentSecret`: the secret of a deployment, found by the deployment's name."""
 
 from typing import Self
 from weakref import WeakValueDictionary
@@ -9,49 +9,49 @@ _held: "WeakValueDictionary[str, DeploymentSecret]" = WeakValueDictionary()
 
 
 class DeploymentSecret(Secret):
-    """A secret whose pickle holds the deployment's name alone.
+    """A secret whose pickle has only the deployment's name.
 
-    A process that unpickles it finds the secret if somebody there holds it: the deployment itself,
-    or its plugin in a worker. It is not put into the environment, which child processes inherit
-    and crash reports show.
+    A process that unpickles it has the secret if something there holds it: the deployment, or its
+    plugin in a worker. It is not put into the environment, since child processes inherit that and
+    crash reports show it.
 
-    The holder also keeps the connections that are made with it: the stores of tasks come and go,
-    and connecting takes tens of milliseconds of two processors.
+    The holder also keeps the connections that are made with the secret. Stores in tasks are short
+    lived, and connecting takes tens of milliseconds of processor time on both sides.
     """
 
-    __slots__ = ("__weakref__", "_deployment", "_links")
+    __slots__ = ("__weakref__", "_connectors", "_deployment")
 
     _deployment: str
-    _links: set[object] | None
+    _connectors: set[object] | None
 
     @classmethod
     def hold(cls, deployment: str, text: bytes) -> Self:
         """Make the secret known in this process for as long as the returned object lives."""
         secret = cls.of_deployment(deployment)
         secret._text = text
-        secret._links = set()
+        secret._connectors = set()
         return secret
 
     @classmethod
     def of_deployment(cls, deployment: str) -> Self:
-        """Return the secret of this process, or one that looks for it when it is used."""
+        """Return the secret of a deployment in this process. Its text may become known later."""
         secret = _held.get(deployment)
         if not isinstance(secret, cls):
             secret = cls._located(None, None)
             secret._deployment = deployment
-            secret._links = None
+            secret._connectors = None
             _held[deployment] = secret
         return secret
 
     def keep(self, connector: object) -> None:
         """Keep a connection until `let_go`, if the secret is held here."""
-        links = self._links
-        if links is not None:
-            links.add(connector)
+        connectors = self._connectors
+        if connectors is not None:
+            connectors.add(connector)
 
     def let_go(self) -> None:
-        """Keep connections no longer; those that no store uses are closed."""
-        self._links = None
+        """Release the connections that are kept; those that no store uses are closed."""
+        self._connectors = None
 
     def _find(self) -> tuple[bytes | None, list[str]]:
         text, problems = super()._find()
@@ -66,6 +66,6 @@ class DeploymentSecret(Secret):
         return _unpickle_name, (self._deployment,)
 
 
-# No method: cloudpickle, which Dask takes for what pickle cannot do, would take the class apart.
+# Not a method: Dask may use cloudpickle, which would pickle the class by value.
 def _unpickle_name(deployment: str) -> DeploymentSecret:
     return DeploymentSecret.of_deployment(deployment)
