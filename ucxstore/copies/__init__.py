@@ -32,26 +32,26 @@ def count_copies(
     Parameters
     ----------
     action : callable
-        What is measured, in all threads of this process. Make what it needs beforehand: arrays to
-        write, connections, imports.
+        The code to measure. All threads of this process are measured meanwhile. Make what it needs
+        beforehand: arrays to write, connections, imports.
     nbytes : int
         The size of the array that it moves, in bytes: the unit of the figures.
     chunk_nbytes : int or None
-        The size of a chunk: blocks of at least half of it count in `Counts.total`. That of the
-        array by default.
+        The size of a chunk; the size of the array by default. Blocks of at least half of it count
+        in `Counts.total`.
     capture : path or None
-        Where to leave memray's capture, for ``memray flamegraph``; nowhere by default.
+        The file for memray's capture, for ``memray flamegraph``; not kept by default.
 
     Returns
     -------
     Counts
-        In multiples of `nbytes`. What the action returns is the result, and no copy: an array, or
-        a list, tuple or dict of arrays (views count as what they view).
+        In multiples of `nbytes`. What the action returns is the result and does not count as a
+        copy: an array, or a list, tuple or dict of arrays. A view counts as the array it views.
 
     Raises
     ------
     ImportError
-        If there is no memray.
+        If memray is not installed.
     ValueError
         If a size is not positive.
     RuntimeError
@@ -60,8 +60,8 @@ def count_copies(
     Notes
     -----
     The method is that of the memray-array study: https://github.com/tomwhite/memray-array. memray
-    sees malloc and mmap, not System V and POSIX shared memory, which `Counts.rss_extra` includes;
-    neither sees what the kernel copies into and out of sockets and files.
+    sees malloc and mmap, but not System V and POSIX shared memory. `Counts.rss_extra` includes
+    these. Neither includes what the kernel copies into and out of sockets and files.
     """
     from ucxstore.copies.counting import Range, count
     from ucxstore.copies.tracking import tracked
@@ -79,7 +79,7 @@ def count_copies(
 
 
 def _memory_of(result: Any) -> Iterable[tuple[int, int]]:
-    """Find the arrays in a result: where each begins in memory, and its size."""
+    """Yield the address and the size of each array in a result."""
     if isinstance(result, Mapping):
         result = list(result.values())
     if isinstance(result, list | tuple):

@@ -1,9 +1,9 @@
 """Count copies in a memray capture: the memory that a block of code took beyond its result.
 
-Three figures, since each misses something. The *peak* misses copies that follow one another, each
-freed before the next. The *total* of large blocks sees those, but misses what is copied in pieces
-smaller than half a chunk. What was *grown* is the part of the total that came by realloc, which
-moves what is in the block already.
+There are three figures, since each misses something. The *peak* misses copies that follow one
+another, each freed before the next. The *total* of large blocks includes those, but misses copies
+in blocks smaller than half a chunk. *Grown* is the part of the total that was allocated by realloc,
+which copies what the block has already.
 """
 
 import mmap
@@ -23,12 +23,12 @@ MAX_CULPRITS = 8
 _FREES = (AllocatorType.FREE, AllocatorType.PYMALLOC_FREE)
 _REALLOCS = (AllocatorType.REALLOC, AllocatorType.PYMALLOC_REALLOC)
 
-# Frames that say nothing of who asked for memory: how threads start, and how calls are waited for.
-_PLUMBING = ("/threading.py", "/concurrent/futures/", "/asyncio/", "/memray/", "/contextlib.py")
+# Frames that do not tell who allocated: they start threads, or wait for calls.
+_WRAPPERS = ("/threading.py", "/concurrent/futures/", "/asyncio/", "/memray/", "/contextlib.py")
 _STACK_DEPTH = 40
 
-# The native core's code that gets a value's memory, or maps its file. Values of a few bytes are
-# metadata: looking up their stacks would take longer than all the rest.
+# The native core's code that allocates memory for a value, or maps its file. Values of a few bytes
+# are metadata; to look up their stacks would take longer than all the rest.
 _STORAGES = ("native/storage/", "native/cache/")
 _SMALL_VALUE = 4096
 
@@ -42,7 +42,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """An allocation that is alive: `new` of its bytes came with the last realloc, if any did."""
+    """A live allocation. If it was made by realloc, `new` is the bytes by which it grew."""
 
     record: AllocationRecord
     size: int
@@ -51,7 +51,7 @@ class _Block:
 
 
 class _Heap:
-    """The blocks that are alive, as one allocation after the other is replayed."""
+    """The live blocks while allocations are replayed one after the other."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, _Block] = {}
@@ -61,14 +61,14 @@ class _Heap:
         self._moving: dict[int, int] = {}
 
     def replay(self, record: AllocationRecord) -> _Block | None:
-        """Take one record in; return the block that it made, if it made one."""
+        """Replay one record; return the block that it allocated, if any."""
         if record.allocator in _FREES:
             self._moving[record.tid] = self._free(record.address)
             return None
         if record.allocator == AllocatorType.MUNMAP:
             self._unmap(record.address, record.size)
             return None
-        self._free(record.address)  # freed where memray could not see it
+        self._free(record.address)  # memray has not seen that it was freed
         moving = self._moving.pop(record.tid, 0)
         grown = record.allocator in _REALLOCS and moving > 0
         kept = min(moving, record.size) if grown else 0
@@ -85,7 +85,7 @@ class _Heap:
         return block.size
 
     def _unmap(self, address: int, size: int) -> None:
-        """Cut a range out of the mappings: any number of them, or parts."""
+        """Remove a range, which may span several mappings or a part of one."""
         end = address + size
         for start, block in list(self.blocks.items()):
             stop = start + block.size
@@ -112,19 +112,19 @@ def count(
     Parameters
     ----------
     capture : Path
-        What `memray.Tracker` wrote, with every allocation.
+        A file of `memray.Tracker`, with every allocation.
     nbytes : int
         The size of the array that was moved, in bytes: the unit of the figures.
     chunk_nbytes : int
-        That of a chunk: blocks of at least half of it count in the total.
+        The size of a chunk: blocks of at least half of it count in the total.
     own : sequence of Range
-        The user's memory. A block that was allocated in the capture, and holds one of these at its
-        end, is the result and no copy.
+        The user's memory. A block that holds one of these ranges when the capture ends is the
+        result, not a copy.
     stored_nbytes : int
-        At a server: the bytes of the values that it keeps or maps. As much memory of its storage
-        is those values, and no copy.
+        For a server: the bytes of the values that it keeps or maps. That much memory of its storage
+        holds those values, and is not a copy.
     rss_extra : float
-        Passed on.
+        Put into the result as it is.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def count(
         If the file is no capture.
     """
     with FileReader(capture, report_progress=False) as reader:
-        # They can tell their stacks only while the reader is open.
+        # Records can look up their stacks only while the reader is open.
         records = list(reader.get_allocation_records())
         counts = _count(records, nbytes, chunk_nbytes, own, stored_nbytes, rss_extra)
     return counts
@@ -185,20 +185,20 @@ def _count(
 
 
 def _stored(blocks: Iterable[_Block], nbytes: int) -> set[int]:
-    """Find the memory of stored values, up to as much as was stored."""
+    """Return the records of stored values, up to the bytes that are stored."""
     records: set[int] = set()
     left = nbytes
     for block in blocks:
-        # A mapping is whole pages, of which the value leaves a part of the last one free.
+        # A mapping has whole pages, so the value may be up to a page smaller.
         whole_pages = block.size % mmap.PAGESIZE == 0
         size = block.size - mmap.PAGESIZE + 1 if whole_pages else block.size
-        if block.size > _SMALL_VALUE and size <= left and _is_of_a_storage(block.record):
+        if block.size > _SMALL_VALUE and size <= left and _is_of_storage(block.record):
             records.add(id(block.record))
             left -= size
     return records
 
 
-def _is_of_a_storage(record: AllocationRecord) -> bool:
+def _is_of_storage(record: AllocationRecord) -> bool:
     stack = record.native_stack_trace(max_stacks=_STACK_DEPTH)
     return any(folder in file for _, file, _ in stack for folder in _STORAGES)
 
@@ -214,10 +214,10 @@ def _holding(blocks: dict[int, _Block], own: Sequence[Range]) -> list[_Block]:
 def _culprits(
     at: str, allocations: Iterable[tuple[AllocationRecord, int]], nbytes: int
 ) -> list[Culprit]:
-    """Return who asked for the most, down to a hundredth of the array, by frame."""
+    """Return the frames that allocated most, down to a hundredth of the array."""
     sizes: dict[int, tuple[AllocationRecord, int, int]] = {}
     for record, size in allocations:
-        # One a stack: to look a stack up takes long, and most have many allocations.
+        # Add up by stack first: to look up a stack takes long, and most have many allocations.
         key = hash((record.stack_id, record.native_stack_id))
         _, before, blocks = sizes.get(key, (record, 0, 0))
         sizes[key] = (record, before + size, blocks + 1)
@@ -237,9 +237,9 @@ def _culprits(
 
 
 def _python_frame(record: AllocationRecord) -> str:
-    """Return the innermost frame that is not plumbing, as "function (file:line)"."""
+    """Return the innermost frame that is not of a wrapper, as "function (file:line)"."""
     for function, file, line in record.stack_trace(max_stacks=_STACK_DEPTH):
-        if not any(part in file for part in _PLUMBING):
+        if not any(part in file for part in _WRAPPERS):
             return f"{function} ({_short(file)}:{line})"
     return "(no Python frame)"
 

@@ -1,4 +1,4 @@
-"""Numbers and names as reports write them."""
+"""Format the numbers and the culprits of a count for reports."""
 
 import math
 import re
@@ -13,33 +13,33 @@ _LINE = re.compile(r" \([^()]*\)$")  # "(bytes.py:113)" at the end of a frame
 
 
 def figure(value: float) -> str:
-    """Write a multiple of the array with two decimals; 0.00 as "0"."""
+    """Format a multiple of the array with two decimals; 0.00 as "0"."""
     if not math.isfinite(value):
         return "?"
     return "0" if abs(value) < _SMALLEST else f"{value:.2f}"
 
 
 def pair(peak: float, total: float) -> str:
-    """Write the two figures of a case."""
+    """Format the two figures of a case: the peak and the total."""
     return f"{figure(peak)} / {figure(total)}"
 
 
 def clean(text: str) -> str:
     """Return text as one line without control characters.
 
-    A terminal may obey them, and XML does not have them.
+    A terminal may obey them, and XML does not allow them.
     """
     one_line = " ".join(text.split())
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in one_line)
 
 
 def weight(counts: Counts) -> float:
-    """Return the larger figure."""
+    """Return the larger of the two figures: the peak or the total."""
     return max(counts.peak_extra, counts.total)
 
 
 def name_culprits(counts: Counts, nbytes: int) -> str:
-    """Name the functions behind the larger figure; none if the figure is small.
+    """Name the functions that allocated most of the larger figure; "" if it is small.
 
     Parameters
     ----------

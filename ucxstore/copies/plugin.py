@@ -1,4 +1,7 @@
-"""The fixture for other projects' tests: ``pytest_plugins = ["ucxstore.copies.plugin"]``."""
+"""Pytest plugin for other projects: the fixture `count_copies`.
+
+To use it, set ``pytest_plugins = ["ucxstore.copies.plugin"]``.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +15,7 @@ from ucxstore.copies import count_copies as count_copies_of
 
 @pytest.fixture
 def count_copies(tmp_path: Path) -> Callable[..., Counts]:
-    """`ucxstore.copies.count_copies`, whose captures stay in the test's temporary folder.
+    """Count copies with `ucxstore.copies.count_copies`; captures go to the test's `tmp_path`.
 
     >>> def test_read(count_copies):  # doctest: +SKIP
     ...     z = zarr.open_array(store)

@@ -1,6 +1,6 @@
-"""Measurements in a process of their own, where no memory is left from an earlier one.
+"""Run a measurement in a child process, so that it has no memory of an earlier one.
 
-Such a process gets its task on its standard input, and prints its answer, both as JSON.
+The child reads its task from standard input and prints its answer, both as JSON.
 """
 
 import json
@@ -13,7 +13,7 @@ TIMEOUT_SECONDS = 300.0
 
 
 class ChildError(RuntimeError):
-    """A process failed; the message has what it wrote to its standard error."""
+    """A child process failed; the message has its standard error."""
 
 
 def module_command(module: str) -> list[str]:
@@ -29,14 +29,14 @@ def run_child(command: Sequence[str], task: object, *, timeout: float = TIMEOUT_
     command : sequence of str
         The program and its arguments.
     task : object
-        Whatever JSON can hold.
+        A dict that can be written as JSON.
     timeout : float
-        Seconds, after which the process is killed.
+        Seconds after which the process is killed.
 
     Raises
     ------
     ChildError
-        If it fails, or is not done in time.
+        If it fails, or does not end in time.
     """
     try:
         done = subprocess.run(
@@ -45,15 +45,15 @@ def run_child(command: Sequence[str], task: object, *, timeout: float = TIMEOUT_
             capture_output=True,
             text=True,
             timeout=timeout,
-            process_group=0,  # Ctrl-C is for this process, which then kills the other
+            process_group=0,  # Ctrl-C reaches only this process, which then kills the child
         )
     except subprocess.TimeoutExpired:
-        raise ChildError(f"it was not done after {timeout:g} s") from None
+        raise ChildError(f"it did not end within {timeout:g} s") from None
     if done.returncode != 0:
         raise ChildError(done.stderr.strip() or f"it ended with status {done.returncode}")
     return json.loads(done.stdout)
 
 
 def answer(main: Callable[..., object]) -> None:
-    """Be the process: call `main` with the task's items, and print what it returns."""
+    """Run the child's side: call `main` with the items of the task, and print what it returns."""
     print(json.dumps(main(**json.load(sys.stdin))))

@@ -1,6 +1,6 @@
-"""Count the copies of a few small transfers at any location: the quick report.
+"""Count the copies of a few small transfers at any location, for ``ucxstore copies --quick``.
 
-Each transfer has a process of its own: ``python -m ucxstore.copies.quick``.
+Each transfer runs in a new process: ``python -m ucxstore.copies.quick``.
 """
 
 import re
@@ -27,15 +27,15 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A location with a pipeline.
+    """A location with a pipeline: a row of the report.
 
     Parameters
     ----------
     name : str
-        For the report.
+        The name in the report.
     location : str
         A ``ucx://`` address, a URL that obstore opens, or a directory; ``""`` for the memory of
-        the process itself. Arrays are written to a new prefix in it, and deleted at the end.
+        the process itself. Arrays are written under a new prefix in it, and deleted at the end.
     pipeline : str
         A key of `ucxstore.copies.workload.PIPELINES`.
     client : dict
@@ -49,7 +49,7 @@ class Row:
 
     @classmethod
     def of(cls, location: str, client: Mapping[str, Any]) -> "Row":
-        """Make the row of a user's location, with the pipeline that it is most often used with."""
+        """Make the row of a user's location, with the usual pipeline for it."""
         if location.startswith(SCHEME):
             return cls(location, location, "zero-copy", client)
         return cls(location, location)
@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The counts of a transfer, or the reason why there are none."""
+    """The counts of a transfer, or the error if there are none."""
 
     row: Row
     workload: Workload
@@ -89,7 +89,7 @@ def run(rows: Sequence[Row], side: int, captures: Path | None = None) -> Iterato
     Yields
     ------
     Result
-        As they come.
+        One for each transfer, as soon as it is counted.
     """
     for number, row in enumerate(rows):
         prefixed = replace(row, location=_join(row.location, f"ucxstore-copies-{uuid.uuid4().hex}"))
@@ -108,7 +108,7 @@ def _join(location: str, name: str) -> str:
 
 
 def _count(row: Row, workload: Workload, capture: Path | None) -> tuple[Counts | None, str]:
-    # The arrays of a location are apart, and the one that was written is read.
+    # Each array has its own prefix. The read uses the array that the write has stored.
     location = _join(row.location, workload.stored_as)
     task = {
         "row": asdict(replace(row, location=location)),
@@ -122,7 +122,7 @@ def _count(row: Row, workload: Workload, capture: Path | None) -> tuple[Counts |
 
 
 def _delete(row: Row) -> None:
-    with suppress(Exception), closing(_open(row)) as store:  # what failed was reported before
+    with suppress(Exception), closing(_open(row)) as store:  # failures were reported before
         sync(store.delete_dir(""))
 
 
@@ -147,7 +147,7 @@ def _open(row: Row) -> Store:
 
 
 def _main(row: dict[str, Any], workload: dict[str, Any], capture: str | None) -> dict[str, Any]:
-    """Be the process of one transfer."""
+    """Count one transfer in this process."""
     one, moved = Row(**row), Workload(**workload)
     with closing(_open(one)) as store:
         if not one.location and moved.direction == "read":

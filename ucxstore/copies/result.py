@@ -1,4 +1,4 @@
-"""The result of a count."""
+"""`Counts`: the result of counting copies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class Culprit:
     Attributes
     ----------
     bytes, blocks : int
-        How much, in how many allocations.
+        The bytes, and the number of allocations.
     at : str
         ``"peak"``: alive at the peak. ``"total"``: in large blocks, over the whole run.
     python, native : str
-        The innermost frames of the allocation's stack that say something.
+        The innermost useful frames of the allocation's stack.
     """
 
     bytes: int
@@ -33,17 +33,18 @@ class Counts:
     Attributes
     ----------
     peak : int
-        Bytes that were allocated at the peak, the result with them.
+        Bytes that were allocated at the peak, including the result.
     peak_extra : float
-        What was alive at the peak beyond the user's own array.
+        Memory that was allocated at the peak beyond the user's own array.
     total : float
-        What was allocated over the whole run in blocks of at least half a chunk, beyond the result.
+        Memory that was allocated over the whole run in blocks of at least half a chunk, beyond the
+        result.
     grown : float
-        The part of `total` that came by realloc of such blocks.
+        The part of `total` that was allocated by realloc.
     rss_extra : float
         Growth of the peak resident set beyond the user's own array.
     culprits : tuple of Culprit
-        Of the peak, then of the total; the largest first.
+        Those of the peak, then those of the total; the largest first.
     """
 
     peak: int
@@ -55,6 +56,6 @@ class Counts:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return what `asdict` made."""
+        """Return the counts that `asdict` has turned into a dict."""
         culprits = tuple(Culprit(**culprit) for culprit in value["culprits"])
         return cls(**{**value, "culprits": culprits})

@@ -1,4 +1,4 @@
-"""A block of code under memray, with the resident set beside it."""
+"""Track a block of code with memray, and measure its resident set."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass(slots=True)
 class Resident:
-    """The process's resident set over a block of code, in bytes: shared memory counts, too.
+    """The resident set of this process during a block of code, in bytes, with shared memory.
 
     Attributes
     ----------
     before : int
-        When the block began.
+        The size when the block began.
     peak : int
-        The most during the block; 0 until it has ended.
+        The largest size during the block; 0 until it has ended.
     """
 
     before: int
     peak: int = 0
 
     def extra(self, own: int, nbytes: int) -> float:
-        """Return its growth beyond `own` bytes, in arrays of `nbytes`."""
+        """Return the growth beyond `own` bytes, in multiples of `nbytes`."""
         return (self.peak - self.before - own) / nbytes
 
 
@@ -38,26 +38,26 @@ def tracked(capture: Path) -> Iterator[Resident]:
     Parameters
     ----------
     capture : Path
-        The file to write; one that is there is replaced.
+        The file to write; an existing file is replaced.
     """
     capture.unlink(missing_ok=True)
-    resident = Resident(_kilobytes("VmRSS"))
-    # memray's own memory, some tens of MiB for the unwinder, is there before the peak is reset.
+    resident = Resident(_status_bytes("VmRSS"))
+    # memray allocates some tens of MiB for its unwinder before the peak is reset.
     with memray.Tracker(capture, native_traces=True):
         resident.before = _reset_peak()
         try:
             yield resident
         finally:
-            resident.peak = _kilobytes("VmHWM")
+            resident.peak = _status_bytes("VmHWM")
 
 
 def _reset_peak() -> int:
-    with contextlib.suppress(OSError):  # a sandbox without it: the peak so far stays in the figure
+    with contextlib.suppress(OSError):  # if a sandbox forbids it, an earlier peak may count
         _CLEAR_REFS.write_text("5")
-    return _kilobytes("VmRSS")
+    return _status_bytes("VmRSS")
 
 
-def _kilobytes(name: str) -> int:
+def _status_bytes(name: str) -> int:
     """Return a line of /proc/self/status in bytes (man 5 proc_pid_status)."""
     for line in _STATUS.read_text().splitlines():
         if line.startswith(f"{name}:"):

@@ -1,4 +1,4 @@
-"""The array that a measurement moves: its values, how it is stored, and which way it goes."""
+"""`Workload`: the array that a measurement moves, how it is stored, and the direction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ DIRECTIONS: tuple[Direction, ...] = ("write", "read")
 CODECS: tuple[Codec, ...] = ("raw", "zstd", "blosc", "gzip")
 LAYOUTS: tuple[Layout, ...] = ("one", "rows", "grid", "shard")
 
-# zarr's pipelines, zarrs-python's and ours, by the names in reports.
+# The pipelines of zarr, zarrs-python and ucxstore, by their names in reports.
 PIPELINES = {
     "default": "zarr.core.codec_pipeline.BatchedCodecPipeline",
     "fused": "zarr.core.codec_pipeline.FusedCodecPipeline",
@@ -32,7 +32,7 @@ _SEED = 20250521  # the same numbers in every process
 _ITEM_BYTES = 4  # float32
 _PARTS = 10  # chunks along an axis
 
-# zarr's own defaults for each codec, but for blosc, where the study takes lz4 and shuffles.
+# zarr's defaults for each codec. For blosc, lz4 and shuffle, as in the memray-array study.
 _COMPRESSORS: dict[Codec, dict[str, Any] | None] = {
     "raw": None,
     "zstd": {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
@@ -52,7 +52,7 @@ _COMPRESSORS: dict[Codec, dict[str, Any] | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An array of ``side`` x ``side`` float32, and what is done with it.
+    """An array of ``side`` x ``side`` float32, and whether it is written or read.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """For files and options: ``"write-raw-one"``."""
+        """The name in files and options: ``"write-raw-one"``."""
         return f"{self.direction}-{self.codec}-{self.layout}"
 
     @property
     def stored_as(self) -> str:
-        """What reads of the same stored array have in common: ``"raw-one"``."""
+        """The name of the stored array, which several workloads share: ``"raw-one"``."""
         return f"{self.codec}-{self.layout}"
 
     @property
@@ -89,7 +89,7 @@ class Workload:
 
     @property
     def chunk_shape(self) -> tuple[int, int]:
-        """Items of a chunk along each axis; of an inner chunk, where there are shards."""
+        """Items of a chunk along each axis; with shards, of an inner chunk."""
         part = self.side // _PARTS
         return {
             "one": self.shape,
@@ -100,7 +100,7 @@ class Workload:
 
     @property
     def shard_shape(self) -> tuple[int, int] | None:
-        """Items of a shard along each axis, or None where there are none."""
+        """Items of a shard along each axis; None without shards."""
         return self.shape if self.layout == "shard" else None
 
     @property
@@ -116,7 +116,7 @@ class Workload:
 
     @property
     def compressor(self) -> dict[str, Any] | None:
-        """The codec's metadata as Zarr v3 has it; None for raw chunks."""
+        """The codec's metadata in Zarr v3; None for raw chunks."""
         return _COMPRESSORS[self.codec]
 
     def values(self) -> npt.NDArray[np.float32]:
@@ -124,7 +124,7 @@ class Workload:
         return np.random.default_rng(_SEED).random(self.shape, dtype=np.float32)
 
     def create(self, store: Any) -> Any:
-        """Create the array in a store, without its values; replace what is there."""
+        """Create the array in a store, without its values; replace an existing array."""
         return zarr.create_array(
             store,
             shape=self.shape,
@@ -174,19 +174,19 @@ def count_workload(
     Parameters
     ----------
     store
-        A zarr store; to be read, it has the array already.
+        A zarr store. For a read, it must have the array already.
     workload : Workload
     pipeline : str
         A key of `PIPELINES`.
     capture : Path or None
         As for `ucxstore.copies.count_copies`.
     wait : callable
-        Is called with ``"connected"`` right before the array is moved, and with ``"done"`` after.
+        Called with ``"connected"`` right before the array is moved, and with ``"done"`` after it.
 
     Raises
     ------
     AssertionError
-        If other values came back than were written.
+        If the values that were read differ from those that were written.
     """
     array = workload.open(store, pipeline)  # connects
     values = workload.values()
