@@ -87,5 +87,5 @@ async def test_an_object_that_changes_while_it_is_read(
         await place.read([entry])
     (tmp_path / "a").write_bytes(bytes(2200))
     untagged = Entry("a", 2500)
-    with pytest.raises(CommandError, match="a: it is no longer of the size"):
+    with pytest.raises(CommandError, match="a: its size has changed"):
         await place.read([untagged])

@@ -176,8 +176,8 @@ def test_a_link_that_leads_out_of_a_directory(side: str, named: Named, tmp_path:
         (["/no/such/place", "/tmp/x"], 2, "/no/such/place: there is no such directory"),
         (["gopher://x", "/tmp/x"], 2, "gopher://x"),
         (["ucx://127.0.0.1", "/tmp/x"], 2, "names no port"),
-        (["/tmp", "memory://"], 2, "memory://: nothing is kept there"),
-        (["memory:///x", "/tmp/x"], 2, "memory:///x: nothing is kept there"),
+        (["/tmp", "memory://"], 2, "memory://: this memory would be lost"),
+        (["memory:///x", "/tmp/x"], 2, "memory:///x: this memory would be lost"),
         (["--jobs", "0", "/tmp", "/tmp/x"], 2, "--jobs: 0"),
         (["ucx://127.0.0.1:1/x", "ucx://127.0.0.1:1/y"], 1, "127.0.0.1:1"),
     ],
@@ -192,8 +192,8 @@ def test_what_is_no_location(arguments: list[str], status: int, message: str) ->
 
 def test_an_empty_source(named: Named, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "there is nothing" in run("cp", tmp_path / "empty", named("server", "x")).stderr
-    assert "there is nothing" in run("cp", named("server", "x"), tmp_path / "y").stderr
+    assert "no values found" in run("cp", tmp_path / "empty", named("server", "x")).stderr
+    assert "no values found" in run("cp", named("server", "x"), tmp_path / "y").stderr
 
 
 def test_a_bar_on_a_terminal(named: Named) -> None:

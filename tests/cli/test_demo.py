@@ -15,7 +15,7 @@ import zarr
 from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.cli.demo import main
-from ucxstore.cli.demo.other import Task, run, run_elsewhere
+from ucxstore.cli.demo.reader import Task, run, run_in_child
 from ucxstore.cli.demo.sample import open_sample, random_array
 from ucxstore.cli.demo.table import Table
 from ucxstore.server import Server
@@ -109,7 +109,7 @@ def test_the_reader_sees_a_flipped_bit_of_the_dataset(tmp_path: Path) -> None:
 
 def test_a_reader_that_fails_says_why(tmp_path: Path) -> None:
     with Server(tmp_path) as server, pytest.raises(RuntimeError, match="GroupNotFoundError"):
-        run_elsewhere(Task(server.address))
+        run_in_child(Task(server.address))
 
 
 def test_the_array_is_the_same_every_time() -> None:

@@ -64,7 +64,7 @@ def test_du(filled: str) -> None:
 def test_nothing_there(command: str, filled: str) -> None:
     done = run(command, f"{filled}/nothing")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"ucxstore {command}: {filled}/nothing: there is nothing\n"
+    assert done.stderr == f"ucxstore {command}: {filled}/nothing: no values found\n"
 
 
 @pytest.mark.parametrize("command", ["ls", "du"])

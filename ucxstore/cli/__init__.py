@@ -1,4 +1,4 @@
-"""The command line. Each command is a module or a package here, imported when it is called."""
+"""The command line ``ucxstore``. Each command is a module or package, imported when it runs."""
 
 import sys
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from ucxstore import __version__, _ucx
 from ucxstore.cli.parser import Parser
 from ucxstore.errors import UcxUnavailableError
 
-# By name: the module's name, and what `ucxstore --help` says.
+# The modules of the commands, and their summaries in `ucxstore --help`.
 _COMMANDS = {
     "serve": "serve a directory, memory, or an object store",
     "ls": "list the keys of a server",
-    "du": "tell how much a server has under a prefix",
+    "du": "print the bytes and the number of values under a prefix",
     "cp": "copy a tree of values between servers, directories and object stores",
-    "stats": "tell what a server has counted",
-    "doctor": "find out what is wrong with UCX, or with the way to a server",
-    "demo": "write real data through a server, read it back elsewhere, compare",
+    "stats": "print a server's counters",
+    "doctor": "find problems of UCX and of the connection to a server",
+    "demo": "write real data to a server, read it in another process, compare",
     "copies": "count the copies that zarr stores make",
 }
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, 1 where the command failed, 2 for a bad option (as `SystemExit`).
+        The exit status: 0, or 1 if the command failed, or 2 for a bad option (as `SystemExit`).
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments and arguments[0] in _COMMANDS:
@@ -54,7 +54,9 @@ def _make_parser() -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--version", action="store_true", help="print the version, and UCX's, and where it is from"
+        "--version",
+        action="store_true",
+        help="print the versions of ucxstore and UCX, and where UCX is",
     )
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, summary in _COMMANDS.items():

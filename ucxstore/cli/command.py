@@ -1,9 +1,9 @@
-"""Run a command: connect to a server with its options, report failures in one line."""
+"""What commands share: the options of a connection, and failures reported in one line."""
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from ucxstore.address import SCHEME
 from ucxstore.cli.parser import Parser, add_ucx_option, parse_pairs
@@ -12,24 +12,27 @@ from ucxstore.options import DEFAULT_TIMEOUT
 from ucxstore.secret import Secret
 from ucxstore.store import UcxStore
 
-_INTERRUPTED = 130  # as in shells: 128 and the number of SIGINT
+_INTERRUPTED = 130  # as in shells: 128 + SIGINT
+
+
+# Keys whose sizes are requested together.
+_SIZES_AT_ONCE = 1000
 
 
 class UsageError(Exception):
-    """An option or argument cannot be used; the exit status is 2."""
+    """An option or argument is not usable; the exit status is 2."""
 
 
 class CommandError(Exception):
-    """A command failed, and the message is complete; the exit status is 1."""
+    """A command failed; the exit status is 1."""
 
 
 def add_client_options(parser: Parser) -> None:
-    """Let a command take the options of a connection to a server."""
+    """Add the options of a connection to a server."""
     parser.add_argument(
         "--secret-file",
         metavar="FILE",
-        help="holds the server's secret (default: where UCXSTORE_SECRET or "
-        "UCXSTORE_SECRET_FILE says)",
+        help="a file with the server's secret (default: UCXSTORE_SECRET or UCXSTORE_SECRET_FILE)",
     )
     parser.add_argument(
         "--timeout",
@@ -42,7 +45,7 @@ def add_client_options(parser: Parser) -> None:
 
 
 def open_store(arguments: argparse.Namespace, address: str, *, read_only: bool = True) -> UcxStore:
-    """Make the store of an address with the given options; it connects later.
+    """Make the store of an address with the given options. It connects when it is first used.
 
     Raises
     ------
@@ -63,32 +66,44 @@ def open_store(arguments: argparse.Namespace, address: str, *, read_only: bool =
 
 
 async def measure_key(arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return name and size of the key that the user gave in place of a prefix."""
+    """Return the name and size of a key that the user gave instead of a prefix."""
     parent, _, name = arguments.address.rstrip("/").rpartition("/")
     if parent.removeprefix(SCHEME).strip("/"):
         with open_store(arguments, parent) as store:
             (size,) = await store.getsizes([name])
         if size is not None:
             return name, size
-    raise CommandError(f"{arguments.address}: there is nothing")
+    raise CommandError(f"{arguments.address}: no values found")
+
+
+async def in_groups(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
+    """Collect names into groups whose sizes are requested together."""
+    group: list[str] = []
+    async for name in names:
+        group.append(name)
+        if len(group) == _SIZES_AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
-    """Run a command to its end.
+    """Run a command, and print a failure as one line.
 
     Parameters
     ----------
     name : str
         The command's name, for error messages.
     action : callable
-        Returns the exit status.
+        The command; it returns the exit status.
     extra : str
         The extra of this package that the command needs.
 
     Returns
     -------
     int
-        The exit status; a failure prints one line.
+        The exit status.
     """
     command = f"ucxstore {name}"
     try:
@@ -99,7 +114,7 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
         print(f"{command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has closed it; Python would complain about that at exit.
+        # The reader has closed our output. Without this, Python would report an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""``ucxstore copies --quick``: count the copies that a few stores make, or those at a location."""
+"""``ucxstore copies --quick``: count the copies that zarr stores make of an array."""
 
 import argparse
 import json
@@ -32,10 +32,11 @@ def main(argv: Sequence[str]) -> int:
 def _make_parser() -> Parser:
     parser = make_parser(
         "copies",
-        "Count the copies that zarr stores make of an array, with memray. The array is written to "
-        "each LOCATION, under a new prefix, read and deleted; without one, to stores of this "
-        "machine: a server in memory, a directory, the memory of the process. The matrix of all "
-        "stores, codecs and layouts is in the repository of ucxstore: see profiles/README.md.",
+        "Count the copies that zarr stores make of an array, with memray. The array is written "
+        "under a new prefix of each LOCATION, read and deleted. Without LOCATION, stores of this "
+        "machine are used: a server of memory, a directory, the memory of the process. The matrix "
+        "of all stores, codecs and layouts is in the repository of ucxstore: see "
+        "profiles/README.md.",
     )
     parser.add_argument(
         "location",
@@ -43,7 +44,9 @@ def _make_parser() -> Parser:
         nargs="*",
         help="ucx://host:port[/prefix], a directory, or file:///path, s3://, gs://, az://, https://",
     )
-    parser.add_argument("--quick", action="store_true", help="needed: there is no other report yet")
+    parser.add_argument(
+        "--quick", action="store_true", help="required: there is no other report yet"
+    )
     parser.add_argument(
         "--size",
         type=float,
@@ -51,7 +54,7 @@ def _make_parser() -> Parser:
         metavar="MB",
         help="megabytes of the array (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON, a line for each transfer")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line for each transfer")
     parser.add_argument(
         "--captures", type=Path, metavar="FOLDER", help="keep memray's captures, for flamegraphs"
     )
@@ -62,13 +65,13 @@ def _make_parser() -> Parser:
 def _main(arguments: argparse.Namespace) -> int:
     if not arguments.quick:
         raise UsageError(
-            "--quick counts here; the matrix of all stores needs the repository of ucxstore, where "
+            "--quick is required; the matrix of all stores needs the repository of ucxstore, where "
             "`make copies` runs it (profiles/README.md)"
         )
     # The grid has ten chunks along each axis.
     side = round((arguments.size * 1e6 / _ITEM_BYTES) ** 0.5 / 10) * 10
     if side < 10:
-        raise UsageError(f"--size: {arguments.size:g} MB are too few")
+        raise UsageError(f"--size: {arguments.size:g} MB is too small")
     from ucxstore.copies.quick import run as run_quick
 
     if arguments.captures is not None:
@@ -91,7 +94,7 @@ def _main(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
-    """Give the user's locations, or stores of this machine."""
+    """Yield the rows of the user's locations, or else of stores of this machine."""
     from ucxstore.copies.quick import Row
 
     try:
@@ -120,7 +123,7 @@ def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
 
 
 def report(results: Sequence["Result"]) -> str:
-    """Write a table for each direction."""
+    """Return the report: a table for each direction, and the errors."""
     parts = []
     for direction in ("write", "read"):
         found = [result for result in results if result.workload.direction == direction]

@@ -1,4 +1,4 @@
-"""``ucxstore du``: the bytes and the number of values under a prefix."""
+"""``ucxstore du``: print the bytes and the number of values under a prefix."""
 
 import argparse
 import asyncio
@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> int:
 def _make_parser() -> Parser:
     parser = make_parser("du", "Print the bytes and the number of values under a prefix.")
     parser.add_argument("address", metavar="ADDRESS[/PREFIX]", help="ucx://host:port[/prefix]")
-    parser.add_argument("--human", action="store_true", help="bytes as kB, MB, ...")
+    parser.add_argument("--human", action="store_true", help="print bytes as kB, MB, ...")
     add_client_options(parser)
     return parser
 

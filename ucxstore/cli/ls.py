@@ -1,15 +1,12 @@
-"""``ucxstore ls``: the keys of a server."""
+"""``ucxstore ls``: list the keys of a server."""
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
-from ucxstore.cli.command import add_client_options, measure_key, open_store, run
+from ucxstore.cli.command import add_client_options, in_groups, measure_key, open_store, run
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import printable
-
-# Keys whose sizes are requested together; a page of a listing has some thousands.
-_AT_ONCE = 1000
 
 _SIZE_WIDTH = 14
 
@@ -21,11 +18,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _make_parser() -> Parser:
-    parser = make_parser("ls", "List what is right under a prefix; folders end in a slash.")
+    parser = make_parser("ls", "List the names directly under a prefix; folders end in a slash.")
     parser.add_argument("address", metavar="ADDRESS[/PREFIX]", help="ucx://host:port[/prefix]")
-    parser.add_argument("-l", dest="long", action="store_true", help="with sizes, in bytes")
+    parser.add_argument("-l", dest="long", action="store_true", help="print sizes, in bytes")
     parser.add_argument(
-        "-R", dest="recursive", action="store_true", help="all keys under the prefix"
+        "-R", dest="recursive", action="store_true", help="list all keys under the prefix"
     )
     add_client_options(parser)
     return parser
@@ -35,7 +32,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     with open_store(arguments, arguments.address) as store:
         names = store.list() if arguments.recursive else store.list_dir("")
         found = False
-        async for some in _in_groups(names):
+        async for some in in_groups(names):
             found = True
             if arguments.recursive and not arguments.long:
                 _show([(name, None) for name in some], long=False)
@@ -55,14 +52,3 @@ def _show(names: Sequence[tuple[str, int | None]], *, long: bool) -> None:
     for name, size in names:
         shown = "" if size is None else size
         print(f"{shown:>{_SIZE_WIDTH}}  {printable(name)}" if long else printable(name))
-
-
-async def _in_groups(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
-    group: list[str] = []
-    async for name in names:
-        group.append(name)
-        if len(group) == _AT_ONCE:
-            yield group
-            group = []
-    if group:
-        yield group

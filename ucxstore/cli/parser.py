@@ -1,4 +1,4 @@
-"""Command-line parsers, and the options of UCX."""
+"""Parsers of the command line, and the option ``--ucx``."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """Report an error in one line, without the usage."""
+    """An argument parser that reports errors in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
@@ -18,18 +18,18 @@ def make_parser(command: str, description: str) -> Parser:
 
 
 def add_ucx_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take UCX options."""
+    """Add the option ``--ucx``."""
     parser.add_argument(
         "--ucx",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a UCX option, such as TLS=tcp; can be repeated",
+        help="a UCX option, such as TLS=tcp; repeatable",
     )
 
 
 def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, str]:
-    """Parse what was given with a flag that takes ``NAME=VALUE`` again and again.
+    """Parse the values of a repeatable flag that takes ``NAME=VALUE``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``ucxstore serve``: a server in the foreground, until a signal ends it."""
+"""``ucxstore serve``: run a server in the foreground until a signal ends it."""
 
 import argparse
 import logging
@@ -12,7 +12,7 @@ from ucxstore.errors import UcxStoreError
 from ucxstore.secret import Secret
 from ucxstore.server.options import ServerOptions
 
-# What is logged without -v, with -v, and with -vv.
+# The log levels without -v, with -v, and with -vv.
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     logs.configure(_LEVELS[verbosity], given.pop("log_format", "text"))
     try:
         options = _options(given)
-        from ucxstore.server.foreground import serve  # not before: --help does without UCX
+        from ucxstore.server.foreground import serve  # loads UCX, which --help does not need
 
         serve(storage, options, metrics=metrics)
     except ValueError as error:
@@ -40,11 +40,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _make_parser() -> Parser:
-    """Make the parser: a flag for each of the `ServerOptions`, and those of the command."""
+    """Make the parser: a flag for each field of `ServerOptions`, and the command's own."""
     parser = make_parser(
         "serve", "Serve values until SIGTERM or Ctrl-C; requests in flight are finished."
     )
-    parser.argument_default = argparse.SUPPRESS  # what is not given is left to ServerOptions
+    parser.argument_default = argparse.SUPPRESS  # ServerOptions has the defaults
     add = parser.add_argument
     add(
         "storage",
@@ -54,10 +54,10 @@ def _make_parser() -> Parser:
     add(
         "--bind",
         metavar="HOST:PORT",
-        help="where to listen; port 0 takes any free one (default: 127.0.0.1:0)",
+        help="the address to listen at; port 0 takes any free one (default: 127.0.0.1:0)",
     )
     add("--threads", type=int, metavar="N", help="threads that serve (default: 1)")
-    add("--secret-file", metavar="FILE", help="holds the secret that clients must know")
+    add("--secret-file", metavar="FILE", help="a file with the secret that clients must know")
     add("--read-only", action="store_true", help="refuse writes")
     add(
         "--insecure",
@@ -73,66 +73,71 @@ def _make_parser() -> Parser:
         "--ucx",
         action="append",
         metavar="NAME=VALUE",
-        help="a UCX option, such as TLS=tcp; can be repeated",
+        help="a UCX option, such as TLS=tcp; repeatable",
     )
     add(
         "--metrics",
         metavar="HOST:PORT",
-        help="where to tell Prometheus, over HTTP; loopback only, unless --insecure",
+        help="the address of metrics for Prometheus, over HTTP; loopback only, unless --insecure",
     )
     add(
         "--shared",
         action=argparse.BooleanOptionalAction,
-        help="other servers serve the same LOCATION, such as a network directory (default: for "
-        "object stores alone)",
+        help="other servers serve the same LOCATION, such as a network directory (default: only "
+        "for object stores)",
     )
-    add("--cache", metavar="SIZE", help="memory for an object store's values, such as 4GiB")
-    add("--block-size", metavar="SIZE", help="large objects are fetched in blocks of this size")
+    add("--cache", metavar="SIZE", help="memory to cache an object store's values, such as 4GiB")
+    add("--block-size", metavar="SIZE", help="fetch large objects in blocks of this size")
     add(
         "--freshness",
         metavar="SECONDS",
-        help="how long the cache is believed; or 'always', 'forever' (default: forever)",
+        help="how long a cached value is believed before the object store is asked for a newer "
+        "one; or 'always' to ask each time, 'forever' to ask never (default: forever)",
     )
     add(
         "--source-timeout",
         type=float,
         metavar="SECONDS",
-        help="how long a request to an object store may take",
+        help="the longest time that a request to an object store may take",
     )
     add(
         "--storage-options",
         action="append",
         metavar="NAME=VALUE",
-        help="how to open an object store's URL, such as endpoint=http://host; can be repeated. "
-        "Others see it: leave credentials to the environment",
+        help="an option to open an object store's URL, such as endpoint=http://host; repeatable. "
+        "Other users can see it: put credentials into the environment",
     )
     add(
         "--scratch",
-        metavar="WHERE",
-        help="offer scratch space beside LOCATION: memory://; where LOCATION is that, it is "
+        metavar="memory://",
+        help="offer scratch space in memory beside LOCATION; if LOCATION is memory://, it is "
         "offered anyway",
     )
     add("--scratch-limit", metavar="SIZE", help="memory for scratch space, such as 8GiB")
-    add("--write-budget", metavar="SIZE", help="values on their way to an object store")
-    add("--cache-dir", metavar="DIRECTORY", help="for values that the memory has no room for")
-    add("--cache-dir-size", metavar="SIZE", help="what that may take, such as 100GiB")
+    add("--write-budget", metavar="SIZE", help="memory for values on their way to an object store")
+    add(
+        "--cache-dir",
+        metavar="DIRECTORY",
+        help="a directory for cached values without room in memory",
+    )
+    add("--cache-dir-size", metavar="SIZE", help="the size that it may take, such as 100GiB")
     add(
         "--verbose",
         "-v",
         action="count",
         default=0,
-        help="log also who connects and leaves, and evictions; -vv: all that there is",
+        help="also log connections and evictions; -vv: log everything",
     )
     add(
         "--log-format",
         choices=logs.FORMATS,
-        help="lines to read, or a JSON object a line (default: text)",
+        help="readable lines, or a JSON object a line (default: text)",
     )
     return parser
 
 
 def _options(given: dict[str, Any]) -> ServerOptions:
-    """Make the options of what was given on the command line, by the names of their fields."""
+    """Make `ServerOptions` from the arguments, which have the names of its fields."""
     file = given.pop("secret_file", None)
     if file is not None:
         try:

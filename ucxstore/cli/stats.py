@@ -1,4 +1,4 @@
-"""``ucxstore stats``: the counters of a server, once or repeatedly."""
+"""``ucxstore stats``: print the counters of a server, once or repeatedly."""
 
 import argparse
 import asyncio
@@ -32,9 +32,9 @@ def _make_parser() -> Parser:
         "--watch",
         type=float,
         metavar="SECONDS",
-        help="repeat it every so many seconds, with what came in between",
+        help="repeat after this time, with the rates in between",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON, a line each time")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line each time")
     add_client_options(parser)
     return parser
 
@@ -60,7 +60,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 def report(server: str, now: ServerStats, before: ServerStats | None = None) -> str:
-    """Write counters for people; with those from `before`, also what came since, a second."""
+    """Return readable counters; with those from `before`, also the rates since then."""
     lines = [
         f"{server}, up {_time_text(now['uptime_s'])}, {now['connected']} clients "
         f"({now['sessions']} so far, {now['sessions_lost']} lost, "

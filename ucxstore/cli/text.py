@@ -6,7 +6,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def size_text(nbytes: float) -> str:
-    """Write a number of bytes with three digits or so: ``"1.5 MB"``."""
+    """Format a number of bytes with about three digits: ``"1.5 MB"``."""
     value, unit = float(nbytes), 0
     while value >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -15,7 +15,7 @@ def size_text(nbytes: float) -> str:
 
 
 def printable(name: str) -> str:
-    """Escape what a terminal would obey: keys are whatever somebody has sent."""
+    """Escape control characters, which a terminal would obey: anybody can choose a key."""
     if name.isprintable():
         return name
     return "".join(
@@ -24,6 +24,6 @@ def printable(name: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay rows of equal length out in columns; return the lines."""
+    """Align rows of equal length in columns; return the lines."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

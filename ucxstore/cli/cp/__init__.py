@@ -21,7 +21,7 @@ DEFAULT_JOBS = 8
 MAX_JOBS = 1024
 
 type Moved = Callable[[int], object]
-"""Is called with the number of bytes that were copied just now."""
+"""Called with the number of bytes that were just copied."""
 
 _LOCATIONS = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., or ucx://host:port"
 
@@ -35,9 +35,9 @@ def main(argv: Sequence[str]) -> NoReturn:
 def _make_parser() -> Parser:
     parser = make_parser(
         "cp",
-        "Copy all values under SOURCE to DESTINATION. What is there with the same size, and is "
-        "not older as far as both sides know times, is left out, so that a copy that was "
-        "interrupted goes on when it is repeated.",
+        "Copy all values under SOURCE to DESTINATION. Values that DESTINATION has with the same "
+        "size are skipped, unless both sides know times and it is older there. So repeat an "
+        "interrupted copy to finish it.",
     )
     parser.add_argument("source", metavar="SOURCE", help=f"{_LOCATIONS}[/prefix]")
     parser.add_argument("destination", metavar="DESTINATION", help="the same")
@@ -46,19 +46,19 @@ def _make_parser() -> Parser:
         type=int,
         default=DEFAULT_JOBS,
         metavar="N",
-        help="requests at once (default: %(default)s)",
+        help="concurrent requests (default: %(default)s)",
     )
-    parser.add_argument("--all", action="store_true", help="copy what is there already, too")
-    parser.add_argument("--quiet", action="store_true", help="neither a progress bar nor a summary")
+    parser.add_argument("--all", action="store_true", help="also copy values that DESTINATION has")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     add_client_options(parser)
     return parser
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process at once.
+    """End the process at once, without the interpreter's shutdown.
 
-    Threads of obstore's let go of Python's objects a little after a request is over. Where they
-    find the interpreter shutting down, the process is aborted: one copy in five of a single file.
+    obstore's threads release Python objects shortly after a request has ended. If the interpreter
+    shuts down meanwhile, the process aborts: this happened to one in five copies of a single file.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -86,7 +86,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 async def _plan(arguments: argparse.Namespace, source: Location, destination: Location) -> CopyPlan:
     entries = [entry async for entry in source.list()]
     if not entries:
-        raise CommandError(f"{arguments.source}: there is nothing")
+        raise CommandError(f"{arguments.source}: no values found")
     there = {} if arguments.all else {entry.key: entry async for entry in destination.list()}
     try:
         plan = plan_copy(entries, there)
@@ -103,8 +103,8 @@ async def copy(
 ) -> None:
     """Carry out a plan.
 
-    At most 256 MiB are in memory at once, or one value that is larger. The first failure ends the
-    copy, once the transfers in flight have ended.
+    At most 256 MiB are in memory at once, or one larger value. The first failure ends the copy,
+    once the transfers in flight have ended.
 
     Raises
     ------
@@ -130,7 +130,7 @@ async def _work(
     budget: Budget,
     moved: Moved,
 ) -> None:
-    for group in todo:  # which all tasks share
+    for group in todo:  # all tasks share this iterator
         with await budget.claim(sum(entry.size for entry in group)) as claim:
             values = await source.read(group)
             claim.resize(sum(map(len, values)))

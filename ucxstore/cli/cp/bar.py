@@ -16,7 +16,7 @@ from rich.progress import (
 
 @contextmanager
 def bar(nbytes: int) -> Iterator[Callable[[int], object]]:
-    """Show the progress of a copy of `nbytes`; give a function that takes the bytes just copied."""
+    """Show the progress of a copy of `nbytes`; yield a function to call with the bytes copied."""
     columns = (
         BarColumn(),
         TaskProgressColumn(),

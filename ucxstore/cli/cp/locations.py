@@ -1,7 +1,8 @@
-"""Locations to copy from and to: our servers, and whatever obstore opens.
+"""Locations to copy from and to: ucxstore's servers, object stores and directories.
 
-A directory is obstore's, too: it writes a value to a file of another name, and renames that, so
-that no key ever has a part of a value. Servers and object stores take a value whole or not at all.
+obstore opens object stores and directories. In a directory it writes a value to a temporary file
+and renames it, so no key ever has a part of a value. Servers and object stores store a value whole
+or not at all.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ucxstore.address import SCHEME
-from ucxstore.cli.command import CommandError, UsageError
+from ucxstore.cli.command import CommandError, UsageError, in_groups
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
@@ -26,15 +27,12 @@ if TYPE_CHECKING:
 
 _OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
-# Bytes that one request reads of a larger object: well within obstore's 30 s for a request.
+# A larger object is read in requests of this many bytes, each well within obstore's limit of 30 s.
 _PART_BYTES = 16 << 20
-
-# Keys whose sizes are requested together.
-_SIZES_AT_ONCE = 1000
 
 
 class Location(Protocol):
-    """A tree of values. Every failure names the key."""
+    """A tree of values, to copy from or to. Every failure names the key."""
 
     max_keys: int
     """The most values that one request reads or writes."""
@@ -56,7 +54,7 @@ class Location(Protocol):
 
 
 class ServerLocation:
-    """A server of ours, through its store: many values in one request, without a copy."""
+    """A ucxstore server: a request moves many values, without a copy."""
 
     max_keys = GROUP_KEYS
 
@@ -64,23 +62,14 @@ class ServerLocation:
         self._store = store
 
     async def list(self) -> AsyncIterator[Entry]:
-        some: list[str] = []
-        async for key in self._store.list():
-            some.append(key)
-            if len(some) == _SIZES_AT_ONCE:
-                for entry in await self._entries(some):
-                    yield entry
-                some = []
-        for entry in await self._entries(some):
-            yield entry
-
-    async def _entries(self, keys: Sequence[str]) -> Sequence[Entry]:
-        sizes = await self._store.getsizes(keys)
-        found = zip(keys, sizes, strict=True)
-        return [Entry(key, size) for key, size in found if size is not None]  # else deleted since
+        async for keys in in_groups(self._store.list()):
+            sizes = await self._store.getsizes(keys)
+            for key, size in zip(keys, sizes, strict=True):
+                if size is not None:  # else it was deleted meanwhile
+                    yield Entry(key, size)
 
     def check(self, key: str) -> None:
-        """Do nothing: the server keeps keys beneath its directory."""
+        """Do nothing: the server refuses keys that lead out of its directory."""
 
     async def read(self, entries: Sequence[Entry]) -> Sequence[Buffer]:
         keys = [(entry.key, None) for entry in entries]
@@ -108,7 +97,7 @@ class ObjectLocation:
     name : str
         Its name in errors.
     jobs : int
-        Requests at once.
+        Concurrent requests.
     """
 
     max_keys = 1
@@ -116,7 +105,7 @@ class ObjectLocation:
     def __init__(self, store: "ObjectStore", name: str, jobs: int) -> None:
         from obstore.exceptions import BaseError
 
-        # obstore raises these for some failures, and Python's own for others.
+        # obstore raises its own exceptions for some failures, and Python's for others.
         self._failures = BaseError, OSError, ValueError
         self._store: Any = store
         self._name = name
@@ -151,11 +140,11 @@ class ObjectLocation:
     async def _read_part(self, entry: Entry, out: npt.NDArray[np.uint8], start: int) -> None:
         part = out[start : start + _PART_BYTES]
         options: dict[str, object] = {"range": (start, start + len(part))}
-        if entry.etag is not None:  # all parts are of one object
+        if entry.etag is not None:  # all parts must be of the same object
             options["if_match"] = entry.etag
         found = await self._get(entry.key, options)
         if len(found) != len(part):
-            raise ValueError("it is no longer of the size that it was listed with")
+            raise ValueError("its size has changed since it was listed")
         part[:] = found
 
     async def _get(self, key: str, options: dict[str, object]) -> npt.NDArray[np.uint8]:
@@ -177,11 +166,11 @@ class ObjectLocation:
         return CommandError(f"{self._name}: {entry.key}: {_first_line(error)}")
 
     def close(self) -> None:
-        """Do nothing: obstore closes its connections when it is collected."""
+        """Do nothing: obstore closes its connections when the store is garbage collected."""
 
 
 class DirectoryLocation(ObjectLocation):
-    """A directory; no symbolic link in it leads out of it."""
+    """A directory. Keys behind a symbolic link that leads out of it are refused."""
 
     def __init__(self, store: "ObjectStore", root: Path, jobs: int) -> None:
         super().__init__(store, str(root), jobs)
@@ -193,7 +182,7 @@ class DirectoryLocation(ObjectLocation):
 
 
 def is_server(location: str) -> bool:
-    """Tell whether a location is the address of one of our servers."""
+    """Tell whether a location is the address of a ucxstore server."""
     return location.startswith(SCHEME)
 
 
@@ -203,10 +192,10 @@ def open_objects(location: str, jobs: int, *, make: bool) -> ObjectLocation:
     Parameters
     ----------
     location : str
-        A path, or a URL that obstore knows; its options are in the environment, such as
+        A path, or a URL that obstore opens. Its options come from the environment, such as
         ``AWS_ENDPOINT_URL``.
     jobs : int
-        Requests at once.
+        Concurrent requests.
     make : bool
         Whether to make a directory that does not exist.
 
@@ -220,8 +209,8 @@ def open_objects(location: str, jobs: int, *, make: bool) -> ObjectLocation:
     from obstore.exceptions import BaseError
     from obstore.store import LocalStore, from_url
 
-    if location.startswith("memory:"):  # which obstore knows: the memory of this very process
-        raise UsageError(f"{location}: nothing is kept there once the copy has ended")
+    if location.startswith("memory:"):  # obstore opens it: memory of this process
+        raise UsageError(f"{location}: this memory would be lost when the copy ends")
     path = _as_path(location)
     try:
         if path is None:
@@ -248,5 +237,5 @@ def _as_path(location: str) -> Path | None:
 
 
 def _first_line(error: Exception) -> str:
-    """Leave out the dump of Rust's structures that obstore adds."""
+    """Return an error's first line, without the Rust structures that obstore adds."""
     return str(error).partition("\n")[0].strip() or type(error).__name__

@@ -6,11 +6,11 @@ from math import floor
 
 from ucxstore.keys import find_problem
 
-# Values that move together, where both sides take many in one request.
+# The most bytes and values that are copied in one request, if both sides support that.
 GROUP_BYTES = 4 << 20
 GROUP_KEYS = 256
 
-# Without these nobody sees the array or the group, so they come after all chunks.
+# Without these an array or group is not visible, so they are copied after all chunks.
 _METADATA = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
 
 
@@ -25,7 +25,7 @@ class Entry:
     modified : float or None
         The time of the write, in seconds since 1970; ``None`` where it is unknown.
     etag : str or None
-        The entity tag, where there is one.
+        The entity tag, if there is one.
     """
 
     key: str
@@ -43,7 +43,7 @@ class CopyPlan:
     chunks, metadata : list of Entry
         Metadata is copied last.
     present : int
-        The number of values that are at the destination already.
+        The number of values that the destination has already.
     """
 
     chunks: list[Entry]
@@ -67,7 +67,7 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
     Raises
     ------
     ValueError
-        If a key cannot be written: it would leave the tree, or nobody could read it.
+        If a key cannot be written: it would lead out of the tree, or could not be read.
     """
     plan = CopyPlan([], [], 0)
     present = 0
@@ -86,9 +86,9 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
 
 
 def is_same(source: Entry, found: Entry) -> bool:
-    """Tell whether `found` is a copy: of the same size, and of the same tag or not older.
+    """Tell whether `found` is a copy: it has the same size, and has the same tag or is not older.
 
-    Our servers tell neither tags nor times; with them, the size alone counts.
+    ucxstore servers have no tags and no times. With them, only the size counts.
     """
     if source.size != found.size:
         return False
@@ -96,13 +96,13 @@ def is_same(source: Entry, found: Entry) -> bool:
         return True
     if source.modified is None or found.modified is None:
         return True
-    # Some object stores, S3 among them, keep whole seconds.
+    # Some object stores, such as S3, only keep whole seconds.
     whole = found.modified.is_integer()
     return found.modified >= (floor(source.modified) if whole else source.modified)
 
 
 def groups(entries: Sequence[Entry], max_keys: int) -> Iterator[list[Entry]]:
-    """Cut a list into groups of at most `max_keys` and `GROUP_BYTES`, or of one larger value."""
+    """Split entries into groups of at most `max_keys` and `GROUP_BYTES`, or of one larger value."""
     group: list[Entry] = []
     nbytes = 0
     for entry in entries:

@@ -1,8 +1,8 @@
-"""``ucxstore demo``: real data through a server and back, into another process, compared.
+"""``ucxstore demo``: write real data to a server, read it in another process, and compare.
 
-The sea-surface temperatures that the package ``iris-sample-data`` ships are written by xarray
-through a `UcxStore` and read by xarray in another process; then the same with one large array of
-random numbers, over shared memory and over TCP, with speeds and memory measured.
+The data are the sea-surface temperatures of the package ``iris-sample-data``. xarray writes them
+through a `UcxStore`, and xarray reads them in another process. Then the same is done with one large
+array of random numbers, over shared memory and over TCP, and speed and memory are measured.
 """
 
 import signal
@@ -14,7 +14,7 @@ from ucxstore.errors import UcxStoreError
 
 DEFAULT_MEGABYTES = 100  # the array of the memray-array study
 
-_INTERRUPTED = 130  # as shells have it: 128 and the number of SIGINT
+_INTERRUPTED = 130  # as in shells: 128 + SIGINT
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,13 +28,13 @@ def main(argv: Sequence[str]) -> int:
     Returns
     -------
     int
-        0 if everything came back as it was, 1 if anything differs or fails, 130 after Ctrl-C.
+        0 if all data are equal, 1 if anything differs or fails, 130 after Ctrl-C.
     """
     arguments = _make_parser().parse_args(argv)
-    # As Ctrl-C: the temporary directory and the processes are to go in any case.
+    # SIGTERM acts like Ctrl-C: the temporary directory and the processes are cleaned up.
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        from ucxstore.cli.demo.show import show  # not before: it needs the packages of the extra
+        from ucxstore.cli.demo.show import show  # needs the packages of the extra
 
         return 0 if show(arguments.size) else 1
     except KeyboardInterrupt:
@@ -57,8 +57,8 @@ def _interrupt(*_: object) -> None:
 def _make_parser() -> Parser:
     parser = make_parser(
         "demo",
-        "Write real data through a server, read it back in another process, and compare every bit "
-        "of it; then the same with one large array. Exits with 0 if all is equal.",
+        "Write real data to a server, read it in another process, and compare every bit; then the "
+        "same with one large array. Exits with 0 if all is equal.",
     )
     parser.add_argument(
         "--size",

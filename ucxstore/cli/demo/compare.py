@@ -9,16 +9,16 @@ import xarray as xr
 
 
 def array_differences(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> list[str]:
-    """Describe how two arrays differ; an empty list if they have the same bits.
+    """Describe how two arrays differ; return an empty list if they have the same bits.
 
-    Values are not compared as numbers: NaN equals a NaN of the same bits, and -0.0 is not 0.0.
+    Bits are compared, not numbers: NaN equals NaN with the same bits, and -0.0 differs from 0.0.
     """
     if expected.dtype != actual.dtype:
         return [f"dtype {actual.dtype} in place of {expected.dtype}"]
     if expected.shape != actual.shape:
         return [f"shape {actual.shape} in place of {expected.shape}"]
     if expected.dtype.hasobject:
-        return [f"dtype {expected.dtype} holds references, whose bits mean nothing"]
+        return [f"dtype {expected.dtype} holds references, which cannot be compared bit by bit"]
     differing = np.any(_item_bytes(expected) != _item_bytes(actual), axis=1)
     count = int(np.count_nonzero(differing))
     if count == 0:
@@ -32,12 +32,12 @@ def array_differences(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> l
 
 
 def dataset_differences(expected: xr.Dataset, actual: xr.Dataset) -> list[str]:
-    """Describe how two datasets differ in their variables, coordinates included, and attributes.
+    """Describe how two datasets differ in their variables, coordinates and attributes.
 
     Parameters
     ----------
     expected, actual : xarray.Dataset
-        How they are chunked and encoded does not count.
+        Their chunks and encodings are not compared.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def _name_differences(
 
 
 def _item_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the items of `array` as rows of bytes, or of one wide integer where that fits."""
+    """Return each item of `array` as a row of bytes, or as one wide integer if that fits."""
     flat = np.ascontiguousarray(array).reshape(-1)
     unit = np.dtype(f"u{flat.itemsize}" if flat.itemsize in {1, 2, 4, 8} else "u1")
     return flat.view(unit).reshape(flat.size, flat.itemsize // unit.itemsize)

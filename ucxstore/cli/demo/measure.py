@@ -1,4 +1,4 @@
-"""Speed of a transfer, beside ``np.copyto``."""
+"""Measure the speed of a transfer, and of ``np.copyto`` for comparison."""
 
 import statistics
 import time
@@ -11,10 +11,9 @@ REPEATS = 5
 
 
 def median_rate(action: Callable[[], object], nbytes: int) -> float:
-    """Return GB/s of an action that moves `nbytes`: the median of a few runs.
+    """Return the median speed of a few runs of an action that moves `nbytes`, in GB/s.
 
-    What the action returns is dropped within the time that is measured: giving memory back is
-    part of what using it costs.
+    The time includes freeing what the action returns.
     """
     seconds = []
     for _ in range(REPEATS):
@@ -25,7 +24,7 @@ def median_rate(action: Callable[[], object], nbytes: int) -> float:
 
 
 def copy_rates(source: npt.NDArray[np.float32]) -> tuple[float, float]:
-    """Return GB/s of ``np.copyto`` into a new array, and into one that was used before."""
+    """Return the GB/s of ``np.copyto`` into a new array, and into one that was used before."""
     used = source.copy()
     fresh_rate = median_rate(lambda: np.copyto(np.empty_like(source), source), source.nbytes)
     return fresh_rate, median_rate(lambda: np.copyto(used, source), source.nbytes)

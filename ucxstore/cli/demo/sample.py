@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-# Monthly means of the sea's surface temperature around the equator, from the Met Office's OSTIA.
+# Monthly means of the sea-surface temperature around the equator, from the Met Office's OSTIA.
 SAMPLE = "ostia_monthly.nc"
 
 _SEED = 20250521  # the same numbers in every process
@@ -21,6 +21,6 @@ def open_sample() -> xr.Dataset:
 
 
 def random_array(megabytes: int) -> npt.NDArray[np.float32]:
-    """Make the random array, equal in all processes; a megabyte is a million bytes."""
+    """Make the random array, the same in all processes. A megabyte is a million bytes."""
     shape = (megabytes * 1_000_000 // 4 // _COLUMNS, _COLUMNS)
     return np.random.default_rng(_SEED).random(shape, dtype=np.float32)

@@ -14,7 +14,7 @@ import zarr
 
 from ucxstore import __version__, _ucx
 from ucxstore.cli.demo.measure import median_rate
-from ucxstore.cli.demo.other import Report, Task, report_on, run_elsewhere
+from ucxstore.cli.demo.reader import Report, Task, report_on, run_in_child
 from ucxstore.cli.demo.sample import SAMPLE, open_sample, random_array
 from ucxstore.cli.demo.table import Table
 from ucxstore.copies import count_copies
@@ -36,7 +36,7 @@ class _Site:
 
 
 def show(megabytes: int) -> bool:
-    """Run the demo and print what it does; return whether everything came back as it was."""
+    """Run the demo and print its steps; return whether all data are equal."""
     ucx = _ucx.load()
     _say(
         f"ucxstore {__version__}, zarr {zarr.__version__}, UCX {ucx.version} ({ucx.origin}), "
@@ -80,7 +80,7 @@ def _show_dataset(site: _Site) -> list[str]:
         "   DIRECT    straight between the array and the store\n"
         "   DECODE    received as they are stored, and decoded in threads\n"
         "   ENCODE    encoded in threads and sent from there, or merged with what is stored\n"
-        "   FALLBACK  as zarr does it by itself\n"
+        "   FALLBACK  as zarr does it without ucxstore\n"
     )
     return differences
 
@@ -92,7 +92,7 @@ def _move_dataset(
     with UcxStore(address) as store:
         dataset.to_zarr(store, encoding=encoding, consolidated=False)
         written = report_on(store, [])
-    read = run_elsewhere(Task(address))
+    read = run_in_child(Task(address))
     table.add(f"{name}, written", _lanes(written), *written.chunks)
     table.add(f"{name}, read", _lanes(read), *read.chunks, _verdict(read))
     return [f"{name}: {difference}" for difference in read.differences]
@@ -112,17 +112,17 @@ def _show_array(site: _Site, megabytes: int) -> list[str]:
     for index, (name, ucx) in enumerate(_TRANSPORTS.items()):
         address = f"{site.address}/{index}"
         written = _write_array(values, address, ucx, site.scratch)
-        read = run_elsewhere(Task(address, ucx, megabytes, site.scratch))
+        read = run_in_child(Task(address, ucx, megabytes, site.scratch))
         if index == 0:
             _add_copies(table, read.rates)
         _add_transfers(table, name, written, read)
         differences += [f"{name}: {difference}" for difference in read.differences]
     _say(
         f"{table}\n\n"
-        "   write         the server puts it into a file of its directory\n"
+        "   write         the server stores it in a file of its directory\n"
         "   read, fresh   zarr's result in new memory\n"
-        "   read          zarr's result in memory of an earlier result, where that is free\n"
-        "   extra copies  the client's peak beyond the user's array, as memray sees it, in arrays\n"
+        "   read          zarr's result in the memory of an earlier result, if that is free\n"
+        "   extra copies  the client's peak by memray beyond the user's array, in arrays\n"
     )
     return differences
 
@@ -130,7 +130,7 @@ def _show_array(site: _Site, megabytes: int) -> list[str]:
 def _write_array(
     values: npt.NDArray[np.float32], address: str, ucx: dict[str, str], scratch: str
 ) -> Report:
-    # Strict: a chunk that would not go straight from the array is a failure of the demo.
+    # Strict: fail if a chunk does not go straight from the array.
     with UcxStore(address, ucx=ucx, strict=True) as store:
         array = zarr.create_array(
             store, shape=values.shape, chunks=values.shape, dtype=values.dtype, compressors=None

@@ -5,7 +5,7 @@ _GAP = "  "
 
 
 class Table:
-    """Rows of cells under a heading; numbers are set right, text left.
+    """Rows of cells under a heading. Numbers are aligned right, text left.
 
     Parameters
     ----------

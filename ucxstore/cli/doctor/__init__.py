@@ -1,4 +1,4 @@
-"""``ucxstore doctor``: examine UCX, this machine and the way to a server; advise."""
+"""``ucxstore doctor``: find problems of UCX, this machine and the connection to a server."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from ucxstore._ucx import UcxLibrary, load
 from ucxstore.address import Address
 from ucxstore.cli.command import add_client_options, open_store, run
 from ucxstore.cli.doctor.advice import SHARED, Finding, advise
-from ucxstore.cli.doctor.machine import Machine, look_around
+from ucxstore.cli.doctor.machine import Machine, examine_machine
 from ucxstore.cli.doctor.measure import Way, is_this_host, measure
 from ucxstore.cli.parser import Parser, make_parser, parse_pairs
 from ucxstore.cli.text import printable, size_text
@@ -27,19 +27,19 @@ def main(argv: Sequence[str]) -> int:
 def _make_parser() -> Parser:
     parser = make_parser(
         "doctor",
-        "Look at UCX, at this machine and at the way to a server, measure that, and say what to "
-        "change. A server that takes writes holds a value for it meanwhile; without ADDRESS one "
-        "is started. Exits with 1 if there is a problem.",
+        "Examine UCX, this machine and the connection to a server, measure the connection, and say "
+        "what to change. A value is written to the server and deleted again, unless it is "
+        "read-only. Without ADDRESS a server is started. Exits with 1 if there is a problem.",
     )
     parser.add_argument("address", metavar="ADDRESS", nargs="?", help="ucx://host:port[/prefix]")
-    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_client_options(parser)
     return parser
 
 
 def _examine(arguments: argparse.Namespace) -> int:
     library = load()
-    machine = look_around(library)
+    machine = examine_machine(library)
     with _server(arguments) as address, open_store(arguments, address, read_only=False) as store:
         (server, *_) = Address.parse(store.address).servers
         same_host = is_this_host(server, DEFAULT_CONNECT_TIMEOUT)
@@ -58,7 +58,7 @@ def _examine(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _server(arguments: argparse.Namespace) -> Iterator[str]:
-    """Give the user's address, or that of a server that runs meanwhile."""
+    """Yield the user's address, or that of a server that runs meanwhile."""
     if arguments.address is not None:
         yield arguments.address
         return
@@ -75,7 +75,7 @@ def report(
     way: Way,
     findings: Sequence[Finding],
 ) -> str:
-    """Write the findings for people."""
+    """Return the findings as readable text."""
     lines = [
         f"UCX          {library.version} ({library.origin}: {library.path})",
         f"transports   {_transports_text(machine)}",

@@ -1,4 +1,4 @@
-"""Advice of ``ucxstore doctor``, computed from what it found, without I/O."""
+"""Advice of ``ucxstore doctor``, computed from its measurements. No I/O."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ucxstore.cli.text import size_text
 SHARED = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
 _RDMA = ("rc", "dc", "ud", "srd")
 
-# What UCX_TLS may say without switching shared memory off.
+# The values of UCX_TLS that allow shared memory.
 _SHARED_NAMES = SHARED | {"all", "shm", "sm", "mm"}
 
 _SMALL_SHM = 256 << 20  # containers have 64 MiB by default
@@ -21,16 +21,16 @@ _FEW_FILES = 1024
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to know, or to change.
+    """A finding, with advice what to change.
 
     Attributes
     ----------
     level : {"ok", "note", "problem"}
-        A problem makes the exit status 1.
+        With a problem, the exit status is 1.
     what : str
-        What was found.
+        The finding.
     change : str
-        What to do about it; empty for nothing.
+        The advice; empty if there is nothing to change.
     """
 
     level: Literal["ok", "note", "problem"]
@@ -39,12 +39,12 @@ class Finding:
 
 
 def advise(library: UcxLibrary, machine: Machine, way: Way, tls: str | None) -> list[Finding]:
-    """Judge what was found.
+    """Return the findings about UCX, the limits of the machine, and the connection.
 
     Parameters
     ----------
     tls : str or None
-        The transports that the user allows: ``UCX_TLS``, or ``--ucx TLS=``.
+        The transports that the user allows, by ``UCX_TLS`` or ``--ucx TLS=``.
     """
     return [*_of_ucx(library, machine), *_of_limits(machine), _of_the_way(machine, way, tls)]
 
@@ -61,8 +61,8 @@ def _of_ucx(library: UcxLibrary, machine: Machine) -> Iterator[Finding]:
     elif library.origin == "wheel" and not any(map(_is_rdma, machine.transports)):
         yield Finding(
             "note",
-            "this UCX is a wheel's, which has no InfiniBand or RoCE",
-            "where there is an adapter, install UCX from elsewhere and set UCXSTORE_UCX=system",
+            "this UCX comes from a wheel, which has no InfiniBand or RoCE",
+            "if there is an adapter, install UCX from elsewhere and set UCXSTORE_UCX=system",
         )
 
 
@@ -71,8 +71,8 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
     if rdma and machine.locked_memory >= 0:
         yield Finding(
             "problem",
-            f"no more than {size_text(machine.locked_memory)} may be locked, and RDMA locks what "
-            "it moves",
+            f"at most {size_text(machine.locked_memory)} of memory may be locked, and RDMA locks "
+            "what it moves",
             "ulimit -l unlimited",
         )
     if machine.shm_total < _SMALL_SHM:
@@ -99,7 +99,7 @@ def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
     if not way.same_host:
         return Finding(
             "ok",
-            f"the server's address is no address of this machine, so there is no shared memory: "
+            f"the server's address is not one of this machine, so there is no shared memory: "
             f"{lanes}",
             "if it is a container here, start both with --ipc=host and --network=host",
         )
@@ -107,7 +107,7 @@ def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
         return Finding(
             "problem",
             f"the server is on this machine, but TLS={tls} leaves shared memory out here: {lanes}",
-            "leave UCX_TLS alone, or add shm to it",
+            "unset UCX_TLS, or add shm to it",
         )
     if machine.environment.get("UCX_MM_ERROR_HANDLING", "y").lower() in {"n", "no", "0", "off"}:
         return Finding(
@@ -118,13 +118,13 @@ def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
     return Finding(
         "problem",
         f"the server is on this machine, but does not share memory with this process: {lanes}",
-        "see whether UCX_TLS or --ucx TLS= is set where the server runs; containers need one IPC "
+        "check whether UCX_TLS or --ucx TLS= is set for the server; containers must share one IPC "
         "namespace (--ipc=host for both)",
     )
 
 
 def _allows_shared(tls: str) -> bool:
-    """Tell whether a value of ``UCX_TLS`` lets shared memory be chosen."""
+    """Tell whether a value of ``UCX_TLS`` allows shared memory."""
     excluded = tls.startswith("^")
     names = {name.strip().lstrip("\\") for name in tls.lstrip("^").lower().split(",")}
     if excluded:

@@ -1,4 +1,4 @@
-"""The machine as ``ucxstore doctor`` sees it: UCX's transports, limits, environment."""
+"""Examine the machine for ``ucxstore doctor``: UCX's transports, limits, environment."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ucxstore._ucx import UcxLibrary
 
-# ucx_info opens every device; on a machine whose driver hangs it would, too.
+# ucx_info opens every device, so it hangs if a driver does.
 _INFO_SECONDS = 20.0
 
 _TRANSPORT = re.compile(r"#\s+Transport: (\S+)\s+#\s+Device: (\S+)")
@@ -19,7 +19,7 @@ _TRANSPORT = re.compile(r"#\s+Transport: (\S+)\s+#\s+Device: (\S+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What UCX can use here, and what limits it.
+    """The transports of UCX on this machine, and its limits.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Machine:
     locked_memory, open_files : int
         The soft limits, in bytes and descriptors; -1 for none.
     shm_total, shm_free : int
-        Bytes of ``/dev/shm``; 0 where there is none.
+        Bytes of ``/dev/shm``; 0 if there is none.
     container : bool
         Whether this seems to be a container.
     environment : dict of str to str
@@ -44,7 +44,7 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def look_around(library: UcxLibrary) -> Machine:
+def examine_machine(library: UcxLibrary) -> Machine:
     """Examine this machine."""
     total, free = _space(Path("/dev/shm"))
     return Machine(
@@ -61,7 +61,7 @@ def look_around(library: UcxLibrary) -> Machine:
 
 
 def parse_transports(text: str) -> dict[str, list[str]]:
-    """Read the transports and their devices from what ``ucx_info -d`` prints."""
+    """Parse the transports and their devices in the output of ``ucx_info -d``."""
     found: dict[str, list[str]] = {}
     for transport, device in _TRANSPORT.findall(text):
         devices = found.setdefault(transport, [])

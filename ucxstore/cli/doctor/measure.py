@@ -1,4 +1,4 @@
-"""Measurements of the way to a server by ``ucxstore doctor``: some seconds at the most."""
+"""Measure the connection to a server for ``ucxstore doctor``, in some seconds at most."""
 
 import socket
 import statistics
@@ -18,8 +18,8 @@ from ucxstore.zarr_compat import cpu
 _PINGS = 200
 _REPEATS = 5
 
-# Bytes of the value that is moved. It takes about a quarter of a second, and is at most as large
-# as this, which is beyond all caches.
+# The least and most bytes of the value that is moved, which takes about a quarter of a second. The
+# most is larger than all caches of a processor.
 _LEAST = 1 << 20
 _MOST = 64 << 20
 _SECONDS = 0.25
@@ -27,7 +27,7 @@ _SECONDS = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """The way to a server, as it is now.
+    """The connection to a server: its lanes, and its measurements.
 
     Attributes
     ----------
@@ -38,10 +38,10 @@ class Way:
     round_trip : float
         Seconds, the median of many.
     write, read, copy : float or None
-        Bytes a second: of a value sent and received, and of ``np.copyto`` into the same memory,
-        for comparison; ``None`` at a server that takes no writes.
+        Bytes a second of a value that is written and read, and of ``np.copyto`` into the same
+        memory for comparison; ``None`` if the server is read-only.
     nbytes : int
-        Bytes of that value.
+        Bytes of the value.
     """
 
     lanes: list[str]
@@ -54,12 +54,14 @@ class Way:
 
 
 def is_this_host(server: HostPort, timeout: float) -> bool:
-    """Tell whether a server has an address of this machine: then both ends of a connection do.
+    """Tell whether a server has an address of this machine.
+
+    If so, both ends of a connection have the same address.
 
     Raises
     ------
     ConnectError
-        If there is no way to it.
+        If it cannot be reached.
     """
     try:
         with socket.create_connection((server.host, server.port), timeout) as sock:
@@ -69,7 +71,7 @@ def is_this_host(server: HostPort, timeout: float) -> bool:
 
 
 def measure(store: UcxStore, *, same_host: bool) -> Way:
-    """Measure round trips and, where the server lets it, a value under a key of its own."""
+    """Measure round trips and, unless the server is read-only, a value under a new key."""
     store.ping_sync()
     trips = [_seconds(store.ping_sync) for _ in range(_PINGS)]
     lanes = store.stats()["lanes"]

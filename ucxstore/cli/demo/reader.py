@@ -1,6 +1,6 @@
-"""The other process of the demo: reads what was written, compares, measures.
+"""The reading process of the demo: read what was written, compare and measure.
 
-``python -m ucxstore.cli.demo.other`` takes a `Task` and answers with a `Report`.
+``python -m ucxstore.cli.demo.reader`` takes a `Task` and answers with a `Report`.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from ucxstore.copies import count_copies
 from ucxstore.copies.process import answer, module_command, run_child
 from ucxstore.store import UcxStore
 
-# For all that the other process does, on a machine that is busy with something else.
+# For the whole process, also on a busy machine.
 TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of the other process: what it reads.
+    """The task of the reading process.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class Task:
     ucx : dict
         UCX options.
     megabytes : int
-        The size of the random array that lies there; 0 for the dataset.
+        The size of the random array to read; 0 to read the dataset.
     scratch : str
-        A folder for temporary files; the parent removes it.
+        A folder for temporary files. The parent removes it.
     """
 
     address: str
@@ -46,18 +46,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings of a process that wrote or read.
+    """The results of a process that wrote or read.
 
     Parameters
     ----------
     lanes : list of str
         The lanes that UCX chose.
     chunks : tuple of int
-        How many went DIRECT, DECODE, ENCODE and FALLBACK.
+        The numbers of chunks that went DIRECT, DECODE, ENCODE and FALLBACK.
     differences : list of str
-        From the original; empty if there are none.
+        Differences from the original; empty if there are none.
     rates : dict
-        GB/s by what was done.
+        GB/s, by the name of the measurement.
     extra : float
         Memory beyond the user's array at the peak, in multiples of the array.
     """
@@ -75,21 +75,21 @@ def report_on(
     rates: dict[str, float] | None = None,
     extra: float = 0.0,
 ) -> Report:
-    """Make a report with what the store has counted."""
+    """Make a report with the counters of a store."""
     stats = store.stats()
     chunks = stats["direct"], stats["decode"], stats["encode"], stats["fallback"]
     return Report(stats["lanes"], chunks, differences, rates or {}, extra)
 
 
-def run_elsewhere(task: Task) -> Report:
-    """Run a task in a process of its own, which ends with this call in any case.
+def run_in_child(task: Task) -> Report:
+    """Run a task in a new process, which has ended when this returns or raises.
 
     Raises
     ------
     ChildError
-        If it fails; the message has what it wrote to its standard error.
+        If it fails; the message has its standard error.
     """
-    command = module_command("ucxstore.cli.demo.other")
+    command = module_command("ucxstore.cli.demo.reader")
     return Report(**run_child(command, asdict(task), timeout=TIMEOUT_SECONDS))
 
 
@@ -109,14 +109,14 @@ def _read_array(task: Task) -> Report:
     original = random_array(task.megabytes)
     size = original.nbytes
     fresh_copy, used_copy = copy_rates(original)
-    # Strict: a chunk that would not go straight into the array is a failure of the demo.
+    # Strict: fail if a chunk does not go straight into the array.
     with UcxStore(task.address, read_only=True, ucx=task.ucx, strict=True) as store:
         array = zarr.open_array(store, mode="r")  # connects
 
         def read() -> object:
             return array[:]
 
-        # First of all: later results may come from recycled memory, which memray does not see.
+        # Count first: later results may be in recycled memory, which memray does not see.
         extra = count_copies(read, size, capture=Path(task.scratch, "read.bin")).peak_extra
         rates = {
             "copy, fresh": fresh_copy,
