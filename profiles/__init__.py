@@ -1,4 +1,4 @@
 """The copy counts of every store: ``python -m profiles``, or ``make copies``.
 
-README.md here tells the method and where the results are. This package is not installed.
+README.md describes the method and has the way to the results. This package is not installed.
 """

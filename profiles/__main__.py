@@ -1,4 +1,4 @@
-"""``python -m profiles``: run the matrix, and write its results."""
+"""``python -m profiles``: count the copies of all stores, and write the results."""
 
 import argparse
 import os
@@ -20,9 +20,9 @@ from profiles.s3 import s3_server
 from profiles.stores import Row
 from ucxstore.copies.workload import Workload
 
-# Captures and what is not finished; git ignores it.
+# Captures and unfinished results; git ignores it.
 _BUILD = Path("build", "profiles")
-# What is committed: the results of the last whole run.
+# The results of the last whole run, which are committed.
 _RESULTS = Path("profiles", "results")
 
 _SIDE = 5000  # 100 MB
@@ -36,10 +36,10 @@ _QUICK_STORES = (
     "FsspecStore, local",
 )
 
-# What loading UCX and connecting may take, of a client's memory.
+# The memory of a client that loading UCX and connecting may take.
 _CONNECTION_BYTES = 16 << 20
 
-_INTERRUPTED = 130  # as in shells: 128 and the number of SIGINT
+_INTERRUPTED = 130  # as in shells: 128 + SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"profiles: --jobs: {options.jobs} is less than 1", file=sys.stderr)
         return 2
     side = _QUICK_SIDE if options.quick else _SIDE
-    # Apart, so that a quick run does not replace the record of a long one.
+    # A quick run has its own folder, so it does not replace the record of a whole run.
     output = options.output or _BUILD / ("quick" if options.quick else "")
     output.mkdir(parents=True, exist_ok=True)
     record = Record(output / "copies.json", side)
@@ -81,7 +81,7 @@ def _measure(
             Case(row, load, output, scratch)
             for load in loads
             for row in rows
-            if row.can(load) and not record.has(row, load)
+            if row.supports(load) and not record.has(row, load)
         ]
         if any(case.row.in_bucket for case in cases):
             s3 = _start_s3(scratch / "s3", stack)
@@ -92,7 +92,7 @@ def _measure(
 
 
 class _Progress:
-    """Add results to the record as they come, and say how far the run is."""
+    """Add results to the record as they come, and print the progress of the run."""
 
     def __init__(self, record: Record, count: int) -> None:
         self._record = record
@@ -128,7 +128,7 @@ def _summary(result: CaseResult) -> str:
 def _connections(
     rows: Sequence[Row], output: Path, scratch: Path, workload: Workload
 ) -> dict[str, int]:
-    """Return the bytes that a client takes to load UCX and connect, over each transport."""
+    """Return the bytes that a client needs to load UCX and connect, over each transport."""
     ours = {row.transport: row for row in rows if row.kind == "server"}
     return {
         transport: round(connection(row, scratch, output, workload).peak)
@@ -150,7 +150,7 @@ def _report(record: Record, output: Path, drawn: Path) -> None:
 
 
 def _conclude(record: Record, results: Path | None) -> int:
-    """Publish what is whole; return 1 where a case failed, or connecting takes too much."""
+    """Write the results of a whole run; return 1 if a case failed or connecting takes too much."""
     failed = [case for case in record.cases if case.error]
     for case in failed:
         print(f"FAILED: {case.store}, {case.direction}-{case.codec}-{case.layout}: {case.error}")
@@ -161,7 +161,7 @@ def _conclude(record: Record, results: Path | None) -> int:
         results.mkdir(exist_ok=True)
         record.write(results / "copies.json")
         (results / "copies.md").write_text(record.markdown(), encoding="utf-8")
-        print(f"The results are in {results}, to be committed.")
+        print(f"The results are in {results}. Commit them.")
     return 1 if failed or heavy else 0
 
 
@@ -171,7 +171,7 @@ def _make_parser() -> argparse.ArgumentParser:
         description="Count the copies that every zarr store makes of an array, with memray.",
         allow_abbrev=False,
     )
-    parser.add_argument("--quick", action="store_true", help="16 MB, and no S3 and no zarr 2")
+    parser.add_argument("--quick", action="store_true", help="16 MB, without S3 and zarr 2")
     parser.add_argument(
         "--stores",
         action="append",
@@ -187,19 +187,20 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", action="store_true", help="keep the results of an earlier run of the same size"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="cases at a time")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="concurrent cases")
     parser.add_argument(
         "--output",
         type=Path,
         metavar="FOLDER",
-        help="for figures, the page and memray's captures (build/profiles, or its folder quick)",
+        help="where to write figures, the page and memray's captures (default: build/profiles, or "
+        "build/profiles/quick)",
     )
     parser.add_argument(
         "--flamegraphs",
         type=Path,
         metavar="FOLDER",
         default=Path("flamegraphs"),
-        help="the flamegraphs that the report links to (flamegraphs)",
+        help="the flamegraphs that the report links to (default: flamegraphs)",
     )
     return parser
 

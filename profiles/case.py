@@ -1,4 +1,4 @@
-"""A case: one row on one workload, and where its array and its captures are."""
+"""`Case`: one row on one workload, with the locations of its array and its captures."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from ucxstore.copies.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class S3:
-    """The S3 server of a run: how a child reaches it, and its name in the report."""
+    """The S3 server of a run: its bucket, the access for a child, its name in the report."""
 
     bucket: str
     access: dict[str, str]
@@ -31,7 +31,7 @@ class Case:
     captures : Path
         The folder of memray's captures.
     scratch : Path
-        The folder of arrays; several reads share an array.
+        The folder of arrays. Several reads share an array.
     """
 
     row: Row
@@ -62,7 +62,7 @@ class Case:
 
 
 class Prepared:
-    """The arrays to read. Each is written once, by zarr alone, in a process of its own."""
+    """The arrays to read. Each is written once, without ucxstore, in a new process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Prepared:
         self._there: set[str] = set()
 
     def location(self, case: Case, folder: Path) -> str:
-        """Return the location of the case's array; an array to read is there."""
+        """Return the location of the case's array; if it is to be read, write it first."""
         workload, row = case.workload, case.row
         if row.kind == "process":
             return ""
@@ -87,7 +87,7 @@ class Prepared:
     def written(self, case: Case) -> str:
         """Return a location in the bucket to write to.
 
-        Each thread overwrites its last array, so that the bucket stays small.
+        Each thread has one location and overwrites it, so the bucket stays small.
         """
         return self._at(case, f"written-{threading.get_native_id()}")
 

@@ -1,4 +1,4 @@
-"""The client of a case, in a process of its own: ``python -m profiles.child SPEC ANSWER``."""
+"""The client process of a case: ``python -m profiles.child SPEC ANSWER``."""
 
 import json
 import platform
@@ -23,12 +23,12 @@ class Spec:
     Attributes
     ----------
     task : str
-        ``"prepare"``: write the array, for a later read; nothing is counted. ``"measure"``: the
-        workload. ``"connect"``: load UCX and connect to the server, and no more.
+        ``"prepare"``: write the array for a later read, and count nothing. ``"measure"``: run the
+        workload. ``"connect"``: only load UCX and connect to the server.
     location : str
         As for `profiles.stores.opened`.
     capture : str
-        Where memray writes.
+        The file of memray's capture.
     """
 
     task: Literal["prepare", "measure", "connect"]
@@ -39,19 +39,19 @@ class Spec:
     capture: str
 
     def to_json(self) -> str:
-        """Return the child's argument."""
+        """Return the spec as the child's argument."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Spec":
-        """Return what `to_json` made."""
+        """Return the spec of the child's argument."""
         value = json.loads(text)
         row, workload = Row(**value["row"]), Workload(**value["workload"])
         return cls(**{**value, "row": row, "workload": workload})
 
 
 def main(spec: Spec) -> dict[str, Any]:
-    """Do the task; return the answer, as JSON can hold it."""
+    """Do the task; return an answer that can be written as JSON."""
     if spec.task == "connect":
         return {"counts": asdict(_connect(spec))}
     workload, counts = spec.workload, None
@@ -67,7 +67,7 @@ def main(spec: Spec) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of every package that a row runs on."""
+    """Return the versions of Python and of the packages that rows use."""
     found = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -78,13 +78,13 @@ def versions() -> dict[str, str]:
 
 
 def _wait(state: str) -> None:
-    """Tell the parent the state, and wait: it may start or stop counting at the server."""
+    """Print the state and wait, while the parent starts or stops counting at the server."""
     print(state, flush=True)
-    sys.stdin.readline()  # returns at once where nobody writes
+    sys.stdin.readline()
 
 
 def _connect(spec: Spec) -> Counts:
-    """Count what a connection takes, in parts of the array."""
+    """Count the memory of a connection, in multiples of the array."""
     held: list[Any] = []
 
     def connect() -> None:

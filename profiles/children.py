@@ -1,4 +1,4 @@
-"""The processes of a case: the client, and the server that is counted."""
+"""Start the processes of a case: the client, and the server whose copies are counted."""
 
 import json
 import os
@@ -29,12 +29,12 @@ def run_client(
     Parameters
     ----------
     at : mapping or None
-        What to call when the client is ``"connected"`` and when it is ``"done"``, while it waits.
+        Functions to call when the client is ``"connected"`` and ``"done"``; it waits meanwhile.
 
     Raises
     ------
     ChildError
-        If it fails, or is not done in time.
+        If it fails, or does not end in time.
     """
     answer = folder / "answer.json"
     command = [*module_command("profiles.child"), spec.to_json(), str(answer)]
@@ -57,9 +57,10 @@ def run_client(
 
 
 def count_elsewhere(capture: Path, **options: Any) -> Counts:
-    """Count in a process of its own: memray keeps the symbols that it reads, some 50 MB a capture.
+    """Count the copies in a capture, in a new process.
 
-    Takes the options of `ucxstore.copies.counting.count`.
+    memray keeps the symbols that it reads, some 50 MB a capture. The options are those of
+    `ucxstore.copies.counting.count`.
     """
     task = {"capture": str(capture), **options}
     return Counts.from_json(run_child(module_command("ucxstore.copies.counting"), task))
@@ -81,13 +82,13 @@ def _deadline(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
 
 
 class MeasuredServer:
-    """A server in a process of its own, which counts on command."""
+    """A server in a process of its own that tracks its memory on command."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.address = str(self._answer()["address"])
 
-    def tell(self, command: str) -> dict[str, Any]:
+    def send(self, command: str) -> dict[str, Any]:
         """Send a command, and return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n")
@@ -107,9 +108,9 @@ class MeasuredServer:
 def serving(
     location: str, ucx: dict[str, str], s3: Mapping[str, str] | None = None
 ) -> Iterator[MeasuredServer]:
-    """Start a server of a location, with these UCX options; it ends with the context.
+    """Start a server of a location, with UCX options; leaving the context ends it.
 
-    `s3` is how it reaches an S3 server, as for `profiles.stores.opened`.
+    `s3` is the access to an S3 server, as for `profiles.stores.opened`.
     """
     command = [*module_command("profiles.serving"), location, json.dumps(ucx)]
     process = subprocess.Popen(
@@ -117,9 +118,9 @@ def serving(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | (environment_of(s3) if s3 else {}),  # everybody can see a command line
+        env=os.environ | (environment_of(s3) if s3 else {}),  # others can see a command line
     )
-    # Longer than its clients may take: then whoever waits for its answer sees its end.
+    # Longer than its clients may take. When it is killed, a wait for its answer ends.
     with process, _deadline(process, 3 * TIMEOUT_SECONDS):
         yield MeasuredServer(process)
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""A program that listens on loopback, in a process of its own: started, awaited, ended."""
+"""Run a program that listens on loopback: start it, wait for its port, end it."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ START_SECONDS = 60.0
 _CLOSE_SECONDS = 10.0
 _LOG_LINES = 12
 
-# The kernel ends the program with the thread that started it, whatever becomes of our `finally`.
-# This runs between fork and exec: `preexec_fn` may deadlock beside other threads.
+# Let the kernel end the program with the thread that started it, even if our `finally` does not
+# run. This runs between fork and exec, since `preexec_fn` may deadlock with other threads.
 _DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -28,7 +28,7 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def free_port() -> int:
-    """Return a port that nobody listened at just now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -39,7 +39,7 @@ def free_port() -> int:
 def listening(
     command: Sequence[str], environment: Mapping[str, str], port: int, log: Path
 ) -> Iterator[int]:
-    """Run a program for as long as the block does, once it listens; its process id is the value.
+    """Run a program during the block, which begins once it listens. Yields its process id.
 
     Parameters
     ----------
@@ -48,16 +48,16 @@ def listening(
     environment : mapping
         All of its environment.
     port : int
-        Where it has been told to listen on loopback.
+        The port on loopback where the command lets it listen.
     log : Path
-        Gets what it writes to its standard output and error.
+        A file for its standard output and error.
 
     Raises
     ------
     ChildProcessError
-        It ended instead. The message has the end of its log.
+        If it ends first; the message has the end of its log.
     TimeoutError
-        It does not listen after 60 s.
+        If it does not listen after 60 s.
     """
     process = _start(command, environment, log)
     try:
@@ -68,7 +68,7 @@ def listening(
 
 
 def last_lines(log: Path) -> str:
-    """Return the end of a log for a message, each line on one of its own; ``""`` if it is empty."""
+    """Return the last lines of a log for a message, each after a newline; ``""`` if it is empty."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return "".join(f"\n  {line}" for line in lines[-_LOG_LINES:])
 
@@ -84,7 +84,7 @@ def _start(
             stdout=output,
             stderr=output,
             env=environment,
-            process_group=0,  # Ctrl-C is for this process, which then ends the other
+            process_group=0,  # Ctrl-C reaches only this process, which then ends the program
         )
 
 
@@ -92,7 +92,7 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> No
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
-            # Asked after the port: else somebody else may listen there, and ours have failed.
+            # Check this after the port: our program may have failed, and another may listen there.
             if process.poll() is None:
                 return
         if (status := process.poll()) is not None:

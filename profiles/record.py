@@ -1,4 +1,7 @@
-"""The record of a run: a JSON file, written after every case, from which a run is resumed."""
+"""`Record`: the results of a run in a JSON file, which is written after every case.
+
+An interrupted run is resumed from it.
+"""
 
 import json
 import os
@@ -45,7 +48,7 @@ class Record:
         Raises
         ------
         ValueError
-            If the file is no record.
+            If the file is not a record.
         """
         try:
             found = json.loads(self._file.read_text())
@@ -55,11 +58,11 @@ class Record:
         except FileNotFoundError:
             return
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self._file} is no record to resume: {error}") from error
+            raise ValueError(f"{self._file} is not a record to resume: {error}") from error
         self.cases = [case for case in cases if not case.error and _row_of(case) in _ORDER]
 
     def has(self, row: Row, workload: Workload) -> bool:
-        """Tell whether a case has its results."""
+        """Tell whether a case has results."""
         return any(
             _row_of(case) == (row.store, row.pipeline, row.transport)
             and (case.direction, case.codec, case.layout)
@@ -73,7 +76,7 @@ class Record:
         self.write(self._file)
 
     def write(self, file: Path) -> None:
-        """Write all results as JSON, one case a line."""
+        """Write all results as JSON, with a line for each case."""
         head = {
             "machine": self._machine,
             "settings": self._settings,
@@ -85,11 +88,11 @@ class Record:
         partial.replace(file)
 
     def markdown(self) -> str:
-        """Return what was measured, and the tables."""
+        """Return the results as Markdown: the settings, and the tables."""
         versions = {
             name: version
             for case in self.cases
-            if not case.store.startswith("zarr 2")  # which has versions of its own
+            if not case.store.startswith("zarr 2")  # it has its own versions
             for name, version in case.versions.items()
         }
         connections = ", ".join(
@@ -104,7 +107,7 @@ class Record:
         )
 
     def page(self, flamegraphs: set[str], folder: str) -> str:
-        """Return the page with charts, with links to flamegraphs in a folder."""
+        """Return the results as an HTML page with charts, and links to flamegraphs in a folder."""
         connections = {
             f"loading UCX and connecting, {name}": f"{nbytes / 2**20:.1f} MiB"
             for name, nbytes in self.connections.items()

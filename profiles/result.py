@@ -1,4 +1,4 @@
-"""The result of a case, in memory and as JSON."""
+"""`CaseResult`: the result of a case, and its JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,22 +9,22 @@ from ucxstore.copies import Counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """One case: a store's row on one workload, at one side.
+    """The result of a case: a row on one workload, at the client or the server.
 
     Attributes
     ----------
     store, pipeline, transport, side : str
-        The row, as `profiles.stores` names it, and ``"client"`` or ``"server"``.
+        The row's names in `profiles.stores`, and ``"client"`` or ``"server"``.
     direction, codec, layout : str
-        The workload, as `Workload` names it.
+        The workload, as in `Workload`.
     nbytes, chunk_nbytes, stored_nbytes : int
         Bytes of the array, of one chunk, and of all chunks as they are stored.
     counts : Counts or None
-        None where the case failed.
+        None if the case failed.
     capture : str
-        The file that memray wrote; ``""`` where it was not kept.
+        The file of memray's capture; ``""`` if it was not kept.
     error : str
-        One line, where the case failed or cannot be.
+        One line, if the case failed or is not possible.
     """
 
     store: str
@@ -45,17 +45,17 @@ class CaseResult:
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as what JSON can hold."""
+        """Return a dict that can be written as JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return what `to_json` made.
+        """Return the result from the dict of `to_json`.
 
         Raises
         ------
         ValueError
-            If it is not.
+            If it is not such a dict.
         """
         try:
             counts = value["counts"]

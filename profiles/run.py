@@ -1,4 +1,4 @@
-"""Run cases, each in processes of its own."""
+"""Run cases, each in new processes."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ def run_all(
 ) -> None:
     """Run the cases, `jobs` at a time; call `done` with the results of each.
 
-    Cases do not disturb each other: what is counted does not depend on time.
+    Cases do not disturb one another, since counts do not depend on time.
     """
     prepared = Prepared()
     lock = threading.Lock()
@@ -38,12 +38,12 @@ def run_all(
         try:
             for future in [pool.submit(one, case) for case in cases]:
                 future.result()
-        finally:  # after Ctrl-C, start no more of them
+        finally:  # after Ctrl-C, start no more cases
             pool.shutdown(cancel_futures=True)
 
 
 def run_case(case: Case, prepared: Prepared) -> list[CaseResult]:
-    """Run one case; a failure is a result, too."""
+    """Run one case; a failure also gives a result."""
     start = time.monotonic()
     try:
         with TemporaryDirectory(prefix="case-", dir=case.scratch) as folder:
@@ -64,7 +64,7 @@ def _run(case: Case, folder: Path, prepared: Prepared) -> list[CaseResult]:
 
 
 def _reason(error: Exception) -> str:
-    """Return one line: of a process's output, the last one."""
+    """Return an error as one line; of a child's output, the last line."""
     text = str(error)
     return text.splitlines()[-1] if isinstance(error, ChildError) else " ".join(text.split())
 
@@ -74,13 +74,13 @@ def _run_with_server(case: Case, folder: Path, prepared: Prepared) -> list[CaseR
         if case.workload.direction == "read" and case.row.storage != COLD:
             run_client(case.spec("prepare", server.address), folder)
         capture = case.capture("server")
-        said: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
         at = {
-            "connected": lambda: server.tell(f"track {capture}"),
-            "done": lambda: said.append(server.tell("stop")),
+            "connected": lambda: server.send(f"track {capture}"),
+            "done": lambda: answers.append(server.send("stop")),
         }
         answer = run_client(case.spec("measure", server.address), folder, at=at)
-        resident = int(said[0]["resident"])
+        resident = int(answers[0]["resident"])
     stored = int(answer["stored_nbytes"])
     is_kept = case.row.storage == COLD or case.workload.direction == "write"
     keeps = is_kept and case.row.storage != "directory"
@@ -105,7 +105,7 @@ def _served(case: Case, folder: Path, prepared: Prepared) -> str:
 
 
 def connection(row: Row, scratch: Path, captures: Path, workload: Workload) -> Counts:
-    """Count what a client needs to load UCX and connect, in parts of the workload's array."""
+    """Count the memory that a client needs to load UCX and connect, in multiples of the array."""
     case = Case(row, workload, captures, scratch)
     with (
         TemporaryDirectory(prefix="case-", dir=scratch) as folder,

@@ -1,7 +1,7 @@
-"""An S3 server: a real one where there is one.
+"""Start an S3 server, or use the one that the environment names.
 
-In this order: the address in ``UCXSTORE_S3_ENDPOINT``; the versitygw that ``make s3`` builds; a
-versitygw or a minio on PATH; moto's server, which is a mock in Python, but comes by pip.
+The first that exists is used: the address in ``UCXSTORE_S3_ENDPOINT``; the versitygw that
+``make s3`` builds; a versitygw or minio on PATH; moto's server, a mock that pip installs.
 """
 
 import importlib.metadata
@@ -28,15 +28,15 @@ ENDPOINT_VARIABLE = "UCXSTORE_S3_ENDPOINT"
 
 _KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
-# What each of the servers takes for its own region unless told otherwise.
+# The default region of all these servers.
 _REGION = "us-east-1"
 
-# Somebody's account, and settings for another server: no server of ours is to take them up.
+# Variables with the user's account and settings of other servers, which ours must not have.
 _FOREIGN_VARIABLES = ("AWS_", "MINIO_", "MOTO_", "ROOT_", "VGW_")
 
 
 class S3ServerError(RuntimeError):
-    """No S3 server could be started, or the one that was named cannot be used."""
+    """No S3 server could be started, or the one in the environment cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +48,15 @@ class S3Server:
     endpoint : str
         Its URL: ``"http://127.0.0.1:41234"``.
     access_key, secret_key, region : str
-        What requests to it are signed with.
+        The credentials for requests.
     bucket : str
         The bucket's name.
     description : str
-        What it is, for reports: ``"versitygw v1.8.0"``.
+        The program, for reports: ``"versitygw v1.8.0"``.
     pid : int or None
-        Its process, where it is ours.
+        Its process, if we have started it.
     log : Path or None
-        Its log of requests, where it is ours and has one; see `read_log`.
+        Its log of requests, if we have started it and it has one; see `read_log`.
     """
 
     endpoint: str
@@ -69,7 +69,7 @@ class S3Server:
     log: Path | None = None
 
     def access(self) -> dict[str, str]:
-        """Return what a client needs to reach the server."""
+        """Return the endpoint, the keys and the region, for a client."""
         return {
             "endpoint": self.endpoint,
             "access_key": self.access_key,
@@ -78,17 +78,17 @@ class S3Server:
         }
 
     def environment(self) -> dict[str, str]:
-        """Return the variables by which obstore, botocore and s3fs find the server."""
+        """Return the environment variables by which obstore, botocore and s3fs find the server."""
         return environment_of(self.access())
 
 
 def environment_of(access: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which obstore, botocore and s3fs find a server.
+    """Return the environment variables by which obstore, botocore and s3fs find a server.
 
     Parameters
     ----------
     access : mapping
-        As `S3Server.access` returns it.
+        The result of `S3Server.access`.
     """
     return {
         "AWS_ENDPOINT_URL": access["endpoint"],
@@ -101,23 +101,23 @@ def environment_of(access: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def s3_server(folder: Path, build: Path = Path("build/s3")) -> Iterator[S3Server]:
-    """Have an S3 server with an empty bucket for as long as the block runs.
+    """Run an S3 server with an empty bucket during the block.
 
-    A server of ours listens on loopback only, takes nobody's keys but its own, and ends with the
-    block, or else with the thread that entered it. On a server that the environment names, the
-    bucket is removed with all that is in it.
+    A server that this starts listens only on loopback and accepts only its own keys. It ends with
+    the block, or with the thread that entered the block. On a server that the environment names,
+    the bucket is removed at the end, with all its objects.
 
     Parameters
     ----------
     folder : Path
-        Where a server of ours keeps its objects and its log; the caller removes it.
+        A folder for the objects and the log of a server that this starts; the caller removes it.
     build : Path
-        Where ``make s3`` builds versitygw.
+        The folder in which ``make s3`` builds versitygw.
 
     Raises
     ------
     S3ServerError
-        If there is no server, or it does not start, or it refuses our keys or a bucket.
+        If there is no server, it does not start, or it refuses the keys or the bucket.
     """
     endpoint = os.environ.get(ENDPOINT_VARIABLE)
     with _named(endpoint) if endpoint else _started(folder, build) as server:
@@ -127,7 +127,7 @@ def s3_server(folder: Path, build: Path = Path("build/s3")) -> Iterator[S3Server
 @contextmanager
 def _named(endpoint: str) -> Iterator[S3Server]:
     if not re.match(r"https?://[^/]", endpoint):
-        raise S3ServerError(f"{ENDPOINT_VARIABLE}={endpoint} is no http:// or https:// address")
+        raise S3ServerError(f"{ENDPOINT_VARIABLE}={endpoint} is not an http:// or https:// address")
     if missing := [name for name in _KEY_VARIABLES if not os.environ.get(name)]:
         raise S3ServerError(f"{ENDPOINT_VARIABLE} is set, but not {' and '.join(missing)}")
     access_key, secret_key = (os.environ[name] for name in _KEY_VARIABLES)
@@ -157,7 +157,7 @@ def _started(folder: Path, build: Path) -> Iterator[S3Server]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN_VARIABLES)
     }
-    # By the environment: everybody can see a command line.
+    # In the environment, since others can see a command line.
     environment |= dict(zip(program.key_variables, (access_key, secret_key), strict=True))
     with ExitStack() as running:
         try:
@@ -197,7 +197,7 @@ def _choose(folder: Path, build: Path, port: int, output: Path) -> _Program:
     built = (build / "versitygw").absolute()
     versitygw = str(built) if built.exists() else shutil.which("versitygw")
     if versitygw is not None:
-        # A sidecar, since not every file system for temporary files has extended attributes.
+        # A sidecar folder, since some file systems for temporary files have no extended attributes.
         metadata = folder / "metadata"
         for needed in (objects, metadata):
             needed.mkdir(exist_ok=True)
@@ -214,13 +214,13 @@ def _choose(folder: Path, build: Path, port: int, output: Path) -> _Program:
         )
     if importlib.util.find_spec("moto") and importlib.util.find_spec("flask"):
         command = [sys.executable, "-m", "moto.server", "--host", HOST, "--port", str(port)]
-        # It takes every key; these only keep it from looking for others.
+        # It accepts any key. These only keep it from looking for others.
         return _Program(
             f"moto's server {importlib.metadata.version('moto')}", command, _KEY_VARIABLES, output
         )
     raise S3ServerError(
-        "there is no S3 server: `make s3` builds one, a versitygw or minio on PATH will do, so will"
-        f" an address in {ENDPOINT_VARIABLE}, and `pip install --group profiles` brings moto's"
+        "there is no S3 server: build one with `make s3`, put versitygw or minio on PATH, set "
+        f"{ENDPOINT_VARIABLE}, or install moto with `pip install --group profiles`"
     )
 
 
@@ -249,7 +249,7 @@ def _client(server: S3Server) -> Any:
         config=botocore.config.Config(
             connect_timeout=5,
             read_timeout=30,
-            # A server that listens may still be setting itself up, and say so by a 503.
+            # A server that listens may still be starting, and answer 503.
             retries={"mode": "standard", "total_max_attempts": 4},
             s3={"addressing_style": "path"},  # no name resolves to a bucket on loopback
         ),
@@ -257,13 +257,15 @@ def _client(server: S3Server) -> Any:
 
 
 def _make_bucket(client: Any, server: S3Server) -> None:
-    # us-east-1 is the one region that must not be named.
+    # The region must be named, unless it is us-east-1.
     where = {"LocationConstraint": server.region}
     options = {} if server.region == _REGION else {"CreateBucketConfiguration": where}
     try:
         client.create_bucket(Bucket=server.bucket, **options)
     except (BotoCoreError, ClientError) as error:
-        raise S3ServerError(f"no bucket on the S3 server {server.description}: {error}") from error
+        raise S3ServerError(
+            f"cannot create a bucket on the S3 server {server.description}: {error}"
+        ) from error
 
 
 def _remove_bucket(client: Any, server: S3Server) -> None:

@@ -1,4 +1,4 @@
-"""The requests that an S3 server has logged."""
+"""Read the requests in the log of an S3 server."""
 
 import re
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from urllib.parse import unquote
 
 from profiles.s3 import S3Server, S3ServerError
 
-# versitygw's, in the form of S3's own: owner, bucket, [time], address, requester, id, operation,
-# the key as it is, which may have spaces, and the path that was asked for.
+# versitygw's log has the form of S3's: owner, bucket, [time], address, requester, id, operation,
+# the key, which may have spaces, and the requested path.
 _ACCESS = re.compile(
     r"\S+ (?P<bucket>\S+) \[[^]]*\] \S+ \S+ \S+ s3_(?P<operation>\S+) .* "
     r"/(?P=bucket)/(?P<key>[^ ?]+)"
 )
 
-# moto's: a web server's, in colours.
+# moto's log is that of a web server, in colours.
 _WEB = re.compile(
     r'"(?:\x1b\[[\d;]*m)*(?P<method>[A-Z]+) /(?P<bucket>[^/ ?]+)/(?P<key>[^ ?]+)\S* HTTP/'
 )
@@ -22,19 +22,19 @@ _OPERATIONS = {"GET": "GetObject", "HEAD": "HeadObject", "PUT": "PutObject"}
 
 @dataclass(frozen=True, slots=True)
 class S3Request:
-    """A request about an object, in S3's terms: ``S3Request("GetObject", "run/zarr.json")``."""
+    """A request for an object, in S3's terms: ``S3Request("GetObject", "run/zarr.json")``."""
 
     operation: str
     key: str
 
 
 def read_log(server: S3Server) -> list[S3Request]:
-    """Return the requests about objects in the server's bucket, in the log's order.
+    """Return the requests for objects in the server's bucket, in the order of the log.
 
     Raises
     ------
     S3ServerError
-        If its log is not ours to read.
+        If there is no log to read.
     """
     if server.log is None:
         raise S3ServerError(f"there is no log of the S3 server {server.description}")

@@ -1,7 +1,7 @@
-"""The server of a case, in a process of its own: ``python -m profiles.serving LOCATION``.
+"""The server process of a case: ``python -m profiles.serving LOCATION UCX_OPTIONS``.
 
-It prints its address, then obeys its standard input, a command a line: ``track FILE``, then
-``stop``. It ends when the input does.
+It prints its address. Then it reads commands from standard input, one a line: ``track FILE``, then
+``stop``. It ends when the input ends.
 """
 
 import json

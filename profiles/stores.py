@@ -1,4 +1,4 @@
-"""The rows: every store and pipeline that is measured, and how each is opened."""
+"""The rows of the matrix: all stores and pipelines that are measured; open a row's store."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,8 +13,7 @@ from ucxstore.copies.workload import Workload
 
 type Kind = Literal["folder", "bucket", "process", "server"]
 
-
-# A server of ours in front of a bucket.
+# A ucxstore server in front of a bucket.
 HOT = "S3, hot"
 COLD = "S3, cold"
 
@@ -26,15 +25,15 @@ class Row:
     Attributes
     ----------
     store, pipeline, transport : str
-        As the report names them.
+        Their names in the report.
     kind : str
-        Where its chunks are: a ``"folder"``, a ``"bucket"`` of an S3 server, the ``"process"``
-        itself, or a ``"server"`` of ours.
+        Where the chunks are: in a ``"folder"``, a ``"bucket"`` of an S3 server, the ``"process"``
+        itself, or a ucxstore ``"server"``.
     storage : str
-        What that server serves: ``"memory"``, ``"directory"``, or a bucket, of which it has the
-        values in its cache (``"S3, hot"``) or has yet to fetch them (``"S3, cold"``).
+        The server's storage: ``"memory"``, ``"directory"``, or a bucket. The server either has the
+        bucket's values in its cache (``"S3, hot"``) or must fetch them (``"S3, cold"``).
     zarr2 : bool
-        Whether it is zarr-python 2, which runs in an environment of its own.
+        Whether it is zarr-python 2, which has its own environment.
     """
 
     store: str
@@ -46,24 +45,24 @@ class Row:
 
     @property
     def name(self) -> str:
-        """For files and options: ``"UcxStore-memory-zero-copy-TCP"``."""
+        """The name in files and options: ``"UcxStore-memory-zero-copy-TCP"``."""
         parts = [self.store.replace(", ", "-"), self.pipeline, self.transport]
         return "-".join(part.replace(" ", "-") for part in parts if part)
 
-    def can(self, workload: Workload) -> bool:
-        """Tell whether the case exists: Zarr format 2 has no shards, and a write is never cold."""
+    def supports(self, workload: Workload) -> bool:
+        """Tell whether the row has a workload: no shards in zarr 2, and no writes if cold."""
         if self.storage == COLD:
             return workload.direction == "read"
         return not (self.zarr2 and workload.layout == "shard")
 
     @property
     def in_bucket(self) -> bool:
-        """Whether its chunks are in a bucket, in the end."""
+        """Whether the chunks are in a bucket, perhaps behind a ucxstore server."""
         return self.kind == "bucket" or self.storage in (HOT, COLD)
 
     @property
     def ucx(self) -> dict[str, str]:
-        """The UCX options of its client and server."""
+        """The UCX options of the client and the server."""
         return {"TLS": "tcp"} if self.transport == "TCP" else {}
 
 
@@ -90,7 +89,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def select(patterns: Sequence[str]) -> list[Row]:
-    """Return the rows whose names contain any of the patterns, in any case, or all.
+    """Return the rows whose names contain any of the patterns, ignoring case; all without patterns.
 
     Raises
     ------
@@ -115,9 +114,9 @@ def opened(row: Row, location: str, s3: Mapping[str, str] | None) -> Iterator[St
     Parameters
     ----------
     row : Row
-        Not one of zarr 2.
+        Any row but those of zarr 2.
     location : str
-        A folder, ``bucket/prefix`` or ``ucx://...`` address, as the row's kind asks for.
+        A folder, ``bucket/prefix`` or ``ucx://...`` address, as the row's kind requires.
     s3 : mapping or None
         ``endpoint``, ``access_key``, ``secret_key`` and ``region`` of the S3 server.
     """
@@ -130,7 +129,7 @@ def opened(row: Row, location: str, s3: Mapping[str, str] | None) -> Iterator[St
 
 def _open(row: Row, location: str, s3: Mapping[str, str]) -> Store:
     if row.kind == "server":
-        # Not strict: what is compressed goes zarr's way, and that is what is measured then.
+        # Not strict: a chunk that goes zarr's way is measured as it is.
         return UcxStore(location, ucx=row.ucx, select_pipeline=False)
     if row.kind == "process":
         return MemoryStore()

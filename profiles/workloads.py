@@ -1,4 +1,4 @@
-"""The columns of the matrix: every direction, codec and layout."""
+"""The columns of the matrix: all directions, codecs and layouts."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -7,7 +7,7 @@ from ucxstore.copies.workload import CODECS, DIRECTIONS, LAYOUTS, Workload
 
 
 def select(patterns: Sequence[str], side: int) -> list[Workload]:
-    """Return the workloads whose names match any of the patterns (parts of names), or all.
+    """Return the workloads whose names contain any of the patterns; all without patterns.
 
     Raises
     ------

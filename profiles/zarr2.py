@@ -1,9 +1,9 @@
-"""One case under zarr-python 2, in the environment that ``make zarr2`` makes.
+"""Run one case with zarr-python 2, in the environment that ``make zarr2`` makes.
 
     build/zarr2/bin/python -P profiles/zarr2.py <spec.json
 
-`Spec` describes the input; the output is one line of JSON. The script stands alone, for ucxstore
-needs zarr 3. (-P, or else our files would hide modules of the same names from what it imports.)
+`Spec` describes the input. The output is one line of JSON. The script imports nothing of ucxstore,
+which needs zarr 3. Without -P, modules in this folder would hide others of the same name.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr as _zarr
 
-zarr: Any = _zarr  # mypy sees the zarr of the main environment, which is another
+zarr: Any = _zarr  # mypy sees zarr 3, from the main environment
 
 _DTYPE = np.dtype(np.float32)
 _PACKAGES = ("zarr", "numcodecs", "numpy", "memray", "s3fs")
@@ -44,22 +44,22 @@ class Spec(TypedDict):
     Attributes
     ----------
     phase : str
-        ``"prepare"`` writes the array that is to be read, and tracks nothing; ``"measure"`` is the
-        case itself, in a process of its own.
+        ``"prepare"`` writes the array for a later read, and tracks nothing. ``"measure"`` runs the
+        case.
     store : str
         ``"local"`` is zarr's DirectoryStore, ``"s3fs"`` its FSStore.
     location : str
-        A folder, or ``bucket/prefix``. Whatever is there is replaced.
+        A folder, or ``bucket/prefix``. An array that is there is replaced.
     s3 : dict or None
-        None where the store is local.
+        None if the store is local.
     direction, codec : str
         As in `ucxstore.copies.workload`.
     shape, chunks : list of int
         In items of float32.
     seed : int
-        Of the random numbers that are the values.
+        The seed of the random values.
     capture : str or None
-        The file for memray to write, in the place of one that is there; None tracks nothing.
+        The file of memray's capture; an existing one is replaced. With None, nothing is tracked.
     """
 
     phase: Literal["prepare", "measure"]
@@ -75,19 +75,19 @@ class Spec(TypedDict):
 
 
 def main(spec: Spec) -> dict[str, Any]:
-    """Perform the case, and check that the values came through.
+    """Run the case, and check the values.
 
     Returns
     -------
     dict
-        ``nbytes`` of the array and ``stored_nbytes`` of all chunk objects; ``rss_extra_bytes``, how
-        far the peak resident set rose over the block; ``result``, the address and bytes of what was
-        read, or None; ``versions``.
+        ``nbytes`` of the array and ``stored_nbytes`` of all chunk objects; ``rss_extra_bytes``, the
+        growth of the peak resident set during the transfer; ``result``, the address and bytes of
+        the array that was read, or None; ``versions``.
 
     Raises
     ------
     ValueError
-        If other values came back.
+        If the values that were read differ from those that were written.
     """
     filesystem = _filesystem(spec)
     store = _open_store(spec, filesystem)
@@ -99,7 +99,7 @@ def main(spec: Spec) -> dict[str, Any]:
         rss_extra = _write(_create(store, spec), values, spec["capture"])
         _check(zarr.open_array(store, mode="r")[:], values)
     else:
-        # The expected values come after: until then the result is alone in the resident set.
+        # Make the expected values only now, so that the resident set has not included them.
         result, rss_extra = _read(zarr.open_array(store, mode="r"), spec["capture"])
         result_at = (result.ctypes.data, result.nbytes)
         _check(result, _values(spec))
@@ -155,7 +155,7 @@ def _filesystem(spec: Spec) -> Any:
 def _open_store(spec: Spec, filesystem: Any) -> Any:
     if spec["store"] == "local":
         return zarr.storage.DirectoryStore(spec["location"])
-    # "w" lets it write; what is there is removed only when an array is made.
+    # mode="w" allows writes. Existing objects are only removed when an array is created.
     return zarr.storage.FSStore(spec["location"], fs=filesystem, mode="w")
 
 
@@ -198,7 +198,7 @@ def _stored_bytes(filesystem: Any, location: str) -> int:
 
 
 def _reset_peak() -> int:
-    # A sandbox may lack it; the peak before the block then stays in the figure.
+    # If a sandbox forbids it, an earlier peak may count.
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return _status_bytes("VmRSS")

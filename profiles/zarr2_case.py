@@ -1,4 +1,4 @@
-"""A case of zarr-python 2, which has an environment of its own; ``make zarr2`` makes it."""
+"""Run a case with zarr-python 2, in the environment that ``make zarr2`` makes."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ _CHILD = Path(__file__).with_name("zarr2.py")
 
 
 def run_zarr2(case: "Case", location: str, *, phase: str) -> dict[str, Any]:
-    """Run it, and return the same as a child of zarr 3.
+    """Run the case, and return an answer like that of `profiles.child`.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def run_zarr2(case: "Case", location: str, *, phase: str) -> dict[str, Any]:
     Raises
     ------
     CaseError
-        If there is no such environment.
+        If the environment does not exist.
     ChildError
         If it fails.
     """

@@ -1,1 +1,1 @@
-"""Tables, and a page with charts."""
+"""The report of a run: tables, and an HTML page with charts."""

@@ -1,10 +1,10 @@
-"""The fewest copies that a case can be done with, and why no fewer."""
+"""The least copies that a case can have, and the reason."""
 
 from dataclasses import dataclass
 
 from profiles.result import CaseResult
 
-# Its values live in the process that is measured, so they count there, and need no reading.
+# This store keeps values in the measured process: they count there, and a read is free.
 _KEEPS_VALUES = "MemoryStore"
 
 
@@ -15,10 +15,10 @@ class Best:
     Attributes
     ----------
     peak, total : float
-        As `Counts.peak_extra` and `Counts.total`. With several chunks, `peak` is that of one chunk
-        at a time; several chunks at once multiply it.
+        As `Counts.peak_extra` and `Counts.total`. With several chunks, `peak` is for one chunk at a
+        time; several chunks at once need more.
     reason : str
-        Why no less will do.
+        Why it cannot be less.
     """
 
     peak: float
@@ -27,16 +27,16 @@ class Best:
 
 
 def best(case: CaseResult) -> Best:
-    """Return the least that a case can cost.
+    """Return the best achievable figures of a case.
 
-    Raw data needs no memory beyond the user's array and what the store keeps. A compressor needs
-    some to write to, since nobody knows beforehand how long its output is, and a decompressor needs
-    all of a chunk's bytes to start from.
+    Raw data needs no memory beyond the user's array and what the store keeps. A compressor needs a
+    buffer, since the size of its output is not known before. A decompressor needs all bytes of a
+    chunk.
     """
     if case.side == "server":
         return Best(0, 0, "the stored value is received in place, and sent from where it lies")
     if case.store == _KEEPS_VALUES:
-        return _of_values_kept(case)
+        return _of_kept_values(case)
     if case.codec == "raw":
         return Best(0, 0, "raw bytes move straight between the array and the store")
     stored = _in_arrays(case, case.stored_nbytes)
@@ -47,7 +47,7 @@ def best(case: CaseResult) -> Best:
     return Best(at_once, stored, f"the {what}; at the peak, of the chunks in flight (here: one)")
 
 
-def _of_values_kept(case: CaseResult) -> Best:
+def _of_kept_values(case: CaseResult) -> Best:
     if case.direction == "read":
         return Best(0, 0, "the values are in this process already")
     stored = _in_arrays(case, case.stored_nbytes)
@@ -55,7 +55,7 @@ def _of_values_kept(case: CaseResult) -> Best:
 
 
 def _share_at_once(case: CaseResult) -> float:
-    """Return the least share of all chunks that has to be in memory at one time."""
+    """Return the least share of all chunks that must be in memory at once."""
     if case.direction == "write" and case.layout == "shard":
         return 1  # stores take a value whole
     return min(1, _in_arrays(case, case.chunk_nbytes))

@@ -1,4 +1,4 @@
-"""The results in the order of the report: rows are stores, columns are workloads."""
+"""The results as a matrix in the order of the report: rows are stores, columns workloads."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from ucxstore.copies.workload import CODECS, DIRECTIONS, LAYOUTS
 
 _SIDES = ("client", "server")
 
-# UcxStore's own, and none: with these, the store's name says it all.
+# Pipelines that reports leave out, since the store's name implies them.
 _IMPLIED_PIPELINES = ("zero-copy", "none")
 
 _LAYOUT_TITLES = {
@@ -22,7 +22,7 @@ _LAYOUT_TITLES = {
 
 
 class Row(NamedTuple):
-    """A store as it is used, and the process that is looked at."""
+    """A row of the report: a store, its pipeline and transport, and the measured process."""
 
     store: str
     pipeline: str
@@ -31,18 +31,18 @@ class Row(NamedTuple):
 
     @property
     def over(self) -> str:
-        """The transport, with the side where it is not the user's own."""
+        """The transport, and the side if it is the server."""
         return self.transport if self.side == "client" else f"{self.transport}, {self.side}".strip()
 
     @property
     def label(self) -> str:
-        """All of it in one line, short enough for a phone."""
+        """The row in one line, short enough for a phone."""
         pipeline = "" if self.pipeline in _IMPLIED_PIPELINES else self.pipeline
         return " · ".join(part for part in (self.store, pipeline, self.over) if part)
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is a store of ours."""
+        """Whether the store is a `UcxStore`."""
         return self.store.startswith("UcxStore")
 
 
@@ -55,7 +55,7 @@ class Column(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For headings."""
+        """The heading."""
         return f"{self.direction} {self.codec}, {layout_title(self.layout)}"
 
 
@@ -65,37 +65,37 @@ class Cases:
     Parameters
     ----------
     cases : iterable of CaseResult
-        Of several for the same row and workload, the last counts, as when a run is resumed. Each
-        that is found here has either counts or an error.
+        If several have the same row and workload, the last one counts. Each result that is found
+        here has either counts or an error.
     """
 
     def __init__(self, cases: Iterable[CaseResult]) -> None:
         self._found = {(row_of(case), column_of(case)): _settled(case) for case in cases}
         rows = dict.fromkeys(row for row, _ in self._found)
         stores = list(dict.fromkeys(row[:3] for row in rows))
-        # The server's row is to stand beside its client's, whenever they were measured.
+        # The row of a server follows that of its client, whenever they were measured.
         self.rows = sorted(rows, key=lambda row: (stores.index(row[:3]), _rank(_SIDES, row.side)))
         self.columns = sorted(dict.fromkeys(column for _, column in self._found), key=_column_rank)
 
     def find(self, row: Row, column: Column) -> CaseResult | None:
-        """Return the case, or None where there is none."""
+        """Return the case, or None if there is none."""
         return self._found.get((row, column))
 
     def of_row(self, row: Row) -> list[CaseResult]:
-        """Return what there is of a row, in the order of the workloads."""
+        """Return the cases of a row, in the order of the workloads."""
         return [case for column in self.columns if (case := self.find(row, column))]
 
     def of_column(self, column: Column) -> list[CaseResult]:
-        """Return what there is of a workload, in the order of the rows."""
+        """Return the cases of a workload, in the order of the rows."""
         return [case for row in self.rows if (case := self.find(row, column))]
 
     def all(self) -> list[CaseResult]:
-        """Return every case that counts."""
+        """Return all cases, row by row."""
         return [case for row in self.rows for case in self.of_row(row)]
 
 
 def _settled(case: CaseResult) -> CaseResult:
-    if case.error and case.counts is not None:  # what was counted until then is of no use
+    if case.error and case.counts is not None:  # counts of a failed case mean nothing
         return replace(case, counts=None)
     if not case.error and case.counts is None:
         return replace(case, error="no reason was given")
@@ -103,22 +103,22 @@ def _settled(case: CaseResult) -> CaseResult:
 
 
 def row_of(case: CaseResult) -> Row:
-    """Return the row that a case is in."""
+    """Return the row of a case."""
     return Row(case.store, case.pipeline, case.transport, case.side)
 
 
 def column_of(case: CaseResult) -> Column:
-    """Return the workload that a case is of."""
+    """Return the column of a case."""
     return Column(case.direction, case.codec, case.layout)
 
 
 def layout_title(layout: str) -> str:
-    """Name a layout for people."""
+    """Return the readable name of a layout."""
     return _LAYOUT_TITLES.get(layout, layout)
 
 
 def flamegraph_of(case: CaseResult, flamegraphs: Collection[str]) -> str | None:
-    """Return the name of a case's flamegraph, its capture's without suffix, if it is there."""
+    """Return the name of a case's flamegraph if it exists: that of its capture without suffix."""
     name = PurePosixPath(case.capture).stem
     return name if name in flamegraphs else None
 
@@ -131,6 +131,6 @@ def _column_rank(column: Column) -> tuple[int, int, int]:
     )
 
 
-# What is in no list follows, as it comes.
 def _rank(known: Sequence[str], name: str) -> int:
+    """Return the position of a name; unknown names come last."""
     return known.index(name) if name in known else len(known)

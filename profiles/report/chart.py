@@ -1,8 +1,8 @@
-"""A bar chart of one workload, as SVG that needs nothing but the page's style sheet.
+"""Draw a bar chart of one workload as SVG, with the page's style sheet.
 
-Across, everything is in percent, so that bars follow the width of the page and letters keep their
-size, on a phone too; down, in pixels. The two bars differ in filling and outline as well as in
-colour, and each bears its figure and its name.
+Horizontal positions are in percent: bars follow the width of the page, and text keeps its size.
+Vertical positions are in pixels. The two bars differ not only in colour, but also in filling and
+outline, and each has its figure and its name.
 """
 
 import math
@@ -15,23 +15,23 @@ from profiles.result import CaseResult
 from ucxstore.copies import Counts
 from ucxstore.copies.figures import clean, figure, name_culprits
 
-_PLOT = 78.0  # percent of the width; what is right of it is room for the figures
-_AXIS = 22  # pixels, as all that follow
+_PLOT = 78.0  # percent of the width for the bars; the rest is for the figures
+_AXIS = 22  # pixels, like the next five
 _LABEL = 16
 _BAR = 10
 _BAR_GAP = 2
 _ROW_GAP = 12
 _ROW = _LABEL + 2 * _BAR + _BAR_GAP + _ROW_GAP
-_TICK_OVERHANG = 1.5  # of the mark of the best over its bar, at either end
+_TICK_OVERHANG = 1.5  # pixels by which the mark of the best exceeds its bar at each end
 
-_STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # arrays from line to line
+_STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # arrays between grid lines
 _MOST_LINES = 5
 
 
 def scale_of(cases: Iterable[CaseResult]) -> float:
-    """Return the arrays that a chart has to reach to; at least one.
+    """Return the largest value of a chart, in arrays; at least one.
 
-    Charts that are to be compared share the scale of all their cases.
+    For charts that are compared, call this once with all their cases.
     """
     values = (
         value
@@ -48,13 +48,13 @@ def draw(title: str, identifier: str, cases: Sequence[CaseResult], scale: float)
     Parameters
     ----------
     title : str
-        What is drawn, for who cannot see it.
+        The title, for screen readers.
     identifier : str
-        Unique on the page, and fit to be part of an id.
+        A part of ids, unique on the page.
     cases : sequence of CaseResult
-        One row each, from above.
+        One row for each, from top to bottom.
     scale : float
-        What `scale_of` returned.
+        The result of `scale_of`.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def draw(title: str, identifier: str, cases: Sequence[CaseResult], scale: float)
         f'role="img" aria-labelledby="{ids}">',
         f'<title id="{identifier}-title">{_text(title)}</title>',
         f'<desc id="{identifier}-desc">{_text(_describe(cases))}</desc>',
-        '<g transform="translate(2 0)">',  # or a mark at 0 would be cut in half
+        '<g transform="translate(2 0)">',  # else a mark at 0 would be cut in half
         *_draw_axis(scale, height),
         *(_draw_row(case, _AXIS + _ROW * i, scale) for i, case in enumerate(cases)),
         "</g>",
@@ -121,7 +121,7 @@ def _draw_bars(counts: Counts, ideal: Best, top: float, scale: float) -> Iterato
     ):
         x = _across(least, scale)
         y1, y2 = top - _TICK_OVERHANG, top + _BAR + _TICK_OVERHANG
-        after = _across(max(value, least), scale)  # so that the mark does not cross the figure
+        after = _across(max(value, least), scale)  # the mark must not cross the figure
         yield (
             f'<rect class="bar {name}" x="0" y="{top}" width="{_across(value, scale)}" '
             f'height="{_BAR}"/>'
@@ -140,7 +140,7 @@ def _tooltip(case: CaseResult) -> str:
         f"{label}: {figure(case.counts.peak_extra)} at the peak, "
         f"{figure(case.counts.total)} in all",
         f"Best: {figure(ideal.peak)} and {figure(ideal.total)}, {ideal.reason}",
-        f"By: {name_culprits(case.counts, case.nbytes) or 'nobody in particular'}",
+        f"By: {name_culprits(case.counts, case.nbytes) or 'many small allocations'}",
     ]
     return ". ".join([*lines, case.note] if case.note else lines)
 
@@ -150,7 +150,7 @@ def _write(style: str, x: str, y: float, text: str, dx: int = 0) -> str:
 
 
 def _across(value: float, scale: float) -> str:
-    """Return where a figure is drawn; what is less than nothing at 0, what is no number too."""
+    """Return the horizontal position of a figure; 0 if it is negative or not a number."""
     share = value / scale if math.isfinite(value) else 0
     return f"{min(max(share, 0), 1) * _PLOT:.3f}%"
 

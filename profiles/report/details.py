@@ -1,4 +1,4 @@
-"""The page's tables: what is under a chart, and the overview of all stores."""
+"""The page's tables: the overview of all stores, and the figures and culprits of a chart."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from urllib.parse import quote
@@ -21,13 +21,13 @@ class Links:
         self._folder = folder
 
     def around(self, text: str, case: CaseResult) -> Content:
-        """Return the text, as a link if there is where to go."""
+        """Return the text, as a link if the case has a flamegraph."""
         name = flamegraph_of(case, self._flamegraphs)
         return link(text, f"{self._folder}/{quote(name)}.html") if name else text
 
 
 def overview(cases: Cases, columns: Sequence[Column], links: Links) -> Html:
-    """Return the table of all stores on some workloads."""
+    """Return the table of all stores with some workloads."""
     header = [
         heading("store"),
         *(heading(f"{column.direction} {column.codec}", "number") for column in columns),
@@ -45,7 +45,7 @@ def overview(cases: Cases, columns: Sequence[Column], links: Links) -> Html:
 
 
 def figures_table(cases: Sequence[CaseResult], links: Links) -> Html:
-    """Return every figure of a workload."""
+    """Return the table of all figures of a workload."""
     columns = ("peak", "total", "of it grown", "resident set", "peak, MB", "best")
     header = [heading("store"), *(heading(name, "number") for name in columns), heading("why")]
     rows = (_figures_row(case, case.counts, links) for case in cases if case.counts is not None)
@@ -53,7 +53,7 @@ def figures_table(cases: Sequence[CaseResult], links: Links) -> Html:
 
 
 def culprits_table(cases: Sequence[CaseResult]) -> Html:
-    """Return who allocated, case after case."""
+    """Return the table of the frames that allocated, case after case."""
     header = [
         heading("store"),
         heading("at"),
@@ -62,7 +62,7 @@ def culprits_table(cases: Sequence[CaseResult]) -> Html:
         heading("Python frame"),
         heading("native frame"),
     ]
-    return table("What was allocated, and by whom", header, _culprit_rows(cases))
+    return table("What was allocated, and where", header, _culprit_rows(cases))
 
 
 def _pair_of(case: CaseResult | None, links: Links) -> Content:

@@ -1,4 +1,4 @@
-"""Pieces of HTML in which everything from outside is escaped."""
+"""Build HTML elements; text is escaped."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ucxstore.copies.figures import clean
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """Text that is HTML already; a plain string is not, and gets escaped."""
+    """Text that is HTML already. A plain string is not, and is escaped."""
 
     text: str
 
@@ -18,7 +18,7 @@ type Content = str | Html
 
 
 def render(content: Content) -> str:
-    """Return what goes into the page."""
+    """Return the HTML text of a content."""
     return content.text if isinstance(content, Html) else escape(clean(content))
 
 
@@ -31,7 +31,7 @@ def element(tag: str, *contents: Content, **attributes: str) -> Html:
 
 
 def join(parts: Iterable[Content], separator: str = "\n") -> Html:
-    """Return parts one after the other."""
+    """Join contents with a separator."""
     return Html(separator.join(map(render, parts)))
 
 
@@ -46,15 +46,15 @@ def items(contents: Iterable[Content], **attributes: str) -> Html:
 
 
 def facts(pairs: Iterable[tuple[str, Content]]) -> Html:
-    """Return names with what is to be said of each."""
+    """Return a list of names with their values."""
     rows = (join((element("dt", name), element("dd", value)), "") for name, value in pairs)
     return element("dl", join(rows), class_="facts")
 
 
 def table(caption: str, header: Sequence[Html], rows: Iterable[Html]) -> Html:
-    """Return a table that scrolls where it is wider than the page.
+    """Return a table that scrolls if it is wider than the page.
 
-    It can have the focus, or it could not be scrolled by keyboard.
+    It can have the focus, so that the keyboard can scroll it.
     """
     whole = element("table", element("thead", element("tr", *header)), element("tbody", join(rows)))
     region = {"role": "region", "tabindex": "0", "aria-label": caption}

@@ -1,4 +1,4 @@
-"""The text before the charts: the circumstances, what is counted and what is not seen."""
+"""The text before the charts: the machine, the versions, what is counted and what is not."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -7,46 +7,49 @@ from profiles.report.html import Content, Html, element, facts, items, join
 from profiles.result import CaseResult
 
 _COUNTED = (
-    "Each case is a process of its own, under memray: an array is written to a store, or read from "
-    "it. Stores are opened and connected beforehand. Everything is in multiples of the array, "
-    "which is itself not counted: not the user's array in a write, not the result in a read. "
-    "Server rows are the same transfers, seen in the server's process; what it stores is "
-    "not counted there."
+    "Each case runs in a new process, under memray: an array is written to a store, or read from "
+    "it. Stores are opened and connected before. All figures are multiples of the array, which is "
+    "not counted itself: neither the user's array in a write, nor the result in a read. "
+    "Server rows are the same transfers, counted in the server's process; the values that it "
+    "stores are not counted there."
 )
 _FIGURES: tuple[tuple[str, Content], ...] = (
-    ("peak", "what was alive at the moment when most was, beyond the array"),
+    ("peak", "the most memory that was allocated at one moment, beyond the array"),
     (
         "total",
-        "what was allocated over the whole run in blocks of at least half a chunk: copies that "
-        "follow one another, each freed before the next, do not show at the peak",
+        "all memory that was allocated in blocks of at least half a chunk: copies that follow one "
+        "another, each freed before the next, are not in the peak",
     ),
-    ("of it grown", "the part of the total that came by realloc, which may move what is there"),
-    ("resident set", "how much the process grew, beyond the array, as the kernel saw it"),
-    ("best", "the least that will do, with the reason in the table under each chart"),
+    (
+        "of it grown",
+        "the part of the total that was allocated by realloc, which may copy the block",
+    ),
+    ("resident set", "how much the process grew beyond the array, as counted by the kernel"),
+    ("best", "the least that is possible; the reason is in the table under each chart"),
 )
 _UNSEEN = (
-    "What the kernel copies between a process and its sockets, or the page cache, is in none of "
-    "these figures: over TCP that is one copy at each end.",
-    "System V and POSIX shared memory are not allocated as memray sees it: they show in the "
-    "resident set only, as far as they are touched.",
-    "Copies within memory that is there already, such as a small buffer used again and again, take "
-    "time but no memory, and do not show.",
+    "The figures do not include what the kernel copies between a process and its sockets or the "
+    "page cache. Over TCP that is one copy at each end.",
+    "memray does not see System V and POSIX shared memory. They are only in the resident set, as "
+    "far as they are touched.",
+    "Copies into memory that is allocated already, such as a small buffer that is used again and "
+    "again, take time but no memory, and are not counted.",
 )
 
 
 def introduction(
     title: str, cases: Sequence[CaseResult], circumstances: Iterable[tuple[str, object]]
 ) -> Html:
-    """Return what stands before the first chart.
+    """Return the text before the first chart.
 
     Parameters
     ----------
     title : str
-        The page's.
+        The page's title.
     cases : sequence of CaseResult
-        Their versions and notes are told.
+        Their versions and notes are listed.
     circumstances : iterable of (str, object)
-        The machine and the settings; what is said of each may be a mapping or a list.
+        The machine and the settings: names and values. A value may be a mapping or a list.
     """
     parts = [
         element("h1", title),
@@ -74,7 +77,7 @@ def _write_fact(value: object) -> str:
 
 
 def _versions(cases: Iterable[CaseResult]) -> list[tuple[str, Content]]:
-    """Return what stands beside each package's name."""
+    """Return the names of packages, and the versions in use."""
     used: dict[str, dict[str, dict[str, None]]] = {}
     for case in cases:
         for package, version in case.versions.items():
@@ -83,7 +86,7 @@ def _versions(cases: Iterable[CaseResult]) -> list[tuple[str, Content]]:
 
 
 def _write_versions(versions: Mapping[str, Collection[str]]) -> str:
-    """Write the version of most stores, then each other one with its stores."""
+    """Return the version of most stores, then each other version with its stores."""
     most, *others = sorted(versions, key=lambda version: len(versions[version]), reverse=True)
     return "; ".join([most, *(f"{other} ({' | '.join(versions[other])})" for other in others)])
 

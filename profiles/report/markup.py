@@ -1,4 +1,4 @@
-"""Tables, laid out for a terminal or written as Markdown; what is in them is text from outside."""
+"""Write tables as plain text or Markdown; the text of cells is escaped."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,14 +8,14 @@ from urllib.parse import quote
 from ucxstore.cli.text import columns
 from ucxstore.copies.figures import clean
 
-# What would start a tag, a link, emphasis, code or the next cell. An underscore within a word is
-# literal in GitHub's Markdown, but not in every other.
+# Characters that begin a tag, a link, emphasis, code or the next cell. An underscore within a word
+# is literal in GitHub's Markdown, but not in all others.
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Text, and where it leads, if anywhere."""
+    """The text of a cell, with a link if there is one."""
 
     text: str
     link: str = ""
@@ -26,7 +26,7 @@ class Cell:
 class Table:
     """A table with a title, and notes that cells refer to by number.
 
-    Columns that are empty in every row are left out.
+    Columns that are empty in all rows are left out.
     """
 
     title: str
@@ -36,22 +36,22 @@ class Table:
 
 
 class Notes:
-    """Collects notes, each once."""
+    """The notes of a table. Equal notes have one number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def mark(self, note: str) -> str:
-        """Return what stands in the cell, "(1)" for the first note."""
+        """Return the mark for a cell: "(1)" for the first note."""
         return f"({self._numbers.setdefault(clean(note), len(self._numbers) + 1)})"
 
     def lines(self) -> list[str]:
-        """Return what stands under the table."""
+        """Return the lines under the table."""
         return [f"({number}) {note}" for note, number in self._numbers.items()]
 
 
 def plain_table(table: Table) -> str:
-    """Lay a table out in columns."""
+    """Write a table as plain text with aligned columns."""
     header, rows = _without_empty_columns(table)
     lines = [header, *([clean(cell.text) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -65,13 +65,13 @@ def markdown_table(table: Table) -> str:
     lines = [f"### {escape_markdown(table.title)}", ""] if table.title else []
     lines += [_pipes(map(escape_markdown, header)), _pipes(["---"] * len(header))]
     lines += [_pipes(map(_markdown_cell, row)) for row in rows]
-    if table.notes:  # as a list, or they would run into one paragraph
+    if table.notes:  # as a list, else they would be one paragraph
         lines += ["", *(f"- {escape_markdown(note)}" for note in table.notes)]
     return "\n".join(lines)
 
 
 def escape_markdown(text: str) -> str:
-    """Return text that Markdown shows as it is."""
+    """Escape text, so that Markdown shows it as it is."""
     return _SPECIAL.sub(r"\\\1", clean(text))
 
 

@@ -1,4 +1,4 @@
-"""The page: one file with charts, tables and style in it, which loads nothing and runs nothing."""
+"""Write the HTML page: one file with charts, tables and style, without scripts."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,13 +39,13 @@ def render_page(
     Parameters
     ----------
     cases : iterable of CaseResult
-        In the order in which their rows are to stand. Those that failed are shown as failed.
+        In the order of the rows. Those that failed are shown as failed.
     machine, settings : mapping
-        What is to be said of them at the top, as the file of the results has it.
+        Names and values for the top of the page, as in the file of the results.
     flamegraphs : collection of str
-        The names of the flamegraphs that there are, without ``.html``: what such a figure links to.
+        The names of the existing flamegraphs, without ``.html``. Figures link to them.
     folder : str
-        Where they are, as seen from the page.
+        Their folder, relative to the page.
 
     Returns
     -------

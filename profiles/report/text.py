@@ -1,4 +1,4 @@
-"""The tables: for the terminal, as Markdown, and the short one of the README."""
+"""Make the tables: for the terminal, as Markdown, and the short one for the README."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -22,7 +22,7 @@ def terminal_tables(cases: Iterable[CaseResult]) -> str:
     Parameters
     ----------
     cases : iterable of CaseResult
-        In the order in which their rows are to stand.
+        In the order of the rows.
     """
     return "\n\n".join(map(plain_table, _make_tables(Cases(cases), _Links())))
 
@@ -33,16 +33,16 @@ def markdown_tables(
     *,
     folder: str = "flamegraphs",
 ) -> str:
-    """Return the same tables in Markdown.
+    """Return the tables of `terminal_tables` in Markdown.
 
     Parameters
     ----------
     cases : iterable of CaseResult
-        In the order in which their rows are to stand.
+        In the order of the rows.
     flamegraphs : collection of str
-        The names of the flamegraphs that there are, without ``.html``: what such a figure links to.
+        The names of the existing flamegraphs, without ``.html``. Figures link to them.
     folder : str
-        Where they are, as seen from the page that the tables are going to be on.
+        Their folder, relative to the page with the tables.
     """
     tables = _make_tables(Cases(cases), _Links(flamegraphs, folder))
     return "\n\n".join(map(markdown_table, tables))
@@ -62,7 +62,7 @@ def headline(
     cases, flamegraphs, folder
         As for `markdown_tables`.
     codec : str
-        The one that stands for compressed data.
+        The codec of the compressed columns.
     """
     found = Cases(cases)
     columns = [Column(direction, c, "one") for direction in ("write", "read") for c in (RAW, codec)]
@@ -91,7 +91,7 @@ class _Links:
 
 @dataclass(frozen=True, slots=True)
 class _CellMaker:
-    """Make the cells of one table, and collect its notes."""
+    """Makes the cells of one table, and collects its notes."""
 
     links: _Links
     notes: Notes = field(default_factory=Notes)
@@ -159,13 +159,13 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _best_of_column(cases: Iterable[CaseResult]) -> str:
-    """Return what most rows could reach: some keep the data, and their best is another."""
+    """Return the best figures of most rows; a store that keeps the data has others."""
     ideals = (best(case) for case in cases if case.counts is not None)
     common = Counter(pair(ideal.peak, ideal.total) for ideal in ideals).most_common(1)
     return common[0][0] if common else NOT_RUN
 
 
 def _worst_culprits(cases: Iterable[CaseResult]) -> str:
-    """Name the culprits of the layout that costs most."""
+    """Name the culprits of the layout with the largest figure."""
     counted = [(case.counts, case.nbytes) for case in cases if case.counts is not None]
     return name_culprits(*max(counted, key=lambda one: weight(one[0]))) if counted else ""

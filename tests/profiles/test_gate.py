@@ -37,7 +37,7 @@ def measure(
         Case(row, workload, folder / "captures", folder, s3)
         for workload in select_workloads(workloads, SIDE)
         for row in select_rows(stores)
-        if row.can(workload)
+        if row.supports(workload)
     ]
     run_all(cases, lambda _, results: found.extend(results), jobs=2)
     assert len(found) >= len(cases)

@@ -211,10 +211,10 @@ def test_named_server_comes_first_and_loses_only_the_bucket(
     [
         ({}, "UCXSTORE_S3_ENDPOINT is set, but not AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
         ({"AWS_ACCESS_KEY_ID": "a"}, "is set, but not AWS_SECRET_ACCESS_KEY$"),
-        ({"UCXSTORE_S3_ENDPOINT": "127.0.0.1:9000"}, "is no http:// or https:// address"),
+        ({"UCXSTORE_S3_ENDPOINT": "127.0.0.1:9000"}, "is not an http:// or https:// address"),
         (
             {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
-            r"no bucket on the S3 server at http://127.0.0.1:1 \(UCXSTORE_S3_ENDPOINT\): .*connect",
+            r"cannot create a bucket on the S3 server at http://127.0.0.1:1 \(UCXSTORE_S3_ENDPOINT\): .*connect",
         ),
     ],
 )
@@ -236,14 +236,14 @@ def test_wrong_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv("UCXSTORE_S3_ENDPOINT", right.endpoint)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", right.access_key)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        message = r"no bucket on the S3 server at http://127.*SignatureDoesNotMatch"
+        message = r"cannot create a bucket on the S3 server at http://127.*SignatureDoesNotMatch"
         with pytest.raises(S3ServerError, match=message), s3_server(tmp_path / "wrong"):
             pass
 
 
 def test_program_that_refuses_a_bucket(tmp_path: Path) -> None:
     install(tmp_path / "bin", "minio", status=403)
-    message = r"no bucket on the S3 server minio v0\.0\.7: .*\(403\)"
+    message = r"cannot create a bucket on the S3 server minio v0\.0\.7: .*\(403\)"
     with pytest.raises(S3ServerError, match=message) as error, s3_server(tmp_path, NOWHERE):
         pass
     # Its log is beside the message: this server notes every request there.
