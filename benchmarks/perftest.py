@@ -1,14 +1,14 @@
-"""UCX's own benchmark, ``ucx_perftest``, as the mark for what a transport can do."""
+"""Run ``ucx_perftest``, UCX's own benchmark, to measure what a transport can do."""
 
 import csv
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from profiles.loopback import HOST, free_port
 from ucxstore import _ucx
 
 _TIMEOUT_SECONDS = 120.0
@@ -21,11 +21,11 @@ def seconds_a_message(test: str, nbytes: int, messages: int, settings: Mapping[s
     Parameters
     ----------
     test : str
-        ``"ucp_am_bw"`` (one after the other without waiting) or ``"ucp_am_lat"`` (to and fro).
+        ``"ucp_am_bw"`` (one message after the other) or ``"ucp_am_lat"`` (there and back).
     nbytes, messages : int
         The size of each message, and how many are timed.
     settings : mapping
-        UCX options by their full names.
+        Environment variables of UCX.
 
     Returns
     -------
@@ -35,14 +35,14 @@ def seconds_a_message(test: str, nbytes: int, messages: int, settings: Mapping[s
     program, libraries = _find()
     path = [str(libraries), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = {**os.environ, **settings, "LD_LIBRARY_PATH": ":".join(path)}
-    port = str(_free_port())
+    port = str(free_port())
     options = ["-t", test, "-s", str(nbytes), "-n", str(messages), "-w", "2", "-e"]
     command = [program, *options, "-p", port, "-f", "-v"]
     server = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     try:
-        answer = _run_client([command[0], "127.0.0.1", *command[1:]], environment, server)
+        answer = _run_client([command[0], HOST, *command[1:]], environment, server)
         server.communicate(timeout=_START_SECONDS)
     finally:
         server.kill()
@@ -54,7 +54,7 @@ def seconds_a_message(test: str, nbytes: int, messages: int, settings: Mapping[s
 def _run_client(
     command: list[str], environment: Mapping[str, str], server: subprocess.Popen[str]
 ) -> str:
-    """Run the client, again while the server is not listening yet."""
+    """Run the client; run it again if the server does not listen yet."""
     deadline = time.monotonic() + _START_SECONDS
     while True:
         done = subprocess.run(
@@ -75,9 +75,3 @@ def _find() -> tuple[str, Path]:
     if program is None:
         raise FileNotFoundError(f"no ucx_perftest, neither {beside} nor on PATH")
     return program, libraries
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Candidates that take turns, so that what disturbs the machine disturbs all of them."""
+"""Time candidates in turns, so that a disturbance of the machine affects all of them."""
 
 import gc
 import statistics
@@ -36,17 +36,13 @@ class Times:
     def minimum(self) -> float:
         return min(self.seconds)
 
-    @property
-    def maximum(self) -> float:
-        return max(self.seconds)
-
     def percentile(self, percent: int) -> float:
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
 
     @property
     def spread(self) -> float:
-        """The range of the middle half, as a part of the median."""
+        """The range of the middle half, divided by the median."""
         return (self.percentile(75) - self.percentile(25)) / self.median
 
 
@@ -59,15 +55,14 @@ def interleave(
 ) -> dict[str, Times]:
     """Time each candidate once a round; each round starts with another one.
 
-    The warm-up's results are checked. A result is dropped after its time was taken, for every
-    candidate: what it costs to give memory back is in none of the figures.
+    The results of the warm-ups are checked. All candidates drop a result after it is timed, so no
+    figure includes the time to free memory.
 
     Parameters
     ----------
     turn_seconds : float
-        A turn is one call, or with this as many as take so long together, after one that is not
-        timed: all are timed warm then, and not in the caches that the candidate before has left.
-        The time is the turn's, for each call.
+        If 0, a turn is one call. Otherwise it is one call that is not timed, which warms the
+        caches, and then calls for so many seconds. The time of the turn is their mean.
     """
     times = {candidate.name: Times() for candidate in candidates}
     with _without_collector():
