@@ -1,4 +1,4 @@
-"""Speed and memory of ucxstore, as ratios to other ways that are measured in the same run.
+"""Benchmarks of ucxstore: speed and memory, as ratios to other stores in the same run.
 
 ``python -m benchmarks`` (``make bench``) measures and prints; see README.md here.
 """

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``."""
+"""``python -m benchmarks``: run the measurements, print them and record them."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from benchmarks.result import Row
 from benchmarks.rows import ROWS
 from benchmarks.scale import FULL, QUICK, Scale
 
-# Ignored by git. The arrays go there, too: a temporary folder may be memory, not a disk.
+# Git ignores it. The arrays are there, too, since the temporary folder may be in memory.
 _BUILD = Path("build")
 
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(
     names: Sequence[str], scale: Scale
 ) -> tuple[list[Row], dict[str, str], dict[str, str]]:
-    """Run the measurements; one that fails does not keep the others from running."""
+    """Run the measurements, also after one has failed."""
     rows: list[Row] = []
     loads: dict[str, str] = {}
     errors: dict[str, str] = {}
@@ -74,7 +74,7 @@ def _conclude(misses: Sequence[str], errors: dict[str, str], *, check: bool) -> 
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure ucxstore beside other ways to move the same bytes, in one run.",
+        description="Measure ucxstore and other ways to move the same bytes, in one run.",
         allow_abbrev=False,
     )
     parser.add_argument("--quick", action="store_true", help="smoke test: small, few repetitions")

@@ -1,4 +1,4 @@
-"""The candidates that several rows compare."""
+"""The candidates that several rows compare: ucxstore, zarr's own stores, ``np.copyto``."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ WRITE_MEMORY = "ucxstore, memory storage"
 WRITE_DIRECTORY = "ucxstore, directory storage"
 
 type Read = Callable[[Any], Any]
-"""A selection: gives of a zarr array what it gives of a numpy array."""
+"""A selection, which returns the same from a zarr array and a numpy array."""
 
 
 def ours(storage: str, memory: str) -> str:
@@ -36,7 +36,7 @@ OURS = [ours(storage, memory) for storage in ("memory", "directory") for memory 
 
 
 def copies(values: Values) -> list[Candidate]:
-    """``np.copyto``: into a new array each time, and into one that was used before."""
+    """Return ``np.copyto`` into a new array each time, and into one that was used before."""
     used = np.empty_like(values)
 
     def copy_to_fresh() -> Values:
@@ -52,7 +52,7 @@ def whole(array: Any) -> Any:
 
 
 def local_reads(folder: Path, values: Values, read: Read = whole) -> list[Candidate]:
-    """zarr's own store, as zarr is without us and, to be fair, with results in recycled memory."""
+    """Return reads by zarr's own store: as it is, and, to be fair, into recycled memory."""
     expected = read(values)
 
     def reading(name: str, pipeline: str, memory: str) -> Candidate:
@@ -67,7 +67,7 @@ def local_reads(folder: Path, values: Values, read: Read = whole) -> list[Candid
 
 
 def zarrs_read(folder: Path, values: Values, read: Read = whole) -> Candidate:
-    """zarrs-python's pipeline, in Rust, on the same files."""
+    """Return a read of the same files by the pipeline of zarrs-python, which is in Rust."""
     import zarrs  # noqa: F401  # registers it
 
     array = open_array(LocalStore(folder, read_only=True), ZARRS_PIPELINE)
@@ -82,9 +82,9 @@ def our_reads(
     ucx: Mapping[str, str],
     read: Read = whole,
 ) -> Iterator[tuple[list[Candidate], list[str]]]:
-    """Read from servers with both storages into both kinds of memory; and the lanes in use.
+    """Yield reads from servers of both storages into both kinds of memory, and the lanes in use.
 
-    The directory is the one that `local_reads` reads: the same files, in the same page cache.
+    The directory is that of `local_reads`: the same files, in the same page cache.
     """
     with (
         Server.spawn("memory://", ucx=ucx) as memory,
@@ -104,7 +104,7 @@ def our_reads(
 
 
 def _store(address: str, ucx: Mapping[str, str]) -> UcxStore:
-    # Strict: a chunk that took another way than the short one would be a failure.
+    # Strict: fail if a chunk does not take the short path.
     return UcxStore(address, ucx=ucx, read_only=True, strict=True, select_pipeline=False)
 
 
@@ -133,9 +133,9 @@ def writing(name: str, array: Any, values: Values, pipeline: str) -> Candidate:
 
 
 def directory_writes(folder: Path, values: Values, stored: Stored, rounds: int) -> dict[str, Times]:
-    """Write to a server of a directory, and to a directory by zarr alone.
+    """Time writes to a server of a directory, and to a directory by zarr's own store.
 
-    Apart from other candidates, which the disk would disturb as it takes what was written.
+    They do not take turns with other candidates, since the disk would disturb these.
     """
     with Server.spawn(folder / "served") as server:
         put_into_server(server.address, values, stored)

@@ -1,4 +1,4 @@
-// How far two processors are from one another: the round trip of a cache line between them.
+// Measures the round trip of a cache line between two processors.
 #include <pthread.h>
 #include <sched.h>
 

@@ -1,8 +1,8 @@
-"""The distance between the machine's cores just now.
+"""Measure the distance between two cores: the round trip of a cache line.
 
-What goes over shared memory passes from one core's cache to another's. On a virtual machine the
-host moves cores about: within one cache a line's round trip takes some 100 ns, across caches 500,
-and every figure for shared memory follows it.
+Shared memory moves data from one core's cache to another's. The host of a virtual machine moves its
+cores. Within one cache the round trip takes some 100 ns, between caches 500 ns. All figures for
+shared memory depend on it.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _LIBRARY = Path("build", "bench-cores.so")
 
 
 def distance() -> str:
-    """Return the round trip of a cache line between two cores, for people."""
+    """Return the round trip of a cache line between two cores, as readable text."""
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < 2:
         return "one core"

@@ -1,4 +1,4 @@
-"""The data: arrays of random numbers, in a directory and in the memory of a server."""
+"""Make arrays of random numbers, and put them into a directory or a server."""
 
 import os
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def random_values(shape: tuple[int, ...]) -> Values:
 
 
 def smooth_values(shape: tuple[int, ...]) -> Values:
-    """Return random walks along the rows, in steps of 1/64: zstd and blosc make a third of them."""
+    """Return random walks along the rows, in steps of 1/64; they compress to a third."""
     walks = np.random.default_rng(_SEED).normal(0, 0.05, shape).cumsum(axis=-1)
     values: Values = (np.round(walks * 64) / 64).astype(np.float32)
     return values
@@ -39,7 +39,7 @@ class Stored:
 
 
 def put_into_folder(folder: Path, values: Values, stored: Stored) -> None:
-    """Write an array by zarr alone, and wait until the disk has it: it would disturb later on."""
+    """Write an array with zarr's own store, and wait for the disk, which would disturb later."""
     _put(LocalStore(folder), values, stored, BATCHED)
     os.sync()
 

@@ -1,4 +1,4 @@
-"""A server on loopback, made to seem far away by toxiproxy, which `make s3` builds."""
+"""Delay the answers of a server on loopback, with toxiproxy, which `make s3` builds."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _BUILT = Path("build/s3/toxiproxy")
 
 @contextmanager
 def delayed(endpoint: str, milliseconds: int, folder: Path) -> Iterator[str]:
-    """Have another endpoint from which every answer comes so much later."""
+    """Yield an endpoint that forwards to another one and delays every answer."""
     if not _BUILT.exists():
         raise FileNotFoundError(f"there is no {_BUILT}: `make s3` builds it, where there is Go")
     port, proxied = free_port(), free_port()
@@ -24,7 +24,7 @@ def delayed(endpoint: str, milliseconds: int, folder: Path) -> Iterator[str]:
         api = f"http://{HOST}:{port}/proxies"
         upstream = urlsplit(endpoint).netloc
         _post(api, {"name": "far", "listen": f"{HOST}:{proxied}", "upstream": upstream})
-        # Of answers alone: a request is a packet or two.
+        # Delay only answers: a request is a packet or two.
         latency = {"type": "latency", "attributes": {"latency": milliseconds}}
         _post(f"{api}/far/toxics", {**latency, "stream": "downstream"})
         yield f"http://{HOST}:{proxied}"

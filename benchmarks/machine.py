@@ -1,4 +1,4 @@
-"""The machine: what it is, and whether it has nothing else to do."""
+"""Describe the machine, and wait until it is idle."""
 
 import os
 import platform
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ucxstore import _ucx
 
-# Of all cores together. Our own servers and clients that wait take a thousandth.
+# A part of all cores. Our own idle servers and clients use a thousandth.
 _IDLE_BELOW = 0.05
 _WINDOW_SECONDS = 1.0
 
 
 def wait_until_idle(patience: float) -> str:
-    """Wait for up to `patience` seconds until the machine is idle; return what was seen."""
+    """Wait for up to `patience` seconds until the machine is idle; return its load as text."""
     deadline = time.monotonic() + patience
     busy = _busy_fraction()
     if busy >= _IDLE_BELOW and patience > 0:
@@ -49,7 +49,7 @@ def _busy_fraction() -> float:
 
 
 def _ticks() -> tuple[int, int]:
-    """Return the ticks of all cores: all, and those without work (waiting for disks counts)."""
+    """Return all ticks of all cores, and the idle ones, which include waiting for disks."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     ticks = [int(field) for field in fields]
     return sum(ticks), ticks[3] + ticks[4]

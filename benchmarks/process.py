@@ -1,32 +1,32 @@
-"""Memory and processor time of a process, as the kernel counts them."""
+"""Read the memory and processor time of a process from ``/proc``."""
 
 from pathlib import Path
 
 
 def unshared_bytes(pid: int | str = "self") -> int:
-    """Return the memory of a process, without the files that are mapped into it."""
+    """Return the memory of a process without mapped files."""
     fields = _bytes_in(f"/proc/{pid}/status")
     return fields["RssAnon"] + fields["RssShmem"]
 
 
 def mapped_bytes(pid: int | str = "self") -> int:
-    """Return the files that are mapped into a process, as far as they are in its memory."""
+    """Return the memory of a process that holds mapped files."""
     return _bytes_in(f"/proc/{pid}/status")["RssFile"]
 
 
 def reset_peak(pid: int) -> None:
-    """Let the peak of a process's memory begin anew, with what it has now."""
+    """Reset the memory peak of a process to its present memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the most memory that a process had; of what it shares now, its part."""
+    """Return the memory peak of a process, with its proportional part of shared memory."""
     shares = _bytes_in(f"/proc/{pid}/smaps_rollup")
     return _bytes_in(f"/proc/{pid}/status")["VmHWM"] - shares["Rss"] + shares["Pss"]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the time that the threads of a process have run, to the nanosecond."""
+    """Return the processor time of the threads of a process."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 

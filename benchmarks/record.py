@@ -1,4 +1,4 @@
-"""Write a JSON file with every single time."""
+"""Write all results and every single time to a JSON file."""
 
 import json
 from collections.abc import Mapping, Sequence

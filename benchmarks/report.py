@@ -1,4 +1,4 @@
-"""Print rows as they come, and all of them as a Markdown table."""
+"""Print each row when it is measured, and write all rows as a Markdown table."""
 
 from collections.abc import Iterable, Sequence
 

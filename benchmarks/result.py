@@ -1,4 +1,4 @@
-"""The result of a row: lines with figures, and how they compare to targets."""
+"""The result of a row: lines with figures, compared to targets."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -36,15 +36,15 @@ class Line:
     Parameters
     ----------
     what, against : str
-        What was measured, and what it is a ratio to, if it is one.
+        What was measured, and for a ratio, what it is compared to.
     median, minimum : float
-        Of the repetitions. For a ratio: that of the median times, and that of the shortest times.
+        Of the repetitions. For a ratio, the ratio of the median times and of the shortest times.
     unit : str
         "x" for "times as fast".
     target : Target or None
         For the median.
     counts : bool
-        Whether the target is this line's own, or that of a line beside which it stands.
+        Whether the target applies to this line. If not, the line only shows another line's target.
     """
 
     what: str
@@ -66,7 +66,7 @@ class Line:
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """A measurement: its lines, the times behind them, and what else there is to say."""
+    """A measurement: its lines, the times behind them, and notes."""
 
     name: str
     title: str
@@ -83,7 +83,7 @@ def times_as_fast(
     *,
     counts: bool = True,
 ) -> Line:
-    """Compare two candidates that took turns."""
+    """Make the line that compares two candidates, which took turns."""
     ours, theirs = times[name], times[against]
     return Line(
         what=name,
@@ -104,7 +104,7 @@ def figure(
     *,
     counts: bool = True,
 ) -> Line:
-    """Report a figure that is no ratio."""
+    """Make the line of a figure that is not a ratio."""
     return Line(
         what=what,
         median=median(values),

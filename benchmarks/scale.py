@@ -1,4 +1,4 @@
-"""Sizes and repetitions of the real run, and of the smoke test, whose figures mean nothing."""
+"""Sizes and repetitions of a full run and of a quick one, whose figures mean nothing."""
 
 from dataclasses import dataclass
 
@@ -64,7 +64,7 @@ FULL = Scale(
 )
 
 QUICK = Scale(
-    side=3000,  # no smaller: what is below 32 MiB does not come from the kernel each time
+    side=3000,  # at least 32 MiB: malloc does not return smaller blocks to the kernel
     rounds=3,
     directory_writes=2,
     perftest_blocks=1,

@@ -1,7 +1,7 @@
-"""Measurements that need a process of their own, and how to run one.
+"""Measurements that need a new process, and `run`, which starts one.
 
-A child is a module with a ``main`` that takes a task from its standard input, as JSON, and prints
-its answer, as JSON too.
+A child is a module with a ``main``. It reads a task from standard input and prints its answer, both
+as JSON.
 """
 
 from typing import Any

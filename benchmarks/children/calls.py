@@ -1,4 +1,4 @@
-"""Round trips, one after the other."""
+"""Time round trips, one after the other."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""The memory that it takes to load UCX and to be connected."""
+"""Measure the memory that is needed to load UCX and connect."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ from ucxstore.copies import count_copies
 
 
 def main(address: str, key: str, nbytes: int, tracked: bool) -> dict[str, int]:
-    """Connect, once with memray and once without: it takes memory itself.
+    """Connect with memray, or without, since memray needs memory itself.
 
     Returns
     -------
     dict
-        With memray its peak; without, what the process has grown by after it connected, and after
-        its first large transfer into memory that was there before.
+        With memray, the peak. Without, the growth of the process after it has connected, and after
+        its first large transfer into memory that was allocated before.
     """
     out = np.ones(nbytes, np.uint8)
     store = UcxStore(address, select_pipeline=False)

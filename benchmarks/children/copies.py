@@ -1,4 +1,4 @@
-"""The memory that a client needs beyond the user's array, to read or to write it."""
+"""Measure the memory that a client needs beyond the user's array to read or write it."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def main(address: str, write: bool, ndbuffer: str) -> float:
             if write:
                 counts = count_copies(lambda: array.__setitem__(slice(None), values), values.nbytes)
                 return counts.peak_extra
-            # Not measured twice: recycled memory was mapped before, and memray would not see it.
+            # Count only the first read: memray does not see recycled memory.
             counts = count_copies(lambda: array[:], values.nbytes)
             if counts.peak < values.nbytes:
                 raise AssertionError(f"memray saw {counts.peak} bytes, less than the array itself")

@@ -1,4 +1,4 @@
-"""The memory that a client needs beyond the user's array, to read and decode it."""
+"""Measure the memory that a client needs beyond the user's array to read and decode it."""
 
 from benchmarks.children import answer
 from benchmarks.settings import FRESH, ZERO_COPY, open_array, zarr_settings

@@ -1,4 +1,4 @@
-"""A zarr array, rewritten in other chunks by Dask, by way of pieces in a store."""
+"""Rechunk a zarr array with Dask, by way of intermediate pieces in a store."""
 
 import os
 import time
@@ -31,8 +31,8 @@ def main(
 ) -> Any:
     """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
 
-    `location`, where the pieces lie, is "scratch", "directory" or "S3", or nothing, which makes the
-    source.
+    `location` is where the pieces are stored: "scratch", "directory" or "S3". With None, make the
+    source array instead.
     """
     source_chunks, target_chunks = map(tuple, chunks)
     piece = tuple(map(min, source_chunks, target_chunks))
@@ -67,7 +67,7 @@ def main(
 def _pieces_in(
     location: str, client: Client, folder: Path
 ) -> Iterator[tuple[Store, list[int], str]]:
-    """Yield a store, the processes behind it that are no workers, and what it is."""
+    """Yield a store for the pieces, the ids of its server processes, and a note about it."""
     if location == "scratch":
         with (
             deploy(client, memory="3GiB") as deployed,
@@ -103,7 +103,7 @@ def _make_array(store: Store, name: str, shape: Shape, chunks: Shape) -> Any:
 
 
 def _numbers(like: Any) -> da.Array:
-    """Number the elements of an array: none is like another, so none can be misplaced."""
+    """Number the elements of an array. All differ, so a misplaced one is found."""
     return da.map_blocks(
         _number,
         like.shape,

@@ -32,7 +32,7 @@ _OF_LOCAL: dict[tuple[str, bool], Target] = {
     ("blosc", True): at_least(1),
 }
 _OF_DECODING = at_least(0.87)  # within 15 % of its time
-_TURN_SECONDS = 1e-3  # one call, after one that is not timed
+_TURN_SECONDS = 1e-3  # one timed call, after one that is not timed
 
 _DECODING = "decoding alone, into place"
 _CODEC = "the codec alone"
@@ -84,10 +84,10 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 
 def _decoding(folder: Path, values: Values, codec: Any) -> list[Candidate]:
-    """Decode values that are in memory, in the pool that ours are decoded in.
+    """Return candidates that decode values in memory, in the thread pool of ucxstore.
 
-    Each to its place in an array that was used before, by way of one chunk a thread, since no codec
-    writes to places that do not lie together; and, beside that, no further than to that chunk.
+    The first decodes each value to a scratch chunk of its thread, and copies that into an array that
+    was used before, since no codec writes to strided memory. The second does not copy.
     """
     compressor = compressor_of(codec)
     assert compressor is not None
@@ -111,8 +111,8 @@ def _decoding(folder: Path, values: Values, codec: Any) -> list[Candidate]:
             out[i : i + rows, j : j + columns] = scratch.chunk
 
     def all_of_them(to_place: bool) -> Values:
-        for job in [pool.submit(one, chunk, to_place) for chunk in chunks]:
-            job.result()
+        for future in [pool.submit(one, chunk, to_place) for chunk in chunks]:
+            future.result()
         return out
 
     def is_right(result: Values) -> bool:

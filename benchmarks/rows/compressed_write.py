@@ -1,4 +1,4 @@
-"""``z[:] = x`` into a grid of compressed chunks, beside what the codec alone takes."""
+"""``z[:] = x`` into a grid of compressed chunks, compared to the codec alone."""
 
 from collections.abc import Callable
 from itertools import product
@@ -60,7 +60,7 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 
 def _codecs(values: Values, array: Any) -> list[Candidate]:
-    """Encode the chunks in the pool that ours are encoded in, and drop what comes of them."""
+    """Return candidates that encode the chunks in ucxstore's threads, and drop the result."""
     transform = ChunkTransform(codecs=tuple(array.async_array.codec_pipeline))
     spec = ArraySpec(
         GRID_CHUNK,
@@ -78,8 +78,8 @@ def _codecs(values: Values, array: Any) -> list[Candidate]:
     pool, _ = codec_threads()
 
     def in_pool(encode: Callable[[Any], Any], what: list[Any]) -> None:
-        for job in [pool.submit(lambda one: len(encode(one)), one) for one in what]:
-            job.result()
+        for future in [pool.submit(lambda one: len(encode(one)), one) for one in what]:
+            future.result()
 
     return [
         Candidate(_CODECS, lambda: in_pool(lambda p: transform.encode_chunk(p, spec), parts)),

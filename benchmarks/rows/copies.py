@@ -47,7 +47,7 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 
 def _connection(address: str, scale: Scale) -> list[Line]:
-    """Measure the client's fixed cost."""
+    """Measure the memory that loading UCX and connecting needs."""
     task = {"address": address, "key": "c/0/0", "nbytes": scale.nbytes}
     tracked, plain = (
         [run("connection", **task, tracked=tracked) for _ in range(scale.memory_repeats)]

@@ -1,4 +1,4 @@
-"""Memory of a compressed read beyond the user's array, by memray: not more for a larger array."""
+"""Memory of a compressed read beyond the user's array, by memray, for two sizes of arrays."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ from ucxstore import Server
 _MIB = 1 << 20
 _BUDGET = 16 * _MIB
 
-# Python's own objects: some hundred bytes for each of the thousand chunks of a gigabyte.
+# Python's objects: some hundred bytes for each of a thousand chunks.
 _OBJECTS = 2 * _MIB
 
 

@@ -1,4 +1,4 @@
-"""``z[:]`` of an array in a grid of raw chunks, each of which is strided in the result."""
+"""``z[:]`` of an array in a grid of raw chunks, which are strided in the result."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Opening a group of many arrays, and reading one element of each; over shared memory."""
+"""Open a group of many arrays, and read one element of each; over shared memory."""
 
 from pathlib import Path
 from typing import Any

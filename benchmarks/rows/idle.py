@@ -1,4 +1,4 @@
-"""The processor time of a client and a server that are connected and have nothing to do."""
+"""The processor time of a connected client and server that are idle."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 
 def _watch(pids: dict[str, int], seconds: float) -> dict[str, float]:
-    """Return the per cent of a core that each process takes."""
+    """Return the percentage of a core that each process uses."""
     start = time.monotonic()
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
     time.sleep(seconds)

@@ -28,7 +28,7 @@ def measure(scale: Scale, folder: Path) -> Row:
         times = interleave(
             [*copies(values), *reads, *local_reads(folder, values)], rounds=scale.rounds
         )
-    # As it is once a UcxStore was made. The other lines stand beside it.
+    # The default of users: to make a UcxStore selects recycled memory. Other lines have no target.
     target = ours("memory", "recycled")
     lines = [
         *(times_as_fast(times, name, COPY, _OF_COPY, counts=name == target) for name in OURS),

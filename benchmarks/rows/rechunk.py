@@ -1,4 +1,4 @@
-"""A Dask rechunk by way of scratch space in its workers, of a directory, and of S3."""
+"""A Dask rechunk with its pieces in scratch space of the workers, in a directory, and in S3."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from benchmarks.timing import Times
 _OF_DIRECTORY = at_least(1)
 _OF_S3 = at_least(3)
 
-_PLACES = {
+_LOCATIONS = {
     "scratch": "ucxstore, scratch in the workers' memory",
     "directory": "LocalStore, directory",
     "S3": "ObjectStore, S3 on loopback",
@@ -20,10 +20,10 @@ _GB = 1e9
 
 
 def measure(scale: Scale, folder: Path) -> Row:
-    times = {name: Times() for name in _PLACES.values()}
-    peaks: dict[str, list[float]] = {name: [] for name in _PLACES.values()}
+    times = {name: Times() for name in _LOCATIONS.values()}
+    peaks: dict[str, list[float]] = {name: [] for name in _LOCATIONS.values()}
     notes: set[str] = set()
-    stages = {name: (Times(), Times()) for name in _PLACES.values()}
+    stages = {name: (Times(), Times()) for name in _LOCATIONS.values()}
     length, side = scale.rechunked
     task = {
         "folder": str(folder),
@@ -33,8 +33,8 @@ def measure(scale: Scale, folder: Path) -> Row:
     }
     run("rechunk", location=None, **task)
     for number in range(scale.rechunks):
-        for location in [*_PLACES][number % 3 :] + [*_PLACES][: number % 3]:
-            name = _PLACES[location]
+        for location in [*_LOCATIONS][number % 3 :] + [*_LOCATIONS][: number % 3]:
+            name = _LOCATIONS[location]
             found = run("rechunk", location=location, **task)
             times[name].seconds.append(sum(found["seconds"]))
             peaks[name].append(found["peak"] / _GB)
@@ -43,7 +43,7 @@ def measure(scale: Scale, folder: Path) -> Row:
                 stage.seconds.append(seconds)
             for left in ("target", "pieces", "s3"):
                 shutil.rmtree(folder / left, ignore_errors=True)
-    scratch, directory, s3 = _PLACES.values()
+    scratch, directory, s3 = _LOCATIONS.values()
     nbytes = 4 * length * side**2
     return Row(
         name="rechunk",

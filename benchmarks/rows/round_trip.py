@@ -52,7 +52,7 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 
 def _calls(ucx: dict[str, str], progress: str, calls: int) -> list[float]:
-    """Time calls between two new processes: ones that poll must not outlast their turn."""
+    """Time calls between two new processes, which end here: processes that poll disturb others."""
     with Server.spawn("memory://", ucx=ucx, progress=progress) as server:
         with UcxStore(server.address, ucx=ucx, select_pipeline=False) as store:
             store.set_sync(_KEY, cpu.Buffer.from_bytes(bytes(_NBYTES)))

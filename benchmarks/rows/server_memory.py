@@ -1,4 +1,4 @@
-"""A server's memory while it serves a large value from a directory, beyond the mapped file."""
+"""A server's memory beyond the mapped file while it serves a large value from a directory."""
 
 import threading
 import time
@@ -65,7 +65,7 @@ def _serve(
 
 @contextmanager
 def _sampling(pid: int) -> Iterator[list[int]]:
-    """Note the memory of a process, again and again, in a thread: reading lets go of the GIL."""
+    """Sample the memory of a process in a thread; the read in the main thread releases the GIL."""
     seen = [unshared_bytes(pid)]
     done = threading.Event()
 

@@ -11,9 +11,9 @@ from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
 from benchmarks.timing import Times, interleave
 
-# Inner chunks of 40 kB, of which a shard of 1 MB, as the grid's chunks, has 25.
+# Inner chunks of 40 kB. A shard of 1 MB has 25; it is as large as the grid's chunks.
 _INNER = (100, 100)
-_SIDE = 10  # of a square of inner chunks that lie scattered: 100 in all
+_SIDE = 10  # 10 x 10 scattered inner chunks
 
 
 def measure(scale: Scale, folder: Path) -> Row:
@@ -44,7 +44,7 @@ def measure(scale: Scale, folder: Path) -> Row:
     reads: dict[str, tuple[Read, Target | None]] = {
         "whole": (whole, at_least(1)),
         "100 inner chunks": (together, at_least(2)),
-        # Most of which is zarr's own time, for any store.
+        # Most of the time is zarr's own, for any store.
         "100 inner chunks, a call each": (one_by_one, None),
     }
     lines: list[Line] = []

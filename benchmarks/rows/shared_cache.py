@@ -1,4 +1,4 @@
-"""Four Dask workers read an array in S3: by themselves, and behind one shared cache."""
+"""Four Dask workers read an array in S3: directly, and through one shared cache."""
 
 import functools
 import math
@@ -26,10 +26,10 @@ from ucxstore.dask import deploy
 
 _WORKERS = 4
 _LATENCY = 20  # milliseconds
-# Those that wait for the network, and ones of which that is not most of the time.
+# With small chunks, most of the time is spent waiting for the network; with larger ones it is not.
 _SMALL, _LARGER = (125, 125), (250, 250)
-_BLOCK = (2000, 2000)  # of a task: with few chunks in each, Dask's own time for it counts most
-_CODEC = BloscCodec(cname="lz4")  # 7 GB/s: it is not the codec that is compared
+_BLOCK = (2000, 2000)  # of a task: with smaller blocks, Dask's own time would dominate
+_CODEC = BloscCodec(cname="lz4")  # 7 GB/s, so that the codec does not dominate
 
 _WALKS = 2000
 
@@ -39,7 +39,7 @@ _PASSES = {"first": at_least(1), "second": at_least(5), "third": at_least(5)}
 
 
 def measure(scale: Scale, folder: Path) -> Row:
-    # The same random walks again and again, which nobody here takes advantage of.
+    # The array repeats the same random walks; no candidate takes advantage of that.
     times_over = math.ceil(scale.cluster_side / _WALKS)
     values = np.tile(smooth_values((_WALKS, _WALKS)), (times_over, times_over))
     right = folder / "values.npy"
@@ -75,7 +75,7 @@ def measure(scale: Scale, folder: Path) -> Row:
 def _measure(
     values: Values, right: Path, chunk: tuple[int, int], rounds: int, folder: Path
 ) -> tuple[dict[tuple[str, ...], Times], str]:
-    """Return the times of each candidate, and what was read."""
+    """Return the times of each candidate, and a note about the array."""
     folder.mkdir()
     times = {key: Times() for key in ((_DIRECT,), *((_OURS, name) for name in _PASSES))}
     config = {"distributed.worker.memory.terminate": False, "scheduler": None}
@@ -131,7 +131,7 @@ def _object_store(s3: S3Server, endpoint: str) -> ObjectStore:
 
 
 def _time(open_store: Callable[[], Any], right: Path) -> float:
-    """Time a pass over the array, whose every bit is compared in the tasks that read it."""
+    """Time a pass over the array; the tasks that read it compare every bit."""
     start = time.perf_counter()
     array = zarr.open_array(open_store(), mode="r", zarr_format=3)
     x = da.from_zarr(array, chunks=_BLOCK)
@@ -147,6 +147,6 @@ def _mapped(path: Path) -> Any:
 
 
 def _is_right(block: Any, right: Path, block_info: Any) -> Any:
-    place = tuple(slice(*each) for each in block_info[0]["array-location"])
-    values = _mapped(right)[place]
+    selection = tuple(slice(*each) for each in block_info[0]["array-location"])
+    values = _mapped(right)[selection]
     return np.array([[np.array_equal(block.view("u4"), values.view("u4"))]])

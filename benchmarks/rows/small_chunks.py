@@ -15,13 +15,13 @@ _ITEMS = _SIDE * _SIDE  # of 4 bytes: 64 KiB
 _OF_LOCAL = at_least(4)
 _OF_ZARRS = at_least(1)
 
-# One call, after one that is not timed: a virtual machine gives back to its host what memory was
-# free for seconds, and to ask for that of a new array of 655 MB again takes longer than all else.
+# One timed call, after one that is not timed. A virtual machine returns memory that was free for
+# seconds to its host. To get it back for a new array of 655 MB takes longer than all the rest.
 _TURN_SECONDS = 1e-3
 
 
 def measure(scale: Scale, folder: Path) -> Row:
-    # In new memory only: the result is larger than what is kept.
+    # Only into new memory: the result is larger than the memory that is kept.
     target = ours("memory", "fresh")
     compared = [target, ours("directory", "fresh")]
     lines: list[Line] = []

@@ -23,7 +23,7 @@ _OF_PERFTEST = at_least(0.7)
 _TESTS = {f"ucx_perftest {test}": test for test in ("ucp_am_bw", "ucp_am_lat")}
 _SETTINGS = {
     "UCX_TLS": "tcp",
-    # Those that ucxstore sets; UCX's own default is 8K.
+    # As ucxstore sets them; UCX's default is 8K.
     "UCX_TCP_TX_SEG_SIZE": "256K",
     "UCX_TCP_RX_SEG_SIZE": "256K",
 }
@@ -61,13 +61,13 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 
 def _take_turns(scale: Scale, candidates: list[Candidate]) -> dict[str, Times]:
-    """Interleave with the other program's runs, a few rounds at a time."""
+    """Time the candidates and ucx_perftest in turns, a few rounds at a time."""
     times = {name: Times() for name in [*_TESTS, *(candidate.name for candidate in candidates)]}
     for _ in range(scale.perftest_blocks):
         for name, test in _TESTS.items():
             seconds = seconds_a_message(test, scale.nbytes, scale.perftest_messages, _SETTINGS)
             times[name].seconds.append(seconds)
-        # A warm-up each time: memory that was kept has been given back meanwhile.
+        # Warm up each time, since recycled memory has been released meanwhile.
         block = interleave(candidates, -(-scale.rounds // scale.perftest_blocks), warm_ups=1)
         for name, part in block.items():
             times[name].seconds += part.seconds
