@@ -86,8 +86,8 @@ def measure(scale: Scale, folder: Path) -> Row:
 def _decoding(folder: Path, values: Values, codec: Any) -> list[Candidate]:
     """Return candidates that decode values in memory, in the thread pool of ucxstore.
 
-    The first decodes each value to a scratch chunk of its thread, and copies that into an array that
-    was used before, since no codec writes to strided memory. The second does not copy.
+    The first decodes each value to a scratch chunk of its thread, and copies that into an array
+    that was used before, since no codec writes to strided memory. The second does not copy.
     """
     compressor = compressor_of(codec)
     assert compressor is not None

@@ -214,7 +214,8 @@ def test_named_server_comes_first_and_loses_only_the_bucket(
         ({"UCXSTORE_S3_ENDPOINT": "127.0.0.1:9000"}, "is not an http:// or https:// address"),
         (
             {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
-            r"cannot create a bucket on the S3 server at http://127.0.0.1:1 \(UCXSTORE_S3_ENDPOINT\): .*connect",
+            r"cannot create a bucket on the S3 server at http://127.0.0.1:1 "
+            r"\(UCXSTORE_S3_ENDPOINT\): .*connect",
         ),
     ],
 )
