@@ -1,6 +1,5 @@
 """Serve in the foreground of a process until a signal or its parent ends it."""
 
-import logging
 import os
 import resource
 import select
@@ -8,6 +7,7 @@ import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
+from ucxstore import logs
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.server import Server
 from ucxstore.server.sources.locations import hide_password
@@ -15,8 +15,6 @@ from ucxstore.server.sources.opening import Storage
 
 # How long requests in flight may take to finish once the process has been told to end.
 DRAIN_SECONDS = 10.0
-
-log = logging.getLogger("ucxstore.server")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -58,7 +56,7 @@ def serve(
         for number in _SIGNALS:  # a second signal ends the process at once
             signal.signal(number, signal.SIG_DFL)
         if not server.drain(DRAIN_SECONDS):
-            log.warning("requests were still in flight after %g s", DRAIN_SECONDS)
+            logs.server.warning("requests were still in flight after %g s", DRAIN_SECONDS)
         server.close(0.0)
 
 

@@ -1,10 +1,10 @@
 """The disk tier: a source whose values are also kept in files."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from ucxstore import logs
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.source import (
     ChangedError,
@@ -30,8 +30,6 @@ _DISK_SHARE = 0.25
 
 # Seconds for which a disk is not used after it has failed.
 _PAUSE = 30.0
-
-log = logging.getLogger("ucxstore.server")
 
 
 class TieredSource:
@@ -202,7 +200,7 @@ class TieredSource:
     def _failed(self, what: str) -> None:
         self._failures += 1
         self._paused_until[what] = asyncio.get_running_loop().time() + _PAUSE
-        log.warning("%s of the cache directory fail, and are paused for %g s", what, _PAUSE)
+        logs.server.warning("%s of the cache directory fail, and are paused for %g s", what, _PAUSE)
 
 
 def _has_tag(part: Part | None) -> bool:
