@@ -203,7 +203,7 @@ def test_locality_is_refused(client: Client) -> None:
             locality(x + 1, client)
         with pytest.raises(ValueError, match="not read straight from a zarr array"):
             locality(da.from_array(some_values()), client)
-        with pytest.raises(ValueError, match="in no UcxStore"):
+        with pytest.raises(ValueError, match="not in a UcxStore"):
             locality(da.from_zarr(make_array({})), client)  # type: ignore[arg-type]
 
 
