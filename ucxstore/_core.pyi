@@ -13,7 +13,7 @@ MAX_KEY_BYTES: int = 1024
 
 SCRATCH_FOLDER: str = '__ucxscratch__/'
 
-STARTS_FOLDER: str = '__ucxstarts__/'
+NOTES_FOLDER: str = '__ucxstarts__/'
 
 def allocate(size: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """Memory of `size` bytes, not initialised, that is recycled after use."""

@@ -14,9 +14,9 @@ MAX_KEY_BYTES = 1024
 SCRATCH_FOLDER = "__ucxscratch__/"
 
 # The prefix of the notes of incarnations that clients leave: see `ucxstore.cluster.notes`.
-STARTS_FOLDER = "__ucxstarts__/"
+NOTES_FOLDER = "__ucxstarts__/"
 
-RESERVED = SCRATCH_FOLDER, STARTS_FOLDER
+RESERVED = SCRATCH_FOLDER, NOTES_FOLDER
 
 
 def is_scratch(prefix: str) -> bool:
@@ -70,7 +70,7 @@ def check_reserved(key: str, *, in_scratch: bool) -> None:
     InvalidKeyError
         If the key is refused.
     """
-    if key.startswith(STARTS_FOLDER):
+    if key.startswith(NOTES_FOLDER):
         raise InvalidKeyError(f"{key!r}: reserved for the notes of clients")
     if not in_scratch:
         # A cluster whose servers share values would look for it at servers that do not have it.

@@ -209,7 +209,7 @@ NB_MODULE(_core, module) {
     module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
     module.attr("SCRATCH_FOLDER") =
         nb::str(wire::kScratchFolder.data(), wire::kScratchFolder.size());
-    module.attr("STARTS_FOLDER") = nb::str(wire::kNotesFolder.data(), wire::kNotesFolder.size());
+    module.attr("NOTES_FOLDER") = nb::str(wire::kNotesFolder.data(), wire::kNotesFolder.size());
     module.def(
         "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
         "Memory of `size` bytes, not initialised, that is recycled after use.");

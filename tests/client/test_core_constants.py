@@ -18,4 +18,4 @@ def test_where_scratch_spaces_are() -> None:
 
 
 def test_where_notes_of_starts_are() -> None:
-    assert core.STARTS_FOLDER == keys.STARTS_FOLDER
+    assert core.NOTES_FOLDER == keys.NOTES_FOLDER

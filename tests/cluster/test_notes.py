@@ -13,7 +13,7 @@ from ucxstore.address import HostPort
 from ucxstore.client import incarnations
 from ucxstore.client.incarnations import Incarnations
 from ucxstore.cluster.notes import Notes, exchange, folder_of
-from ucxstore.keys import STARTS_FOLDER
+from ucxstore.keys import NOTES_FOLDER
 from ucxstore.protocol.frames import Welcome
 
 A, B, C = PLACES = [HostPort("a", 1), HostPort("b", 1), HostPort("c", 1)]
@@ -43,7 +43,7 @@ def finish(dialogue: Generator[Notes, Notes], found: Notes) -> Notes:
 
 def test_a_set_of_servers_has_a_folder_in_any_order() -> None:
     folder = folder_of(PLACES)
-    assert folder.startswith(STARTS_FOLDER)
+    assert folder.startswith(NOTES_FOLDER)
     assert folder == folder_of(PLACES[::-1]) != folder_of(PLACES[:2])
 
 

@@ -21,7 +21,7 @@ from ucxstore import AddressError, ConnectError, InvalidKeyError, ServerRestarte
 from ucxstore.client import incarnations, requests
 from ucxstore.cluster.notes import folder_of
 from ucxstore.cluster.placement import Placement
-from ucxstore.keys import STARTS_FOLDER
+from ucxstore.keys import NOTES_FOLDER
 from ucxstore.server import Server
 
 
@@ -221,10 +221,10 @@ def test_no_key_is_where_notes_of_starts_are(address: str) -> None:
             lambda key: sync(names(store.list_dir(key))),
         )
         for use in uses:
-            with pytest.raises(InvalidKeyError, match=STARTS_FOLDER):
-                use(f"{STARTS_FOLDER}a")
-        assert not [key for key in sync(names(store.list())) if key.startswith(STARTS_FOLDER)]
-        assert STARTS_FOLDER.strip("/") not in sync(names(store.list_dir("")))
+            with pytest.raises(InvalidKeyError, match=NOTES_FOLDER):
+                use(f"{NOTES_FOLDER}a")
+        assert not [key for key in sync(names(store.list())) if key.startswith(NOTES_FOLDER)]
+        assert NOTES_FOLDER.strip("/") not in sync(names(store.list_dir("")))
 
 
 def test_notes_are_left_with_servers_that_only_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable, Mapping
 
 from ucxstore.address import HostPort
 from ucxstore.client.incarnations import Incarnations
-from ucxstore.keys import STARTS_FOLDER
+from ucxstore.keys import NOTES_FOLDER
 from ucxstore.protocol.frames import Welcome
 
 type Notes = Mapping[HostPort, Mapping[HostPort, bytes]]
@@ -25,7 +25,7 @@ type Notes = Mapping[HostPort, Mapping[HostPort, bytes]]
 def folder_of(servers: Iterable[HostPort]) -> str:
     """Return the prefix of the keys of all notes about a set of servers."""
     names = ",".join(sorted(map(str, servers)))
-    return f"{STARTS_FOLDER}{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}/"
+    return f"{NOTES_FOLDER}{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}/"
 
 
 def exchange(
