@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def eventually(
-    condition: Callable[[], object], seconds: float = 20.0, pause: float = 0.005
+    condition: Callable[[], object], seconds: float = 60.0, pause: float = 0.005
 ) -> None:
     """Wait until `condition` holds, looking every `pause` seconds; fail after `seconds`."""
     deadline = time.monotonic() + seconds

@@ -35,7 +35,7 @@ def find(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": str(path), "HOME": home} | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 

@@ -299,7 +299,7 @@ def test_json_lines(tmp_path: Any) -> None:
     put(UcxStore(address), "a")
     gc.collect()
     process.terminate()
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 0
     lines = [json.loads(line) for line in errors.splitlines()]
     (connected,) = (line for line in lines if line.get("event") == "connected")
@@ -358,7 +358,7 @@ def use(address):
 """
     program = prelude + "\n".join(line[indent:] for line in lines)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

@@ -54,12 +54,12 @@ class Child:
         self._pidfd = os.pidfd_open(pid)
         self._status: int | None = None
 
-    def ask(self, question: object, seconds: float = 20.0) -> Any:
+    def ask(self, question: object, seconds: float = 60.0) -> Any:
         """Send something, and return what comes back."""
         self.channel.send(question)
         return self.hear(seconds)
 
-    def hear(self, seconds: float = 20.0) -> Any:
+    def hear(self, seconds: float = 60.0) -> Any:
         """Return what the process says next."""
         if not self.channel.poll(seconds):
             raise AssertionError(f"process {self.pid} says nothing; it wrote: {self.output}")
@@ -86,7 +86,7 @@ class Child:
         """Let it run again."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def wait(self, seconds: float = 20.0) -> int:
+    def wait(self, seconds: float = 60.0) -> int:
         """Wait for its end, and return its exit status; negative for a signal."""
         if self._status is None:
             # Either it is gone, or its parent has not waited for it yet.
@@ -172,7 +172,7 @@ class Nursery:
         traceback: TracebackType | None,
     ) -> None:
         self._socket.close()
-        assert self._process.wait(20) == 0
+        assert self._process.wait(60) == 0
 
 
 def _main() -> Callable[[], None] | None:

@@ -78,7 +78,7 @@ class Script:
     def kill(self) -> None:
         self._process.kill()
 
-    def end(self, seconds: float = 20.0) -> str:
+    def end(self, seconds: float = 60.0) -> str:
         """Wait until it has ended, and return what it printed since."""
         output, errors = self._process.communicate(timeout=seconds)
         assert (self._process.returncode, errors) == (0, ""), (output, errors)

@@ -123,5 +123,5 @@ class Repeated(Background):
     ) -> None:
         self._leave = True
         self.mark()
-        self.join(20.0)  # for its last round, however busy the machine is
+        self.join(60.0)  # for its last round, however busy the machine is
         assert self.error is None, self.error

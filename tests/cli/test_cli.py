@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "ucxstore"]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -86,7 +86,7 @@ try:
 except SystemExit:
     print(sorted({"numpy", "zarr"} & sys.modules.keys()), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
@@ -121,7 +121,7 @@ def test_serve_until_a_signal(number: signal.Signals, progress: str, tmp_path: P
         line = process.stdout.readline()
         assert line.startswith(f"serving {location} at ucx://127.0.0.1:")
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert (process.returncode, out, err) == (0, "", "")
 
 

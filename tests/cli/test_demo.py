@@ -41,7 +41,7 @@ def started(scratch: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_the_demo(tmp_path: Path) -> None:
     with started(tmp_path, "--size", "1") as process:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     lines = out.splitlines()
     assert lines[-1] == "Everything is equal, bit by bit."
@@ -58,7 +58,7 @@ def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Pa
         process.stdout.readline()
         _, pid, *_ = process.stdout.readline().split()
         process.send_signal(number)
-        _, err = process.communicate(timeout=100)
+        _, err = process.communicate(timeout=240)
     assert process.returncode == 130
     assert err.strip() == "ucxstore demo: interrupted, everything is cleaned up"
     assert list(tmp_path.iterdir()) == []

@@ -118,7 +118,7 @@ def test_watching(server: Server, busy: UcxStore) -> None:
         while json.loads(process.stdout.readline())["gets"] < first["gets"] + 500:
             pass
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=240)
     assert (process.returncode, error) == (130, "ucxstore stats: interrupted\n")
 
 

@@ -68,7 +68,7 @@ def address() -> Iterator[str]:
 
 def said_by(code: str, address: str) -> str:
     command = [sys.executable, "-c", BEGIN + code, address]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
 
 
 def test_no_descriptor_is_left_to_connect(address: str) -> None:

@@ -42,7 +42,7 @@ def run_python(script: str, stdin: bytes = b"") -> str:
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
         input=stdin,
         capture_output=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, "PYTHONPATH": path},
         check=False,
     )

@@ -355,6 +355,8 @@ def test_the_secret_is_known_by_name() -> None:
 @pytest.mark.parametrize("missing", ["dask", "distributed"])
 def test_without_dask(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; import ucxstore.dask"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240
+    )
     assert "ImportError: ucxstore.dask needs Dask" in found.stderr
     assert 'pip install "ucxstore[dask]"' in found.stderr

@@ -22,7 +22,7 @@ def test_rechunk(executor: str, kind: str, address: str, tmp_path: Path) -> None
         cwd=tmp_path,  # where cubed leaves its history
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -74,7 +74,7 @@ def test_an_interrupted_run_ends_and_is_resumed(tmp_path: Path) -> None:
         assert process.stderr is not None
         first = process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=60)
+        _, rest = process.communicate(timeout=240)
     assert first.startswith("[1/")
     assert process.returncode == 130
     assert rest.endswith("profiles: interrupted (--resume goes on)\n")

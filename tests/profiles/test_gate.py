@@ -61,7 +61,6 @@ def extra(result: CaseResult, at: str) -> float:
     return (counts.peak_extra if at == "peak" else counts.total) - arenas / result.nbytes
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("storage", ["memory", pytest.param("directory", marks=pytest.mark.full)])
 def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
     found = measure([f"UcxStore, {storage}"], ["raw-one", "raw-grid"], tmp_path)
@@ -76,7 +75,6 @@ def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
         assert extra(result, "total") < allowed, result
 
 
-@pytest.mark.timeout(300)
 def test_an_object_store_in_between_costs_no_more_than_obstore(tmp_path: Path) -> None:
     """The server sends values from where they lie, and keeps received ones where they arrived."""
     stores = ["UcxStore-S3-hot-zero-copy-shared", "UcxStore-S3-cold-zero-copy-shared"]
@@ -102,7 +100,6 @@ def test_an_object_store_in_between_costs_no_more_than_obstore(tmp_path: Path) -
             assert extra(result, at) < allowed + POOLS, result
 
 
-@pytest.mark.timeout(300)
 def test_compressed_reads_take_the_compressed_bytes(tmp_path: Path) -> None:
     for result in measure(["UcxStore-memory-zero-copy-shared"], ["read-zstd-one"], tmp_path):
         assert result.counts is not None
@@ -111,7 +108,6 @@ def test_compressed_reads_take_the_compressed_bytes(tmp_path: Path) -> None:
         assert extra(result, "total") < fetched + ONE_CHUNK + POOLS, result
 
 
-@pytest.mark.timeout(300)
 def test_compressed_writes_take_the_encoders_output(tmp_path: Path) -> None:
     for result in measure(["UcxStore-memory-zero-copy-shared"], ["write-zstd-one"], tmp_path):
         assert result.counts is not None
@@ -124,7 +120,6 @@ def test_compressed_writes_take_the_encoders_output(tmp_path: Path) -> None:
         assert "as_numpy_array_wrapper" in result.counts.culprits[0].python  # which calls zstd
 
 
-@pytest.mark.timeout(300)
 def test_the_harness_sees_the_copies_of_others(tmp_path: Path) -> None:
     """If the harness saw no copies at all, the zeros above would prove nothing."""
     for result in measure(["LocalStore-default"], ["read-raw-one", "read-zstd-one"], tmp_path):

@@ -44,7 +44,7 @@ def run(spec: dict[str, Any], **changes: Any) -> dict[str, Any]:
         input=json.dumps({**spec, **changes}),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

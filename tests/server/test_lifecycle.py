@@ -389,7 +389,7 @@ class TestClose:
     def test_the_interpreter_exits_with_one_open(self) -> None:
         code = "from ucxstore.server import Server; s = Server('memory://'); print(s.address)"
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert refuses(done.stdout.strip())
@@ -533,7 +533,7 @@ class TestSpawn:
             "os.kill(os.getpid(), signal.SIGKILL)\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
         )
         address, pid = done.stdout.split()
         if dies:

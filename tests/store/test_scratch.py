@@ -107,7 +107,7 @@ def test_arrays_are_shared_with_other_processes(any_address: str) -> None:
         z = zarr.create_array(store, name="a", shape=x.shape, chunks=(5, 5), dtype="f8")
         z[:] = x
         command = [sys.executable, "-c", DOUBLE, pickle.dumps(store).hex()]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=240)
         np.testing.assert_array_equal(z[:], 2 * x)
         np.testing.assert_array_equal(zarr.open_array(scratch.store("a"))[3:, ::2], 2 * x[3:, ::2])
         assert sync(store.exists("a/zarr.json"))
