@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from distributed import Client
+from distributed import Client, Worker
 
 from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
@@ -72,6 +72,23 @@ def test_what_a_killed_worker_held_raises(frail: Client) -> None:
         with pytest.raises(FileNotFoundError):
             zarr.open_array(anew, path="a", mode="r")
         np.testing.assert_array_equal(da.from_zarr(write(anew, values)).compute(), values)
+
+
+def test_a_worker_that_is_leaving_is_no_failure(frail: Client) -> None:
+    """It has ended its plugins already, and is still asked to end them."""
+
+    def ours(dask_worker: Worker) -> list[str]:
+        return [name for name in dask_worker.plugins if name.startswith("ucxstore")]
+
+    async def leave(dask_worker: Worker) -> None:
+        for name in ours(dask_worker):
+            await dask_worker.plugins.pop(name).teardown(dask_worker)
+
+    with deploy(frail) as deployed:
+        leaving = min(deployed.addresses)
+        frail.run(leave, workers=[leaving])
+        assert leaving not in deployed.addresses
+    assert set(map(len, frail.run(ours).values())) == {0}
 
 
 def test_a_directory_loses_nothing(frail: Client, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -230,8 +229,14 @@ class Deployment:
         if self._kind is Kind.DIRECTORY:
             _run(self._client, remove_mark, self._location, self._name)
         if self._registered:
-            with suppress(OSError):  # a worker that was lost has no server left to end
+            try:
                 self._call(lambda: self._client.unregister_worker_plugin(self._name), START_SECONDS)
+            except OSError:
+                pass  # a worker that was lost has no server left to end
+            except KeyError as error:
+                if error.args != (self._name,):
+                    raise
+                # A worker that is just leaving has ended its server already.
 
     def __enter__(self) -> Self:
         return self
