@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 HOST = "127.0.0.1"
+
+# The first and the last of the ports that the system gives (ip(7)); and ports above those that
+# services have.
+_GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT = 10_000
 
 # A server in Python may import for seconds where the disk is cold.
 START_SECONDS = 60.0
@@ -28,11 +34,19 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that is free now, and that the system gives to nobody in the meantime.
+
+    It gives ports of its own choice to whoever connects, or binds port 0. A program may take
+    seconds until it binds the port that it was told.
+    """
+    first_given = int(_GIVEN_PORTS.read_text().split()[0])
+    while True:
+        # Where it may give any of them, it chooses one here, too.
+        port = random.randrange(_FIRST_PORT, first_given) if first_given > _FIRST_PORT else 0
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            bound: int = probe.getsockname()[1]
+            return bound
 
 
 @contextlib.contextmanager

@@ -15,8 +15,15 @@ from ucxstore.server import Server
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-# Dask warns of workers that take longer than this to end, as they do on a busy machine.
-SLOW_WORKER = re.compile(r".*Worker process still alive after .* seconds, killing\n")
+# What Dask says as a cluster is closed on a busy machine: of workers that take long to end, or that
+# miss the scheduler.
+SLOW_WORKER = re.compile(
+    r".*Worker process still alive after .* seconds, killing\n"
+    r"|.* - distributed\.worker - ERROR - Failed to communicate with scheduler during heartbeat\.\n"
+    r"Traceback \(most recent call last\):\n(?:(?: .*)?\n)*?\S*Error: .*\n"
+    r"(?:\nThe above exception was the direct cause of the following exception:\n\n"
+    r"Traceback \(most recent call last\):\n(?:(?: .*)?\n)*?\S*Error: .*\n)?"
+)
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
