@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-import random
+import secrets
 import socket
 import subprocess
 import sys
@@ -42,7 +42,8 @@ def free_port() -> int:
     first_given = int(_GIVEN_PORTS.read_text().split()[0])
     while True:
         # Where it may give any of them, it chooses one here, too.
-        port = random.randrange(_FIRST_PORT, first_given) if first_given > _FIRST_PORT else 0
+        choices = max(first_given - _FIRST_PORT, 0)
+        port = _FIRST_PORT + secrets.randbelow(choices) if choices else 0
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
             bound: int = probe.getsockname()[1]

@@ -6,11 +6,15 @@ import pytest
 from profiles import loopback
 
 
-def test_the_system_gives_the_port_to_nobody_else() -> None:
-    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+def test_the_system_gives_the_port_to_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "ip_local_port_range"
+    given.write_text("20000\t60999\n")
+    monkeypatch.setattr(loopback, "_GIVEN_PORTS", given)
     for _ in range(20):
         port = loopback.free_port()
-        assert port < first_given
+        assert 10_000 <= port < 20_000
         with socket.create_server((loopback.HOST, port)):
             pass
 
