@@ -16,6 +16,7 @@ HOST = "127.0.0.1"
 # services have.
 _GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_PORT = 10_000
+_TRIES = 100
 
 # A server in Python may import for seconds where the disk is cold.
 START_SECONDS = 60.0
@@ -38,16 +39,25 @@ def free_port() -> int:
 
     It gives ports of its own choice to whoever connects, or binds port 0. A program may take
     seconds until it binds the port that it was told.
+
+    Raises
+    ------
+    OSError
+        If none can be bound.
     """
     first_given = int(_GIVEN_PORTS.read_text().split()[0])
-    while True:
-        # Where it may give any of them, it chooses one here, too.
-        choices = max(first_given - _FIRST_PORT, 0)
-        port = _FIRST_PORT + secrets.randbelow(choices) if choices else 0
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            bound: int = probe.getsockname()[1]
-            return bound
+    choices = max(first_given - _FIRST_PORT, 0)
+    for _ in range(_TRIES if choices else 0):
+        with contextlib.suppress(OSError):
+            return _bind(_FIRST_PORT + secrets.randbelow(choices))
+    return _bind(0)  # it may give any of them: let it choose
+
+
+def _bind(port: int) -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, port))
+        bound: int = probe.getsockname()[1]
+        return bound
 
 
 @contextlib.contextmanager

@@ -6,24 +6,23 @@ import pytest
 from profiles import loopback
 
 
-def test_the_system_gives_the_port_to_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "first", "last"),
+    [("20000\t60999", 10_000, 19_999), ("1024\t65535", 1024, 65_535)],
+)
+def test_ports_that_the_system_gives_are_left_to_others(
+    given: str, first: int, last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = tmp_path / "ip_local_port_range"
-    given.write_text("20000\t60999\n")
-    monkeypatch.setattr(loopback, "_GIVEN_PORTS", given)
+    (tmp_path / "range").write_text(f"{given}\n")
+    monkeypatch.setattr(loopback, "_GIVEN_PORTS", tmp_path / "range")
     for _ in range(20):
         port = loopback.free_port()
-        assert 10_000 <= port < 20_000
+        assert first <= port <= last
         with socket.create_server((loopback.HOST, port)):
             pass
 
 
-def test_where_the_system_may_give_any_port(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = tmp_path / "ip_local_port_range"
-    given.write_text("1024\t65535\n")
-    monkeypatch.setattr(loopback, "_GIVEN_PORTS", given)
-    with socket.create_server((loopback.HOST, loopback.free_port())):
-        pass
+def test_no_port_can_be_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback, "HOST", "192.0.2.1")  # no address of this machine
+    with pytest.raises(OSError, match="Cannot assign"):
+        loopback.free_port()
