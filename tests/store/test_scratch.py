@@ -331,7 +331,7 @@ def test_a_server_without_it_says_so(tmp_path: Path) -> None:
             with pytest.raises(StorageError, match="offers no scratch space: start it with"):
                 UcxStore(address).scratch("1kB")
         eventually(lambda: not spaces_at(offering))  # all or none
-    with pytest.raises(ConnectError):
+    with pytest.raises((ServerLostError, ConnectError)):  # it may know the loss, or meet it
         UcxStore(offering.address).scratch("1kB")
 
 
