@@ -1,3 +1,4 @@
+import os
 import resource
 import signal
 import subprocess
@@ -33,6 +34,21 @@ def test_version_tells_ours_and_ucxs(capsys: pytest.CaptureFixture[str]) -> None
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     assert "serve" in capsys.readouterr().out
+
+
+def test_ctrl_c_in_the_middle_of_an_import(tmp_path: Path) -> None:
+    """Imports run texts to make dataclasses. Python itself would end by SIGINT after that."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from ucxstore import cli\n"
+        "def main():\n"
+        "    try:\n"
+        "        exec('raise KeyboardInterrupt')\n"
+        "    except KeyboardInterrupt:\n"
+        "        return 130\n"
+        "cli.main = main\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.run(COMMAND, env=environment, timeout=240, check=False).returncode == 130
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
