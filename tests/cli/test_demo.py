@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,25 @@ def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Pa
     assert err.strip() == "ucxstore demo: interrupted, everything is cleaned up"
     assert list(tmp_path.iterdir()) == []
     eventually(lambda: not Path("/proc", pid).exists())
+
+
+def test_an_interrupt_that_python_drops(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Collected:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def meet_it(_: int) -> bool:
+        Collected()
+        time.sleep(60)
+        return True
+
+    monkeypatch.setattr("ucxstore.cli.demo.show.show", meet_it)
+    start = time.monotonic()
+    assert main([]) == 130
+    assert time.monotonic() - start < 30
+    assert capsys.readouterr().err.strip().endswith("interrupted, everything is cleaned up")
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "many"])

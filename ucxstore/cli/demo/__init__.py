@@ -7,7 +7,8 @@ array of random numbers, over shared memory and over TCP, and speed and memory a
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.errors import UcxStoreError
@@ -15,6 +16,7 @@ from ucxstore.errors import UcxStoreError
 DEFAULT_MEGABYTES = 100  # the array of the memray-array study
 
 _INTERRUPTED = 130  # as in shells: 128 + SIGINT
+_MOMENT = 0.01  # seconds
 
 
 def main(argv: Sequence[str]) -> int:
@@ -31,12 +33,11 @@ def main(argv: Sequence[str]) -> int:
         0 if all data are equal, 1 if anything differs or fails, 130 after Ctrl-C.
     """
     arguments = _make_parser().parse_args(argv)
-    # SIGTERM acts like Ctrl-C: the temporary directory and the processes are cleaned up.
-    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        from ucxstore.cli.demo.show import show  # needs the packages of the extra
+        with _interruptible():
+            from ucxstore.cli.demo.show import show  # needs the packages of the extra
 
-        return 0 if show(arguments.size) else 1
+            return 0 if show(arguments.size) else 1
     except KeyboardInterrupt:
         print("\nucxstore demo: interrupted, everything is cleaned up", file=sys.stderr)
         return _INTERRUPTED
@@ -46,8 +47,34 @@ def main(argv: Sequence[str]) -> int:
     except (UcxStoreError, OSError, RuntimeError) as error:
         print(f"ucxstore demo: {error}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM act like Ctrl-C, so that all is cleaned up, and let neither be lost.
+
+    Python drops what is raised in a callback of a weak reference, `KeyboardInterrupt` too. Then it
+    is raised anew a moment later.
+    """
+    report = sys.unraisablehook
+
+    def raise_anew(dropped: "sys.UnraisableHookArgs") -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+        else:
+            report(dropped)
+
+    previous = {
+        number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGALRM)
+    }
+    sys.unraisablehook = raise_anew
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        sys.unraisablehook = report
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(*_: object) -> None:
