@@ -79,9 +79,7 @@ def test_an_interrupt_that_python_drops(
         return True
 
     monkeypatch.setattr("ucxstore.cli.demo.show.show", meet_it)
-    start = time.monotonic()
-    assert main([]) == 130
-    assert time.monotonic() - start < 30
+    assert main([]) == 130  # and not 0, as it would be if `meet_it` had come to its end
     assert capsys.readouterr().err.strip().endswith("interrupted, everything is cleaned up")
 
 
