@@ -1,0 +1,50 @@
+// Blocks that no key has any more: freed once no reader has them pinned.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "local/pins.hpp"
+#include "storage/arenas.hpp"
+
+namespace ucxstore::local {
+
+// Called from any thread.
+class Limbo {
+  public:
+    // Blocks, and bytes of them, that may wait until readers are asked.
+    static constexpr std::size_t kBlocks = 256;
+    static constexpr std::uint64_t kBytes = 32ull << 20;
+
+    explicit Limbo(Arenas& arenas) : arenas_(arenas) {}
+    Limbo(const Limbo&) = delete;
+    Limbo& operator=(const Limbo&) = delete;
+
+    // Readers that pin in this table are asked from now on, for as long as it lives.
+    void add(std::weak_ptr<const PinTable> table);
+
+    // The index has not had the block since before this call. It is freed now, or by a later
+    // sweep().
+    void retire(const Block& block);
+    // Frees what nobody has pinned; to be called when a reader has gone, too.
+    void sweep();
+
+    // Bytes that wait.
+    std::uint64_t waiting() const;
+
+  private:
+    void sweep_locked();
+
+    Arenas& arenas_;
+    mutable std::mutex mutex_;
+    std::vector<std::weak_ptr<const PinTable>> tables_;
+    std::vector<Block> retired_;
+    std::uint64_t bytes_ = 0;
+    // Where the next sweep is due: what is pinned for long must not have each block ask anew.
+    std::size_t next_blocks_ = 0;
+    std::uint64_t next_bytes_ = 0;
+};
+
+}  // namespace ucxstore::local

@@ -1,0 +1,184 @@
+#include "storage/arenas.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+constexpr std::uint64_t kSmallest = 64;  // a cache line
+constexpr int kSealFutureWrite = 0x10;   // F_SEAL_FUTURE_WRITE, which is newer than some headers
+
+std::uint64_t round_up(std::uint64_t size, std::uint64_t step) {
+    return (size + step - 1) / step * step;
+}
+
+[[noreturn]] void throw_no_memory(std::uint64_t bytes) {
+    throw_errno("an arena of " + std::to_string(bytes) + " bytes", ErrorKind::memory);
+}
+
+}  // namespace
+
+// ---- one arena ----
+
+Arena::Arena(std::uint32_t number, std::uint64_t bytes) : number_(number), size_(bytes) {
+    const std::string name = "ucxstore-" + std::to_string(number);
+    const Fd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
+        throw_no_memory(bytes);
+    }
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (memory == MAP_FAILED) {
+        throw_no_memory(bytes);
+    }
+    data_ = static_cast<std::byte*>(memory);
+    // A forked child must not write where clients read.
+    madvise(data_, bytes, MADV_DONTFORK);
+    // From now on nobody can map it for writing; what is mapped above stays so.
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL;
+    readable_ = Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(),
+                        O_RDONLY | O_CLOEXEC));
+    if (fcntl(file.get(), F_ADD_SEALS, seals) != 0 || fchmod(file.get(), S_IRUSR) != 0 ||
+        !readable_) {
+        munmap(data_, bytes);
+        throw_no_memory(bytes);
+    }
+}
+
+Arena::~Arena() { munmap(data_, size_); }
+
+// ---- all of them ----
+
+std::uint64_t Arenas::capacity(std::uint64_t size) {
+    if (size > kMaxSmall) {
+        return round_up(size, kPage);
+    }
+    if (size <= 4 * kSmallest) {
+        return std::max(kSmallest, round_up(size, kSmallest));
+    }
+    // Four classes for each power of two: a fifth of a block is unused at the most.
+    return round_up(size, std::bit_floor(size - 1) / 4);
+}
+
+Block Arenas::take(std::uint64_t size) {
+    if (size > SIZE_MAX / 2) {
+        throw Error(ErrorKind::memory, "a value larger than any memory");
+    }
+    const std::uint64_t bytes = capacity(size);
+    const std::lock_guard lock(mutex_);
+    const Block block = bytes > kMaxSmall ? take_pages(bytes) : take_small(bytes);
+    taken_ += bytes;
+    return block;
+}
+
+void Arenas::give(const Block& block) {
+    const std::lock_guard lock(mutex_);
+    taken_ -= block.bytes;
+    if (block.bytes > kMaxSmall) {
+        give_pages(block.arena, block.offset, block.bytes);
+        return;
+    }
+    auto& slabs = rooms_.at(block.arena).slabs;
+    const auto found = std::prev(slabs.upper_bound(block.offset));
+    const std::uint64_t begin = found->first;
+    Slab& slab = found->second;
+    slab.free.push_back(static_cast<std::uint32_t>((block.offset - begin) / slab.block_bytes));
+    slack_ += slab.block_bytes;
+    auto& partly = partly_[slab.block_bytes];
+    if (slab.free.size() == slab.blocks) {
+        slack_ -= kSlabBytes;
+        partly.erase({block.arena, begin});
+        slabs.erase(found);
+        give_pages(block.arena, begin, kSlabBytes);
+    } else {
+        partly.insert({block.arena, begin});
+    }
+}
+
+Block Arenas::take_small(std::uint64_t block_bytes) {
+    auto& partly = partly_[block_bytes];
+    if (partly.empty()) {
+        const Block pages = take_pages(kSlabBytes);
+        const auto blocks = static_cast<std::uint32_t>(kSlabBytes / block_bytes);
+        Slab slab{block_bytes, {}, blocks};
+        for (std::uint32_t number = blocks; number > 0; --number) {
+            slab.free.push_back(number - 1);
+        }
+        rooms_.at(pages.arena).slabs.emplace(pages.offset, std::move(slab));
+        partly.insert({pages.arena, pages.offset});
+        slack_ += kSlabBytes;
+    }
+    // The lowest, so that the others become empty.
+    const auto [number, begin] = *partly.begin();
+    Room& room = rooms_.at(number);
+    Slab& slab = room.slabs.at(begin);
+    const std::uint64_t offset = begin + slab.free.back() * block_bytes;
+    slab.free.pop_back();
+    slack_ -= block_bytes;
+    if (slab.free.empty()) {
+        partly.erase(partly.begin());
+    }
+    return {number, offset, block_bytes, room.arena->data() + offset};
+}
+
+Block Arenas::take_pages(std::uint64_t bytes) {
+    const std::uint64_t count = bytes / kPage;
+    const std::uint64_t alignment = bytes >= kHugePage ? kHugePage / kPage : 1;
+    const auto block_in = [&](Room& room, std::uint64_t page) {
+        const std::uint64_t offset = page * kPage;
+        return Block{room.arena->number(), offset, bytes, room.arena->data() + offset};
+    };
+    for (auto& [number, room] : rooms_) {
+        if (const auto page = room.pages.take(count, alignment)) {
+            return block_in(room, *page);
+        }
+    }
+    Room& room = add_arena(bytes);
+    return block_in(room, room.pages.take(count, alignment).value());
+}
+
+void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes) {
+    const auto found = rooms_.find(arena);
+    Room& room = found->second;
+    room.pages.give(offset / kPage, bytes / kPage);
+    if (room.pages.free() * kPage == room.arena->size()) {
+        reserved_ -= room.arena->size();
+        rooms_.erase(found);
+    }
+}
+
+Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
+    // As large as all before it together, so that their number grows with the logarithm.
+    const std::uint64_t usual = std::clamp(reserved_, first_bytes_, kMostBytes);
+    const std::uint64_t bytes = std::max(usual, round_up(at_least, kHugePage));
+    auto arena = std::make_shared<const Arena>(last_number_ + 1, bytes);
+    ++last_number_;
+    reserved_ += bytes;
+    return rooms_.emplace(last_number_, Room{std::move(arena), Extents(bytes / kPage), {}})
+        .first->second;
+}
+
+std::shared_ptr<const Arena> Arenas::arena(std::uint32_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = rooms_.find(number);
+    return found == rooms_.end() ? nullptr : found->second.arena;
+}
+
+Arenas::Usage Arenas::usage() const {
+    const std::lock_guard lock(mutex_);
+    Usage usage{rooms_.size(), reserved_, taken_, slack_, 0};
+    for (const auto& [number, room] : rooms_) {
+        usage.largest = std::max(usage.largest, room.pages.largest() * kPage);
+    }
+    return usage;
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,117 @@
+// Memory for values that other processes of this host may map. An arena is a file without a name.
+// Only this process can write to it, whoever has its descriptor. Values lie in blocks: of a size
+// class where they are small, of whole pages where they are large.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/handle.hpp"
+#include "storage/extents.hpp"
+
+namespace ucxstore {
+
+// One file, mapped here for as long as this lives. Its size never changes, so that nobody who has
+// it mapped is hit by SIGBUS.
+class Arena {
+  public:
+    // Throws Error(memory).
+    Arena(std::uint32_t number, std::uint64_t bytes);
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+    ~Arena();
+
+    std::uint32_t number() const { return number_; }
+    std::byte* data() const { return data_; }
+    std::uint64_t size() const { return size_; }
+    // For other processes: it cannot be mapped for writing, nor opened anew for that.
+    int descriptor() const { return readable_.get(); }
+
+  private:
+    const std::uint32_t number_;
+    const std::uint64_t size_;
+    Fd readable_;
+    std::byte* data_ = nullptr;
+};
+
+// Where a value may lie. `bytes` is what the block has room for.
+struct Block {
+    std::uint32_t arena = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    std::byte* data = nullptr;
+};
+
+// Called from any thread.
+class Arenas {
+  public:
+    // Blocks of at least so many bytes begin on a multiple of it in their arena, so that they can
+    // be of huge pages, and be mapped as such.
+    static constexpr std::uint64_t kHugePage = 2ull << 20;
+    static constexpr std::uint64_t kPage = 4096;
+    // Above it, a block is of whole pages.
+    static constexpr std::uint64_t kMaxSmall = 16ull << 10;
+    static constexpr std::uint64_t kSlabBytes = 256ull << 10;
+    // Of the first arena. Later ones are larger, so that their number stays small.
+    static constexpr std::uint64_t kFirstBytes = 64ull << 20;
+    static constexpr std::uint64_t kMostBytes = 1ull << 30;
+
+    explicit Arenas(std::uint64_t first_bytes = kFirstBytes) : first_bytes_(first_bytes) {}
+    Arenas(const Arenas&) = delete;
+    Arenas& operator=(const Arenas&) = delete;
+
+    // A block of at least `size` bytes, not initialised. Throws Error(memory).
+    Block take(std::uint64_t size);
+    void give(const Block& block);
+
+    // nullptr where it has been given back to the system.
+    std::shared_ptr<const Arena> arena(std::uint32_t number) const;
+
+    struct Usage {
+        std::uint64_t arenas = 0;
+        std::uint64_t reserved = 0;  // bytes of all arenas, touched or not
+        std::uint64_t taken = 0;     // bytes of blocks
+        std::uint64_t slack = 0;     // bytes of slabs that no block has
+        std::uint64_t largest = 0;   // the most that a block can have without a new arena
+    };
+    Usage usage() const;
+
+    // The bytes that a block has for a value of `size` bytes.
+    static std::uint64_t capacity(std::uint64_t size);
+
+  private:
+    // A run of pages that is cut into blocks of one size.
+    struct Slab {
+        std::uint64_t block_bytes;
+        std::vector<std::uint32_t> free;  // numbers of blocks
+        std::uint32_t blocks;
+    };
+    struct Room {
+        std::shared_ptr<const Arena> arena;
+        Extents pages;
+        std::map<std::uint64_t, Slab> slabs;  // by where they begin
+    };
+    using SlabPlace = std::pair<std::uint32_t, std::uint64_t>;  // arena and offset
+
+    Block take_small(std::uint64_t block_bytes);
+    Block take_pages(std::uint64_t bytes);
+    void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes);
+    Room& add_arena(std::uint64_t at_least);
+
+    const std::uint64_t first_bytes_;
+    mutable std::mutex mutex_;
+    std::map<std::uint32_t, Room> rooms_;                     // the oldest first
+    std::map<std::uint64_t, std::set<SlabPlace>> partly_;     // slabs with room, by block size
+    std::uint32_t last_number_ = 0;
+    std::uint64_t reserved_ = 0;
+    std::uint64_t taken_ = 0;
+    std::uint64_t slack_ = 0;
+};
+
+}  // namespace ucxstore

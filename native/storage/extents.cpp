@@ -1,0 +1,64 @@
+#include "storage/extents.hpp"
+
+#include <iterator>
+
+namespace ucxstore {
+
+Extents::Extents(std::uint64_t count) {
+    if (count > 0) {
+        add(0, count);
+    }
+}
+
+std::optional<std::uint64_t> Extents::take(std::uint64_t count, std::uint64_t alignment) {
+    for (auto run = by_count_.lower_bound({count, 0}); run != by_count_.end(); ++run) {
+        const auto [length, first] = *run;
+        const std::uint64_t begin = (first + alignment - 1) / alignment * alignment;
+        if (begin - first + count > length) {
+            continue;  // it has them, but does not begin well
+        }
+        remove(first, length);
+        if (begin > first) {
+            add(first, begin - first);
+        }
+        if (begin + count < first + length) {
+            add(begin + count, first + length - begin - count);
+        }
+        return begin;
+    }
+    return std::nullopt;
+}
+
+void Extents::give(std::uint64_t first, std::uint64_t count) {
+    const auto next = by_first_.lower_bound(first);
+    std::uint64_t begin = first;
+    std::uint64_t end = first + count;
+    if (next != by_first_.begin()) {
+        const auto [before, length] = *std::prev(next);
+        if (before + length == begin) {
+            remove(before, length);
+            begin = before;
+        }
+    }
+    const auto after = by_first_.find(end);
+    if (after != by_first_.end()) {
+        const auto [at, length] = *after;
+        remove(at, length);
+        end += length;
+    }
+    add(begin, end - begin);
+}
+
+void Extents::add(std::uint64_t first, std::uint64_t count) {
+    by_first_.emplace(first, count);
+    by_count_.emplace(count, first);
+    free_ += count;
+}
+
+void Extents::remove(std::uint64_t first, std::uint64_t count) {
+    by_first_.erase(first);
+    by_count_.erase({count, first});
+    free_ -= count;
+}
+
+}  // namespace ucxstore
