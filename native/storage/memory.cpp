@@ -34,11 +34,12 @@ struct CountedRegion {
 // What an entry takes beside its key and its value, at the most: nodes and control blocks.
 constexpr std::uint64_t kEntryBytes = 512;
 
-std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint64_t size,
+std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, shared::Shelf* shelf,
+                                         const std::string& key, std::uint64_t size,
                                          std::uint64_t more) {
     auto counted =
         std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size + more}, nullptr});
-    counted->region = allocate_region(size);
+    counted->region = shelf == nullptr ? allocate_region(size) : shelf->allocate(key, size);
     Region* region = counted->region.get();
     return {std::move(counted), region};
 }
@@ -63,6 +64,11 @@ class MemoryIncoming : public Incoming {
 MemoryStorage::Catalog MemoryStorage::close(std::string why) {
     const std::lock_guard lock(mutex_);
     closed_ = std::move(why);
+    if (shelf_ != nullptr) {
+        for (const auto& [key, value] : catalog_) {
+            shelf_->withdraw(key);
+        }
+    }
     return std::exchange(catalog_, {});
 }
 
@@ -90,7 +96,7 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
         check_open();
     }
     const std::uint64_t more = count_keys_ ? key.size() + kEntryBytes : 0;
-    return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, size, more));
+    return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, shelf_.get(), key, size, more));
 }
 
 bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {
@@ -104,6 +110,9 @@ bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committe
         return false;
     }
     at->second.swap(region);
+    if (shelf_ != nullptr) {
+        shelf_->publish(*at->second);
+    }
     return true;
 }
 
@@ -114,6 +123,9 @@ void MemoryStorage::remove(const std::string& key) {
     const auto found = catalog_.find(key);
     if (found != catalog_.end()) {
         old = std::move(found->second);
+        if (shelf_ != nullptr) {
+            shelf_->withdraw(key);
+        }
         catalog_.erase(found);
     }
 }
@@ -124,6 +136,9 @@ std::uint64_t MemoryStorage::remove_prefix(const std::string& prefix) {
     check_open();
     auto at = catalog_.lower_bound(prefix);
     while (at != catalog_.end() && at->first.starts_with(prefix)) {
+        if (shelf_ != nullptr) {
+            shelf_->withdraw(at->first);
+        }
         removed.insert(removed.end(), catalog_.extract(at++));
     }
     return removed.size();

@@ -5,6 +5,7 @@
 #include <map>
 #include <shared_mutex>
 
+#include "shared/shelf.hpp"
 #include "storage/quota.hpp"
 #include "storage/storage.hpp"
 
@@ -16,9 +17,11 @@ class MemoryStorage : public Storage {
     // removed, until its last reader lets go of it.
     explicit MemoryStorage(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
         : MemoryStorage(std::make_shared<Quota>(limit)) {}
-    // `count_keys`: keys and entries count, too. For values of few bytes.
-    explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false)
-        : quota_(std::move(quota)), count_keys_(count_keys) {}
+    // `count_keys`: keys and entries count, too. For values of few bytes. `shelf`: where values are kept, for processes of this host to see; memory of this
+    // process alone where it is nullptr.
+    explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false,
+                           std::shared_ptr<shared::Shelf> shelf = nullptr)
+        : quota_(std::move(quota)), count_keys_(count_keys), shelf_(std::move(shelf)) {}
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
@@ -46,6 +49,7 @@ class MemoryStorage : public Storage {
 
     const std::shared_ptr<Quota> quota_;
     const bool count_keys_;
+    const std::shared_ptr<shared::Shelf> shelf_;
     std::shared_mutex mutex_;
     Catalog catalog_;
     std::string closed_;  // why; "" where it is not

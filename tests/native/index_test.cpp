@@ -1,4 +1,4 @@
-#include "local/index.hpp"
+#include "shared/index.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "local/limbo.hpp"
-#include "local/pins.hpp"
-#include "storage/arenas.hpp"
+#include "shared/limbo.hpp"
+#include "shared/pins.hpp"
+#include "shared/arenas.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::shared {
 namespace {
 
 Fd duplicate(int descriptor) { return Fd(dup(descriptor)); }
@@ -270,4 +270,4 @@ TEST(Index, NobodyReadsATornOrReusedValue) {
 }
 
 }  // namespace
-}  // namespace ucxstore::local
+}  // namespace ucxstore::shared

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/handle.hpp"
-#include "storage/extents.hpp"
+#include "shared/extents.hpp"
 
 namespace ucxstore {
 

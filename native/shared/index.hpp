@@ -17,7 +17,7 @@
 
 #include "base/handle.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::shared {
 
 // Where a block lies, in one number that is never 0: arena and offset. What pins hold.
 using Place = std::uint64_t;
@@ -144,4 +144,4 @@ class IndexReader {
     std::uint64_t bytes_ = 0;
 };
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::shared

@@ -1,4 +1,4 @@
-#include "storage/arenas.hpp"
+#include "shared/arenas.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

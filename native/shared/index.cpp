@@ -1,4 +1,4 @@
-#include "local/index.hpp"
+#include "shared/index.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::shared {
 namespace {
 
 using std::memory_order_acquire;
@@ -298,4 +298,4 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
     return std::nullopt;
 }
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::shared

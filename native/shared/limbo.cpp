@@ -1,8 +1,8 @@
-#include "local/limbo.hpp"
+#include "shared/limbo.hpp"
 
 #include <utility>
 
-namespace ucxstore::local {
+namespace ucxstore::shared {
 
 void Limbo::add(std::weak_ptr<const PinTable> table) {
     const std::lock_guard lock(mutex_);
@@ -49,4 +49,4 @@ std::uint64_t Limbo::waiting() const {
     return bytes_;
 }
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::shared

@@ -1,4 +1,4 @@
-#include "storage/extents.hpp"
+#include "shared/extents.hpp"
 
 #include <iterator>
 

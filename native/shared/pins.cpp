@@ -1,4 +1,4 @@
-#include "local/pins.hpp"
+#include "shared/pins.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 #include "base/status.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::shared {
 
 using std::memory_order_relaxed;
 using std::memory_order_release;
@@ -84,4 +84,4 @@ void Pins::give(std::atomic<Place>* pin) {
     used_[number / 64].fetch_and(~(std::uint64_t{1} << number % 64), memory_order_release);
 }
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::shared

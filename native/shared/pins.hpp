@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/handle.hpp"
-#include "local/index.hpp"
+#include "shared/index.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::shared {
 
 constexpr std::uint64_t kPinWords = 64;
 // Of one table. A process that needs more asks for another one.
@@ -58,4 +58,4 @@ class Pins {
     std::atomic<std::uint64_t> used_[kPinWords] = {};
 };
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::shared

@@ -6,10 +6,10 @@
 #include <mutex>
 #include <vector>
 
-#include "local/pins.hpp"
-#include "storage/arenas.hpp"
+#include "shared/pins.hpp"
+#include "shared/arenas.hpp"
 
-namespace ucxstore::local {
+namespace ucxstore::shared {
 
 // Called from any thread.
 class Limbo {
@@ -47,4 +47,4 @@ class Limbo {
     std::uint64_t next_bytes_ = 0;
 };
 
-}  // namespace ucxstore::local
+}  // namespace ucxstore::shared
