@@ -159,27 +159,32 @@ Cell* IndexWriter::find(std::string_view key, std::uint64_t hash) const {
 }
 
 void IndexWriter::put(std::string_view key, const Entry& entry) {
-    std::uint64_t hash = hash_key(header_->seed, key);
+    const std::uint64_t hash = hash_key(header_->seed, key);
     if (Cell* const cell = find(key, hash)) {
         write(*cell, hash, entry);
         return;
     }
-    // Half of the cells are empty: a reader looks at few of them for a key that is not there.
-    if (2 * (used_ + removed_ + 1) > header_->cells) {
+    Cell* const cell = free_cell(hash);
+    const bool is_empty = cell->hash.load(memory_order_relaxed) == kEmpty;
+    // Half of the cells stay empty: a reader looks at few of them for a key that is not there.
+    if (is_empty && 2 * (used_ + removed_ + 1) > header_->cells) {
         grow();
-        hash = hash_key(header_->seed, key);
+        put(key, entry);
+        return;
     }
+    removed_ -= is_empty ? 0 : 1;
+    ++used_;
+    write(*cell, hash, entry);
+}
+
+// The first on the hash's way that has no key.
+Cell* IndexWriter::free_cell(std::uint64_t hash) const {
     const std::uint64_t mask = header_->cells - 1;
-    for (std::uint64_t at = hash & mask;; at = (at + 1) & mask) {
-        Cell& cell = cells()[at];
-        const std::uint64_t found = cell.hash.load(memory_order_relaxed);
-        if (found == kEmpty || found == kRemoved) {
-            removed_ -= found == kRemoved ? 1 : 0;
-            ++used_;
-            write(cell, hash, entry);
-            return;
-        }
+    std::uint64_t at = hash & mask;
+    while (cells()[at].hash.load(memory_order_relaxed) >= kFirstHash) {
+        at = (at + 1) & mask;
     }
+    return &cells()[at];
 }
 
 void IndexWriter::remove(std::string_view key) {

@@ -109,6 +109,7 @@ class IndexWriter {
   private:
     Cell* cells() const;
     Cell* find(std::string_view key, std::uint64_t hash) const;
+    Cell* free_cell(std::uint64_t hash) const;
     static void write(Cell& cell, std::uint64_t hash, const Entry& entry);
     void make(std::uint64_t cells);
     void grow();

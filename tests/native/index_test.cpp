@@ -60,7 +60,7 @@ class Keeper {
 
     Arenas arenas;
     Limbo limbo{arenas};
-    IndexWriter index{[this](Place place) { return bytes_at(place); }, 16};
+    IndexWriter index{[this](Place place) { return bytes_at(place); }, 32};
 
   private:
     std::map<std::string, Block> blocks_;
@@ -237,7 +237,7 @@ TEST(Index, NobodyReadsATornOrReusedValue) {
     GTEST_SKIP() << "it takes the two mappings of a table for different memory";
 #endif
     Keeper keeper;
-    // Sized for its keys, so that it does not grow: readers below never ask for another one.
+    // So few that the index does not grow: the readers below never ask for another one.
     for (std::uint64_t i = 0; i < 8; ++i) {
         keeper.put("key/" + std::to_string(i), 1, 100);
     }
