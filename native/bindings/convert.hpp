@@ -22,7 +22,7 @@
 
 #include "base/region.hpp"
 #include "base/status.hpp"
-#include "client/client.hpp"
+#include "client/link.hpp"
 #include "client/operation.hpp"
 #include "protocol/layout.hpp"
 #include "protocol/wire.hpp"

@@ -10,12 +10,13 @@
 #include "bindings/py_disk.hpp"
 #include "bindings/py_log.hpp"
 #include "bindings/py_source.hpp"
+#include "client/ucx_link.hpp"
 #include "protocol/keys.hpp"
 #include "server/server.hpp"
 #include "storage/directory.hpp"
 #include "storage/memory.hpp"
 #include "ucx/control.hpp"
-#include "ucx/copier.hpp"
+#include "base/copier.hpp"
 
 using namespace nb::literals;
 
@@ -74,7 +75,7 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
         connection =
             port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
     }
-    auto* raw = new PyConnection(port.owner(), connection);
+    auto* raw = new PyConnection(std::make_shared<UcxLink>(port.owner(), connection));
     nb::object object = nb::cast(raw, nb::rv_policy::take_ownership);
     // One round trip: both sides have each other's endpoint, and the lanes are chosen.
     raw->ping(timeout);

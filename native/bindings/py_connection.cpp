@@ -11,28 +11,25 @@ using namespace nb::literals;
 
 namespace ucxstore::py {
 
-PyConnection::PyConnection(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection)
-    : client_(std::move(client)), connection_(std::move(connection)), pid_(getpid()) {}
+PyConnection::PyConnection(std::shared_ptr<Link> link) : link_(std::move(link)), pid_(getpid()) {}
 
 PyConnection::~PyConnection() {
     if (getpid() == pid_) {
         close();
     } else {
         // In a forked child not even the memory of the parent's UCX objects may be given back.
-        new std::shared_ptr<Client>(std::move(client_));
-        new std::shared_ptr<Connection>(std::move(connection_));
+        new std::shared_ptr<Link>(std::move(link_));
     }
 }
 
 std::vector<std::string> PyConnection::lanes() {
     const WithoutGil released;
-    return client_->lanes(connection_);
+    return link_->lanes();
 }
 
 PyOperation::Object PyConnection::start(std::shared_ptr<Operation> operation, nb::object owners,
                                         Convert convert) {
-    return PyOperation::start(client_, connection_, std::move(operation), std::move(owners),
-                              std::move(convert));
+    return PyOperation::start(link_, std::move(operation), std::move(owners), std::move(convert));
 }
 
 namespace {
@@ -107,7 +104,7 @@ PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
         wanted[i].selection = to_selection(ranges[i]);
         operation->items[i].version = versions ? (*versions)[i] : wire::kAnyVersion;
     }
-    request_gets(*operation, std::move(wanted));
+    want(*operation, std::move(wanted));
     return self.start(operation, nb::none(), [](Operation& done) {
         return each_item(done, [](const Item& item) {
             const bool changed = item.status == wire::Status::changed;
@@ -128,7 +125,7 @@ PyOperation::Object get_into(PyConnection& self, const How& how, const Keys& key
         operation->items[i].memory = to_memory(outs[i]);
         wanted[i].selection = to_selection(ranges[i]);
     }
-    request_gets(*operation, std::move(wanted));
+    want(*operation, std::move(wanted));
     return self.start(operation, owners, [](Operation& done) {
         return each_item(done, [](const Item& item) { return item.size; });
     });
@@ -155,7 +152,7 @@ PyOperation::Object read_boxes(PyConnection& self, const How& how, const Keys& k
         wanted[i].selection = part(chunk, chunk_start, count);
         wanted[i].expected = chunk.nbytes();
     }
-    request_gets(*operation, std::move(wanted));
+    want(*operation, std::move(wanted));
     return self.start(operation, owner, [](Operation& done) -> nb::object {
         nb::list missing;
         for (std::size_t i = 0; i < done.items.size(); ++i) {
@@ -192,7 +189,7 @@ PyOperation::Object read_parts(PyConnection& self, const How& how, const Keys& k
         item.version = versions[i];
         wanted[i].expected = static_cast<std::uint64_t>(expected[i]);  // -1: any
     }
-    request_gets(*operation, std::move(wanted));
+    want(*operation, std::move(wanted));
     return self.start(operation, owner, [](Operation& done) -> nb::object {
         nb::list outcomes;
         for (const Item& item : done.items) {

@@ -12,26 +12,25 @@ namespace ucxstore::py {
 
 class PyConnection {
   public:
-    PyConnection(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection);
+    explicit PyConnection(std::shared_ptr<Link> link);
     PyConnection(const PyConnection&) = delete;
     PyConnection& operator=(const PyConnection&) = delete;
     ~PyConnection();
 
-    bool alive() const { return !connection_->failed(); }
-    std::string peer() const { return connection_->peer(); }
+    bool alive() const { return !link_->failed(); }
+    std::string peer() const { return link_->peer(); }
     std::vector<std::string> lanes();
-    void close() { client_->close(connection_); }
+    void close() { link_->close(); }
 
     // Sends one request without a body, and waits for the answer.
     void ping(double timeout);
 
-    // Submits the operation, and keeps `owners` for as long as UCX has hold of their memory.
+    // Submits the operation, and keeps `owners` for as long as their memory is in use.
     PyOperation::Object start(std::shared_ptr<Operation> operation, nb::object owners,
                               Convert convert);
 
   private:
-    std::shared_ptr<Client> client_;
-    std::shared_ptr<Connection> connection_;
+    std::shared_ptr<Link> link_;
     const int pid_;
 };
 

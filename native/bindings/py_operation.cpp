@@ -47,27 +47,31 @@ void PyOperation::sweep() {
     due = std::max<std::size_t>(1024, 2 * registry().size());
 }
 
-PyOperation::PyOperation(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection,
-                         std::shared_ptr<Operation> operation, nb::object owners, Convert convert)
-    : client_(std::move(client)),
-      connection_(std::move(connection)),
+PyOperation::PyOperation(std::shared_ptr<Link> link, std::shared_ptr<Operation> operation,
+                         nb::object owners, Convert convert)
+    : link_(std::move(link)),
       operation_(std::move(operation)),
       owners_(std::move(owners)),
       convert_(std::move(convert)) {}
 
-PyOperation::Object PyOperation::start(std::shared_ptr<Client> client,
-                                       std::shared_ptr<Connection> connection,
+PyOperation::Object PyOperation::start(std::shared_ptr<Link> link,
                                        std::shared_ptr<Operation> operation, nb::object owners,
                                        Convert convert) {
-    nb::object object = nb::cast(
-        new PyOperation(client, connection, operation, std::move(owners), std::move(convert)),
-        nb::rv_policy::take_ownership);
+    nb::object object =
+        nb::cast(new PyOperation(link, operation, std::move(owners), std::move(convert)),
+                 nb::rv_policy::take_ownership);
     sweep();
     registry().emplace(operation->id, object);
     if (operation->for_a_thread()) {
         unwaited().push_back(operation->id);
     }
-    client->submit(connection, operation);
+    try {
+        link->submit(operation);
+    } catch (...) {
+        std::erase(unwaited(), operation->id);
+        registry().erase(operation->id);
+        throw;
+    }
     return object;
 }
 
@@ -119,7 +123,7 @@ PyOperation::Result PyOperation::result() {
 
 void PyOperation::cancel() {
     const WithoutGil released;
-    client_->cancel(connection_, operation_);
+    link_->cancel(operation_);
 }
 
 // Where UCX has kept hold of the memory, the owners may never go.

@@ -21,8 +21,8 @@ class PyOperation {
     using Result = nb::typed<nb::object, nb::any>;
 
     // Submits the operation, and enters its object into the registry.
-    static Object start(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection,
-                        std::shared_ptr<Operation> operation, nb::object owners, Convert convert);
+    static Object start(std::shared_ptr<Link> link, std::shared_ptr<Operation> operation,
+                        nb::object owners, Convert convert);
 
     bool done() const { return operation_->done(); }
     // Blocks without the GIL; a signal's exception cancels it, and is raised once it is complete.
@@ -36,14 +36,13 @@ class PyOperation {
     void retire();
 
   private:
-    PyOperation(std::shared_ptr<Client> client, std::shared_ptr<Connection> connection,
-                std::shared_ptr<Operation> operation, nb::object owners, Convert convert);
+    PyOperation(std::shared_ptr<Link> link, std::shared_ptr<Operation> operation, nb::object owners,
+                Convert convert);
     static void sweep();
     // Cancels it, and waits until it is complete.
     void end();
 
-    std::shared_ptr<Client> client_;
-    std::shared_ptr<Connection> connection_;
+    std::shared_ptr<Link> link_;
     std::shared_ptr<Operation> operation_;
     nb::object owners_;
     Convert convert_;

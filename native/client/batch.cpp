@@ -1,5 +1,6 @@
 #include "client/batch.hpp"
 
+#include <numeric>
 #include <utility>
 
 #include "base/status.hpp"
@@ -20,11 +21,13 @@ void check_size(const std::string& body) {
     }
 }
 
-// Adds an item to the last message, or to a new one that begins with item `first`.
+// Adds an item to the last message, or to a new one that begins with item `first`: where that one
+// is full, or the item is to be apart.
 Outgoing& add(std::vector<Outgoing>& messages, wire::Op op, std::size_t first,
-              const std::string& one) {
+              const std::string& one, bool apart = false) {
     check_size(one);
-    if (messages.empty() || messages.back().body.size() + one.size() > wire::kRequestBodyBytes) {
+    if (apart || messages.empty() ||
+        messages.back().body.size() + one.size() > wire::kRequestBodyBytes) {
         messages.push_back({{{}, 0, op, static_cast<std::uint32_t>(first), 0, 0}, {}});
     }
     messages.back().body += one;
@@ -47,7 +50,7 @@ std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
     return operation;
 }
 
-void request_gets(Operation& operation, std::vector<wire::GetItem> wanted) {
+void want(Operation& operation, std::vector<wire::GetItem> wanted) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         const Item& item = operation.items[i];
         wanted[i].key = item.key;
@@ -56,10 +59,27 @@ void request_gets(Operation& operation, std::vector<wire::GetItem> wanted) {
             wanted[i].limit = item.memory->size();
             wanted[i].segment = item.memory->segment_bytes();
         }
-        std::string body;
-        wire::put_get_item(body, wanted[i]);
-        add(operation.requests, wire::Op::get, i, body);
     }
+    operation.gets = std::move(wanted);
+}
+
+std::vector<Outgoing> request_gets(const Operation& operation,
+                                   std::span<const std::uint32_t> items) {
+    std::vector<Outgoing> messages;
+    std::uint32_t next = 0;  // items of one message have numbers in a row
+    for (const std::uint32_t item : items) {
+        std::string body;
+        wire::put_get_item(body, operation.gets[item]);
+        add(messages, wire::Op::get, item, body, item != next);
+        next = item + 1;
+    }
+    return messages;
+}
+
+std::vector<Outgoing> request_gets(const Operation& operation) {
+    std::vector<std::uint32_t> all(operation.gets.size());
+    std::iota(all.begin(), all.end(), 0);
+    return request_gets(operation, all);
 }
 
 std::shared_ptr<Operation> make_calls(wire::Op op, const std::vector<std::string>& keys,

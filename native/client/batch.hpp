@@ -1,7 +1,9 @@
 // Make operations, and their request messages: many items in each, up to a bounded size.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,9 +19,15 @@ std::shared_ptr<Operation> make_operation(const std::vector<std::string>& keys,
                                           Operation::Kind kind, double timeout_s,
                                           QueuePointer queue);
 
-// Makes the messages of gets, one of `wanted` for each item. Key, version and limits are the
-// item's.
-void request_gets(Operation& operation, std::vector<wire::GetItem> wanted);
+// Says what is wanted of each item of gets. Key, version and limits are the item's.
+void want(Operation& operation, std::vector<wire::GetItem> wanted);
+
+// Makes the messages that request these items of gets, in ascending order. Throws Error(argument)
+// where one is larger than a server takes.
+std::vector<Outgoing> request_gets(const Operation& operation,
+                                   std::span<const std::uint32_t> items);
+// The same, of all items.
+std::vector<Outgoing> request_gets(const Operation& operation);
 
 // An operation on many keys with one reply for each message, not for each key: stat, remove. Throws
 // Error(invalid_key).

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status.hpp"
+#include "client/batch.hpp"
 
 namespace ucxstore {
 
@@ -22,6 +23,9 @@ std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd
 
 void Client::submit(const std::shared_ptr<Connection>& connection,
                     const std::shared_ptr<Operation>& operation) {
+    if (!operation->gets.empty()) {
+        operation->requests = request_gets(*operation);
+    }
     if (!progress()->post([connection, operation] { connection->start(operation); })) {
         operation->fail(ErrorKind::server_lost, connection->peer() + ": " + closed_text());
         operation->complete();

@@ -20,7 +20,8 @@ class Client : public PeerThread {
                                        const wire::Token& token, const std::string& address,
                                        const std::string& peer);
 
-    // None of these blocks. An operation always completes, even if the client is closed.
+    // None of these blocks. An operation always completes, even if the client is closed. submit()
+    // is as Link::submit().
     void submit(const std::shared_ptr<Connection>& connection,
                 const std::shared_ptr<Operation>& operation);
     void cancel(const std::shared_ptr<Connection>& connection,

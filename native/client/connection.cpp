@@ -6,12 +6,10 @@
 
 #include "base/log.hpp"
 #include "base/status.hpp"
-#include "client/refusal.hpp"
+#include "client/reply.hpp"
 
 namespace ucxstore {
 namespace {
-
-using wire::Status;
 
 // The most that is in flight to one server: enough to fill any lane. The rest waits.
 constexpr std::uint64_t kMaxSends = 128;
@@ -258,69 +256,23 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
     if (operation == nullptr) {
         return;  // it has ended; UCX drops what we do not receive
     }
-    if (header.item >= operation->items.size() || operation->items[header.item].done) {
-        throw Error(ErrorKind::protocol, "a reply to no request of ours");
-    }
-    Item& item = operation->items[header.item];
-    if (header.status != Status::ok && item.size != wire::kAnySize) {
-        throw Error(ErrorKind::protocol, "a second reply to one request");
-    }
     if (!std::exchange(answered_, true) && log::wants(log::Area::client, log::info)) {
         report_connected();
     }
     operation->moved(Clock::now());
-    item.status = header.status;
-    item.value_size = header.value_size;
-    using Kind = Operation::Kind;
-    switch (header.status) {
-        case Status::ok:
-            if (!operation->sends_values()) {
-                receive(operation, item, header, data, size, descriptor);
-                return;
-            }
-            break;  // such a reply has no bytes
-        case Status::missing:
-            if (operation->kind != Kind::get) {
-                throw Error(ErrorKind::protocol, "'missing' for what is no get");
-            }
-            break;
-        case Status::changed:
-            if (item.version == wire::kAnyVersion || item.version == header.version) {
-                throw Error(ErrorKind::protocol, "'changed' for what is not");
-            }
-            item.version = header.version;
-            break;
-        case Status::kept:
-            if (operation->kind != Kind::set_if_absent) {
-                throw Error(ErrorKind::protocol, "'kept' for what is no set-if-absent");
-            }
-            break;
-        default:
-            if (header.status == Status::too_large && !item.memory) {
-                throw Error(ErrorKind::protocol, "'too large' for what may have any size");
-            }
-            operation->fail(refusal(peer_, item, header,
-                                    {reinterpret_cast<const char*>(data.data()), data.size()}));
+    if (note_reply(peer_, *operation, header,
+                   {reinterpret_cast<const char*>(data.data()), data.size()})) {
+        receive(operation, header, data, size, descriptor);
+    } else {
+        item_done(operation, operation->items[header.item]);
     }
-    item_done(operation, item);
 }
 
-void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item,
+void Connection::receive(const std::shared_ptr<Operation>& operation,
                          const wire::ReplyHeader& header, std::span<const std::byte> data,
                          std::size_t size, void* descriptor) {
-    const std::uint64_t room = item.memory ? item.memory->size() : wire::kMaxValueBytes;
-    const bool fits = item.exact ? header.reply_size == room : header.reply_size <= room;
-    if (!fits || header.length != size ||
-        !item.segments.add(header.reply_size, header.segment, header.offset, header.length)) {
-        throw Error(ErrorKind::protocol, "a reply that does not fit its request");
-    }
-    if (operation->kind == Operation::Kind::get) {
-        check_version(item, header.version);
-    }
-    item.size = header.reply_size;
-    if (!item.memory && item.owned == nullptr) {
-        item.owned = allocate_region(header.reply_size);
-    }
+    note_segment(*operation, header, size);
+    Item& item = operation->items[header.item];
     if (header.length == 0) {
         item_done(operation, item);
         return;
@@ -344,14 +296,6 @@ void Connection::receive(const std::shared_ptr<Operation>& operation, Item& item
         operation->large || header.reply_size >= kLargeBytes ? Write::past_caches : Write::cached;
     request->begin();
     Request::receive(std::move(request), *worker_, descriptor);
-}
-
-void Connection::check_version(Item& item, std::uint64_t version) {
-    if (version == wire::kAnyVersion ||
-        (item.version != wire::kAnyVersion && item.version != version)) {
-        throw Error(ErrorKind::protocol, "a reply of another value than was meant");
-    }
-    item.version = version;
 }
 
 void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,

@@ -60,11 +60,8 @@ class Connection : public Peer {
     void pump();
     void send_request(Outgoing outgoing);
     void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
-    void receive(const std::shared_ptr<Operation>& operation, Item& item,
-                 const wire::ReplyHeader& header, std::span<const std::byte> data, std::size_t size,
-                 void* descriptor);
-    // Throws unless all segments of a reply have one version, and the requested one.
-    static void check_version(Item& item, std::uint64_t version);
+    void receive(const std::shared_ptr<Operation>& operation, const wire::ReplyHeader& header,
+                 std::span<const std::byte> data, std::size_t size, void* descriptor);
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
     void item_done(const std::shared_ptr<Operation>& operation, Item& item);

@@ -69,7 +69,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     const std::uint64_t id;
     std::vector<Item> items;
-    std::vector<Outgoing> requests;
+    std::vector<wire::GetItem> gets;  // what is wanted of each item; nothing where it is no get
+    std::vector<Outgoing> requests;   // of other operations; of a get only what must be requested
     enum class Kind { get, set, set_if_absent, call };
     Kind kind = Kind::call;
     bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }

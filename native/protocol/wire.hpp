@@ -33,6 +33,11 @@ constexpr std::size_t kPageBytes = 256 * 1024;
 // far away. Smaller ones were no faster.
 constexpr std::uint64_t kSegmentBytes = 16ull << 20;
 
+// What is at most so long travels in its message. Above it, the receiver's memory is filled without
+// staging; below, one message is cheaper than to agree on that. It must stay under one fragment of
+// every transport of UCX's, which would assemble several in memory of its own.
+constexpr std::uint64_t kEagerBytes = 4096;
+
 // Pieces of memory in one segment: 1 MiB of descriptors, however finely a box is cut. Where a
 // segment would have more, it is made smaller, by halves, down to kMinSegmentBytes.
 constexpr std::uint64_t kSegmentPieces = 64 * 1024;

@@ -7,7 +7,6 @@
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 #include "server/answer.hpp"
-#include "ucx/request.hpp"
 
 namespace ucxstore {
 namespace {
@@ -28,35 +27,22 @@ ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.i
 
 }  // namespace
 
-// A segment that UCX receives: pins the memory of its value.
-class Arriving::Segment : public Request {
-  public:
-    Segment(std::shared_ptr<Arriving> arriving, Value value, const wire::ValueHeader& header)
-        : arriving_(std::move(arriving)), value_(std::move(value)), header_(header) {
-        ++arriving_->segments_;
+// A segment that is being received.
+struct Arriving::Segment {
+    explicit Segment(std::shared_ptr<Arriving> the_arriving) : arriving(std::move(the_arriving)) {
+        ++arriving->segments_;
     }
-    Segment(const Segment&) = delete;
+    Segment(const Segment& other) : Segment(other.arriving) {}
     Segment& operator=(const Segment&) = delete;
-    ~Segment() override { --arriving_->segments_; }
+    ~Segment() { --arriving->segments_; }
 
-    void completed(ucs_status_t status) override {
-        try {
-            arriving_->segment_arrived(header_, value_, status);
-        } catch (const std::exception&) {  // for want of memory; none may pass through UCX
-            arriving_->client_->doom();
-        }
-    }
-
-  private:
-    const std::shared_ptr<Arriving> arriving_;
-    const Value value_;
-    const wire::ValueHeader header_;
+    const std::shared_ptr<Arriving> arriving;
 };
 
-Arriving::Arriving(Worker& worker, Storages storages, bool read_only,
+Arriving::Arriving(Receiver& receiver, Storages storages, bool read_only,
                    std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
                    std::shared_ptr<Awaiting> awaiting)
-    : worker_(worker),
+    : receiver_(receiver),
       storages_(std::move(storages)),
       read_only_(read_only),
       client_(std::move(client)),
@@ -64,7 +50,7 @@ Arriving::Arriving(Worker& worker, Storages storages, bool read_only,
       awaiting_(std::move(awaiting)) {}
 
 bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
-                       std::span<const std::byte> data, void* descriptor) {
+                       std::span<const std::byte> data, Receiver::Parcel parcel) {
     const Value value = find_or_begin(header, key);
     if (value == nullptr) {
         return false;  // its request was abandoned: that message may overtake values
@@ -78,10 +64,10 @@ bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
         accept(header, *value);
     }
     if (value->waits_for_room()) {
-        value->hold(header, data, descriptor);
-        return descriptor != nullptr;
+        value->hold(header, data, parcel);
+        return parcel != nullptr;
     }
-    fill(header, value, data, descriptor);
+    fill(header, value, data, parcel);
     return false;
 }
 
@@ -126,7 +112,7 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
 
 // False where the value has to wait for it.
 bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value) {
-    if (header.total <= Request::kEagerBytes) {  // an eager message: its bytes are here already
+    if (header.total <= wire::kEagerBytes) {  // an eager message: its bytes are here already
         value.give_room(storages_.source->writes().take_now(header.total));
         return true;
     }
@@ -137,7 +123,7 @@ bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value) 
             }
         });
     if (room == nullptr) {
-        value.wait_for_room(worker_);
+        value.wait_for_room(receiver_);
         count_waiting();
         return false;
     }
@@ -167,8 +153,8 @@ void Arriving::admit(const ItemId& id, WriteBudget::Room room) {
     value->give_room(std::move(room));
     take_memory(value->held().front().header, *value, nullptr);
     for (ArrivingValue::Held& one : value->held()) {
-        if (fill(one.header, value, std::as_bytes(std::span(one.data)), one.descriptor)) {
-            one.descriptor = nullptr;
+        if (fill(one.header, value, std::as_bytes(std::span(one.data)), one.parcel)) {
+            one.parcel = nullptr;
         }
     }
     value->stop_waiting();
@@ -176,14 +162,20 @@ void Arriving::admit(const ItemId& id, WriteBudget::Room room) {
 }
 
 bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
-                    std::span<const std::byte> data, void* descriptor) {
+                    std::span<const std::byte> data, Receiver::Parcel parcel) {
     try {
         std::byte* const target = value->prepare(header.offset, header.length);
-        if (target != nullptr && descriptor != nullptr) {
-            auto segment = std::make_unique<Segment>(shared_from_this(), value, header);
-            segment->write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
-            segment->pieces.push_back({target, header.length});
-            Request::receive(std::move(segment), worker_, descriptor);
+        if (target != nullptr && parcel != nullptr) {
+            const Write write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
+            receiver_.receive(parcel, target, header.length, write,
+                              [segment = Segment(shared_from_this()), value, header](bool arrived) {
+                                  Arriving& self = *segment.arriving;
+                                  try {
+                                      self.segment_arrived(header, value, arrived);
+                                  } catch (const std::exception&) {  // for want of memory
+                                      self.client_->doom();
+                                  }
+                              });
             return true;
         }
         if (target != nullptr) {
@@ -193,7 +185,7 @@ bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
         value->refuse();
         refuse(id_of(header), error);
     }
-    segment_arrived(header, value, UCS_OK);
+    segment_arrived(header, value, true);
     return false;
 }
 
@@ -203,13 +195,13 @@ void Arriving::refuse(const ItemId& id, const std::exception& error) {
 }
 
 void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& value,
-                               ucs_status_t status) {
+                               bool arrived) {
     client_->moved();
     if (client_->closed()) {
         return;
     }
     const ItemId id = id_of(header);
-    if (status != UCS_OK) {
+    if (!arrived) {
         values_.erase(id);
         return;
     }

@@ -16,23 +16,22 @@
 
 namespace ucxstore {
 
-// On the session's progress thread. Each segment that UCX receives keeps this and its value alive.
+// On the session's thread. Each segment that is being received keeps this and its value alive.
 class Arriving : public std::enable_shared_from_this<Arriving> {
   public:
-    Arriving(Worker& worker, Storages storages, bool read_only,
+    Arriving(Receiver& receiver, Storages storages, bool read_only,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
              std::shared_ptr<Awaiting> awaiting);
     Arriving(const Arriving&) = delete;
     Arriving& operator=(const Arriving&) = delete;
 
-    // Receives a segment. `descriptor` is UCX's for rendezvous; else it is nullptr, and the bytes
-    // are in `data`. True if it keeps the descriptor for later. Throws Error(protocol) where the
-    // client breaks the protocol.
+    // Receives a segment, whose bytes are in `data`, or in a parcel where that is not nullptr. True
+    // if it keeps the parcel for later. Throws Error(protocol) where the client breaks the protocol.
     bool receive(const wire::ValueHeader& header, const std::string& key,
-                 std::span<const std::byte> data, void* descriptor);
+                 std::span<const std::byte> data, Receiver::Parcel parcel);
     // Drops what of this request has come, and what is still to come.
     void abandon(std::uint64_t request);
-    // Drops everything. Memory that UCX is still writing to stays until that has ended.
+    // Drops everything. Memory that is still being written to stays until that has ended.
     void close();
 
     // Whether it waits for the client to send. A value that waits for room does not.
@@ -40,7 +39,7 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     bool awaits_room() const { return waiting_ > 0; }
 
   private:
-    class Segment;
+    struct Segment;
     using Value = std::shared_ptr<ArrivingValue>;
 
     Value find_or_begin(const wire::ValueHeader& header, const std::string& key);
@@ -50,15 +49,15 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
                      std::shared_ptr<Storage> storage);
     // Goes on with a value that has waited for room.
     void admit(const ItemId& id, WriteBudget::Room room);
-    // True if UCX has taken the descriptor.
+    // True if it has taken the parcel over.
     bool fill(const wire::ValueHeader& header, const Value& value, std::span<const std::byte> data,
-              void* descriptor);
+              Receiver::Parcel parcel);
     void refuse(const ItemId& id, const std::exception& error);
-    void segment_arrived(const wire::ValueHeader& header, const Value& value, ucs_status_t status);
+    void segment_arrived(const wire::ValueHeader& header, const Value& value, bool arrived);
     void store(const ItemId& id, ArrivingValue& value);
     void count_waiting();
 
-    Worker& worker_;
+    Receiver& receiver_;
     const Storages storages_;
     const bool read_only_;
     const std::shared_ptr<ClientRecord> client_;
@@ -66,7 +65,7 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     const std::shared_ptr<Awaiting> awaiting_;
     std::unordered_map<ItemId, Value, HashItemId> values_;
     std::uint64_t waiting_ = 0;            // those of them that wait for room
-    std::uint64_t segments_ = 0;           // that UCX is receiving
+    std::uint64_t segments_ = 0;           // that are being received
     std::deque<std::uint64_t> abandoned_;  // requests whose values may still come
 };
 

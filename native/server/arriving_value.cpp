@@ -37,10 +37,10 @@ std::byte* ArrivingValue::prepare(std::uint64_t offset, std::uint64_t length) {
 }
 
 void ArrivingValue::hold(const wire::ValueHeader& header, std::span<const std::byte> data,
-                         void* descriptor) {
+                         Receiver::Parcel parcel) {
     ensure(waits_for_room(), "only what waits is held");
     held_.push_back(
-        {header, descriptor, {reinterpret_cast<const char*>(data.data()), data.size()}});
+        {header, parcel, {reinterpret_cast<const char*>(data.data()), data.size()}});
 }
 
 void ArrivingValue::stop_waiting() {
@@ -48,11 +48,10 @@ void ArrivingValue::stop_waiting() {
     waits_ = nullptr;
 }
 
-// Releases the descriptors: UCX then ends the transfers at the sender, too.
 void ArrivingValue::drop_held() {
     for (const Held& one : held_) {
-        if (one.descriptor != nullptr) {
-            ucp_am_data_release(waits_->get(), one.descriptor);
+        if (one.parcel != nullptr) {
+            waits_->drop(one.parcel);
         }
     }
     held_.clear();

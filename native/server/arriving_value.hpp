@@ -11,7 +11,7 @@
 #include "cache/cached_source.hpp"
 #include "protocol/wire.hpp"
 #include "storage/storage.hpp"
-#include "ucx/worker.hpp"
+#include "server/receiver.hpp"
 
 namespace ucxstore {
 
@@ -22,8 +22,8 @@ class ArrivingValue {
     // A segment that waits until there is room for its value.
     struct Held {
         wire::ValueHeader header;
-        void* descriptor;  // UCX's, for rendezvous
-        std::string data;  // without a descriptor
+        Receiver::Parcel parcel;
+        std::string data;  // without a parcel
     };
 
     ArrivingValue(std::string key, bool if_absent) : key_(std::move(key)), if_absent_(if_absent) {}
@@ -49,12 +49,13 @@ class ArrivingValue {
     // Where a segment goes; nullptr where it is dropped.
     std::byte* prepare(std::uint64_t offset, std::uint64_t length);
 
-    // Until there is room for it, its segments are held; their descriptors are `worker`'s.
-    void wait_for_room(Worker& worker) { waits_ = &worker; }
+    // Until there is room for it, its segments are held; their parcels are `receiver`'s.
+    void wait_for_room(Receiver& receiver) { waits_ = &receiver; }
     bool waits_for_room() const { return waits_ != nullptr; }
-    void hold(const wire::ValueHeader& header, std::span<const std::byte> data, void* descriptor);
+    void hold(const wire::ValueHeader& header, std::span<const std::byte> data,
+              Receiver::Parcel parcel);
     std::vector<Held>& held() { return held_; }
-    // Gives the descriptors that are left back to UCX.
+    // Drops the parcels that are left.
     void stop_waiting();
     // Keeps the room until take_room(), or its end.
     void give_room(WriteBudget::Room room) { room_ = std::move(room); }
@@ -79,7 +80,7 @@ class ArrivingValue {
     std::unique_ptr<Incoming> incoming_;
     std::shared_ptr<Region> region_;  // for the source
     WriteBudget::Room room_;
-    Worker* waits_ = nullptr;
+    Receiver* waits_ = nullptr;
     std::vector<Held> held_;
 };
 

@@ -15,11 +15,11 @@ constexpr std::uint64_t kMaxCalls = 64 * 1024;
 
 }  // namespace
 
-Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<Progress> progress,
+Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
                    std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
                    OnFetched on_fetched)
     : source_(std::move(source)),
-      progress_(std::move(progress)),
+      thread_(std::move(thread)),
       client_(std::move(client)),
       sending_(std::move(sending)),
       on_fetched_(std::move(on_fetched)) {}

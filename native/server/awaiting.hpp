@@ -1,5 +1,5 @@
 // Requests of a session that wait for the source or for another thread: gets, calls, and values
-// that are written. Nothing else waits for them. A task on the progress thread finishes each,
+// that are written. Nothing else waits for them. A task on the session's thread finishes each,
 // unless the session is over or the client has abandoned it.
 #pragma once
 
@@ -8,12 +8,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/task_thread.hpp"
 #include "server/sending.hpp"
 #include "server/storages.hpp"
 
 namespace ucxstore {
 
-// On the session's progress thread.
+// On the session's thread.
 class Awaiting : public std::enable_shared_from_this<Awaiting> {
   public:
     using Value = CachedSource::Value;
@@ -21,7 +22,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
 
     // `source` may be nullptr: then fetch(), call(), put() and take_room() are not used.
     // `on_fetched` goes on with a get.
-    Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<Progress> progress,
+    Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
              OnFetched on_fetched);
     Awaiting(const Awaiting&) = delete;
@@ -50,7 +51,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     bool busy() const { return !fetches_.empty() || calls_ > 0; }
 
   private:
-    // A callback that runs `then` on the progress thread, with this and the result, unless the
+    // A callback that runs `then` on the session's thread, with this and the result, unless the
     // session is over. It keeps neither the thread nor the session alive.
     template <typename T, typename Then>
     Later<T> later(Then then);
@@ -58,7 +59,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void end_call();
 
     const std::shared_ptr<CachedSource> source_;
-    const std::weak_ptr<Progress> progress_;
+    const std::weak_ptr<TaskThread> thread_;
     const std::shared_ptr<ClientRecord> client_;
     const std::shared_ptr<Sending> sending_;
     OnFetched on_fetched_;
@@ -69,8 +70,8 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
 
 template <typename T, typename Then>
 Later<T> Awaiting::later(Then then) {
-    return [progress = progress_, weak = weak_from_this(), then](Outcome<T> outcome) {
-        const auto thread = progress.lock();
+    return [on = thread_, weak = weak_from_this(), then](Outcome<T> outcome) {
+        const auto thread = on.lock();
         if (thread == nullptr) {
             return;
         }

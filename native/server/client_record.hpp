@@ -18,8 +18,8 @@ namespace ucxstore {
 // On the session's progress thread, which makes it.
 class ClientRecord {
   public:
-    ClientRecord(Counters& server, const std::string& peer)
-        : server_(server), client_(server.add(peer)) {}
+    ClientRecord(std::shared_ptr<Counters> server, const std::string& peer)
+        : server_(std::move(server)), client_(server_->add(peer)) {}
     ClientRecord(const ClientRecord&) = delete;
     ClientRecord& operator=(const ClientRecord&) = delete;
 
@@ -41,16 +41,16 @@ class ClientRecord {
     }
     bool closed() const { return closed_; }
 
-    void count_get() { server_.count_get(*client_); }
-    void count_missing() { ++server_.gets_missing; }
-    void count_set(std::uint64_t bytes) { server_.count_set(*client_, bytes); }
-    void count_sent(std::uint64_t bytes) { server_.count_sent(*client_, bytes); }
+    void count_get() { server_->count_get(*client_); }
+    void count_missing() { ++server_->gets_missing; }
+    void count_set(std::uint64_t bytes) { server_->count_set(*client_, bytes); }
+    void count_sent(std::uint64_t bytes) { server_->count_sent(*client_, bytes); }
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
     // The lanes to it, once it is connected.
     void set_lanes(std::vector<std::string> lanes) {
         report(log::info, log::Kind::connected, lanes.empty() ? std::string() : lanes.front());
-        server_.set_lanes(*client_, std::move(lanes));
+        server_->set_lanes(*client_, std::move(lanes));
     }
 
     // Logs an event of this client.
@@ -66,7 +66,7 @@ class ClientRecord {
 
   private:
     const ThreadBound thread_;
-    Counters& server_;
+    const std::shared_ptr<Counters> server_;
     const std::shared_ptr<ClientCounters> client_;
     TimePoint last_moved_ = Clock::now();
     bool doomed_ = false;

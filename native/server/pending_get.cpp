@@ -4,8 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "ucx/request.hpp"
-
 namespace ucxstore {
 
 using wire::Status;
@@ -73,10 +71,9 @@ wire::ReplyHeader PendingGet::next(std::vector<ucp_dt_iov_t>& pieces, std::strin
     header.length = std::min(step, size_ - sent_);
     if (!ranges_.empty()) {
         pieces = std::move(ranges_);
-    } else if (layout_.run_count() > 1 && size_ <= Request::kEagerBytes && !value_->pieced()) {
+    } else if (layout_.run_count() > 1 && size_ <= wire::kEagerBytes && !value_->pieced()) {
         packed.resize(layout_.size());
         layout_.pack(value_->data(), reinterpret_cast<std::byte*>(packed.data()));
-        pieces.push_back({packed.data(), packed.size()});
     } else {
         layout_.pieces(value_->data(), header.offset, header.length, pieces);
     }

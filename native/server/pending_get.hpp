@@ -49,7 +49,8 @@ class PendingGet {
     // What follows is for an open get.
     const std::shared_ptr<const Region>& value() const { return value_; }
     // The next segment: its memory, as pieces of the value, or copied into `packed` where that is
-    // cheaper; and its header, but for the token. Throws Error(storage) where bytes are missing.
+    // cheaper, and then without pieces; and its header, but for the token. Throws Error(storage)
+    // where bytes are missing.
     wire::ReplyHeader next(std::vector<ucp_dt_iov_t>& pieces, std::string& packed);
     // Whether next() has been called for all of it. There is one segment at least, if an empty one.
     bool done() const { return sent_ >= size_; }

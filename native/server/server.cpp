@@ -16,12 +16,9 @@ constexpr auto kDrainPoll = 2ms;
 
 }  // namespace
 
-ServerThread::ServerThread(Storages storages, std::shared_ptr<Counters> counters,
-                           const Options& options, bool polling, bool read_only, int index)
+ServerThread::ServerThread(const Service& service, const Options& options, bool polling, int index)
     : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), "the server is closed"),
-      storages_(std::move(storages)),
-      counters_(std::move(counters)),
-      read_only_(read_only) {}
+      service_(service) {}
 
 // Before the members that sessions refer to.
 ServerThread::~ServerThread() { close(1s); }
@@ -29,21 +26,22 @@ ServerThread::~ServerThread() { close(1s); }
 void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
                           const std::string& address, const std::string& peer) {
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
-        auto session = std::make_shared<Session>(std::move(taken), storages_, progress(),
-                                                 *counters_, read_only_, token, address, peer);
-        ++counters_->sessions;
+        auto session = std::make_shared<UcxSession>(std::move(taken), service_, progress(), token,
+                                                    address, peer);
+        ++service_.counters->sessions;
         return session;
     });
 }
 
 Server::Server(Storages storages, int threads, const Options& options, bool polling, bool read_only)
-    : pid_(getpid()), storages_(std::move(storages)) {
+    : pid_(getpid()),
+      service_{std::move(storages), std::make_shared<Counters>(), read_only} {
     if (threads < 1 || threads > 256) {
         throw Error(ErrorKind::argument, "threads must be 1 to 256");
     }
     for (int i = 0; i < threads; ++i) {
         threads_.push_back(
-            std::make_shared<ServerThread>(storages_, counters_, options, polling, read_only, i));
+std::make_shared<ServerThread>(service_, options, polling, i));
     }
 }
 
@@ -83,8 +81,8 @@ void Server::close(std::chrono::milliseconds timeout) {
     for (auto& thread : threads_) {
         thread->close(timeout);
     }
-    if (storages_.spaces != nullptr) {
-        storages_.spaces->end_all();
+    if (service_.storages.spaces != nullptr) {
+        service_.storages.spaces->end_all();
     }
 }
 

@@ -5,15 +5,14 @@
 #include <memory>
 #include <vector>
 
-#include "server/session.hpp"
+#include "server/ucx_session.hpp"
 #include "ucx/peer_thread.hpp"
 
 namespace ucxstore {
 
 class ServerThread : public PeerThread {
   public:
-    ServerThread(Storages storages, std::shared_ptr<Counters> counters, const Options& options,
-                 bool polling, bool read_only, int index);
+    ServerThread(const Service& service, const Options& options, bool polling, int index);
     ~ServerThread();
 
     // Starts a session; its endpoint exists on return. Throws Error(connect).
@@ -23,9 +22,7 @@ class ServerThread : public PeerThread {
 
   private:
     // Shared, as whoever holds a thread may keep it longer than the Server lives.
-    const Storages storages_;
-    const std::shared_ptr<Counters> counters_;
-    const bool read_only_;
+    const Service service_;
 };
 
 class Server {
@@ -36,10 +33,11 @@ class Server {
     const std::shared_ptr<ServerThread>& thread(int index) const {
         return threads_.at(static_cast<std::size_t>(index));
     }
-    const Counters& counters() const { return *counters_; }
+    const Counters& counters() const { return *service_.counters; }
     // The bytes of values in scratch spaces.
     std::uint64_t scratch_bytes() const {
-        return storages_.spaces == nullptr ? 0 : storages_.spaces->held();
+        const auto& spaces = service_.storages.spaces;
+        return spaces == nullptr ? 0 : spaces->held();
     }
     std::size_t sessions();
     // Waits until nothing is under way; false where `timeout` is not enough for that.
@@ -50,8 +48,7 @@ class Server {
 
   private:
     const int pid_;
-    const Storages storages_;
-    const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
+    const Service service_;
     std::vector<std::shared_ptr<ServerThread>> threads_;
 };
 

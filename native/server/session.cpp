@@ -3,7 +3,6 @@
 #include <utility>
 #include <variant>
 
-#include "base/ensure.hpp"
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 #include "server/answer.hpp"
@@ -19,83 +18,50 @@ constexpr std::size_t kMaxGets = 1'000'000;
 // After this long without progress on what is in flight to or from a client, its session ends.
 constexpr auto kStallTimeout = std::chrono::seconds(60);
 
-// How long UCX may take to let go of memory once the endpoint was closed by force.
-constexpr auto kReleaseTimeout = std::chrono::seconds(5);
-
 ItemId id_of(const wire::RequestHeader& header) { return {header.request, header.first}; }
 
 }  // namespace
 
-Session::Session(std::unique_ptr<Worker> worker, Storages storages,
-                 std::weak_ptr<Progress> progress, Counters& counters, bool read_only,
-                 const wire::Token& token, const std::string& address, const std::string& peer)
-    : Peer(std::move(worker), kReleaseTimeout),
-      storages_(std::move(storages)),
-      counters_(counters),
-      read_only_(read_only),
+Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const wire::Token& token,
+                 std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
+                 Receiver& receiver)
+    : service_(service),
       token_(token),
-      address_(address),
-      client_(std::make_shared<ClientRecord>(counters, peer)),
-      sending_(std::make_shared<Sending>(*worker_, token, client_, [this] { pump(); })),
+      client_(std::move(client)),
+      sending_(std::move(sending)),
       awaiting_(
-          std::make_shared<Awaiting>(storages_.source, std::move(progress), client_, sending_,
+          std::make_shared<Awaiting>(service_.storages.source, std::move(thread), client_, sending_,
                                      [this](PendingGet get, Outcome<Awaiting::Value> outcome) {
                                          fetched(std::move(get), std::move(outcome));
                                      })),
-      arriving_(std::make_shared<Arriving>(*worker_, storages_, read_only, client_, sending_,
-                                           awaiting_)) {
-    Endpoint::check_address(*worker_, address);
-    worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
-    worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value_message, this);
-}
-
-Session::~Session() {
-    close();
-    ensure(worker_ == nullptr || !worker_->busy(), "UCX has let go of a session that goes");
-}
-
-void Session::meet() {
-    if (!first_ping_ || sending_->connected() || client_->closed()) {
-        return;
-    }
-    try {
-        sending_->connect(address_);
-        on_ping(*first_ping_);
-    } catch (const std::exception&) {
-        client_->doom();
-    }
+      arriving_(std::make_shared<Arriving>(receiver, service_.storages, service_.read_only, client_,
+                                           sending_, awaiting_)) {
+    sending_->set_on_sent([this] { pump(); });
 }
 
 void Session::close() {
-    if (begin_close()) {
-        client_->close();
-        gets_.clear();
-        awaiting_->close();
-        arriving_->close();
-        sending_->close();  // last: closing the endpoint ends the transfers of the others, too
-    }
+    client_->close();
+    gets_.clear();
+    awaiting_->close();
+    arriving_->close();
+    sending_->close();  // last: over UCX it ends the transfers of the others, too
 }
 
-TimePoint Session::tick(Progress&, TimePoint now) {
-    if (closed()) {
-        return TimePoint::max();
-    }
-    meet();
+Session::Look Session::look(TimePoint now) {
     const TimePoint stalls =
         awaits_client() ? client_->last_moved() + kStallTimeout : TimePoint::max();
-    if (client_->doomed() || sending_->failed() || now > stalls) {
-        if (busy() || sending_->failed()) {
-            ++counters_.sessions_lost;
-            const bool stalled = !client_->doomed() && !sending_->failed();
-            client_->report(log::warning, log::Kind::lost,
-                            stalled ? "nothing has moved for 60 s" : "it is gone");
-        } else {
-            client_->report(log::info, log::Kind::closed);
-        }
-        close();
-        return TimePoint::max();
+    if (!client_->doomed() && !sending_->failed() && now <= stalls) {
+        return {false, stalls};
     }
-    return stalls;
+    if (busy() || sending_->failed()) {
+        ++service_.counters->sessions_lost;
+        const bool stalled = !client_->doomed() && !sending_->failed();
+        client_->report(log::warning, log::Kind::lost,
+                        stalled ? "nothing has moved for 60 s" : "it is gone");
+    } else {
+        client_->report(log::info, log::Kind::closed);
+    }
+    return {true, TimePoint::max()};
 }
 
 bool Session::busy() const {
@@ -103,65 +69,7 @@ bool Session::busy() const {
            sending_->values() + gets_.size() > 0;
 }
 
-template <typename Header, typename Handle>
-ucs_status_t Session::dispatch(const void* header, std::size_t header_size, Handle handle) {
-    const auto decoded = wire::read_header<Header>(header, header_size);
-    if (client_->closed() || !decoded || decoded->token != token_) {
-        ++counters_.messages_refused;
-        return UCS_OK;
-    }
-    try {
-        client_->moved();
-        handle(*decoded);
-    } catch (const std::exception& error) {  // none may pass through UCX
-        client_->report(log::warning, log::Kind::refused, error.what());
-        ++counters_.messages_refused;
-        client_->doom();
-    }
-    return UCS_OK;
-}
-
-ucs_status_t Session::on_request_message(void* self, const void* header, std::size_t header_size,
-                                         void* data, std::size_t size,
-                                         const ucp_am_recv_param_t* param) {
-    auto* session = static_cast<Session*>(self);
-    return session->dispatch<wire::RequestHeader>(
-        header, header_size, [&](const wire::RequestHeader& decoded) {
-            if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > wire::kMaxRequestBytes) {
-                throw Error(ErrorKind::protocol, "a request that is too large");
-            }
-            session->on_request(decoded, {static_cast<const std::byte*>(data), size});
-        });
-}
-
-ucs_status_t Session::on_value_message(void* self, const void* header, std::size_t header_size,
-                                       void* data, std::size_t size,
-                                       const ucp_am_recv_param_t* param) {
-    auto* session = static_cast<Session*>(self);
-    bool kept = false;
-    const ucs_status_t status = session->dispatch<wire::ValueHeader>(
-        header, header_size, [&](const wire::ValueHeader& decoded) {
-            const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
-            const std::size_t key_size = header_size - sizeof(decoded);
-            if (size != decoded.length || key_size > wire::kMaxKeyBytes) {
-                throw Error(ErrorKind::protocol, "a value that is not as long as it says");
-            }
-            const std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
-            const std::span<const std::byte> bytes(
-                rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
-            kept = session->on_value(decoded, key, bytes, rendezvous ? data : nullptr);
-        });
-    return kept ? UCS_INPROGRESS : status;
-}
-
 void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    if (!sending_->connected()) {
-        if (header.op != wire::Op::ping) {
-            throw Error(ErrorKind::protocol, "a request before the first ping");
-        }
-        first_ping_ = header;
-        return;
-    }
     switch (header.op) {
         case wire::Op::ping:
             return on_ping(header);
@@ -172,7 +80,7 @@ void Session::on_request(const wire::RequestHeader& header, std::span<const std:
         case wire::Op::stats:
             return sending_->reply(
                 id_of(header), Status::ok,
-                counters_.to_json(storages_.spaces ? storages_.spaces->counts()
+                service_.counters->to_json(service_.storages.spaces ? service_.storages.spaces->counts()
                                                    : std::vector<SpaceCounts>()));
         case wire::Op::begin_space:
         case wire::Op::renew_space:
@@ -199,11 +107,8 @@ void Session::on_get(const wire::RequestHeader& header, std::span<const std::byt
 }
 
 bool Session::on_value(const wire::ValueHeader& header, const std::string& key,
-                       std::span<const std::byte> data, void* descriptor) {
-    if (!sending_->connected()) {
-        throw Error(ErrorKind::protocol, "a value before the first ping");
-    }
-    return arriving_->receive(header, key, data, descriptor);
+                       std::span<const std::byte> data, Receiver::Parcel parcel) {
+    return arriving_->receive(header, key, data, parcel);
 }
 
 void Session::pump() {
@@ -234,9 +139,9 @@ void Session::open(PendingGet get) {
         return;
     }
     try {
-        const auto storage = storages_.storage_of(get.key());
+        const auto storage = service_.storages.storage_of(get.key());
         auto value =
-            storage ? storage->find(get.key()) : storages_.source->find(get.key(), get.selection());
+            storage ? storage->find(get.key()) : service_.storages.source->find(get.key(), get.selection());
         if (value == nullptr && storage == nullptr) {
             awaiting_->fetch(std::move(get));
         } else {
@@ -284,7 +189,7 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
         return;
     }
     try {
-        Spaces& spaces = storages_.offered_spaces();
+        Spaces& spaces = service_.storages.offered_spaces();
         if (header.op == wire::Op::end_space) {
             spaces.end(request.name, awaiting_->reply_when_called(id));
             return;
@@ -302,11 +207,11 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
 
 // Requests that are calls to a storage, which answers at once, or to the source, which does later.
 void Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    std::variant<StorageCall, Answer> read = read_call(read_only_, header, body);
+    std::variant<StorageCall, Answer> read = read_call(service_.read_only, header, body);
     if (auto* call = std::get_if<StorageCall>(&read)) {
         std::shared_ptr<Storage> storage;
         try {
-            storage = storages_.storage_of(key_or_prefix_of(*call));
+            storage = service_.storages.storage_of(key_or_prefix_of(*call));
         } catch (const Error& error) {
             sending_->reply(id_of(header), status_of(error), error.what());
             return;

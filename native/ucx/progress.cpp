@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <future>
 #include <utility>
 
 #include "base/fork.hpp"
@@ -64,40 +63,12 @@ Progress::Progress(Driver& driver, bool polling, std::string name)
     if (!epoll_) {
         throw_errno("creating an epoll instance", ErrorKind::resource);
     }
-    listen(wake_.get());
+    listen(tasks_.fd());
     const SignalsBlocked blocked;
     thread_ = std::thread([this, name = std::move(name)] {
         set_up_thread(name);
         run();
     });
-}
-
-bool Progress::post(std::function<void()> task) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (closed_) {
-            return false;
-        }
-        tasks_.push_back(std::move(task));
-        has_tasks_.store(true);
-    }
-    if (sleeping_.load()) {
-        wake();
-    }
-    return true;
-}
-
-bool Progress::post_and_wait(std::function<void()> task) {
-    auto done = std::make_shared<std::promise<void>>();
-    auto finished = done->get_future();
-    if (!post([task = std::move(task), done] {
-            task();
-            done->set_value();
-        })) {
-        return false;
-    }
-    finished.wait();
-    return true;
 }
 
 void Progress::listen(int fd) {
@@ -148,24 +119,8 @@ void Progress::stop() {
         return;
     }
     stop_.store(true);
-    wake();
+    tasks_.wake();
     thread_.join();
-}
-
-bool Progress::run_tasks() {
-    if (!has_tasks_.load()) {
-        return false;
-    }
-    std::vector<std::function<void()>> tasks;
-    {
-        const std::lock_guard lock(mutex_);
-        tasks.swap(tasks_);
-        has_tasks_.store(false);
-    }
-    for (auto& task : tasks) {
-        task();
-    }
-    return true;
 }
 
 void Progress::poll_fds(int timeout_ms) {
@@ -176,8 +131,8 @@ void Progress::poll_fds(int timeout_ms) {
     }();
     for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;
-        if (fd == wake_.get()) {
-            wake_.clear();
+        if (fd == tasks_.fd()) {
+            tasks_.clear_wake();
             continue;
         }
         const auto driven = std::ranges::find(
@@ -212,8 +167,8 @@ void Progress::rest(TimePoint now, Clock::duration nap) {
 }
 
 void Progress::sleep(TimePoint now, TimePoint until) {
-    sleeping_.store(true);
-    if (!has_tasks_.load() && !stop_.load()) {
+    tasks_.begin_sleep();
+    if (tasks_.empty() && !stop_.load()) {
         int timeout_ms = -1;
         if (until != TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -222,7 +177,7 @@ void Progress::sleep(TimePoint now, TimePoint until) {
         }
         poll_fds(timeout_ms);
     }
-    sleeping_.store(false);
+    tasks_.end_sleep();
 }
 
 bool Progress::drive(TimePoint now) {
@@ -282,7 +237,7 @@ void Progress::run() {
     const InUcx inside;
     while (!stop_.load(std::memory_order_relaxed)) {
         let_fork();
-        bool active = run_tasks();
+        bool active = tasks_.run();
         active |= drive(now);
         now = Clock::now();
         if (active) {
@@ -310,11 +265,7 @@ void Progress::run() {
             next_tick = now;  // look at once: deadlines may have passed meanwhile
         }
     }
-    {
-        const std::lock_guard lock(mutex_);
-        closed_ = true;
-    }
-    run_tasks();  // none may be lost, as threads may wait for them
+    tasks_.close();
 }
 
 }  // namespace ucxstore

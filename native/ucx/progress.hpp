@@ -3,18 +3,16 @@
 
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/crowding.hpp"
-#include "base/event_fd.hpp"
 #include "base/handle.hpp"
 #include "base/status.hpp"
+#include "base/task_thread.hpp"
 #include "base/thread_bound.hpp"
 #include "ucx/worker.hpp"
 
@@ -23,7 +21,7 @@ namespace ucxstore {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-class Progress {
+class Progress : public TaskThread {
   public:
     // What the thread drives besides workers. Both run on the progress thread.
     class Driver {
@@ -39,33 +37,9 @@ class Progress {
     Progress(Driver& driver, bool polling, std::string name);
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
-    ~Progress() { stop(); }
+    ~Progress() override { stop(); }
 
-    // Runs `task` on the progress thread; false once it has stopped.
-    bool post(std::function<void()> task);
-    // The same, and waits until it has run.
-    bool post_and_wait(std::function<void()> task);
-
-    // Runs `task` on the progress thread and returns what it returns, or throws what it throws;
-    // Error(connect) with `stopped` once the thread has stopped.
-    template <typename Task>
-    auto call(Task task, const char* stopped) -> decltype(task()) {
-        decltype(task()) result{};
-        std::exception_ptr failure;
-        if (!post_and_wait([&] {
-                try {
-                    result = task();
-                } catch (...) {
-                    failure = std::current_exception();
-                }
-            })) {
-            throw Error(ErrorKind::connect, stopped);
-        }
-        if (failure) {
-            std::rethrow_exception(failure);
-        }
-        return result;
-    }
+    bool post(Task task) override { return tasks_.push(std::move(task)); }
 
     // Drives `worker` from now on, and no longer. Both only on the progress thread, and not inside
     // a callback of UCX's.
@@ -96,7 +70,6 @@ class Progress {
     };
 
     void run();
-    bool run_tasks();
     bool drive(TimePoint now);
     bool arm_idle(TimePoint now);
     bool any_busy() const;
@@ -105,22 +78,16 @@ class Progress {
     void rest(TimePoint now, Clock::duration nap);
     void sleep(TimePoint now, TimePoint until);
     void listen(int fd);
-    void wake() { wake_.set(); }
 
     Driver& driver_;
     const bool polling_;
     Fd epoll_;
-    const EventFd wake_;
+    TaskQueue tasks_;
     ThreadBound bound_{ThreadBound::Later()};
     std::vector<Watch> watches_;
     std::vector<Driven> driven_;
     Crowding crowding_;
 
-    std::mutex mutex_;
-    std::vector<std::function<void()>> tasks_;
-    bool closed_ = false;
-    std::atomic<bool> has_tasks_ = false;
-    std::atomic<bool> sleeping_ = false;
     std::atomic<bool> stop_ = false;
     std::thread thread_;
 };

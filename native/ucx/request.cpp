@@ -56,7 +56,7 @@ void Request::send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h en
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE;
     // Requests and listings' queries are eager at any size: the server takes nothing else.
-    const bool eager = message == wire::Message::request || request->bytes() <= kEagerBytes;
+    const bool eager = message == wire::Message::request || request->bytes() <= wire::kEagerBytes;
     params.flags =
         UCP_AM_SEND_FLAG_COPY_HEADER | (eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
     params.cb.send = &Request::sent;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "protocol/wire.hpp"
-#include "ucx/copier.hpp"
+#include "base/copier.hpp"
 #include "ucx/worker.hpp"
 
 namespace ucxstore {
@@ -17,11 +17,6 @@ class Request {
 
     // Called once, on the progress thread, when UCX will not touch the memory any more.
     virtual void completed(ucs_status_t status) = 0;
-
-    // Above this, rendezvous: the receiver's memory is filled without staging. Below, one eager
-    // fragment is cheaper than a handshake. It must stay under one fragment of every transport, as
-    // UCX would assemble several in memory of its own.
-    static constexpr std::uint64_t kEagerBytes = 4096;
 
     // The memory: several pieces are a scatter/gather list.
     std::vector<ucp_dt_iov_t> pieces;

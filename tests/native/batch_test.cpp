@@ -25,10 +25,11 @@ std::vector<std::string> many_keys(std::size_t count) {
 TEST(Batch, GetsAreSplitIntoMessagesThatFollowOneAnother) {
     const auto keys = many_keys(3000);
     const auto operation = make_operation(keys, Operation::Kind::get, 60, nullptr);
-    request_gets(*operation, std::vector<wire::GetItem>(keys.size()));
-    EXPECT_GT(operation->requests.size(), 1u);
+    want(*operation, std::vector<wire::GetItem>(keys.size()));
+    const auto messages = request_gets(*operation);
+    EXPECT_GT(messages.size(), 1u);
     std::size_t next = 0;
-    for (const Outgoing& message : operation->requests) {
+    for (const Outgoing& message : messages) {
         EXPECT_EQ(message.header.op, wire::Op::get);
         EXPECT_EQ(message.header.first, next);
         EXPECT_LE(message.body.size(), wire::kRequestBodyBytes + 100);
@@ -41,13 +42,31 @@ TEST(Batch, GetsAreSplitIntoMessagesThatFollowOneAnother) {
     EXPECT_EQ(next, keys.size());
 }
 
+TEST(Batch, ItemsOfAMessageHaveNumbersInARow) {
+    const auto operation = make_operation(many_keys(10), Operation::Kind::get, 60, nullptr);
+    want(*operation, std::vector<wire::GetItem>(10));
+    const std::vector<std::uint32_t> some = {1, 2, 5, 9};
+    const auto messages = request_gets(*operation, some);
+    std::vector<std::uint32_t> items;
+    for (const Outgoing& message : messages) {
+        wire::Reader reader(bytes(message.body));
+        for (std::uint32_t i = 0; i < message.header.count; ++i) {
+            items.push_back(message.header.first + i);
+            EXPECT_EQ(reader.get_item().key, operation->items[items.back()].key);
+        }
+    }
+    EXPECT_EQ(items, some);
+    EXPECT_EQ(messages.size(), 3u);
+}
+
 TEST(Batch, AGetAsksForNoMoreThanItsMemoryTakes) {
     std::vector<std::byte> out(3000);
     const auto operation = make_operation({"k"}, Operation::Kind::get, 60, nullptr);
     const std::vector<Dim> dims = {{1000, 3}};
     operation->items[0].memory = Memory{out.data(), Layout::strided(0, 1, dims)};
-    request_gets(*operation, std::vector<wire::GetItem>(1));
-    const wire::GetItem item = wire::Reader(bytes(operation->requests[0].body)).get_item();
+    want(*operation, std::vector<wire::GetItem>(1));
+    const auto messages = request_gets(*operation);
+    const wire::GetItem item = wire::Reader(bytes(messages[0].body)).get_item();
     EXPECT_EQ(item.limit, 1000u);
     EXPECT_EQ(item.segment, operation->items[0].memory->segment_bytes());
 }
@@ -86,13 +105,15 @@ TEST(Batch, LargeItemsFitAsLongAsAServerTakesThem) {
     const auto operation = make_operation(keys, Operation::Kind::get, 60, nullptr);
     std::vector<wire::GetItem> wanted(keys.size());
     wanted.back().selection = ranges;
-    EXPECT_NO_THROW(request_gets(*operation, wanted));
+    want(*operation, wanted);
+    EXPECT_NO_THROW(request_gets(*operation));
 
     ranges.resize(20'000, ranges[0]);
     const auto too_large = make_operation({"k"}, Operation::Kind::get, 60, nullptr);
     wanted.resize(1);
     wanted[0].selection = ranges;
-    EXPECT_EQ(error_of([&] { request_gets(*too_large, wanted); }), ErrorKind::argument);
+    want(*too_large, wanted);
+    EXPECT_EQ(error_of([&] { request_gets(*too_large); }), ErrorKind::argument);
     EXPECT_EQ(error_of([&] {
                   make_call(wire::Op::list, "k", std::string(wire::kMaxRequestBytes + 1, 'x'), 60,
                             nullptr);

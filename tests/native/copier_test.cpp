@@ -1,4 +1,4 @@
-#include "ucx/copier.hpp"
+#include "base/copier.hpp"
 
 #include <gtest/gtest.h>
 

@@ -47,15 +47,17 @@ std::unique_ptr<Worker> new_worker(const Options& options) {
 Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Storage> the_storage)
     : storage(the_storage ? std::move(the_storage) : std::make_shared<MemoryStorage>()),
       server(
-          std::make_unique<ServerThread>(storage, shared_counters, options, false, read_only, 0)),
+          std::make_unique<ServerThread>(Service{storage, shared_counters, read_only}, options,
+                                         false, 0)),
       client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
 
 Loopback::Loopback(std::shared_ptr<CachedSource> remote, const Options& options,
                    std::shared_ptr<Spaces> spaces)
-    : server(std::make_unique<ServerThread>(Storages(std::move(remote), std::move(spaces)),
-                                            shared_counters, options, false, false, 0)),
+    : server(std::make_unique<ServerThread>(
+          Service{Storages(std::move(remote), std::move(spaces)), shared_counters}, options, false,
+          0)),
       client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
@@ -126,7 +128,7 @@ std::shared_ptr<Operation> get_operation(const std::vector<Get>& gets, double ti
     }
     auto operation = std::make_shared<Operation>(std::move(items), timeout_s, nullptr);
     operation->kind = Operation::Kind::get;
-    request_gets(*operation, std::move(wanted));
+    want(*operation, std::move(wanted));
     return operation;
 }
 

@@ -1,0 +1,34 @@
+// Link: a client's way to one server, whatever carries the messages.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/operation.hpp"
+
+namespace ucxstore {
+
+// Any thread. An operation always completes, even if the link is closed.
+class Link {
+  public:
+    Link() = default;
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+    virtual ~Link() = default;
+
+    virtual const std::string& peer() const = 0;
+    // Never waits for the server. Throws Error(argument), and then does nothing, where a request is
+    // larger than a server takes.
+    virtual void submit(const std::shared_ptr<Operation>& operation) = 0;
+    // The operation fails as cancelled, once nothing is transferred for it any more.
+    virtual void cancel(const std::shared_ptr<Operation>& operation) = 0;
+    // Fails what is under way, in bounded time; does not wait for that.
+    virtual void close() = 0;
+    // Whether it is closed, or lost.
+    virtual bool failed() const = 0;
+    // What carries the messages: "local", or the transports that UCX has chosen.
+    virtual std::vector<std::string> lanes() = 0;
+};
+
+}  // namespace ucxstore

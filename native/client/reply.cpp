@@ -1,0 +1,79 @@
+#include "client/reply.hpp"
+
+#include "base/status.hpp"
+#include "client/refusal.hpp"
+
+namespace ucxstore {
+
+using wire::Status;
+
+namespace {
+
+void check_version(Item& item, std::uint64_t version) {
+    if (version == wire::kAnyVersion ||
+        (item.version != wire::kAnyVersion && item.version != version)) {
+        throw Error(ErrorKind::protocol, "a reply of another value than was meant");
+    }
+    item.version = version;
+}
+
+}  // namespace
+
+bool note_reply(const std::string& peer, Operation& operation, const wire::ReplyHeader& header,
+                std::string_view text) {
+    if (header.item >= operation.items.size() || operation.items[header.item].done) {
+        throw Error(ErrorKind::protocol, "a reply to no request of ours");
+    }
+    Item& item = operation.items[header.item];
+    if (header.status != Status::ok && item.size != wire::kAnySize) {
+        throw Error(ErrorKind::protocol, "a second reply to one request");
+    }
+    item.status = header.status;
+    item.value_size = header.value_size;
+    using Kind = Operation::Kind;
+    switch (header.status) {
+        case Status::ok:
+            return !operation.sends_values();  // a reply to those has no bytes
+        case Status::missing:
+            if (operation.kind != Kind::get) {
+                throw Error(ErrorKind::protocol, "'missing' for what is no get");
+            }
+            break;
+        case Status::changed:
+            if (item.version == wire::kAnyVersion || item.version == header.version) {
+                throw Error(ErrorKind::protocol, "'changed' for what is not");
+            }
+            item.version = header.version;
+            break;
+        case Status::kept:
+            if (operation.kind != Kind::set_if_absent) {
+                throw Error(ErrorKind::protocol, "'kept' for what is no set-if-absent");
+            }
+            break;
+        default:
+            if (header.status == Status::too_large && !item.memory) {
+                throw Error(ErrorKind::protocol, "'too large' for what may have any size");
+            }
+            operation.fail(refusal(peer, item, header, text));
+    }
+    return false;
+}
+
+void note_segment(Operation& operation, const wire::ReplyHeader& header, std::size_t size) {
+    Item& item = operation.items[header.item];
+    const std::uint64_t room = item.memory ? item.memory->size() : wire::kMaxValueBytes;
+    const bool fits = item.exact ? header.reply_size == room : header.reply_size <= room;
+    if (!fits || header.length != size ||
+        !item.segments.add(header.reply_size, header.segment, header.offset, header.length)) {
+        throw Error(ErrorKind::protocol, "a reply that does not fit its request");
+    }
+    if (operation.kind == Operation::Kind::get) {
+        check_version(item, header.version);
+    }
+    item.size = header.reply_size;
+    if (!item.memory && item.owned == nullptr) {
+        item.owned = allocate_region(header.reply_size);
+    }
+}
+
+}  // namespace ucxstore

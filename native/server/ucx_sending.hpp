@@ -1,0 +1,37 @@
+// Sends to a client over UCX. The memory that a message is sent from stays until UCX has let go of
+// it, whatever becomes of the session.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/sending.hpp"
+#include "ucx/endpoint.hpp"
+
+namespace ucxstore {
+
+// Each message in flight keeps this alive.
+class UcxSending : public Sending, public std::enable_shared_from_this<UcxSending> {
+  public:
+    UcxSending(Worker& worker, const wire::Token& token, std::shared_ptr<ClientRecord> client)
+        : Sending(token, std::move(client)), worker_(worker) {}
+
+    // Makes the endpoint. Not inside UCX's callbacks. Throws Error(connect).
+    void connect(const std::string& address);
+    bool connected() const { return endpoint_ != nullptr; }
+    std::vector<std::string> lanes() const { return endpoint_->lanes(); }
+    bool failed() const override { return connected() && endpoint_->failed(); }
+
+  private:
+    class InFlight;
+
+    bool send(Message message) override;
+    void end() override;
+
+    Worker& worker_;
+    std::unique_ptr<Endpoint> endpoint_;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,65 @@
+// A session over UCX: the messages of a worker that only it uses, and the life of that worker.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/session.hpp"
+#include "server/ucx_sending.hpp"
+#include "ucx/peer.hpp"
+
+namespace ucxstore {
+
+class UcxSession : public Peer {
+  public:
+    // Takes the worker. `address` is the client's. Throws Error(connect).
+    UcxSession(std::unique_ptr<Worker> worker, const Service& service,
+               std::weak_ptr<Progress> progress, const wire::Token& token,
+               const std::string& address, const std::string& peer);
+    ~UcxSession() override;
+
+    void lose() override { client_->doom(); }
+    void shut(const char*) override { close(); }
+    // Ends it where the client is gone, or has stalled.
+    TimePoint tick(Progress& progress, TimePoint now) override;
+    bool busy() const override { return session_.busy(); }
+
+  private:
+    // Receives what comes by rendezvous: a parcel is UCX's descriptor.
+    class UcxReceiver : public Receiver {
+      public:
+        explicit UcxReceiver(Worker& worker) : worker_(worker) {}
+        void receive(Parcel parcel, std::byte* target, std::uint64_t length, Write write,
+                     std::function<void(bool)> done) override;
+        // UCX then ends the transfer at the client, too.
+        void drop(Parcel parcel) override { ucp_am_data_release(worker_.get(), parcel); }
+
+      private:
+        class Segment;
+
+        Worker& worker_;
+    };
+
+    // Makes the endpoint once the client's first message has come. So UCX always uses the
+    // connection that the client has made, and a client never has to accept one. A forked child
+    // could not, as UCX's accepting thread stays with its parent. Not inside UCX's callbacks.
+    void meet();
+    void close();
+
+    static ucs_status_t on_request_message(void* self, const void* header, std::size_t header_size,
+                                           void* data, std::size_t size,
+                                           const ucp_am_recv_param_t* param);
+    static ucs_status_t on_value_message(void* self, const void* header, std::size_t header_size,
+                                         void* data, std::size_t size,
+                                         const ucp_am_recv_param_t* param);
+
+    const std::string address_;
+    const std::shared_ptr<ClientRecord> client_;
+    const std::shared_ptr<UcxSending> sending_;
+    UcxReceiver receiver_;
+    Session session_;
+    std::optional<wire::RequestHeader> first_ping_;
+};
+
+}  // namespace ucxstore
