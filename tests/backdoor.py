@@ -11,7 +11,7 @@ from obstore.store import ObjectStore
 
 from ucxstore._native import core
 from ucxstore.address import Address
-from ucxstore.client.connect import handshake_socket
+from ucxstore.client.connect import Greeting
 from ucxstore.client.memory import readable_view
 
 TIMEOUT = 10.0
@@ -64,8 +64,10 @@ class MemoryBackdoor:
         (server,) = Address.parse(address).servers
         self._client = core.Client(ucx or {}, False)
         port = self._client.open()
-        fd, welcome = handshake_socket(server, None, port.address, TIMEOUT)
-        self.connection = port.attach(fd, welcome.token, welcome.address, str(server), TIMEOUT)
+        with Greeting(server, None, TIMEOUT) as greeting:
+            fd, remote = greeting.attach(port.address)
+        token = greeting.welcome.token
+        self.connection = port.attach(fd, token, remote, str(server), TIMEOUT)
 
     def set(self, key: str, value: bytes) -> None:
         memory = readable_view(np.frombuffer(value, "u1"))

@@ -50,8 +50,8 @@ PURE |= {"math", "numpy", "operator", "typing"}
 # The same for folders of native/, whose #include lines name the folder.
 NATIVE_LAYERS = (
     {"base"},
-    {"protocol"},
-    {"ucx", "storage"},
+    {"protocol", "shared"},
+    {"ucx", "local", "storage"},
     {"cache"},
     {"client", "server"},
     {"bindings"},

@@ -8,6 +8,7 @@ from typing import Literal, Self, cast, get_args
 from ucxstore.secret import Secret
 
 type Progress = Literal["blocking", "polling"]
+type Local = Literal["auto", "ucx"]
 type UcxValue = str | int | bool
 type UcxOptions = tuple[tuple[str, str], ...]
 
@@ -84,6 +85,8 @@ class ClientOptions:
         Whether no chunk may leave the short path.
     buffer_budget : int
         Bytes that may be in buffers of the store at once: see `UcxStore`.
+    local : {"auto", "ucx"}
+        How to reach servers of the same host: see `UcxStore`.
     """
 
     timeout: float = DEFAULT_TIMEOUT
@@ -93,6 +96,7 @@ class ClientOptions:
     select_pipeline: bool | None = None
     strict: bool = False
     buffer_budget: int = DEFAULT_BUFFER_BUDGET
+    local: Local = "auto"
 
     def __post_init__(self) -> None:
         check_timeout("timeout", self.timeout)
@@ -111,6 +115,7 @@ class ClientOptions:
         select_pipeline: bool | None = None,
         strict: bool = False,
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
+        local: str = "auto",
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -127,6 +132,7 @@ class ClientOptions:
             select_pipeline=select_pipeline,
             strict=strict,
             buffer_budget=check_buffer_budget(buffer_budget),
+            local=check_local(local),
         )
 
 
@@ -176,6 +182,14 @@ def parse_size(name: str, value: int | str) -> int:
     if not 0 <= size <= _MOST_BYTES:
         raise ValueError(f"{name}: {value!r} is not between 0 and {_MOST_BYTES} bytes")
     return size
+
+
+def check_local(value: str) -> Local:
+    """Return `value` if it is a way to reach servers of the same host."""
+    choices = get_args(Local.__value__)
+    if value not in choices:
+        raise ValueError(f"local: {value!r} is neither {' nor '.join(map(repr, choices))}")
+    return cast(Local, value)
 
 
 def check_progress(value: str) -> Progress:

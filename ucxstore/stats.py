@@ -130,6 +130,16 @@ class ServerStats(TypedDict):
         Scratch spaces that there are now.
     spaces : list of SpaceStats
         Those, or the first 512.
+    gets_seen, bytes_seen : int
+        Values that clients of the server's host have read themselves, in memory that they see, and
+        their bytes, as they say. They are not in `gets` and `bytes_sent`. These and the following
+        are 0 where there is no such memory.
+    arenas, arena_bytes : int
+        Pieces of that memory, and the bytes that they may take.
+    arena_bytes_used, arena_bytes_slack : int
+        Those of them that values take, and that are kept for small values.
+    arena_bytes_waiting : int
+        Those of values that were replaced or removed, and that clients still read.
     """
 
     uptime_s: float
@@ -146,6 +156,13 @@ class ServerStats(TypedDict):
     clients: list[ClientStats]
     scratch_spaces: int
     spaces: list[SpaceStats]
+    gets_seen: int
+    bytes_seen: int
+    arenas: int
+    arena_bytes: int
+    arena_bytes_used: int
+    arena_bytes_slack: int
+    arena_bytes_waiting: int
 
 
 def parse_server_stats(text: bytes) -> ServerStats:

@@ -80,6 +80,9 @@ class UcxStore(Store):
         encoded chunks, on the way from the server to a codec or back, and raw chunks that are
         written in part. A chunk that is larger is read or written alone. In addition, each thread
         has one decoded chunk and what its codec needs.
+    local : {"auto", "ucx"}
+        How to reach a server of the same host that serves such clients without UCX (its option
+        ``local``): over shared memory that it lets them see, or over UCX all the same.
 
     Raises
     ------
@@ -111,6 +114,7 @@ class UcxStore(Store):
         select_pipeline: bool | None = None,
         strict: bool = False,
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
+        local: str = "auto",
     ) -> None:
         options = ClientOptions.of(
             timeout=timeout,
@@ -121,6 +125,7 @@ class UcxStore(Store):
             select_pipeline=select_pipeline,
             strict=strict,
             buffer_budget=buffer_budget,
+            local=local,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
         incarnations = Incarnations(parsed.servers, scratch=is_scratch(parsed.prefix))
@@ -222,7 +227,8 @@ class UcxStore(Store):
         if self._channel is None:
             options, incarnations = self._options, self.incarnations
             connectors = {
-                server: connector_to(server, options.ucx, options.secret) for server in self.servers
+                server: connector_to(server, options.ucx, options.secret, options.local)
+                for server in self.servers
             }
             if len(connectors) == 1:
                 ((server, connector),) = connectors.items()
@@ -470,6 +476,11 @@ class UcxStore(Store):
         self, key: str, out: object, byte_range: ByteRequest | None = None
     ) -> int | None:
         """Do as `get_into`, blocking."""
+        if byte_range is None:
+            seen = self.channel.see(self.key_prefix + key, out)
+            if seen is not None:
+                self.counters.add(bytes_read=seen)
+                return seen
         (written,) = self.get_many_into_sync([(key, out, byte_range)])
         return written
 

@@ -84,7 +84,8 @@ void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes)
     client.lanes_ = std::move(lanes);
 }
 
-std::string Counters::to_json(const std::vector<SpaceCounts>& spaces) const {
+std::string Counters::to_json(const std::vector<SpaceCounts>& spaces,
+                              const ShelfCounts& shelf) const {
     std::vector<std::string> clients;
     std::uint64_t connected = 0;
     std::uint64_t in_flight = 0;
@@ -121,6 +122,13 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces) const {
         .add("clients", array(clients))
         .add("scratch_spaces", spaces.size())
         .add("spaces", array(shown))
+        .add("gets_seen", shelf.gets_seen)
+        .add("bytes_seen", shelf.bytes_seen)
+        .add("arenas", shelf.arenas)
+        .add("arena_bytes", shelf.arena_bytes)
+        .add("arena_bytes_used", shelf.arena_bytes_used)
+        .add("arena_bytes_slack", shelf.arena_bytes_slack)
+        .add("arena_bytes_waiting", shelf.arena_bytes_waiting)
         .take();
 }
 

@@ -38,6 +38,17 @@ struct SpaceCounts {
     double age_s = 0;
 };
 
+// Counters of the memory that clients of the host see; all 0 where there is none.
+struct ShelfCounts {
+    std::uint64_t gets_seen = 0;   // values that clients have read there, as they say
+    std::uint64_t bytes_seen = 0;  // of these
+    std::uint64_t arenas = 0;
+    std::uint64_t arena_bytes = 0;          // of all arenas, used or not
+    std::uint64_t arena_bytes_used = 0;     // of blocks
+    std::uint64_t arena_bytes_slack = 0;    // of slabs, that no block has
+    std::uint64_t arena_bytes_waiting = 0;  // of blocks without a key that clients still read
+};
+
 class Counters {
   public:
     Count gets = 0;
@@ -66,7 +77,8 @@ class Counters {
     // number is told.
     static constexpr std::size_t kMaxClients = 512;
     static constexpr std::size_t kMaxSpaces = 512;
-    std::string to_json(const std::vector<SpaceCounts>& spaces = {}) const;
+    std::string to_json(const std::vector<SpaceCounts>& spaces = {},
+                        const ShelfCounts& shelf = {}) const;
 
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -28,6 +28,9 @@ class Region : public Sized {
     virtual bool pieced() const { return false; }
     virtual void locate(std::vector<ucp_dt_iov_t>&) const {}
 
+    // Whether the memory may only be read.
+    virtual bool read_only() const { return false; }
+
     // A number that no other value of the key has had. A storage sets it, and never to 0, before
     // anybody can find the value.
     std::uint64_t version() const { return version_; }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/event_fd.hpp"
 #include "base/status.hpp"
 
@@ -17,6 +18,16 @@ using Task = std::function<void()>;
 
 class TaskThread {
   public:
+    // What the thread looks at besides tasks. Both run on it.
+    class Driver {
+      public:
+        virtual ~Driver() = default;
+        // Looks at deadlines and failures: after whatever has happened, and when it is due.
+        virtual void tick(TimePoint now) = 0;
+        // When tick() must run at the latest if nothing happens; TimePoint::max() for never.
+        virtual TimePoint deadline() const = 0;
+    };
+
     virtual ~TaskThread() = default;
 
     // Runs `task` on the thread; false once that has stopped.

@@ -207,12 +207,28 @@ wire::Selection to_selection(const Ranges& ranges) {
     return wanted;
 }
 
-Bytes to_numpy(const std::shared_ptr<Region>& region) {
+namespace {
+
+nb::capsule owner_of(const std::shared_ptr<Region>& region) {
     auto* holder = new std::shared_ptr<Region>(region);
-    const nb::capsule owner(holder, [](void* pointer) noexcept {
+    return nb::capsule(holder, [](void* pointer) noexcept {
         delete static_cast<std::shared_ptr<Region>*>(pointer);
     });
-    return Bytes(region->data(), {static_cast<std::size_t>(region->size())}, owner);
+}
+
+}  // namespace
+
+Bytes to_numpy(const std::shared_ptr<Region>& region) {
+    return Bytes(region->data(), {static_cast<std::size_t>(region->size())}, owner_of(region));
+}
+
+nb::object to_readable(const std::shared_ptr<Region>& region) {
+    if (!region->read_only()) {
+        return nb::cast(to_numpy(region));
+    }
+    using ReadOnly = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
+    return nb::cast(ReadOnly(region->data(), {static_cast<std::size_t>(region->size())},
+                             owner_of(region)));
 }
 
 }  // namespace ucxstore::py

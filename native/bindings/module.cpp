@@ -5,17 +5,18 @@
 #include <utility>
 
 #include "base/fork.hpp"
+#include "base/inherited.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
 #include "bindings/py_log.hpp"
 #include "bindings/py_source.hpp"
+#include "client/local_client.hpp"
 #include "client/ucx_link.hpp"
 #include "protocol/keys.hpp"
 #include "server/server.hpp"
 #include "storage/directory.hpp"
 #include "storage/memory.hpp"
-#include "ucx/control.hpp"
 #include "base/copier.hpp"
 
 using namespace nb::literals;
@@ -133,7 +134,7 @@ class PyClient {
 
     void abandon() {
         if (client_ != nullptr) {
-            close_inherited_controls();
+            close_inherited_sockets();
             separate_from_parent();
             new std::shared_ptr<Client>(std::move(client_));  // leaked, on purpose
         }
@@ -141,6 +142,46 @@ class PyClient {
 
   private:
     std::shared_ptr<Client> client_;
+    const int pid_;
+};
+
+class PyLocalClient {
+  public:
+    PyLocalClient() : client_(std::make_shared<LocalClient>()), pid_(getpid()) {}
+    PyLocalClient(const PyLocalClient&) = delete;
+    PyLocalClient& operator=(const PyLocalClient&) = delete;
+    ~PyLocalClient() {
+        if (getpid() != pid_) {
+            abandon();
+        }
+    }
+
+    nb::typed<nb::object, PyConnection> attach(int fd, const nb::bytes& token,
+                                               const std::string& peer) {
+        Fd owned(fd);
+        const wire::Token session = to_token(token);
+        std::shared_ptr<LocalLink> link;
+        {
+            const WithoutGil released;
+            link = client_->attach(std::move(owned), session, peer);
+        }
+        return nb::cast(new PyConnection(std::move(link)), nb::rv_policy::take_ownership);
+    }
+
+    void close() {
+        const WithoutGil released;
+        client_->close();
+    }
+
+    void abandon() {
+        if (client_ != nullptr) {
+            close_inherited_sockets();
+            new std::shared_ptr<LocalClient>(std::move(client_));  // leaked, on purpose
+        }
+    }
+
+  private:
+    std::shared_ptr<LocalClient> client_;
     const int pid_;
 };
 
@@ -167,6 +208,13 @@ class PyServer {
             worker = owner->open();
         }
         return nb::cast(new ServerPort(owner, std::move(worker)), nb::rv_policy::take_ownership);
+    }
+
+    void join(int thread, int fd, const nb::bytes& token, const std::string& peer) {
+        Fd owned(fd);
+        const wire::Token session = to_token(token);
+        const WithoutGil released;
+        server_.local_thread(thread)->attach(std::move(owned), session, peer);
     }
 
     std::map<std::string, std::uint64_t> stats() const {
@@ -245,9 +293,22 @@ NB_MODULE(_core, module) {
         .def("close", &PyClient::close, "timeout"_a)
         .def("abandon", &PyClient::abandon);
 
+    nb::class_<PyLocalClient>(module, "LocalClient")
+        .def(nb::init<>())
+        .def("attach", &PyLocalClient::attach, "fd"_a, "token"_a, "peer"_a)
+        .def("close", &PyLocalClient::close)
+        .def("abandon", &PyLocalClient::abandon);
+
     nb::class_<Storage>(module, "Storage");
     nb::class_<MemoryStorage, Storage>(module, "MemoryStorage")
-        .def(nb::init<std::uint64_t>(), "limit"_a = std::numeric_limits<std::uint64_t>::max())
+        .def(
+            "__init__",
+            [](MemoryStorage* self, std::uint64_t limit, bool visible) {
+                new (self) MemoryStorage(std::make_shared<Quota>(limit), false,
+                                         visible ? shared::Shelf::make() : nullptr);
+            },
+            "limit"_a = std::numeric_limits<std::uint64_t>::max(), "visible"_a = false,
+            "Values in memory; `visible`: which other processes may be let see.")
         .def_prop_ro("held", &MemoryStorage::held);
     nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
         .def(nb::init<const std::string&>(), "root"_a);
@@ -268,6 +329,7 @@ NB_MODULE(_core, module) {
         .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "options"_a, "polling"_a,
              "read_only"_a, "scratch"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a)
+        .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a)
         .def("stats", &PyServer::stats)
         .def_prop_ro("sessions", &PyServer::sessions)
         .def("drain", &PyServer::drain, "timeout"_a)

@@ -32,6 +32,27 @@ PyOperation::Object PyConnection::start(std::shared_ptr<Operation> operation, nb
     return PyOperation::start(link_, std::move(operation), std::move(owners), std::move(convert));
 }
 
+std::optional<std::uint64_t> PyConnection::see(const std::string& key, const nb::object& out) {
+    Py_buffer memory;
+    if (PyObject_GetBuffer(out.ptr(), &memory, PyBUF_WRITABLE) != 0) {
+        PyErr_Clear();
+        return std::nullopt;
+    }
+    const auto see = [&] {
+        return link_->see(key, static_cast<std::byte*>(memory.buf),
+                          static_cast<std::uint64_t>(memory.len));
+    };
+    std::optional<std::uint64_t> size;
+    if (static_cast<std::uint64_t>(memory.len) >= kCopiedWithGil) {
+        const WithoutGil released;
+        size = see();
+    } else {
+        size = see();
+    }
+    PyBuffer_Release(&memory);
+    return size;
+}
+
 namespace {
 
 using Keys = std::vector<std::string>;
@@ -95,10 +116,11 @@ nb::object each_item(Operation& done, ConvertItem convert) {
 
 PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
                         const std::vector<Ranges>& ranges,
-                        const std::optional<Versions>& versions) {
+                        const std::optional<Versions>& versions, bool borrow) {
     require(ranges.size() == keys.size(), "one list of ranges a key");
     require(!versions || versions->size() == keys.size(), "one version a key");
     auto operation = on_keys(Operation::Kind::get, keys, how);
+    operation->borrows = borrow;
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         wanted[i].selection = to_selection(ranges[i]);
@@ -108,7 +130,7 @@ PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
     return self.start(operation, nb::none(), [](Operation& done) {
         return each_item(done, [](const Item& item) {
             const bool changed = item.status == wire::Status::changed;
-            const nb::object data = changed ? nb::none() : nb::cast(to_numpy(item.owned));
+            const nb::object data = changed ? nb::none() : to_readable(item.owned);
             return nb::make_tuple(data, item.value_size, item.version);
         });
     });
@@ -350,15 +372,16 @@ void bind_connection(nb::module_& module) {
         .def_prop_ro("peer", &PyConnection::peer)
         .def_prop_ro("lanes", &PyConnection::lanes)
         .def("close", &PyConnection::close)
+        .def("see", &PyConnection::see, "key"_a, "out"_a)
         .def(
             "get",
             [](PyConnection& self, const Keys& keys, const std::vector<Ranges>& ranges,
                double timeout, PyCompletions* completions,
-               const std::optional<Versions>& versions) {
-                return get(self, to_how(timeout, completions), keys, ranges, versions);
+               const std::optional<Versions>& versions, bool borrow) {
+                return get(self, to_how(timeout, completions), keys, ranges, versions, borrow);
             },
             "keys"_a, "ranges"_a, "timeout"_a, "completions"_a.none() = nb::none(),
-            "versions"_a.none() = nb::none());
+            "versions"_a.none() = nb::none(), "borrow"_a = false);
     Requests(type)
         .def("get_into", get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a)
         .def("read_boxes", read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a, "owner"_a)

@@ -22,6 +22,10 @@ class PyConnection {
     std::vector<std::string> lanes();
     void close() { link_->close(); }
 
+    // Copies a whole value to an object's memory, if it can be seen from here: returns its size.
+    // None where it cannot, where the memory is too small, or is not writable and contiguous.
+    std::optional<std::uint64_t> see(const std::string& key, const nb::object& out);
+
     // Sends one request without a body, and waits for the answer.
     void ping(double timeout);
 

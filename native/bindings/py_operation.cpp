@@ -66,7 +66,12 @@ PyOperation::Object PyOperation::start(std::shared_ptr<Link> link,
         unwaited().push_back(operation->id);
     }
     try {
-        link->submit(operation);
+        if (operation->memory_bytes() >= kCopiedWithGil) {
+            const WithoutGil released;
+            link->submit(operation);
+        } else {
+            link->submit(operation);
+        }
     } catch (...) {
         std::erase(unwaited(), operation->id);
         registry().erase(operation->id);

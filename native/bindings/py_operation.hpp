@@ -10,6 +10,10 @@
 
 namespace ucxstore::py {
 
+// What a link copies here and now with the GIL: it takes some 10 us. To let go of the GIL may cost
+// a while until it is had again.
+constexpr std::uint64_t kCopiedWithGil = 64 * 1024;
+
 // Makes Python's result of a completed operation.
 using Convert = std::function<nb::object(Operation&)>;
 

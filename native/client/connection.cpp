@@ -1,11 +1,10 @@
 #include "client/connection.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
-#include "base/log.hpp"
 #include "base/status.hpp"
+#include "client/link_events.hpp"
 #include "client/reply.hpp"
 
 namespace ucxstore {
@@ -15,10 +14,6 @@ namespace {
 constexpr std::uint64_t kMaxSends = 128;
 constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
 
-// About a core's share of the last cache. Where more than this is read, the first bytes are in no
-// cache any more when the last have come, so all are written past the caches.
-constexpr std::uint64_t kLargeBytes = 8ull << 20;
-
 // How long a transfer of a finished or cancelled operation may still run before the endpoint is
 // closed by force to get its memory back (that ends the other requests on it too).
 constexpr auto kReleaseGrace = std::chrono::seconds(1);
@@ -26,12 +21,6 @@ constexpr auto kReleaseGrace = std::chrono::seconds(1);
 // How long UCX may take to give memory back after that (measured: 0.2 ms). Then the caller gets
 // its failure, and the memory is leaked: never freed while UCX may write to it.
 constexpr auto kReleaseTimeout = std::chrono::seconds(1);
-
-std::string seconds(double value) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%g s", value);
-    return text;
-}
 
 }  // namespace
 
@@ -151,11 +140,7 @@ void Connection::report_connected() const {
     for (const std::string& lane : endpoint_.lanes()) {
         lanes += (lanes.empty() ? "" : ", ") + lane;
     }
-    log::add({.area = log::Area::client,
-              .level = log::info,
-              .kind = log::Kind::connected,
-              .peer = peer_,
-              .detail = lanes});
+    report(log::info, log::Kind::connected, peer_, lanes);
 }
 
 void Connection::start(const std::shared_ptr<Operation>& operation) {
@@ -166,7 +151,7 @@ void Connection::start(const std::shared_ptr<Operation>& operation) {
         operation->complete();
         return;
     }
-    operation->large = operation->memory_bytes() >= kLargeBytes;
+    operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
     operation->moved(Clock::now());
     in_flight_.add(operation);
     if (operation->items.empty()) {
@@ -293,7 +278,7 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
     request->item = header.item;
     request->length = header.length;
     request->write =
-        operation->large || header.reply_size >= kLargeBytes ? Write::past_caches : Write::cached;
+        operation->large || header.reply_size >= Operation::kLargeBytes ? Write::past_caches : Write::cached;
     request->begin();
     Request::receive(std::move(request), *worker_, descriptor);
 }
@@ -329,7 +314,7 @@ void Connection::finish(const std::shared_ptr<Operation>& operation) {
         send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
     }
     if (!operation->failed()) {
-        report_slow(*operation);
+        report_slow(peer_, *operation);
     }
     in_flight_.end(operation);
 }
@@ -355,43 +340,17 @@ void Connection::close(ErrorKind kind, const std::string& message) {
 }
 
 void Connection::shut(const char* why) {
-    if (!closed_ && log::wants(log::Area::client, log::info)) {
-        log::add({.area = log::Area::client,
-                  .level = log::info,
-                  .kind = log::Kind::closed,
-                  .peer = peer_,
-                  .detail = why});
+    if (!closed_) {
+        report(log::info, log::Kind::closed, peer_, why);
     }
     close(ErrorKind::server_lost, why);
 }
 
 void Connection::give_up(ErrorKind kind, const std::string& message) {
-    if (!closed_ && log::wants(log::Area::client, log::warning)) {
-        log::add({.area = log::Area::client,
-                  .level = log::warning,
-                  .kind = log::Kind::lost,
-                  .peer = peer_,
-                  .detail = message,
-                  .count = in_flight_.registered()});
+    if (!closed_) {
+        report(log::warning, log::Kind::lost, peer_, message, in_flight_.registered());
     }
     close(kind, message);
-}
-
-void Connection::report_slow(const Operation& operation) const {
-    if (operation.items.empty() || !log::wants(log::Area::client, log::warning)) {
-        return;
-    }
-    const double seconds = std::chrono::duration<double>(operation.age(Clock::now())).count();
-    if (const double slow = log::slow_request(); slow > 0 && seconds >= slow) {
-        log::add({.area = log::Area::client,
-                  .level = log::warning,
-                  .kind = log::Kind::slow_request,
-                  .peer = peer_,
-                  .key = operation.items.front().key,
-                  .count = operation.items.size(),
-                  .bytes = operation.bytes(),
-                  .seconds = seconds});
-    }
 }
 
 TimePoint Connection::tick(Progress& progress, TimePoint now) {
@@ -410,9 +369,7 @@ TimePoint Connection::time_out(TimePoint now) {
         if (!operation->registered) {
             continue;  // the connection was reset for the operation before it
         }
-        const auto item = std::ranges::find(operation->items, false, &Item::done);
-        const std::string message =
-            "nothing came for '" + item->key + "' within " + seconds(operation->timeout_s());
+        const std::string message = operation->late_text();
         operation->fail(ErrorKind::timeout, peer_ + ": " + message);
         const bool held = operation->active > 0;
         finish(operation);

@@ -43,7 +43,6 @@ class Connection : public Peer {
     // The same, and logs a warning: this side did not want it.
     void give_up(ErrorKind kind, const std::string& message);
     void report_connected() const;
-    void report_slow(const Operation& operation) const;
     std::shared_ptr<Connection> self() {
         return std::static_pointer_cast<Connection>(shared_from_this());
     }

@@ -1,8 +1,12 @@
 // Link: a client's way to one server, whatever carries the messages.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/operation.hpp"
@@ -21,6 +25,11 @@ class Link {
     // Never waits for the server. Throws Error(argument), and then does nothing, where a request is
     // larger than a server takes.
     virtual void submit(const std::shared_ptr<Operation>& operation) = 0;
+    // Copies a whole value to memory with so much room, if it can be seen from here: returns its
+    // size. nullopt where it cannot, or has more bytes: then an operation tells.
+    virtual std::optional<std::uint64_t> see(std::string_view, std::byte*, std::uint64_t) {
+        return std::nullopt;
+    }
     // The operation fails as cancelled, once nothing is transferred for it any more.
     virtual void cancel(const std::shared_ptr<Operation>& operation) = 0;
     // Fails what is under way, in bounded time; does not wait for that.

@@ -1,6 +1,8 @@
 #include "client/operation.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
 
 namespace ucxstore {
 namespace {
@@ -36,7 +38,12 @@ Operation::Operation(std::vector<Item> the_items, double timeout_s,
       deadline_(made_ + timeout_),
       remaining_(items.size()) {}
 
-double Operation::timeout_s() const { return std::chrono::duration<double>(timeout_).count(); }
+std::string Operation::late_text() const {
+    const auto item = std::ranges::find(items, false, &Item::done);
+    char seconds[32];
+    std::snprintf(seconds, sizeof(seconds), "%g s", std::chrono::duration<double>(timeout_).count());
+    return "nothing came for '" + item->key + "' within " + seconds;
+}
 
 std::uint64_t Operation::memory_bytes() const {
     std::uint64_t sum = 0;

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/event_fd.hpp"
 #include "base/region.hpp"
 #include "base/status.hpp"
 #include "client/item_memory.hpp"
 #include "protocol/wire.hpp"
-#include "ucx/progress.hpp"
 
 namespace ucxstore {
 
@@ -73,6 +73,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
     std::vector<Outgoing> requests;   // of other operations; of a get only what must be requested
     enum class Kind { get, set, set_if_absent, call };
     Kind kind = Kind::call;
+    // Whether its caller only reads what it gets without memory of its own, and soon lets go of it:
+    // then that may be the server's own memory.
+    bool borrows = false;
     bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
 
     // The rest of this block runs on the progress thread.
@@ -80,7 +83,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // Renews the deadline, as some of its bytes have come or gone.
     void moved(TimePoint now) { deadline_ = now + timeout_; }
     TimePoint deadline() const { return deadline_; }
-    double timeout_s() const;
+    // What to say where that has passed.
+    std::string late_text() const;
     // The time since it was made.
     Clock::duration age(TimePoint now) const { return now - made_; }
     // The bytes of the caller's memory, for all items together.
@@ -97,7 +101,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     // UCX operations that read or write the caller's memory right now.
     std::uint64_t active = 0;
-    // Whether its items have more memory than the caches hold.
+    // About a core's share of the last cache. Where more than this is read, the first bytes are in
+    // no cache any more when the last have come, so all are written past the caches.
+    static constexpr std::uint64_t kLargeBytes = 8ull << 20;
+    // Whether its items have more memory than that.
     bool large = false;
     // Whether its connection takes replies for it: see InFlight.
     bool registered = false;

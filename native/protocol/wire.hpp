@@ -15,7 +15,7 @@
 
 namespace ucxstore::wire {
 
-constexpr int kProtocolVersion = 2;
+constexpr int kProtocolVersion = 3;
 
 // The body of one request message. Small enough to travel eagerly in one fragment of any
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.
@@ -103,6 +103,7 @@ enum class Status : std::uint32_t {
     busy,        // more at once than the server takes
     changed,     // the value has another version than the request wants
     ended,       // the scratch space of the key has ended
+    shown,       // the value is to be seen in memory that the client has mapped
 };
 
 using Token = std::array<std::uint8_t, 16>;
@@ -113,8 +114,11 @@ struct RequestHeader {
     Op op;
     std::uint32_t first;  // position in the batch of the message's first item
     std::uint32_t count;  // items in this message
-    std::uint32_t reserved;
+    std::uint32_t flags;
 };
+
+// A flag of gets: the bytes are wanted, even where the client could see them.
+constexpr std::uint32_t kSendBytes = 1;
 
 struct ValueHeader {
     Token token;

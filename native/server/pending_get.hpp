@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/region.hpp"
+#include "protocol/selecting.hpp"
 #include "protocol/wire.hpp"
 
 namespace ucxstore {
@@ -30,21 +31,18 @@ struct HashItemId {
 
 class PendingGet {
   public:
-    PendingGet(const ItemId& id, wire::GetItem wanted) : id_(id), wanted_(std::move(wanted)) {}
+    PendingGet(const ItemId& id, wire::GetItem wanted, bool send_bytes = false)
+        : id_(id), wanted_(std::move(wanted)), send_bytes_(send_bytes) {}
 
     const ItemId& id() const { return id_; }
     const std::string& key() const { return wanted_.key; }
     const wire::Selection& selection() const { return wanted_.selection; }
+    // Whether the bytes are wanted, even where the client could see them.
+    bool send_bytes() const { return send_bytes_; }
 
-    // The reply in place of the value.
-    struct Refusal {
-        wire::Status status;
-        std::uint64_t value_size = 0;
-        std::uint64_t version = wire::kAnyVersion;
-    };
     // Pins the value (nullptr: the key has none) and finds what is wanted of it. To be called once.
     // nullopt where that can be sent.
-    std::optional<Refusal> open(std::shared_ptr<const Region> value);
+    std::optional<wire::Refusal> open(std::shared_ptr<const Region> value);
 
     // What follows is for an open get.
     const std::shared_ptr<const Region>& value() const { return value_; }
@@ -53,17 +51,14 @@ class PendingGet {
     // where bytes are missing.
     wire::ReplyHeader next(std::vector<ucp_dt_iov_t>& pieces, std::string& packed);
     // Whether next() has been called for all of it. There is one segment at least, if an empty one.
-    bool done() const { return sent_ >= size_; }
+    bool done() const { return sent_ >= selected_.size; }
 
   private:
-    std::optional<Refusal> choose();
-
     ItemId id_;
     wire::GetItem wanted_;
+    bool send_bytes_;
     std::shared_ptr<const Region> value_;
-    Layout layout_;
-    std::vector<ucp_dt_iov_t> ranges_;  // several byte ranges; then `layout_` is not used
-    std::uint64_t size_ = 0;            // of all that is sent
+    wire::Selected selected_;
     std::uint64_t sent_ = 0;
 };
 

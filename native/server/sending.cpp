@@ -55,7 +55,7 @@ void Sending::reply(const ItemId& id, wire::Status status, std::string payload) 
     give(std::move(message));
 }
 
-void Sending::refuse(const ItemId& id, const PendingGet::Refusal& refusal) {
+void Sending::refuse(const ItemId& id, const wire::Refusal& refusal) {
     Message message;
     message.header.request = id.request;
     message.header.item = id.item;

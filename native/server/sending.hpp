@@ -39,8 +39,10 @@ class Sending {
     // Replies with a status, and a text or another payload. Both do nothing where the client is
     // gone.
     void reply(const ItemId& id, wire::Status status, std::string payload = {});
-    void refuse(const ItemId& id, const PendingGet::Refusal& refusal);
+    void refuse(const ItemId& id, const wire::Refusal& refusal);
 
+    // Where the client can see the value of an open get itself: replies so, and returns true.
+    virtual bool show(const PendingGet&) { return false; }
     // Queues an open get.
     void add(PendingGet get) { values_.push_back(std::move(get)); }
     // Whether one more message may be sent.

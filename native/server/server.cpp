@@ -40,8 +40,8 @@ Server::Server(Storages storages, int threads, const Options& options, bool poll
         throw Error(ErrorKind::argument, "threads must be 1 to 256");
     }
     for (int i = 0; i < threads; ++i) {
-        threads_.push_back(
-std::make_shared<ServerThread>(service_, options, polling, i));
+        threads_.push_back(std::make_shared<ServerThread>(service_, options, polling, i));
+        local_threads_.push_back(std::make_shared<LocalThread>(service_, i));
     }
 }
 
@@ -56,6 +56,10 @@ void Server::abandon() {
         new std::shared_ptr<ServerThread>(std::move(thread));
     }
     threads_.clear();
+    for (auto& thread : local_threads_) {
+        new std::shared_ptr<LocalThread>(std::move(thread));
+    }
+    local_threads_.clear();
 }
 
 std::size_t Server::sessions() {
@@ -63,12 +67,17 @@ std::size_t Server::sessions() {
     for (auto& thread : threads_) {
         count += thread->sessions();
     }
+    for (auto& thread : local_threads_) {
+        count += thread->sessions();
+    }
     return count;
 }
 
 bool Server::drain(std::chrono::milliseconds timeout) {
     const TimePoint deadline = Clock::now() + timeout;
-    while (std::ranges::any_of(threads_, [](auto& thread) { return thread->busy(); })) {
+    const auto is_busy = [](auto& thread) { return thread->busy(); };
+    while (std::ranges::any_of(threads_, is_busy) ||
+           std::ranges::any_of(local_threads_, is_busy)) {
         if (Clock::now() >= deadline) {
             return false;
         }
@@ -78,6 +87,9 @@ bool Server::drain(std::chrono::milliseconds timeout) {
 }
 
 void Server::close(std::chrono::milliseconds timeout) {
+    for (auto& thread : local_threads_) {
+        thread->close();
+    }
     for (auto& thread : threads_) {
         thread->close(timeout);
     }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "server/local_thread.hpp"
 #include "server/ucx_session.hpp"
 #include "ucx/peer_thread.hpp"
 
@@ -33,6 +34,9 @@ class Server {
     const std::shared_ptr<ServerThread>& thread(int index) const {
         return threads_.at(static_cast<std::size_t>(index));
     }
+    const std::shared_ptr<LocalThread>& local_thread(int index) const {
+        return local_threads_.at(static_cast<std::size_t>(index));
+    }
     const Counters& counters() const { return *service_.counters; }
     // The bytes of values in scratch spaces.
     std::uint64_t scratch_bytes() const {
@@ -50,6 +54,7 @@ class Server {
     const int pid_;
     const Service service_;
     std::vector<std::shared_ptr<ServerThread>> threads_;
+    std::vector<std::shared_ptr<LocalThread>> local_threads_;
 };
 
 }  // namespace ucxstore

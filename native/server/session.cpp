@@ -78,10 +78,7 @@ void Session::on_request(const wire::RequestHeader& header, std::span<const std:
         case wire::Op::abandon:
             return abandon(header.request);
         case wire::Op::stats:
-            return sending_->reply(
-                id_of(header), Status::ok,
-                service_.counters->to_json(service_.storages.spaces ? service_.storages.spaces->counts()
-                                                   : std::vector<SpaceCounts>()));
+            return sending_->reply(id_of(header), Status::ok, service_.stats());
         case wire::Op::begin_space:
         case wire::Op::renew_space:
         case wire::Op::end_space:
@@ -101,7 +98,8 @@ void Session::on_get(const wire::RequestHeader& header, std::span<const std::byt
         if (gets_.size() >= kMaxGets) {
             throw Error(ErrorKind::protocol, "more requests at once than a server takes");
         }
-        gets_.emplace_back(ItemId{header.request, header.first + i}, reader.get_item());
+        gets_.emplace_back(ItemId{header.request, header.first + i}, reader.get_item(),
+                           (header.flags & wire::kSendBytes) != 0);
     }
     pump();
 }
@@ -155,7 +153,9 @@ void Session::open(PendingGet get) {
 void Session::send(PendingGet get, std::shared_ptr<const Region> value) {
     const auto refusal = get.open(std::move(value));
     if (!refusal) {
-        sending_->add(std::move(get));
+        if (!sending_->show(get)) {
+            sending_->add(std::move(get));
+        }
         return;
     }
     if (refusal->status == Status::missing) {

@@ -22,6 +22,13 @@ struct Service {
     Storages storages;
     std::shared_ptr<Counters> counters;
     bool read_only = false;
+
+    // The counters as JSON: see docs/wire.md.
+    std::string stats() const {
+        return counters->to_json(
+            storages.spaces == nullptr ? std::vector<SpaceCounts>() : storages.spaces->counts(),
+            storages.shelf == nullptr ? ShelfCounts() : storages.shelf->counts());
+    }
 };
 
 // On one thread.

@@ -17,7 +17,7 @@ constexpr std::uint64_t kNotesBytes = 4 << 20;
 // Shared by all threads of the server; it never changes.
 struct Storages {
     Storages(std::shared_ptr<Storage> values, std::shared_ptr<Spaces> scratch = nullptr)
-        : local(std::move(values)), spaces(std::move(scratch)) {}
+        : shelf(values->shelf()), local(std::move(values)), spaces(std::move(scratch)) {}
     Storages(std::shared_ptr<CachedSource> values, std::shared_ptr<Spaces> scratch = nullptr)
         : source(std::move(values)), spaces(std::move(scratch)) {}
 
@@ -27,6 +27,8 @@ struct Storages {
     // Throws Error(storage) where scratch spaces are not offered.
     Spaces& offered_spaces() const;
 
+    // Where clients of this host see values themselves; nullptr for nowhere.
+    std::shared_ptr<shared::Shelf> shelf;
     // One of these two has the values; the other one is nullptr.
     std::shared_ptr<Storage> local;
     std::shared_ptr<CachedSource> source;

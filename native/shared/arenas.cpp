@@ -152,6 +152,9 @@ void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t
     if (room.pages.free() * kPage == room.arena->size()) {
         reserved_ -= room.arena->size();
         rooms_.erase(found);
+        if (on_drop_) {
+            on_drop_(arena);
+        }
     }
 }
 

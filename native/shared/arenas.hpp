@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,7 +63,11 @@ class Arenas {
     static constexpr std::uint64_t kFirstBytes = 64ull << 20;
     static constexpr std::uint64_t kMostBytes = 1ull << 30;
 
-    explicit Arenas(std::uint64_t first_bytes = kFirstBytes) : first_bytes_(first_bytes) {}
+    // `on_drop` is told the number of each arena that is given back to the system. It runs under a
+    // lock: it must not call back.
+    using OnDrop = std::function<void(std::uint32_t)>;
+    explicit Arenas(OnDrop on_drop = nullptr, std::uint64_t first_bytes = kFirstBytes)
+        : on_drop_(std::move(on_drop)), first_bytes_(first_bytes) {}
     Arenas(const Arenas&) = delete;
     Arenas& operator=(const Arenas&) = delete;
 
@@ -104,6 +109,7 @@ class Arenas {
     void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes);
     Room& add_arena(std::uint64_t at_least);
 
+    const OnDrop on_drop_;
     const std::uint64_t first_bytes_;
     mutable std::mutex mutex_;
     std::map<std::uint32_t, Room> rooms_;                     // the oldest first

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/status.hpp"
+#include "base/steps.hpp"
 
 namespace ucxstore::shared {
 namespace {
@@ -126,18 +127,22 @@ void IndexWriter::make(std::uint64_t cells) {
     unmap();
     header_ = header;
     readable_ = std::move(readable);
+    ++generation_;
     used_ = removed_ = 0;
 }
 
 void IndexWriter::write(Cell& cell, std::uint64_t hash, const Entry& entry) {
     const std::uint64_t sequence = cell.sequence.load(memory_order_relaxed);
     cell.sequence.store(sequence + 1, memory_order_relaxed);
+    step();
     cell.hash.store(hash, memory_order_release);
     cell.place.store(entry.place, memory_order_release);
+    step();
     cell.size.store(entry.size, memory_order_release);
     cell.version.store(entry.version, memory_order_release);
     cell.until.store(entry.until, memory_order_release);
     cell.key_bytes.store(entry.key_bytes, memory_order_release);
+    step();
     // Before the server looks at pins: a reader has pinned the old block by now, or sees this.
     cell.sequence.store(sequence + 2, memory_order_seq_cst);
 }
@@ -151,7 +156,7 @@ Cell* IndexWriter::find(std::string_view key, std::uint64_t hash) const {
             return nullptr;
         }
         if (found == hash && cell.key_bytes.load(memory_order_relaxed) == key.size() &&
-            is_key_at(bytes_at_(cell.place.load(memory_order_relaxed)),
+            is_key_at(bytes_at_(cell.place.load(memory_order_relaxed), 0),
                       cell.size.load(memory_order_relaxed), key)) {
             return &cell;
         }
@@ -218,7 +223,7 @@ void IndexWriter::grow() {
                           cell.until.load(memory_order_relaxed),
                           static_cast<std::uint32_t>(cell.key_bytes.load(memory_order_relaxed))};
         const auto* const bytes =
-            reinterpret_cast<const char*>(bytes_at_(entry.place)) + key_offset(entry.size);
+            reinterpret_cast<const char*>(bytes_at_(entry.place, 0)) + key_offset(entry.size);
         put({bytes, entry.key_bytes}, entry);
         // Whoever still reads here finds nothing that may have gone.
         write(cell, kRemoved, {});
@@ -280,13 +285,18 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
             return std::nullopt;
         }
         if (found == hash && entry.key_bytes == key.size()) {
+            step();
             pin.store(entry.place, memory_order_seq_cst);
+            step();
             if (cell.sequence.load(memory_order_seq_cst) != sequence) {
                 pin.store(0, memory_order_release);
                 ++tries;
                 continue;
             }
-            const std::byte* const block = bytes_at(entry.place);
+            const std::byte* const block =
+                entry.size > kMaxValueBytes
+                    ? nullptr
+                    : bytes_at(entry.place, block_bytes(entry.size, key.size()));
             if (block == nullptr) {
                 pin.store(0, memory_order_release);
                 unknown = arena_of(entry.place);

@@ -82,8 +82,12 @@ constexpr std::uint64_t kFirstHash = 2;
 // SipHash-1-3 (Aumasson and Bernstein, 2012), so that nobody can choose keys that collide.
 std::uint64_t hash_key(const std::uint64_t seed[2], std::string_view key);
 
-// Gives the bytes of a block; nullptr where its arena is not mapped.
-using BytesAt = std::function<const std::byte*(Place)>;
+// Gives the memory of a block; nullptr where its arena is not mapped, or does not have so many bytes
+// there.
+using BytesAt = std::function<const std::byte*(Place, std::uint64_t bytes)>;
+
+// No value is larger; so nothing overflows where what a reader finds is nonsense.
+constexpr std::uint64_t kMaxValueBytes = 1ull << 46;
 
 // The server's side. Not thread-safe.
 class IndexWriter {
@@ -105,6 +109,8 @@ class IndexWriter {
     // For readers. Another one after the index has grown.
     int descriptor() const { return readable_.get(); }
     std::uint64_t bytes() const;
+    // Another number for each descriptor(), and never 0.
+    std::uint64_t generation() const { return generation_; }
 
   private:
     Cell* cells() const;
@@ -118,6 +124,7 @@ class IndexWriter {
     const BytesAt bytes_at_;
     Fd readable_;
     IndexHeader* header_ = nullptr;
+    std::uint64_t generation_ = 0;
     std::uint64_t used_ = 0;
     std::uint64_t removed_ = 0;
 };

@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "base/steps.hpp"
+
 namespace ucxstore::shared {
 
-void Limbo::add(std::weak_ptr<const PinTable> table) {
+void Limbo::add(std::shared_ptr<const PinTable> table) {
     const std::lock_guard lock(mutex_);
     tables_.push_back(std::move(table));
 }
@@ -25,23 +27,38 @@ void Limbo::sweep() {
 
 void Limbo::sweep_locked() {
     std::unordered_set<Place> pinned;
-    std::erase_if(tables_, [&](const auto& weak) {
-        const auto table = weak.lock();
-        if (table != nullptr) {
-            table->collect(pinned);
+    std::erase_if(tables_, [&](const auto& table) {
+        const bool gone = table->reader_gone();
+        if (gone) {
+            seen_before_.gets += table->seen().gets;
+            seen_before_.bytes += table->seen().bytes;
         }
-        return table == nullptr;
+        return gone;
     });
+    for (const auto& table : tables_) {
+        table->collect(pinned);
+    }
     std::erase_if(retired_, [&](const Block& block) {
         const bool free = !pinned.contains(place_of(block.arena, block.offset));
         if (free) {
             bytes_ -= block.bytes;
+            step();
             arenas_.give(block);
         }
         return free;
     });
     next_blocks_ = retired_.size() + kBlocks;
     next_bytes_ = bytes_ + kBytes;
+}
+
+PinTable::Seen Limbo::seen() const {
+    const std::lock_guard lock(mutex_);
+    PinTable::Seen sum = seen_before_;
+    for (const auto& table : tables_) {
+        sum.gets += table->seen().gets;
+        sum.bytes += table->seen().bytes;
+    }
+    return sum;
 }
 
 std::uint64_t Limbo::waiting() const {

@@ -22,8 +22,8 @@ class Limbo {
     Limbo(const Limbo&) = delete;
     Limbo& operator=(const Limbo&) = delete;
 
-    // Readers that pin in this table are asked from now on, for as long as it lives.
-    void add(std::weak_ptr<const PinTable> table);
+    // What is pinned in this table counts from now on, until its reader has gone.
+    void add(std::shared_ptr<const PinTable> table);
 
     // The index has not had the block since before this call. It is freed now, or by a later
     // sweep().
@@ -33,13 +33,16 @@ class Limbo {
 
     // Bytes that wait.
     std::uint64_t waiting() const;
+    // What readers have read, also those that have gone.
+    PinTable::Seen seen() const;
 
   private:
     void sweep_locked();
 
     Arenas& arenas_;
     mutable std::mutex mutex_;
-    std::vector<std::weak_ptr<const PinTable>> tables_;
+    std::vector<std::shared_ptr<const PinTable>> tables_;
+    PinTable::Seen seen_before_;  // by those that have gone
     std::vector<Block> retired_;
     std::uint64_t bytes_ = 0;
     // Where the next sweep is due: what is pinned for long must not have each block ask anew.

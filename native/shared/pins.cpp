@@ -1,6 +1,7 @@
 #include "shared/pins.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <bit>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "base/status.hpp"
 
@@ -19,23 +21,44 @@ using std::memory_order_seq_cst;
 
 // ---- the server's side ----
 
-PinTable::PinTable() : file_(memfd_create("ucxstore-pins", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+PinTable::PinTable() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        throw_errno("a pipe to a reader", ErrorKind::resource);
+    }
+    lifeline_ = Fd(ends[0]);
+    descriptors_.lifeline = Fd(ends[1]);
+    Fd file(memfd_create("ucxstore-pins", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void* memory = MAP_FAILED;
-    if (file_ && ftruncate(file_.get(), kPinTableBytes) == 0 &&
-        fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-        memory = mmap(nullptr, kPinTableBytes, PROT_READ, MAP_SHARED, file_.get(), 0);
+    if (file && ftruncate(file.get(), sizeof(PinMemory)) == 0 &&
+        fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+        memory = mmap(nullptr, sizeof(PinMemory), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
+                      0);
     }
     if (memory == MAP_FAILED) {
         throw_errno("a table of pins", ErrorKind::memory);
     }
-    pins_ = static_cast<const std::atomic<Place>*>(memory);
+    madvise(memory, sizeof(PinMemory), MADV_DONTFORK);
+    memory_ = static_cast<PinMemory*>(memory);
+    descriptors_.table = std::move(file);
 }
 
-PinTable::~PinTable() { munmap(const_cast<std::atomic<Place>*>(pins_), kPinTableBytes); }
+PinTable::~PinTable() { munmap(memory_, sizeof(PinMemory)); }
+
+PinTable::Descriptors PinTable::take_descriptors() { return std::move(descriptors_); }
+
+bool PinTable::reader_gone() const {
+    pollfd entry{.fd = lifeline_.get(), .events = 0, .revents = 0};
+    return poll(&entry, 1, 0) > 0;
+}
+
+PinTable::Seen PinTable::seen() const {
+    return {memory_->gets.load(memory_order_relaxed), memory_->bytes.load(memory_order_relaxed)};
+}
 
 void PinTable::collect(std::unordered_set<Place>& pinned) const {
-    for (std::uint64_t i = 0; i < kPins; ++i) {
-        if (const Place place = pins_[i].load(memory_order_seq_cst)) {
+    for (const auto& pin : memory_->pins) {
+        if (const Place place = pin.load(memory_order_seq_cst)) {
             pinned.insert(place);
         }
     }
@@ -43,21 +66,27 @@ void PinTable::collect(std::unordered_set<Place>& pinned) const {
 
 // ---- a reader's side ----
 
-Pins::Pins(const Fd& descriptor) {
+Pins::Pins(PinTable::Descriptors descriptors) : lifeline_(std::move(descriptors.lifeline)) {
     struct stat status{};
-    if (fstat(descriptor.get(), &status) != 0 ||
-        static_cast<std::uint64_t>(status.st_size) != kPinTableBytes) {
+    const int table = descriptors.table.get();
+    if (fstat(table, &status) != 0 ||
+        static_cast<std::uint64_t>(status.st_size) != sizeof(PinMemory)) {
         throw Error(ErrorKind::protocol, "the server's table of pins is of another kind");
     }
     void* const memory =
-        mmap(nullptr, kPinTableBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+        mmap(nullptr, sizeof(PinMemory), PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
     if (memory == MAP_FAILED) {
         throw_errno("the server's table of pins", ErrorKind::protocol);
     }
-    pins_ = static_cast<std::atomic<Place>*>(memory);
+    memory_ = static_cast<PinMemory*>(memory);
 }
 
-Pins::~Pins() { munmap(pins_, kPinTableBytes); }
+Pins::~Pins() { munmap(memory_, sizeof(PinMemory)); }
+
+void Pins::count(std::uint64_t bytes) {
+    memory_->gets.fetch_add(1, memory_order_relaxed);
+    memory_->bytes.fetch_add(bytes, memory_order_relaxed);
+}
 
 std::atomic<Place>* Pins::take() {
     // Threads begin at words of their own, so that they seldom meet.
@@ -71,7 +100,7 @@ std::atomic<Place>* Pins::take() {
             if (used_[word].compare_exchange_weak(used, used | std::uint64_t{1} << bit,
                                                   std::memory_order_acquire,
                                                   memory_order_relaxed)) {
-                return &pins_[word * 64 + static_cast<std::size_t>(bit)];
+                return &memory_->pins[word * 64 + static_cast<std::size_t>(bit)];
             }
         }
     }
@@ -80,7 +109,7 @@ std::atomic<Place>* Pins::take() {
 
 void Pins::give(std::atomic<Place>* pin) {
     pin->store(0, memory_order_release);
-    const auto number = static_cast<std::size_t>(pin - pins_);
+    const auto number = static_cast<std::size_t>(pin - memory_->pins);
     used_[number / 64].fetch_and(~(std::uint64_t{1} << number % 64), memory_order_release);
 }
 

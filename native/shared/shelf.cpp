@@ -7,6 +7,7 @@
 
 #include "base/ensure.hpp"
 #include "base/status.hpp"
+#include "base/steps.hpp"
 
 namespace ucxstore::shared {
 namespace {
@@ -51,6 +52,9 @@ class Shelf::Value : public Region {
                 static_cast<std::uint32_t>(key_bytes_)};
     }
 
+    const Shelf* shelf() const { return shelf_.get(); }
+    std::uint32_t arena() const { return block_.arena; }
+
     mutable bool was_published = false;  // under the shelf's mutex, and in the destructor
 
   private:
@@ -76,7 +80,9 @@ void Shelf::publish(const Region& value, std::uint64_t until) {
     ensure(ours != nullptr && value.version() != 0, "only finished values of a shelf are shown");
     const std::lock_guard lock(mutex_);
     try {
+        step();
         index_.put(ours->key(), ours->entry(until));
+        step();
         ours->was_published = true;
     } catch (const Error&) {
         index_.remove(ours->key());
@@ -94,21 +100,64 @@ std::shared_ptr<PinTable> Shelf::add_reader() {
     return table;
 }
 
-Fd Shelf::index() const {
+Shelf::Index Shelf::index() const {
     const std::lock_guard lock(mutex_);
-    return duplicate(index_.descriptor());
+    return {duplicate(index_.descriptor()), index_.generation()};
 }
+
+std::uint64_t Shelf::generation() const {
+    const std::lock_guard lock(mutex_);
+    return index_.generation();
+}
+
+std::optional<std::uint32_t> Shelf::arena_with(const Region& value) const {
+    const auto* const ours = dynamic_cast<const Value*>(&value);
+    if (ours == nullptr || ours->shelf() != this) {
+        return std::nullopt;
+    }
+    const std::lock_guard lock(mutex_);
+    return ours->was_published ? std::optional(ours->arena()) : std::nullopt;
+}
+
+std::shared_ptr<void> Shelf::watch_drops(OnDrop on_drop) {
+    auto watcher = std::make_shared<OnDrop>(std::move(on_drop));
+    const std::lock_guard lock(watchers_mutex_);
+    std::erase_if(watchers_, [](const auto& weak) { return weak.expired(); });
+    watchers_.push_back(watcher);
+    return watcher;
+}
+
+void Shelf::dropped(std::uint32_t number) {
+    std::vector<std::shared_ptr<OnDrop>> watchers;
+    {
+        const std::lock_guard lock(watchers_mutex_);
+        for (const auto& weak : watchers_) {
+            if (auto watcher = weak.lock()) {
+                watchers.push_back(std::move(watcher));
+            }
+        }
+    }
+    for (const auto& watcher : watchers) {
+        (*watcher)(number);
+    }
+}
+
 
 Fd Shelf::arena(std::uint32_t number) const {
     const auto arena = arenas_.arena(number);
     return arena == nullptr ? Fd() : duplicate(arena->descriptor());
 }
 
-Shelf::Usage Shelf::usage() const {
-    Usage usage{arenas_.usage(), 0, limbo_.waiting()};
-    const std::lock_guard lock(mutex_);
-    usage.keys = index_.size();
-    return usage;
+ShelfCounts Shelf::counts() const {
+    const Arenas::Usage usage = arenas_.usage();
+    const PinTable::Seen seen = limbo_.seen();
+    return {.gets_seen = seen.gets,
+            .bytes_seen = seen.bytes,
+            .arenas = usage.arenas,
+            .arena_bytes = usage.reserved,
+            .arena_bytes_used = usage.taken,
+            .arena_bytes_slack = usage.slack,
+            .arena_bytes_waiting = limbo_.waiting()};
 }
 
 }  // namespace ucxstore::shared

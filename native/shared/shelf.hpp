@@ -3,15 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <optional>
 #include <string_view>
+#include <vector>
 
+#include "base/counters.hpp"
 #include "base/region.hpp"
+#include "shared/arenas.hpp"
 #include "shared/index.hpp"
 #include "shared/limbo.hpp"
-#include "shared/arenas.hpp"
 
 namespace ucxstore::shared {
 
@@ -32,22 +35,31 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // Readers do not find it from now on; who has pinned the value keeps it.
     void withdraw(std::string_view key);
 
-    // A table for one more reader, whose pins count for as long as it lives. Throws Error(memory).
+    // A table for one more reader, whose pins count until that has gone. Throws Error(memory),
+    // Error(resource).
     std::shared_ptr<PinTable> add_reader();
     // To be called when a reader has gone.
     void sweep() { limbo_.sweep(); }
 
+    // The arena that a value lies in; nullopt where it is none of this shelf's that readers find.
+    std::optional<std::uint32_t> arena_with(const Region& value) const;
+
     // Descriptors for readers: the caller's own copies. Throws Error(resource).
-    Fd index() const;
+    struct Index {
+        Fd descriptor;
+        std::uint64_t generation;  // another one for each index
+    };
+    Index index() const;
+    std::uint64_t generation() const;
     // None where the arena is not there any more.
     Fd arena(std::uint32_t number) const;
 
-    struct Usage {
-        Arenas::Usage arenas;
-        std::uint64_t keys = 0;
-        std::uint64_t waiting = 0;  // bytes of values without a key that are pinned
-    };
-    Usage usage() const;
+    // `on_drop` is told the number of each arena that is given back to the system, on any thread,
+    // until the handle goes: readers should unmap it, too.
+    using OnDrop = std::function<void(std::uint32_t)>;
+    std::shared_ptr<void> watch_drops(OnDrop on_drop);
+
+    ShelfCounts counts() const;
 
   private:
     class Value;
@@ -55,10 +67,14 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     Shelf() = default;
     const std::byte* bytes_at(Place place) const;
 
-    Arenas arenas_;
+    void dropped(std::uint32_t number);
+
+    std::mutex watchers_mutex_;
+    std::vector<std::weak_ptr<OnDrop>> watchers_;
+    Arenas arenas_{[this](std::uint32_t number) { dropped(number); }};
     Limbo limbo_{arenas_};
     mutable std::mutex mutex_;
-    IndexWriter index_{[this](Place place) { return bytes_at(place); }};
+    IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};
 };
 
 }  // namespace ucxstore::shared

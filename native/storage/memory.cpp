@@ -96,7 +96,8 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
         check_open();
     }
     const std::uint64_t more = count_keys_ ? key.size() + kEntryBytes : 0;
-    return std::make_unique<MemoryIncoming>(*this, key, allocate_counted(quota_, shelf_.get(), key, size, more));
+    return std::make_unique<MemoryIncoming>(
+        *this, key, allocate_counted(quota_, shelf_.get(), key, size, more));
 }
 
 bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {

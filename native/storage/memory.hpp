@@ -17,8 +17,8 @@ class MemoryStorage : public Storage {
     // removed, until its last reader lets go of it.
     explicit MemoryStorage(std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
         : MemoryStorage(std::make_shared<Quota>(limit)) {}
-    // `count_keys`: keys and entries count, too. For values of few bytes. `shelf`: where values are kept, for processes of this host to see; memory of this
-    // process alone where it is nullptr.
+    // `count_keys`: keys and entries count, too. For values of few bytes. `shelf`: where values are
+    // kept, for processes of this host to see; memory of this process alone where it is nullptr.
     explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false,
                            std::shared_ptr<shared::Shelf> shelf = nullptr)
         : quota_(std::move(quota)), count_keys_(count_keys), shelf_(std::move(shelf)) {}
@@ -30,6 +30,8 @@ class MemoryStorage : public Storage {
     Measure measure(const std::string& prefix, bool any) override;
     Page list(const std::string& prefix, bool delimited, const std::string& cursor,
               std::size_t max_bytes) override;
+
+    std::shared_ptr<shared::Shelf> shelf() const override { return shelf_; }
 
     // Bytes of values that lie in memory.
     std::uint64_t held() const { return quota_->taken(); }

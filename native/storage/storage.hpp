@@ -11,6 +11,10 @@
 
 namespace ucxstore {
 
+namespace shared {
+class Shelf;
+}
+
 // A value on its way in. Destroyed without commit() it leaves no trace.
 class Incoming {
   public:
@@ -52,6 +56,8 @@ class Storage {
     // keys that begin with `prefix`; `delimited`: what follows it up to the next "/", each once.
     virtual Page list(const std::string& prefix, bool delimited, const std::string& cursor,
                       std::size_t max_bytes) = 0;
+    // Where its values are kept for other processes to see; nullptr for nowhere.
+    virtual std::shared_ptr<shared::Shelf> shelf() const { return nullptr; }
 };
 
 }  // namespace ucxstore

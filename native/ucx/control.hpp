@@ -28,8 +28,4 @@ class Control {
     Fd fd_;
 };
 
-// Closes the control connections that a forked child has inherited: while it holds them, the peers
-// of its parent would not see the parent's end. Async-signal-safe; takes no lock.
-void close_inherited_controls();
-
 }  // namespace ucxstore

@@ -1,8 +1,6 @@
 #include "ucx/progress.hpp"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "base/fork.hpp"
+#include "base/quiet_thread.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -37,25 +36,6 @@ constexpr auto kShortNap = 20us;
 constexpr auto kStalled = 2ms;
 constexpr auto kLongNap = 1ms;
 
-void set_up_thread(const std::string& name) {
-    prctl(PR_SET_TIMERSLACK, 1UL);  // naps are shorter than the default slack of 50 us
-    pthread_setname_np(pthread_self(), name.c_str());
-}
-
-// Signals are for the process's own threads: Python handles them on its main thread.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_;
-};
-
 }  // namespace
 
 Progress::Progress(Driver& driver, bool polling, std::string name)
@@ -64,9 +44,8 @@ Progress::Progress(Driver& driver, bool polling, std::string name)
         throw_errno("creating an epoll instance", ErrorKind::resource);
     }
     listen(tasks_.fd());
-    const SignalsBlocked blocked;
-    thread_ = std::thread([this, name = std::move(name)] {
-        set_up_thread(name);
+    thread_ = start_quiet_thread(name, [this] {
+        prctl(PR_SET_TIMERSLACK, 1UL);  // naps are shorter than the default slack of 50 us
         run();
     });
 }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/crowding.hpp"
 #include "base/handle.hpp"
 #include "base/status.hpp"
@@ -18,21 +19,8 @@
 
 namespace ucxstore {
 
-using Clock = std::chrono::steady_clock;
-using TimePoint = Clock::time_point;
-
 class Progress : public TaskThread {
   public:
-    // What the thread drives besides workers. Both run on the progress thread.
-    class Driver {
-      public:
-        virtual ~Driver() = default;
-        // Every kTick while anything happens, and after every sleep: deadlines, failed endpoints.
-        virtual void tick(TimePoint now) = 0;
-        // When tick() must run at the latest if nothing else happens; TimePoint::max() for never.
-        virtual TimePoint deadline() const = 0;
-    };
-
     // `polling`: never sleep. `name` is the thread's, at most 15 bytes.
     Progress(Driver& driver, bool polling, std::string name);
     Progress(const Progress&) = delete;

@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from ucxstore.errors import UcxStoreError
-from ucxstore.protocol.frames import Kind, Welcome, encode
-from ucxstore.protocol.handshake import Received, Send, server_handshake
+from ucxstore.protocol.frames import Welcome
+from ucxstore.protocol.handshake import Received, Send, ServerHandshake, Steps
+
+WELCOME = Welcome(b"t" * 16, b"i" * 16, read_only=False)
 
 type Behaviour = Callable[[socket.socket], None]
 
@@ -83,31 +85,49 @@ def closes(after: int) -> Behaviour:
     return behave
 
 
-def welcomes(address: bytes, *, stays: bool, secret: bytes = b"") -> Behaviour:
+def welcomes(
+    address: bytes,
+    *,
+    stays: bool,
+    secret: bytes = b"",
+    welcome: Welcome = WELCOME,
+    attached: Callable[[bytes], None] = lambda _: None,
+) -> Behaviour:
     """Shake hands as a server does that can be reached at a UCX address, and do nothing more."""
 
+    def steps() -> Steps[None]:
+        handshake = ServerHandshake(secret, "the client")
+        yield from handshake.greet(welcome)
+        attached((yield from handshake.attach()))
+        yield Send(handshake.ready(address))
+
     def behave(sock: socket.socket) -> None:
-        welcome = Welcome(b"t" * 16, b"i" * 16, False, address)
-        steps = server_handshake(secret, lambda: welcome, "the client")
-        received = Received()
         try:
-            request = next(steps)
-            while True:
-                if isinstance(request, Send):
-                    sock.sendall(request.data)
-                    received = Received()
-                else:
-                    received = Received(sock.recv(request.size, socket.MSG_WAITALL), "closed")
-                request = steps.send(received)
+            take(steps(), sock)
         except UcxStoreError:
             sock.close()
-        except StopIteration:
-            sock.sendall(encode(Kind.READY))
-            if not stays:
-                sock.shutdown(socket.SHUT_RDWR)
-                sock.close()
+            return
+        if not stays:
+            sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
 
     return behave
+
+
+def take[T](steps: Steps[T], sock: socket.socket) -> T:
+    """Take the steps of a handshake by blocking calls; return its result."""
+    received = None
+    try:
+        while True:
+            request = next(steps) if received is None else steps.send(received)
+            if isinstance(request, Send):
+                sock.sendall(request.data)
+                received = Received()
+            else:
+                received = Received(sock.recv(request.size, socket.MSG_WAITALL), "closed")
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 def relays_to(place: str) -> Behaviour:

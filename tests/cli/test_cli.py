@@ -191,6 +191,8 @@ def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_p
         "--cache-dir": ("d", "cache_dir", "d"),
         "--cache-dir-size": ("3MB", "cache_dir_size", 3_000_000),
         "--write-budget": ("4MB", "write_budget", 4_000_000),
+        "--local": (None, "local", True),
+        "--socket": ("s", "socket", "s"),
     }
     seen: list[tuple[object, ServerOptions, object]] = []
     monkeypatch.setattr(foreground, "serve", lambda *order, metrics: seen.append((*order, metrics)))

@@ -1,4 +1,4 @@
-"""`handshake_socket` against sockets on loopback: our server, and other programs."""
+"""`Greeting` against sockets on loopback: our server, and other programs."""
 
 import fcntl
 import os
@@ -10,17 +10,17 @@ from contextlib import suppress
 
 import pytest
 
+from tests.adversity.fake_servers import Behaviour, welcomes
 from ucxstore.address import HostPort
-from ucxstore.client.connect import handshake_socket
+from ucxstore.client.connect import Greeting
 from ucxstore.errors import AuthenticationError, ConnectError, NotAServerError
 from ucxstore.protocol.frames import Kind, Welcome, encode
-from ucxstore.protocol.handshake import Attach, Received, Send, server_handshake
 from ucxstore.secret import Secret
 
-WELCOME = Welcome(b"t" * 16, b"i" * 16, True, b"<the server's UCX address>")
+WELCOME = Welcome(b"t" * 16, b"i" * 16, True)
+SERVER_ADDRESS = b"<the server's UCX address>"
 CLIENT_ADDRESS = b"<the client's UCX address>"
 
-type Behaviour = Callable[[socket.socket], None]
 type Listen = Callable[[Behaviour], int]
 
 
@@ -54,32 +54,26 @@ def listen() -> Iterator[Listen]:
         listener.close()
 
 
-def connect(port: int, secret: Secret | None = None, timeout: float = 5.0) -> tuple[int, Welcome]:
-    return handshake_socket(HostPort("127.0.0.1", port), secret, CLIENT_ADDRESS, timeout)
+def connect_to(
+    host: str, port: int, secret: Secret | None = None, timeout: float = 5.0
+) -> tuple[int, Welcome, bytes]:
+    """Take both steps; return the connection, what was granted, and the server's UCX address."""
+    with Greeting(HostPort(host, port), secret, timeout) as greeting:
+        fd, address = greeting.attach(CLIENT_ADDRESS)
+        return fd, greeting.welcome, address
 
 
-def serve(secret: bytes, attached: list[Attach]) -> Behaviour:
+def connect(
+    port: int, secret: Secret | None = None, timeout: float = 5.0
+) -> tuple[int, Welcome, bytes]:
+    return connect_to("127.0.0.1", port, secret, timeout)
+
+
+def serve(secret: bytes, attached: list[bytes]) -> Behaviour:
     """Behave as our server does, by blocking calls."""
-
-    def behave(sock: socket.socket) -> None:
-        steps = server_handshake(secret, lambda: WELCOME, "client")
-        received = Received()
-        try:
-            request = next(steps)
-            while True:
-                if isinstance(request, Send):
-                    sock.sendall(request.data)
-                    received = Received()
-                else:
-                    received = Received(sock.recv(request.size, socket.MSG_WAITALL), "closed")
-                request = steps.send(received)
-        except StopIteration as stop:
-            attached.append(stop.value)
-            sock.sendall(encode(Kind.READY))
-        except (AuthenticationError, ConnectError):
-            pass
-
-    return behave
+    return welcomes(
+        SERVER_ADDRESS, stays=True, secret=secret, welcome=WELCOME, attached=attached.append
+    )
 
 
 def open_descriptors() -> set[str]:
@@ -89,12 +83,12 @@ def open_descriptors() -> set[str]:
 class TestOurServer:
     @pytest.mark.parametrize("secret", [None, Secret("s")])
     def test_it_is_reached(self, listen: Listen, secret: Secret | None) -> None:
-        attached: list[Attach] = []
+        attached: list[bytes] = []
         port = listen(serve(b"" if secret is None else secret.reveal(), attached))
-        fd, welcome = connect(port, secret)
+        fd, welcome, address = connect(port, secret)
         with socket.socket(fileno=fd) as sock:
-            assert welcome == WELCOME
-            assert attached == [Attach(WELCOME, CLIENT_ADDRESS)]
+            assert (welcome, address) == (WELCOME, SERVER_ADDRESS)
+            assert attached == [CLIENT_ADDRESS]
             assert fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
             assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -104,11 +98,10 @@ class TestOurServer:
 
     def test_by_name(self, listen: Listen) -> None:
         port = listen(serve(b"", []))
-        fd, _ = handshake_socket(HostPort("localhost", port), None, CLIENT_ADDRESS, 5.0)
-        os.close(fd)
+        os.close(connect_to("localhost", port)[0])
 
     def test_the_wrong_secret(self, listen: Listen) -> None:
-        attached: list[Attach] = []
+        attached: list[bytes] = []
         port = listen(serve(b"right", attached))
         with pytest.raises(AuthenticationError, match=f"127.0.0.1:{port} refused this client"):
             connect(port, Secret("wrong"))
@@ -205,12 +198,12 @@ class TestSomethingElse:
 
     def test_no_such_host(self) -> None:
         with pytest.raises(ConnectError, match=r"cannot connect to nowhere\.invalid:7400: "):
-            handshake_socket(HostPort("nowhere.invalid", 7400), None, CLIENT_ADDRESS, 10.0)
+            connect_to("nowhere.invalid", 7400, timeout=10.0)
 
     def test_a_host_that_no_name_server_takes(self) -> None:
         host = "x" * 70 + ".example"
         with pytest.raises(ConnectError, match=f"cannot connect to {host}:7400: "):
-            handshake_socket(HostPort(host, 7400), None, CLIENT_ADDRESS, 10.0)
+            connect_to(host, 7400, timeout=10.0)
 
     def test_a_name_server_that_does_not_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answer = threading.Event()
@@ -223,7 +216,7 @@ class TestSomethingElse:
 
         monkeypatch.setattr(socket, "getaddrinfo", hang)
         with pytest.raises(ConnectError, match=r"slow\.example:1: no address found within 0\.2 s"):
-            handshake_socket(HostPort("slow.example", 1), None, CLIENT_ADDRESS, 0.2)
+            connect_to("slow.example", 1, timeout=0.2)
         answer.set()
 
     def test_failures_leave_no_descriptor_behind(self, listen: Listen) -> None:

@@ -30,7 +30,7 @@ class Overtaken(Member):
 
 
 def test_two_requests_may_retry_a_server_at_once() -> None:
-    connector = connector_to(SERVERS[0], UcxConfig(), None)
+    connector = connector_to(SERVERS[0], UcxConfig(), None, "auto")
     member = Overtaken(SERVERS[0], connector, Incarnations(SERVERS), Counters())
     member.retry(0.1, lambda: None)
     assert len(member.threads) == 2

@@ -20,7 +20,7 @@ A, B, C = PLACES = [HostPort("a", 1), HostPort("b", 1), HostPort("c", 1)]
 
 
 def welcome(incarnation: bytes, *, volatile: bool = True) -> Welcome:
-    return Welcome(b"", incarnation, read_only=False, address=b"", volatile=volatile)
+    return Welcome(b"", incarnation, read_only=False, volatile=volatile)
 
 
 def process(monkeypatch: pytest.MonkeyPatch) -> Incarnations:

@@ -121,7 +121,7 @@ TEST(Arenas, ABlockHasLittleMoreThanItsValue) {
 
 TEST(Arenas, BlocksAreApartAndKeepWhatIsWritten) {
     std::mt19937 random(3);
-    Arenas arenas(kMiB);
+    Arenas arenas(nullptr, kMiB);
     struct Written {
         Block block;
         unsigned char byte;
@@ -176,7 +176,7 @@ TEST(Arenas, LargeBlocksBeginOnHugePages) {
 }
 
 TEST(Arenas, AreFewHoweverMuchThereIs) {
-    Arenas arenas(kMiB);
+    Arenas arenas(nullptr, kMiB);
     std::vector<Block> blocks;
     for (int i = 0; i < 1000; ++i) {
         blocks.push_back(arenas.take(kMiB));

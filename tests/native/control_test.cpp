@@ -1,3 +1,4 @@
+#include "base/inherited.hpp"
 #include "ucx/control.hpp"
 
 #include <fcntl.h>
@@ -98,7 +99,7 @@ TEST_F(ControlTest, AChildLetsGoOfTheDescriptor) {
     make();
     const pid_t child = fork();
     if (child == 0) {
-        close_inherited_controls();
+        close_inherited_sockets();
         _exit(fcntl(fd, F_GETFD) == -1 ? 0 : 1);
     }
     int status = 0;
@@ -115,7 +116,7 @@ TEST_F(ControlTest, AFailedOneLeavesNothingToCloseInAChild) {
     ASSERT_NE(kind, std::nullopt);
     ASSERT_EQ(fcntl(fd, F_GETFD), -1);
     ASSERT_EQ(dup2(fileno(file), fd), fd);  // the number belongs to somebody else now
-    close_inherited_controls();
+    close_inherited_sockets();
     EXPECT_EQ(fcntl(fd, F_GETFD), 0);
     close(fd);
     std::fclose(file);

@@ -60,7 +60,7 @@ class Keeper {
 
     Arenas arenas;
     Limbo limbo{arenas};
-    IndexWriter index{[this](Place place) { return bytes_at(place); }, 32};
+    IndexWriter index{[this](Place place, std::uint64_t) { return bytes_at(place); }, 32};
 
   private:
     std::map<std::string, Block> blocks_;
@@ -71,13 +71,14 @@ struct Reader {
     explicit Reader(Keeper& keeper)
         : keeper(keeper),
           table(keeper.new_table()),
-          pins(duplicate(table->descriptor())),
+          pins(table->take_descriptors()),
           index(std::make_unique<IndexReader>(duplicate(keeper.index.descriptor()))) {}
 
     std::optional<Entry> find(const std::string& key, std::atomic<Place>& pin) {
         std::uint32_t unknown = 0;
-        return index->find(key, pin, [this](Place place) { return keeper.bytes_at(place); },
-                           unknown);
+        return index->find(
+            key, pin, [this](Place place, std::uint64_t) { return keeper.bytes_at(place); },
+            unknown);
     }
     std::optional<Entry> find(const std::string& key) {
         std::atomic<Place>* const pin = pins.take();
@@ -193,7 +194,7 @@ TEST(Index, PinsOfAReaderThatIsGoneEnd) {
     keeper.remove("a");
     keeper.limbo.sweep();
     EXPECT_GT(keeper.limbo.waiting(), 0u);
-    reader.reset();  // as the server drops its table, when the socket has ended
+    reader.reset();  // and with it the lifeline, as a process that ends
     keeper.limbo.sweep();
     EXPECT_EQ(keeper.limbo.waiting(), 0u);
 }

@@ -22,6 +22,7 @@ from ucxstore.protocol.frames import (
     MAC_BYTES,
     MAX_BODY_BYTES,
     MAX_REASON_BYTES,
+    MAX_SOCKET_BYTES,
     PROTOCOL_VERSION,
     Kind,
     RejectCode,
@@ -31,22 +32,26 @@ from ucxstore.protocol.frames import (
     encode_reject,
 )
 from ucxstore.protocol.handshake import (
-    Attach,
+    ClientHandshake,
     Receive,
     Received,
     Send,
+    ServerHandshake,
     Steps,
-    client_handshake,
-    server_handshake,
 )
 
 SERVER = "127.0.0.1:7400"
 CLIENT = "127.0.0.1:50000"
 CLIENT_ADDRESS = b"<the client's UCX address>"
-WELCOME = Welcome(b"t" * 16, b"i" * 16, False, b"<the server's UCX address>")
-READY = encode(Kind.READY)
+SERVER_ADDRESS = b"<the server's UCX address>"
+WELCOME = Welcome(b"t" * 16, b"i" * 16, False, socket=b"\0ucxstore-name")
+
+# Those of a Unix socket are not in this conversation.
+KINDS = [kind for kind in Kind if kind not in (Kind.REJECT, Kind.JOIN, Kind.JOINED)]
 
 type Tamper = Callable[[bytes], bytes]
+type Client = Side[tuple[Welcome, bytes]]
+type Server = Side[bytes]
 
 
 @dataclass
@@ -104,22 +109,39 @@ def untouched(frame: bytes) -> bytes:
     return frame
 
 
-def client_side(secret: bytes = b"") -> Side[Welcome]:
-    return Side(client_handshake(secret, CLIENT_ADDRESS, SERVER))
+def client_steps(secret: bytes) -> Steps[tuple[Welcome, bytes]]:
+    """Take both steps of the client; return what it was granted, and the server's address."""
+    handshake = ClientHandshake(secret, SERVER)
+    welcome = yield from handshake.greet()
+    return welcome, (yield from handshake.attach(CLIENT_ADDRESS))
 
 
-def server_side(secret: bytes = b"", welcome: Welcome = WELCOME) -> Side[Attach]:
-    return Side(server_handshake(secret, lambda: welcome, CLIENT))
+def server_steps(secret: bytes, welcome: Welcome, address: bytes) -> Steps[bytes]:
+    """Take all steps of the server; return the client's address."""
+    handshake = ServerHandshake(secret, CLIENT)
+    yield from handshake.greet(welcome)
+    attached = yield from handshake.attach()
+    yield Send(handshake.ready(address))
+    return attached
+
+
+def client_side(secret: bytes = b"") -> Client:
+    return Side(client_steps(secret))
+
+
+def server_side(
+    secret: bytes = b"", welcome: Welcome = WELCOME, address: bytes = SERVER_ADDRESS
+) -> Server:
+    return Side(server_steps(secret, welcome, address))
 
 
 def converse(
-    client: Side[Welcome],
-    server: Side[Attach],
+    client: Client,
+    server: Server,
     to_server: Tamper = untouched,
     to_client: Tamper = untouched,
 ) -> None:
     """Let both talk until neither has anything to say; then each sees the other's end."""
-    said_ready = False
     moved = True
     while moved:
         moved = False
@@ -129,9 +151,6 @@ def converse(
         for frame in server.run():
             client.inbox += to_client(frame)
             moved = True
-        if server.result is not None and not said_ready:
-            client.inbox += to_client(READY)
-            said_ready = moved = True
     client.hang_up()
     server.hang_up()
 
@@ -165,12 +184,13 @@ class TestAgreement:
     def test_both_learn_of_each_other(
         self, secret: bytes, read_only: bool, shared: bool, volatile: bool
     ) -> None:
-        address = b"a" * (MAX_BODY_BYTES - 100)
-        granted = Welcome(b"T" * 16, b"I" * 16, read_only, address, shared, volatile)
-        client, server = client_side(secret), server_side(secret, granted)
+        address = b"a" * (MAX_BODY_BYTES - MAC_BYTES)
+        name = b"n" * MAX_SOCKET_BYTES if shared else b""
+        granted = Welcome(b"T" * 16, b"I" * 16, read_only, shared, volatile, name)
+        client, server = client_side(secret), server_side(secret, granted, address)
         converse(client, server)
-        assert client.result == granted
-        assert server.result == Attach(granted, CLIENT_ADDRESS)
+        assert client.result == (granted, address)
+        assert server.result == CLIENT_ADDRESS
         assert not client.inbox
         assert not server.inbox
 
@@ -178,7 +198,8 @@ class TestAgreement:
         client, server = client_side(b"s"), server_side(b"s")
         converse(client, server)
         assert [kind_of(frame) for frame in client.sent] == [Kind.HELLO, Kind.PROOF, Kind.ATTACH]
-        assert [kind_of(frame) for frame in server.sent] == [Kind.CHALLENGE, Kind.WELCOME]
+        answers = [Kind.CHALLENGE, Kind.WELCOME, Kind.READY]
+        assert [kind_of(frame) for frame in server.sent] == answers
 
     def test_no_two_are_alike(self) -> None:
         conversations = []
@@ -239,7 +260,7 @@ class TestAuthentication:
         # "Server" that echoes the client's own nonce and then its own proof.
         client.inbox += encode(Kind.CHALLENGE, struct.pack("<I", 1) + hello[HEADER_BYTES:])
         [proof] = client.run()
-        rest = b"t" * 16 + b"i" * 16 + b"\0" * 4 + b"address"
+        rest = b"t" * 16 + b"i" * 16 + b"\0" * 4 + b"socket"
         client.inbox += encode(Kind.WELCOME, proof[HEADER_BYTES:] + rest)
         list(client.run())
         assert isinstance(client.error, AuthenticationError)
@@ -252,18 +273,19 @@ class TestAuthentication:
         replayed.hang_up()
         assert isinstance(replayed.error, AuthenticationError)
         assert kind_of(replayed.sent[-1]) == Kind.REJECT
-        assert WELCOME.address not in b"".join(replayed.sent)
+        assert SERVER_ADDRESS not in b"".join(replayed.sent)
 
-    def test_a_server_asks_for_the_grant_only_once_the_client_is_known(self) -> None:
-        asked = []
+    @pytest.mark.parametrize("changed", [Kind.HELLO, Kind.PROOF, Kind.ATTACH])
+    def test_a_server_makes_a_worker_only_for_a_client_that_it_knows(self, changed: Kind) -> None:
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_server=on(changed, flip_body(0)))
+        assert isinstance(server.error, AuthenticationError)
+        assert SERVER_ADDRESS not in b"".join(server.sent)
 
-        def grant() -> Welcome:
-            asked.append(1)
-            return WELCOME
-
-        server = Side(server_handshake(b"right", grant, CLIENT))
+    def test_a_grant_is_sent_only_to_a_client_that_is_known(self) -> None:
+        server = server_side(b"right")
         converse(client_side(b"wrong"), server)
-        assert not asked
+        assert [kind_of(frame) for frame in server.sent] == [Kind.CHALLENGE, Kind.REJECT]
 
 
 class TestTampering:
@@ -278,18 +300,21 @@ class TestTampering:
 
     @given(st.data())
     def test_any_bit_of_any_frame_matters(self, data: st.DataObject) -> None:
-        kind = data.draw(st.sampled_from([k for k in Kind if k not in (Kind.READY, Kind.REJECT)]))
+        kind = data.draw(st.sampled_from(KINDS))
         change = on(kind, flip_body(data.draw(st.integers(0, 1000)), 1 << data.draw(bits)))
         client, server = client_side(b"s"), server_side(b"s")
         converse(client, server, to_server=change, to_client=change)
         assert client.result is None
         assert isinstance(client.error, AuthenticationError)
-        # ATTACH is the client's last word, so what is wrong in it only the server can tell.
+        if kind == Kind.READY:  # the server's last word: only the client can tell what is wrong
+            assert server.result == CLIENT_ADDRESS
+            return
         assert isinstance(server.error, AuthenticationError | ConnectError)
+        assert SERVER_ADDRESS not in b"".join(server.sent)
         if kind != Kind.ATTACH:
             assert CLIENT_ADDRESS not in b"".join(client.sent)
         if kind in (Kind.HELLO, Kind.CHALLENGE, Kind.PROOF):
-            assert WELCOME.address not in b"".join(server.sent)
+            assert WELCOME.socket not in b"".join(server.sent)
 
     @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.WELCOME])
     def test_a_flag_cannot_be_slipped_in(self, kind: Kind) -> None:
@@ -412,7 +437,7 @@ class TestStrangers:
         assert CLIENT in str(server.error)
         assert not server.sent
 
-    @pytest.mark.parametrize("kind", [kind for kind in Kind if kind != Kind.REJECT])
+    @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("too", ["short", "long", "huge"])
     def test_a_length_is_checked_before_the_body_is_read(self, kind: Kind, too: str) -> None:
         least, greatest = BODY_BYTES[kind]
@@ -429,7 +454,8 @@ class TestStrangers:
 
     def test_a_frame_out_of_turn(self) -> None:
         client, server = client_side(), server_side()
-        converse(client, server, to_client=on(Kind.WELCOME, lambda _: READY))
+        ready = encode(Kind.READY, bytes(MAC_BYTES) + SERVER_ADDRESS)
+        converse(client, server, to_client=on(Kind.WELCOME, lambda _: ready))
         assert isinstance(client.error, NotAServerError)
         assert f"{SERVER} does not keep to the ucxstore handshake" in str(client.error)
         assert "kind 6 in place of WELCOME" in str(client.error)
@@ -442,8 +468,8 @@ frames = st.one_of(
         lambda version, kind, length, body: (
             b"UCXS" + struct.pack("<HHI", version, kind, length) + body
         ),
-        st.sampled_from([PROTOCOL_VERSION, 0, 1, 3, 65535]),
-        st.integers(0, 9),
+        st.sampled_from([PROTOCOL_VERSION, 0, 1, PROTOCOL_VERSION - 1, 65535]),
+        st.integers(0, max(Kind) + 2),
         st.one_of(st.integers(0, 200), st.integers(0, 2**32 - 1)),
         st.binary(max_size=200),
     ),
@@ -452,7 +478,9 @@ frames = st.one_of(
             lambda body: encode(kind, body)
         )
     ),
-    st.binary(min_size=MAC_BYTES + 40, max_size=300).map(lambda body: encode(Kind.WELCOME, body)),
+    st.binary(min_size=MAC_BYTES + 36, max_size=MAC_BYTES + 36 + MAX_SOCKET_BYTES).map(
+        lambda body: encode(Kind.WELCOME, body)
+    ),
     st.text(max_size=50).map(lambda text: encode_reject(RejectCode.BUSY, text)),
 )
 
@@ -478,7 +506,7 @@ def test_a_server_survives_anything_and_keeps_its_address(
     server.hang_up()
     assert isinstance(server.error, ProtocolError | ConnectError)
     assert CLIENT in str(server.error)
-    assert WELCOME.address not in b"".join(server.sent)
+    assert SERVER_ADDRESS not in b"".join(server.sent)
 
 
 @given(st.data(), st.sampled_from([b"", b"s"]))
@@ -505,10 +533,10 @@ def test_mutated_conversations_end_in_our_errors(data: st.DataObject, secret: by
     assert client.error is None or isinstance(client.error, ConnectError)
     assert server.error is None or isinstance(server.error, ProtocolError | ConnectError)
     if client.result is not None:
-        assert client.result == WELCOME
-        assert server.result == Attach(WELCOME, CLIENT_ADDRESS)
+        assert client.result == (WELCOME, SERVER_ADDRESS)
+        assert server.result == CLIENT_ADDRESS
 
 
-def assert_no_address_was_sent(client: Side[Welcome], server: Side[Attach]) -> None:
+def assert_no_address_was_sent(client: Client, server: Server) -> None:
     assert CLIENT_ADDRESS not in b"".join(client.sent)
-    assert WELCOME.address not in b"".join(server.sent)
+    assert SERVER_ADDRESS not in b"".join(server.sent)

@@ -24,7 +24,7 @@ from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore._native import core
 from ucxstore.address import Address, HostPort
-from ucxstore.client.connect import handshake_socket
+from ucxstore.client.connect import Greeting
 from ucxstore.errors import AuthenticationError, ConnectError
 from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, Kind, Welcome, encode
 from ucxstore.secret import Secret
@@ -56,9 +56,17 @@ def place_of(address: str) -> HostPort:
 def handshake(
     address: str, worker: bytes, secret: Secret | None = None, timeout: float = 10.0
 ) -> tuple[socket.socket, Welcome]:
-    place = place_of(address)
-    fd, welcome = handshake_socket(place, secret, worker, timeout)
-    return socket.socket(fileno=fd), welcome
+    sock, welcome, _ = attach(address, worker, secret, timeout)
+    return sock, welcome
+
+
+def attach(
+    address: str, worker: bytes, secret: Secret | None = None, timeout: float = 10.0
+) -> tuple[socket.socket, Welcome, bytes]:
+    """As `handshake`, with the UCX address of the server's worker."""
+    with Greeting(place_of(address), secret, timeout) as greeting:
+        fd, remote = greeting.attach(worker)
+        return socket.socket(fileno=fd), greeting.welcome, remote
 
 
 def connect_raw(address: str) -> socket.socket:
@@ -95,13 +103,13 @@ def runs(pid: int) -> bool:
 class TestSessions:
     def test_come_and_go(self, server: Server, worker: bytes) -> None:
         assert server.sessions == 0
-        one, first = handshake(server.address, worker)
-        two, second = handshake(server.address, worker)
+        one, first, first_address = attach(server.address, worker)
+        two, second, second_address = attach(server.address, worker)
         with one, two:
             assert server.sessions == 2
             assert first.token != second.token
             assert first.incarnation == second.incarnation
-            assert first.address != second.address  # a worker each
+            assert first_address != second_address  # a worker each
             assert not first.read_only
         eventually(lambda: server.sessions == 0)
 
@@ -205,6 +213,9 @@ class TestTurnedAway:
             def attach(self, fd: int, *_: object) -> None:
                 os.close(fd)
                 raise ConnectError("no common transport")
+
+            def join(self, thread: int, fd: int, *_: object) -> None:
+                os.close(fd)
 
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)

@@ -84,6 +84,8 @@ GIVEN = {
     "cache_dir": Path("d"),
     "cache_dir_size": "3MB",
     "write_budget": "4MB",
+    "local": True,
+    "socket": Path("s"),
 }
 
 
@@ -132,6 +134,10 @@ def test_a_pickle_holds_all_but_the_secret() -> None:
         ("cache_dir_size", "1MiB", ValueError),
         ("cache_dir", "", ValueError),
         ("write_budget", "much", ValueError),
+        ("local", "yes", TypeError),
+        ("socket", "", ValueError),
+        ("socket", "s" * 108, ValueError),
+        ("socket", "s", ValueError),  # without `local`
     ],
 )
 def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: Any) -> None:

@@ -60,6 +60,7 @@ def test_copies_keep_all_options(duplicate: Any) -> None:
         progress="polling",
         strict=True,
         select_pipeline=False,
+        local="ucx",
     )
     other = duplicate(store)
     assert other == store
@@ -93,7 +94,13 @@ def test_several_servers() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"timeout": 0}, {"connect_timeout": -1}, {"progress": "lazy"}, {"ucx": {"no name": 1}}],
+    [
+        {"timeout": 0},
+        {"connect_timeout": -1},
+        {"progress": "lazy"},
+        {"local": "never"},
+        {"ucx": {"no name": 1}},
+    ],
 )
 def test_options_that_are_none(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -55,6 +55,13 @@ def test_progress() -> None:
         UcxConfig.of("busy")
 
 
+def test_local() -> None:
+    assert ClientOptions.of().local == "auto"
+    assert ClientOptions.of(local="ucx").local == "ucx"
+    with pytest.raises(ValueError, match="local: 'shm' is neither 'auto' nor 'ucx'"):
+        ClientOptions.of(local="shm")
+
+
 @pytest.mark.parametrize(
     ("given", "normal"),
     [

@@ -122,6 +122,18 @@ def _make_parser() -> Parser:
     )
     add("--cache-dir-size", metavar="SIZE", help="the size that it may take, such as 100GiB")
     add(
+        "--local",
+        action="store_true",
+        help="serve clients of this host without UCX, over a Unix socket; they see the values of "
+        "memory:// in shared memory",
+    )
+    add(
+        "--socket",
+        metavar="PATH",
+        help="the path of that socket, for clients in containers that share its folder (default: "
+        "a name without a file, for this network namespace)",
+    )
+    add(
         "--verbose",
         "-v",
         action="count",

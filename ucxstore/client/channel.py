@@ -82,6 +82,23 @@ class Channel(ABC):
             In place of the channel's.
         """
 
+    def see(self, key: str, out: object) -> int | None:
+        """Copy a whole value that can be seen from here, in shared memory; never blocks.
+
+        Parameters
+        ----------
+        key : str
+        out : buffer
+            Writable and C-contiguous.
+
+        Returns
+        -------
+        int or None
+            Its size; ``None`` where it cannot be seen, or `out` does not do for it: then a request
+            tells.
+        """
+        return None
+
     @property
     def keeps_copies(self) -> bool:
         """Whether each of several servers has a copy of the metadata; known once open."""

@@ -4,11 +4,19 @@ import queue
 import socket
 import threading
 import time
+from contextlib import suppress
+from typing import Self
 
 from ucxstore.address import HostPort
 from ucxstore.errors import AuthenticationError, ConnectError
-from ucxstore.protocol.frames import Welcome
-from ucxstore.protocol.handshake import Receive, Received, Send, Steps, client_handshake
+from ucxstore.protocol.handshake import (
+    ClientHandshake,
+    Receive,
+    Received,
+    Send,
+    Steps,
+    client_join,
+)
 from ucxstore.protocol.sockets import SocketAddress, tune
 from ucxstore.secret import Secret
 
@@ -30,10 +38,10 @@ class _Deadline:
         return f"within {round(self.seconds, 1) or self.seconds:g} s"  # a remainder, so rounded
 
 
-def handshake_socket(
-    server: HostPort, secret: Secret | None, worker_address: bytes, timeout: float
-) -> tuple[int, Welcome]:
-    """Connect to a server and authenticate both sides.
+class Greeting:
+    """A connection to a server, after both sides have authenticated each other.
+
+    It is a context manager, which closes the connection unless `attach` has given it away.
 
     Parameters
     ----------
@@ -41,40 +49,86 @@ def handshake_socket(
         Where it listens; the host is a name, an IPv4 or an IPv6 address.
     secret : Secret or None
         What both sides must know.
-    worker_address : bytes
-        The UCX address of this client's worker, shown to the server once it has proved itself.
     timeout : float
-        Seconds for all of it, the look-up of the name included.
+        Seconds for all of it, the look-up of the name and what follows included.
 
-    Returns
-    -------
-    fd : int
-        The connection. The caller must close it. It does not block, is closed on exec, and has no
-        unread data.
+    Attributes
+    ----------
     welcome : Welcome
         What the server grants.
 
     Raises
     ------
     ConnectError
-        Or one of its subclasses; the message names the server and the cause.
+        Or one of its subclasses; the message names the server and the cause. Its methods raise it,
+        too.
     """
-    deadline = _Deadline(timeout)
-    key = _reveal(secret, server)
-    sock = _connect(server, deadline)
-    try:
-        tune(sock)
-        welcome = _run(client_handshake(key, worker_address, str(server)), sock, deadline)
-        sock.setblocking(False)
-        return sock.detach(), welcome
-    except OSError as error:
-        sock.close()
-        if isinstance(error, ConnectError):
+
+    def __init__(self, server: HostPort, secret: Secret | None, timeout: float) -> None:
+        self._server = server
+        self._deadline = _Deadline(timeout)
+        self._handshake = ClientHandshake(_reveal(secret, server), str(server))
+        self._sock = _connect(server, self._deadline)
+        try:
+            tune(self._sock)
+            self.welcome = self._run(self._handshake.greet())
+        except BaseException:
+            self._sock.close()
             raise
-        raise ConnectError(f"cannot shake hands with {server}: {error}") from error
-    except BaseException:
-        sock.close()
-        raise
+
+    def join(self) -> int | None:
+        """Join the session on the server's Unix socket, if that can be reached.
+
+        Returns
+        -------
+        fd : int or None
+            The connected socket, as that of `attach`. ``None`` where the server is on another
+            host, or has no such socket here.
+        """
+        if not self.welcome.socket:
+            return None
+        # An OSError says that there is no such socket here, or no descriptor for it.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(self._deadline.left())
+            sock.connect(self.welcome.socket)
+            if _run(client_join(self.welcome.token), sock, self._deadline):
+                sock.setblocking(False)
+                return sock.detach()
+        return None
+
+    def attach(self, worker_address: bytes) -> tuple[int, bytes]:
+        """Exchange UCX addresses with the server.
+
+        Parameters
+        ----------
+        worker_address : bytes
+            That of this client's worker.
+
+        Returns
+        -------
+        fd : int
+            The connection. The caller must close it. It does not block, is closed on exec, and has
+            no unread data.
+        address : bytes
+            That of the server's worker.
+        """
+        address = self._run(self._handshake.attach(worker_address))
+        self._sock.setblocking(False)
+        return self._sock.detach(), address
+
+    def _run[T](self, steps: Steps[T]) -> T:
+        try:
+            return _run(steps, self._sock, self._deadline)
+        except ConnectError:
+            raise
+        except OSError as error:
+            raise ConnectError(f"cannot shake hands with {self._server}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sock.close()
 
 
 def _reveal(secret: Secret | None, server: HostPort) -> bytes:

@@ -8,12 +8,14 @@ starts with none of its parent's.
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from ucxstore import logs, process
 from ucxstore.address import HostPort
-from ucxstore.client.connect import handshake_socket
+from ucxstore.client.connect import Greeting
 from ucxstore.errors import (
     ConnectError,
     RequestTimeoutError,
@@ -21,12 +23,12 @@ from ucxstore.errors import (
     ServerLostError,
     without_frames,
 )
-from ucxstore.options import UcxConfig
+from ucxstore.options import Local, UcxConfig
 from ucxstore.protocol.frames import Welcome
 from ucxstore.secret import Secret
 
 if TYPE_CHECKING:
-    from ucxstore._core import Client, Connection
+    from ucxstore._core import Client, Connection, LocalClient
 
 # Seconds for each client to end its requests when the interpreter exits.
 _EXIT_TIMEOUT = 2.0
@@ -38,6 +40,7 @@ class _Key(NamedTuple):
     server: HostPort
     ucx: UcxConfig
     secret: Secret | None
+    local: Local
 
 
 class ServerConnection(NamedTuple):
@@ -165,14 +168,37 @@ class Connector:
 
     def _connect(self, deadline: float) -> ServerConnection:
         logs.refresh()
-        server, ucx, secret = self._key
+        key = self._key
+        with Greeting(key.server, key.secret, _left(deadline)) as greeting:
+            native = self._join(greeting, deadline) if key.local == "auto" else None
+            if native is None:
+                native = self._attach(greeting, deadline)
+            return ServerConnection(native, greeting.welcome, set())
+
+    def _join(self, greeting: Greeting, deadline: float) -> "Connection | None":
+        """Use the server's local plane; ``None`` if it has none for this process."""
+        if not greeting.welcome.socket:
+            return None
+        client = _clients.local(deadline)  # may fail, so before there is a descriptor to close
+        fd = greeting.join()
+        if fd is None:
+            return None
         try:
-            port = _clients.of(ucx, deadline).open()
+            return client.attach(fd, greeting.welcome.token, str(self._key.server))
+        except (ConnectError, ResourceError) as error:
+            raise ConnectError(f"{self._key.server}: {error}") from error
+
+    def _attach(self, greeting: Greeting, deadline: float) -> "Connection":
+        """Connect over UCX."""
+        server = self._key.server
+        try:
+            port = _clients.of(self._key.ucx, deadline).open()
         except ResourceError as error:
             raise ConnectError(f"cannot connect to {server}: {error}") from error
-        fd, welcome = handshake_socket(server, secret, port.address, _left(deadline))
+        fd, address = greeting.attach(port.address)
         try:
-            native = port.attach(fd, welcome.token, welcome.address, str(server), _left(deadline))
+            token = greeting.welcome.token
+            return port.attach(fd, token, address, str(server), _left(deadline))
         except (RequestTimeoutError, ServerLostError) as error:
             raise ConnectError(
                 f"{server}: the handshake went well, but the server does not answer over UCX "
@@ -180,7 +206,6 @@ class Connector:
             ) from error
         except (ConnectError, ResourceError) as error:
             raise ConnectError(f"{server}: {error}") from error
-        return ServerConnection(native, welcome, set())
 
 
 class _Clients:
@@ -188,6 +213,7 @@ class _Clients:
 
     def __init__(self) -> None:
         self._clients: dict[UcxConfig, Client] = {}
+        self._local: LocalClient | None = None
         self._lock = threading.Lock()
         self._closed = False
 
@@ -195,15 +221,29 @@ class _Clients:
         """Return the client for these settings of UCX; make it if there is none."""
         from ucxstore._native import core  # not before it is needed
 
+        with self._locked(deadline):
+            client = self._clients.get(ucx)
+            if client is None:
+                client = self._clients[ucx] = core.Client(dict(ucx.options), ucx.polling)
+            return client
+
+    def local(self, deadline: float) -> "LocalClient":
+        """Return the client for servers of this host; make it if there is none."""
+        from ucxstore._native import core
+
+        with self._locked(deadline):
+            if self._local is None:
+                self._local = core.LocalClient()
+            return self._local
+
+    @contextmanager
+    def _locked(self, deadline: float) -> Iterator[None]:
         if not self._lock.acquire(timeout=_left(deadline)):
             raise ConnectError("cannot connect: still waiting for another thread to start UCX")
         try:
             if self._closed:
                 raise ConnectError("cannot connect: the interpreter is exiting")
-            client = self._clients.get(ucx)
-            if client is None:
-                client = self._clients[ucx] = core.Client(dict(ucx.options), ucx.polling)
-            return client
+            yield
         finally:
             self._lock.release()
 
@@ -213,11 +253,15 @@ class _Clients:
         while self._clients:
             _, client = self._clients.popitem()
             client.close(_EXIT_TIMEOUT)
+        if self._local is not None:
+            self._local.close()
 
     def abandon(self) -> None:
         """Drop all without touching UCX: they are the parent's."""
         for client in self._clients.values():
             client.abandon()
+        if self._local is not None:
+            self._local.abandon()
 
 
 _clients = _Clients()
@@ -225,9 +269,11 @@ _connectors: weakref.WeakValueDictionary[_Key, Connector] = weakref.WeakValueDic
 _connectors_lock = threading.Lock()
 
 
-def connector_to(server: HostPort, ucx: UcxConfig, secret: Secret | None) -> Connector:
+def connector_to(
+    server: HostPort, ucx: UcxConfig, secret: Secret | None, local: Local
+) -> Connector:
     """Return the connector to a server; it does not connect yet."""
-    key = _Key(server, ucx, secret)
+    key = _Key(server, ucx, secret, local)
     with _connectors_lock:
         connector = _connectors.get(key)
         if connector is None:

@@ -54,6 +54,12 @@ class OneServer(Channel):
         connection = self._check(self._connector.last)
         return request.start(connection, self.timeout, None if queue is None else queue.native)
 
+    def see(self, key: str, out: object) -> int | None:
+        connection = self._connector.last
+        if connection is None or connection.welcome.token != self._checked:
+            return None
+        return connection.native.see(key, out)
+
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None
     ) -> list[UcxStoreError | None]:

@@ -251,6 +251,8 @@ def get(
     keys: Sequence[str],
     ranges: Sequence[Sequence[NativeRange]],
     versions: Sequence[int] | None = None,
+    *,
+    borrow: bool = False,
 ) -> Request[list[Found | None]]:
     """Read values into memory of the core's.
 
@@ -262,10 +264,16 @@ def get(
     versions : sequence of int, optional
         The version that each must have. A value of another version is found with
         ``None`` in place of its bytes.
+    borrow : bool
+        Take the server's own memory where it can be seen, in place of a copy. It cannot be written
+        to, and what is held of it, the server cannot use for anything else.
     """
-    if versions is None:
-        return Request(_GET, keys, {"ranges": ranges})
-    return Request(_GET, keys, {"ranges": ranges, "versions": versions})
+    arguments: dict[str, Any] = {"ranges": ranges}
+    if versions is not None:
+        arguments["versions"] = versions
+    if borrow:
+        arguments["borrow"] = True
+    return Request(_GET, keys, arguments)
 
 
 def get_into(

@@ -27,7 +27,9 @@ START_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 
 # The options of servers that `deploy` sets itself.
-_DECIDED = frozenset({"bind", "secret", "insecure", "shared", "cache", "scratch", "scratch_limit"})
+_DECIDED = frozenset(
+    {"bind", "secret", "insecure", "shared", "cache", "scratch", "scratch_limit", "socket"}
+)
 
 
 def deploy(
@@ -58,10 +60,10 @@ def deploy(
         scratch spaces use it. With an object store, scratch spaces may use as much again.
     **options
         Options of `ucxstore.server.ServerOptions`, such as `threads`, or `freshness` with an object
-        store. `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch` and `scratch_limit` cannot
-        be given, since `deploy` sets them. `ucx` also applies to the stores. Options that are
-        missing in `storage_options` come from each worker's environment. Those that are given are
-        sent to the workers like the secret.
+        store. `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch`, `scratch_limit` and
+        `socket` cannot be given, since `deploy` sets them. `ucx` also applies to the stores.
+        Options that are missing in `storage_options` come from each worker's environment. Those
+        that are given are sent to the workers like the secret.
 
     Returns
     -------

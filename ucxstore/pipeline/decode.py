@@ -109,7 +109,8 @@ class Decoding:
     # ---- in threads ----
 
     def _request(self, group: Group) -> Request[list[Found | None]]:
-        return get(self._access.full_keys(group.keys), group.ranges, group.versions)
+        keys = self._access.full_keys(group.keys)
+        return get(keys, group.ranges, group.versions, borrow=True)
 
     def _work_on(self, group: Group, found: list[Found | None], claim: Claim) -> None:
         """Decode what was fetched of a group, one chunk after another."""

@@ -9,10 +9,12 @@ HELLO      nonce[32]
 CHALLENGE  flags u32 (1: a secret is required), nonce[32]
 PROOF      mac[32]
 WELCOME    mac[32], token[16], incarnation[16], flags u32 (1: read-only,
-           2: shared, 4: volatile), address
-ATTACH     mac[32], address
-READY      nothing
+           2: shared, 4: volatile), name of a Unix socket
+ATTACH     mac[32], UCX address
+READY      mac[32], UCX address
 REJECT     code u16, message in UTF-8
+JOIN       mac[32]
+JOINED     mac[32]
 =========  =======================================================================
 """
 
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MAGIC = b"UCXS"
-PROTOCOL_VERSION = 2  # the native core's PROTOCOL_VERSION is the same
+PROTOCOL_VERSION = 3  # the native core's PROTOCOL_VERSION is the same
 
 NONCE_BYTES = 32
 MAC_BYTES = 32  # SHA-256
@@ -31,6 +33,7 @@ INCARNATION_BYTES = 16
 # A body's limit. UCX's worker addresses take from 100 bytes to a few KiB.
 MAX_BODY_BYTES = 64 * 1024
 MAX_REASON_BYTES = 512
+MAX_SOCKET_BYTES = 107  # of a path; a name without a path begins with a zero byte
 
 _HEADER = struct.Struct("<4sHHI")
 _CHALLENGE = struct.Struct(f"<I{NONCE_BYTES}s")
@@ -53,6 +56,8 @@ class Kind(IntEnum):
     ATTACH = 5
     READY = 6
     REJECT = 7
+    JOIN = 8
+    JOINED = 9
 
 
 class RejectCode(IntEnum):
@@ -94,20 +99,21 @@ class Welcome:
         The incarnation of the server: another one after a restart.
     read_only : bool
         Whether the server refuses writes.
-    address : bytes
-        The UCX address of the worker that serves the session.
     shared : bool
         Whether other servers hold the same values, so that any of them can answer.
     volatile : bool
         Whether the server's values end with its process.
+    socket : bytes
+        The name of a Unix socket where a client of the same host can join the session; empty for
+        none.
     """
 
     token: bytes
     incarnation: bytes
     read_only: bool
-    address: bytes
     shared: bool = False
     volatile: bool = False
+    socket: bytes = b""
 
 
 # The least and the greatest body of each kind, so that a length is checked before a byte is read.
@@ -116,10 +122,12 @@ BODY_BYTES = {
     Kind.HELLO: (NONCE_BYTES, NONCE_BYTES),
     Kind.CHALLENGE: (_CHALLENGE.size, _CHALLENGE.size),
     Kind.PROOF: (MAC_BYTES, MAC_BYTES),
-    Kind.WELCOME: (_FIXED_WELCOME_BYTES + 1, MAX_BODY_BYTES),
+    Kind.WELCOME: (_FIXED_WELCOME_BYTES, _FIXED_WELCOME_BYTES + MAX_SOCKET_BYTES),
     Kind.ATTACH: (MAC_BYTES + 1, MAX_BODY_BYTES),
-    Kind.READY: (0, 0),
+    Kind.READY: (MAC_BYTES + 1, MAX_BODY_BYTES),
     Kind.REJECT: (_CODE.size, _CODE.size + MAX_REASON_BYTES),
+    Kind.JOIN: (MAC_BYTES, MAC_BYTES),
+    Kind.JOINED: (MAC_BYTES, MAC_BYTES),
 }
 
 
@@ -154,7 +162,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
     """Write the body of a WELCOME, without its MAC."""
     flags = welcome.read_only * _READ_ONLY
     flags |= welcome.shared * _SHARED | welcome.volatile * _VOLATILE
-    return _WELCOME.pack(welcome.token, welcome.incarnation, flags) + welcome.address
+    return _WELCOME.pack(welcome.token, welcome.incarnation, flags) + welcome.socket
 
 
 def decode_welcome(body: bytes) -> Welcome:
@@ -164,9 +172,9 @@ def decode_welcome(body: bytes) -> Welcome:
         token,
         incarnation,
         read_only=bool(flags & _READ_ONLY),
-        address=body[_WELCOME.size :],
         shared=bool(flags & _SHARED),
         volatile=bool(flags & _VOLATILE),
+        socket=body[_WELCOME.size :],
     )
 
 

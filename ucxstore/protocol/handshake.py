@@ -6,28 +6,35 @@
     HELLO(nonce)              ->
                               <-      CHALLENGE(is a secret required, nonce)
     PROOF(mac)                ->      verifies: the client knows the secret
-    verifies: so does         <-      WELCOME(mac, token, incarnation, flags, UCX address)
+    verifies: so does         <-      WELCOME(mac, token, incarnation, flags, Unix socket)
     the server
-    ATTACH(mac, UCX address)  ->      verifies, makes the endpoint
-                              <-      READY
+    ATTACH(mac, UCX address)  ->      verifies, makes a worker for this client
+    verifies                  <-      READY(mac, UCX address)
 
 At any point, the server may send REJECT(code, reason) instead. No side sends its UCX address before
 it has verified the other.
 
+A client of the same host, where the WELCOME names a Unix socket, joins the session there in place
+of the last two frames, and then closes the first connection::
+
+    JOIN(mac)                 ->      verifies: a client that it has just welcomed
+    verifies                  <-      JOINED(mac)
+
 A MAC is HMAC-SHA256, keyed with the secret (with nothing where there is none), of a label and of
 every frame before it, and of the rest of its own frame: versions, flags, nonces, addresses. If one
 of these is changed on the way, the next MAC is wrong. A client that has a secret refuses a server
-that has none.
+that has none. The MACs of JOIN and JOINED are keyed with the session's token, of labels alone: who
+sends them was told the token, or has given it.
 
-Each side is a generator: it yields `Send` and `Receive`, is sent a `Received` for each, returns
-its result, and raises one of our exceptions when the handshake fails. It may yield a last `Send`
-before it raises.
+Each step of a side is a generator: it yields `Send` and `Receive`, is sent a `Received` for each,
+returns its result, and raises one of our exceptions when the handshake fails. It may yield a last
+`Send` before it raises.
 """
 
 import hmac
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from ucxstore.errors import (
@@ -61,6 +68,9 @@ from ucxstore.protocol.frames import (
 _CLIENT_LABEL = b"ucxstore client"
 _SERVER_LABEL = b"ucxstore server"
 _ATTACH_LABEL = b"ucxstore attach"
+_READY_LABEL = b"ucxstore ready"
+_JOIN_LABEL = b"ucxstore join"
+_JOINED_LABEL = b"ucxstore joined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,95 +103,152 @@ class Received:
     ended: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """The result of the server's side: the grant, and the UCX address of the client's worker."""
-
-    welcome: Welcome
-    address: bytes
-
-
 type Steps[T] = Generator[Send | Receive, Received, T]
 
 
-def client_handshake(secret: bytes, worker_address: bytes, peer: str) -> Steps[Welcome]:
-    """Run the client's side.
+class ClientHandshake:
+    """The client's side.
 
     Parameters
     ----------
     secret : bytes
         The shared secret; empty for none.
-    worker_address : bytes
-        The UCX address of the client's worker.
     peer : str
         The server's "host:port", for messages.
-
-    Returns
-    -------
-    Welcome
-        What the server grants. Its endpoint to the client exists by now.
-
-    Raises
-    ------
-    NotAServerError, ProtocolVersionError, AuthenticationError, ConnectError
-        If the other side is not a ucxstore server, or refuses the client, or stops answering.
     """
-    dialogue = _ClientDialogue(secret, peer)
-    yield from dialogue.send(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
 
-    challenge = decode_challenge((yield from dialogue.receive(Kind.CHALLENGE)))
-    if challenge.secret_required and not secret:
-        raise AuthenticationError(f"{peer} requires a secret, and none was given here")
-    if secret and not challenge.secret_required:
-        raise AuthenticationError(f"{peer} has no secret, and one was given here: refusing it")
+    def __init__(self, secret: bytes, peer: str) -> None:
+        self._dialogue = _ClientDialogue(secret, peer)
 
-    yield from dialogue.send_proven(Kind.PROOF, _CLIENT_LABEL)
-    proven, granted = yield from dialogue.receive_proven(Kind.WELCOME, _SERVER_LABEL)
-    if not proven:
-        raise AuthenticationError(f"{peer} could not prove that it knows the secret")
+    def greet(self) -> Steps[Welcome]:
+        """Authenticate both sides, and return what the server grants.
 
-    yield from dialogue.send_proven(Kind.ATTACH, _ATTACH_LABEL, worker_address)
-    yield from dialogue.receive(Kind.READY)
-    return decode_welcome(granted)
+        Raises
+        ------
+        NotAServerError, ProtocolVersionError, AuthenticationError, ConnectError
+            If the other side is not a ucxstore server, or refuses the client, or stops answering.
+        """
+        dialogue = self._dialogue
+        yield from dialogue.send(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
+
+        challenge = decode_challenge((yield from dialogue.receive(Kind.CHALLENGE)))
+        if challenge.secret_required and not dialogue.has_secret:
+            raise AuthenticationError(f"{dialogue.peer} requires a secret, and none was given here")
+        if dialogue.has_secret and not challenge.secret_required:
+            raise AuthenticationError(
+                f"{dialogue.peer} has no secret, and one was given here: refusing it"
+            )
+
+        yield from dialogue.send_proven(Kind.PROOF, _CLIENT_LABEL)
+        granted = yield from dialogue.receive_from_server(Kind.WELCOME, _SERVER_LABEL)
+        return decode_welcome(granted)
+
+    def attach(self, worker_address: bytes) -> Steps[bytes]:
+        """Exchange UCX addresses.
+
+        Parameters
+        ----------
+        worker_address : bytes
+            That of the client's worker.
+
+        Returns
+        -------
+        bytes
+            That of the server's worker for this client, whose endpoint exists by now.
+
+        Raises
+        ------
+        NotAServerError, AuthenticationError, ConnectError
+            As for `greet`.
+        """
+        yield from self._dialogue.send_proven(Kind.ATTACH, _ATTACH_LABEL, worker_address)
+        return (yield from self._dialogue.receive_from_server(Kind.READY, _READY_LABEL))
 
 
-def server_handshake(secret: bytes, grant: Callable[[], Welcome], peer: str) -> Steps[Attach]:
-    """Run the server's side, except for the last step: the caller makes the endpoint, sends READY.
+class ServerHandshake:
+    """The server's side.
 
     Parameters
     ----------
     secret : bytes
         The shared secret; empty for none.
-    grant : callable
-        Returns what the client is granted. Called once the client has proved itself.
     peer : str
         The client's "host:port", for messages.
+    """
 
-    Returns
-    -------
-    Attach
-        What was granted, and the UCX address of the client's worker.
+    def __init__(self, secret: bytes, peer: str) -> None:
+        self._dialogue = _ServerDialogue(secret, peer)
+
+    def greet(self, welcome: Welcome) -> Steps[None]:
+        """Authenticate both sides, and grant the client this.
+
+        Raises
+        ------
+        ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
+            If the other side is not a ucxstore client, or does not know the secret, or stops
+            answering.
+        """
+        dialogue = self._dialogue
+        yield from dialogue.receive(Kind.HELLO)
+        challenge = Challenge(dialogue.has_secret, secrets.token_bytes(NONCE_BYTES))
+        yield from dialogue.send(Kind.CHALLENGE, encode_challenge(challenge))
+
+        proven, _ = yield from dialogue.receive_proven(Kind.PROOF, _CLIENT_LABEL)
+        if not proven:
+            yield from dialogue.refuse_secret()
+        yield from dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, encode_welcome(welcome))
+
+    def attach(self) -> Steps[bytes]:
+        """Return the UCX address of the client's worker.
+
+        Raises
+        ------
+        ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
+            As for `greet`.
+        """
+        proven, address = yield from self._dialogue.receive_proven(Kind.ATTACH, _ATTACH_LABEL)
+        if not proven:
+            yield from self._dialogue.refuse_secret()
+        return address
+
+    def ready(self, worker_address: bytes) -> bytes:
+        """Return the last frame, for the caller to send once its endpoint exists."""
+        return self._dialogue.proven(Kind.READY, _READY_LABEL, worker_address)
+
+
+def join_mac(token: bytes) -> bytes:
+    """Return the body of the JOIN of a client that was given this token."""
+    return hmac.digest(token, _JOIN_LABEL, "sha256")
+
+
+def joined(token: bytes) -> bytes:
+    """Return the whole JOINED frame that answers it."""
+    return encode(Kind.JOINED, hmac.digest(token, _JOINED_LABEL, "sha256"))
+
+
+def client_join(token: bytes) -> Steps[bool]:
+    """Join a session on its Unix socket; whether the other side is the server that gave the token.
+
+    Nothing is raised: a client that cannot join goes on without.
+    """
+    yield Send(encode(Kind.JOIN, join_mac(token)))
+    answer = joined(token)
+    received = yield Receive(len(answer))
+    return hmac.compare_digest(received.data, answer)
+
+
+def server_join() -> Steps[bytes]:
+    """Receive a JOIN, and return its MAC.
 
     Raises
     ------
-    ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
-        If the other side is not a ucxstore client, or does not know the secret, or stops answering.
+    ProtocolError
+        If it is anything else.
     """
-    dialogue = _ServerDialogue(secret, peer)
-    yield from dialogue.receive(Kind.HELLO)
-    challenge = Challenge(bool(secret), secrets.token_bytes(NONCE_BYTES))
-    yield from dialogue.send(Kind.CHALLENGE, encode_challenge(challenge))
-
-    proven, _ = yield from dialogue.receive_proven(Kind.PROOF, _CLIENT_LABEL)
-    if not proven:
-        yield from dialogue.refuse_secret()
-    welcome = grant()
-    yield from dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, encode_welcome(welcome))
-
-    proven, address = yield from dialogue.receive_proven(Kind.ATTACH, _ATTACH_LABEL)
-    if not proven:
-        yield from dialogue.refuse_secret()
-    return Attach(welcome, address)
+    head = yield Receive(HEADER_BYTES)
+    if decode_header(head.data) != Header(PROTOCOL_VERSION, Kind.JOIN, MAC_BYTES):
+        raise ProtocolError(f"a client of this host sent {head.data!r} in place of JOIN")
+    return (yield Receive(MAC_BYTES)).data
 
 
 class _Dialogue(ABC):
@@ -192,6 +259,10 @@ class _Dialogue(ABC):
         self._secret = secret
         self._transcript = b""
 
+    @property
+    def has_secret(self) -> bool:
+        return bool(self._secret)
+
     def send(self, kind: Kind, body: bytes) -> Steps[None]:
         frame = encode(kind, body)
         self._transcript += frame
@@ -199,7 +270,13 @@ class _Dialogue(ABC):
 
     def send_proven(self, kind: Kind, label: bytes, said: bytes = b"") -> Steps[None]:
         """Send `said`, behind a MAC of it and of all frames so far."""
-        yield from self.send(kind, self._mac(label, self._transcript + said) + said)
+        yield Send(self.proven(kind, label, said))
+
+    def proven(self, kind: Kind, label: bytes, said: bytes) -> bytes:
+        """Return the frame that `send_proven` sends."""
+        frame = encode(kind, self._mac(label, self._transcript + said) + said)
+        self._transcript += frame
+        return frame
 
     def receive(self, kind: Kind) -> Steps[bytes]:
         """Receive the body of a frame that must be of this kind."""
@@ -252,6 +329,13 @@ class _Dialogue(ABC):
 
 
 class _ClientDialogue(_Dialogue):
+    def receive_from_server(self, kind: Kind, label: bytes) -> Steps[bytes]:
+        """Receive what only a server that knows the secret can have said."""
+        proven, said = yield from self.receive_proven(kind, label)
+        if not proven:
+            raise AuthenticationError(f"{self.peer} could not prove that it knows the secret")
+        return said
+
     def check_sender(self, header: Header) -> Steps[None]:
         if header.kind == Kind.REJECT:
             body = yield from self.receive_body(header, Kind.REJECT)

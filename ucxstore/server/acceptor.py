@@ -9,7 +9,8 @@ import itertools
 import secrets
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,14 +24,20 @@ from ucxstore.errors import (
 from ucxstore.protocol.frames import (
     INCARNATION_BYTES,
     TOKEN_BYTES,
-    Kind,
     RejectCode,
     Welcome,
-    encode,
     encode_reject,
 )
-from ucxstore.protocol.handshake import Attach, Received, Send, Steps, server_handshake
+from ucxstore.protocol.handshake import (
+    Received,
+    Send,
+    ServerHandshake,
+    Steps,
+    joined,
+    server_join,
+)
 from ucxstore.protocol.sockets import name_of, tune
+from ucxstore.server.joining import Joining, Offer
 
 HANDSHAKE_SECONDS = 10.0
 MAX_HANDSHAKES = 256  # at once; each holds a descriptor and at most 64 KiB
@@ -59,6 +66,9 @@ class Sessions(Protocol):
     def open(self, thread: int) -> Port:
         """Make a UCX worker for a client on one of the server's threads."""
 
+    def join(self, thread: int, fd: int, token: bytes, peer: str) -> None:
+        """Begin a session on a connected Unix socket; takes over `fd`, also on failure."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -84,6 +94,8 @@ class Acceptor:
         The secret that clients must prove to know; empty if none is needed.
     terms : Terms
         The properties of the server that clients are sent.
+    joining : Joining or None
+        The Unix socket for clients of this host, which the acceptor owns, too.
     """
 
     def __init__(
@@ -93,10 +105,12 @@ class Acceptor:
         threads: int,
         secret: bytes,
         terms: Terms,
+        joining: Joining | None = None,
     ) -> None:
         self.turned_away = 0  # connections whose handshake failed
         self._listener = listener
         self._listener.setblocking(False)
+        self._joining = joining
         self._sessions = sessions
         self._turns = itertools.cycle(range(threads))
         self._secret = secret
@@ -126,6 +140,8 @@ class Acceptor:
         """Close the inherited sockets in a forked child; peers would not see their end."""
         for sock in (self._listener, *self._connections):
             sock.close()
+        if self._joining is not None:
+            self._joining.listener.close()
 
     def _run(self) -> None:
         with suppress(asyncio.CancelledError):
@@ -136,27 +152,41 @@ class Acceptor:
         del self._sessions
 
     async def _accept(self) -> None:
-        with self._listener:
-            async with asyncio.TaskGroup() as handshakes:
-                while True:
-                    sock = await self._next_connection()
-                    if len(self._connections) < MAX_HANDSHAKES:
-                        self._connections.add(sock)
-                        handshakes.create_task(self._serve(sock))
-                    else:
-                        _refuse(sock, RejectCode.BUSY, "too many clients are connecting at once")
-                        sock.close()
-                        self.turned_away += 1
-                        logs.server.warning(
-                            "turned a client away: %d are connecting at once",
-                            MAX_HANDSHAKES,
-                            extra=_refused(""),
-                        )
+        with ExitStack() as sockets:
+            sockets.enter_context(self._listener)
+            async with asyncio.TaskGroup() as tasks:
+                if self._joining is not None:
+                    sockets.callback(self._joining.close)
+                    tasks.create_task(
+                        self._accept_from(self._joining.listener, self._serve_local, tasks)
+                    )
+                await self._accept_from(self._listener, self._serve, tasks)
 
-    async def _next_connection(self) -> socket.socket:
+    async def _accept_from(
+        self,
+        listener: socket.socket,
+        serve: Callable[[socket.socket], Coroutine[None, None, None]],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        while True:
+            sock = await self._next_connection(listener)
+            if len(self._connections) < MAX_HANDSHAKES:
+                self._connections.add(sock)
+                tasks.create_task(serve(sock))
+            else:
+                _refuse(sock, RejectCode.BUSY, "too many clients are connecting at once")
+                sock.close()
+                self.turned_away += 1
+                logs.server.warning(
+                    "turned a client away: %d are connecting at once",
+                    MAX_HANDSHAKES,
+                    extra=_refused(""),
+                )
+
+    async def _next_connection(self, listener: socket.socket) -> socket.socket:
         while True:
             try:
-                sock, _ = await self._loop.sock_accept(self._listener)
+                sock, _ = await self._loop.sock_accept(listener)
             except OSError as error:
                 logs.server.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -169,13 +199,22 @@ class Acceptor:
         try:
             peer = name_of(sock.getpeername())
             tune(sock)
-            ports: list[Port] = []
-            try:
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    attach = await self._shake_hands(sock, peer, ports)
-            except TimeoutError:
-                raise ConnectError(f"{peer}: no handshake within {HANDSHAKE_SECONDS:g} s") from None
-            self._attach(sock, attach, ports.pop(), peer)
+            handshake = ServerHandshake(self._secret, peer)
+            token = secrets.token_bytes(TOKEN_BYTES)
+            with self._offer(sock, token, peer) as offer:
+                try:
+                    async with asyncio.timeout(HANDSHAKE_SECONDS):
+                        await self._run_steps(handshake.greet(self._welcome(token, offer)), sock)
+                        address = await self._run_steps(handshake.attach(), sock)
+                except (ConnectError, TimeoutError) as error:
+                    if offer is not None and offer.joined:
+                        return  # its session is on the Unix socket
+                    if isinstance(error, ConnectError):
+                        raise
+                    raise ConnectError(
+                        f"{peer}: no handshake within {HANDSHAKE_SECONDS:g} s"
+                    ) from None
+            self._attach(sock, handshake, token, address, peer)
         except (AuthenticationError, ProtocolVersionError) as error:
             self.turned_away += 1
             logs.server.warning("turned a client away: %s", error, extra=_refused(peer))
@@ -190,30 +229,50 @@ class Acceptor:
             self._connections.discard(sock)
             sock.close()  # does nothing once the native server has taken the socket over
 
-    async def _shake_hands(self, sock: socket.socket, peer: str, ports: list[Port]) -> Attach:
-        """Run the handshake. The worker that is made for the client is appended to `ports`."""
+    async def _serve_local(self, sock: socket.socket) -> None:
+        """Let a client of this host join its session. Raises nothing but its cancellation."""
+        peer = "a client of this host"
+        assert self._joining is not None
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                mac = await self._run_steps(server_join(), sock)
+            offer = self._joining.take(mac)
+            if offer is None:
+                raise AuthenticationError(f"{peer} was not told that it may join")
+            peer = offer.peer
+            with sock.dup() as answer:  # `sock` itself is handed over
+                self._sessions.join(next(self._turns), sock.detach(), offer.token, peer)
+                _send_now(answer, joined(offer.token))
+        except (UcxStoreError, OSError) as error:
+            self.turned_away += 1
+            logs.server.info("a client could not join: %s", error, extra=_refused(peer))
+        except Exception:
+            self.turned_away += 1
+            logs.server.exception("a client could not join", extra=_refused(peer))
+        finally:
+            self._connections.discard(sock)
+            sock.close()
 
-        def grant() -> Welcome:
-            try:
-                port = self._sessions.open(next(self._turns))
-            except Exception as error:
-                reason = f"the server could not start UCX for this client: {error}"
-                logs.server.warning("%s: %s", peer, reason, extra=_refused(peer))
-                _refuse(sock, RejectCode.FAILED, reason)
-                raise ConnectError(f"{peer}: {reason}") from error
-            ports.append(port)
-            token = secrets.token_bytes(TOKEN_BYTES)
-            return Welcome(
-                token,
-                self.incarnation,
-                self._terms.read_only,
-                port.address,
-                self._terms.shared,
-                self._terms.volatile,
-            )
+    def _offer(
+        self, sock: socket.socket, token: bytes, peer: str
+    ) -> AbstractContextManager[Offer | None]:
+        """Return the offer to join on the Unix socket, if the client may reach that."""
+        if self._joining is None or not self._joining.offers_to(sock):
+            return nullcontext()
+        return Offer(self._joining, token, peer)
 
-        steps: Steps[Attach] = server_handshake(self._secret, grant, peer)
-        received = Received()
+    def _welcome(self, token: bytes, offer: Offer | None) -> Welcome:
+        return Welcome(
+            token,
+            self.incarnation,
+            self._terms.read_only,
+            self._terms.shared,
+            self._terms.volatile,
+            b"" if offer is None else offer.joining.name,
+        )
+
+    async def _run_steps[T](self, steps: Steps[T], sock: socket.socket) -> T:
+        """Send and receive what a handshake yields, and return its result."""
         try:
             request = next(steps)
             while True:
@@ -224,8 +283,8 @@ class Acceptor:
                     received = await self._receive(sock, request.size)
                 request = steps.send(received)
         except StopIteration as stop:
-            attach: Attach = stop.value
-            return attach
+            result: T = stop.value
+            return result
 
     async def _receive(self, sock: socket.socket, size: int) -> Received:
         data = b""
@@ -243,19 +302,32 @@ class Acceptor:
             raise
         return Received(data)
 
-    def _attach(self, sock: socket.socket, attach: Attach, port: Port, peer: str) -> None:
-        """Hand the connection to the native server, then send READY.
+    def _attach(
+        self,
+        sock: socket.socket,
+        handshake: ServerHandshake,
+        token: bytes,
+        address: bytes,
+        peer: str,
+    ) -> None:
+        """Make a worker for the client, hand the connection to the native server, send READY.
 
         The endpoint must exist by then. Nothing in here waits, so it is not cancelled half-way.
         """
-        welcome = attach.welcome
+        try:
+            port = self._sessions.open(next(self._turns))
+        except Exception as error:
+            reason = f"the server could not start UCX for this client: {error}"
+            logs.server.warning("%s: %s", peer, reason, extra=_refused(peer))
+            _refuse(sock, RejectCode.FAILED, reason)
+            raise ConnectError(f"{peer}: {reason}") from error
+        ready = handshake.ready(port.address)
         with sock.dup() as answer:  # `sock` itself is handed over
             try:
-                port.attach(sock.detach(), welcome.token, attach.address, peer)
+                port.attach(sock.detach(), token, address, peer)
             except Exception as error:
                 _refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error
-            ready = encode(Kind.READY)
             # There is room to send it, since the client has read everything before it. If sending
             # fails all the same, close the connection; this ends the session.
             if _send_now(answer, ready) != len(ready):

@@ -1,7 +1,9 @@
-"""Open the listening socket of a server, and write the address that it advertises."""
+"""Open the listening sockets of a server, and write the address that it advertises."""
 
+import secrets
 import socket
 from ipaddress import ip_address
+from pathlib import Path
 
 from ucxstore.address import SCHEME, HostPort
 
@@ -38,6 +40,43 @@ def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
     return socket.create_server(
         (host, bind.port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
     )
+
+
+def listen_locally(path: str | None) -> socket.socket:
+    """Bind a Unix socket and listen.
+
+    Parameters
+    ----------
+    path : str or None
+        A file's, which is made; a socket that no server has any more is replaced. ``None`` for a
+        name without a file, which nobody guesses.
+
+    Raises
+    ------
+    OSError
+        If the path cannot be used.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path is not None:
+            _clear(path)
+        sock.bind(f"\0ucxstore-{secrets.token_hex(16)}" if path is None else path)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"{error.strerror}: the socket {path!r}") from error
+    return sock
+
+
+def _clear(path: str) -> None:
+    """Remove a socket whose server is gone."""
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink(missing_ok=True)
 
 
 def resolve(bind: HostPort) -> tuple[socket.AddressFamily, str]:

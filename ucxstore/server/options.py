@@ -17,6 +17,7 @@ from ucxstore.options import (
     normalize_ucx,
     parse_size,
 )
+from ucxstore.protocol.frames import MAX_SOCKET_BYTES
 from ucxstore.secret import Secret
 
 MAX_THREADS = 256
@@ -73,6 +74,8 @@ class ServerKeywords(TypedDict, total=False):
     cache_dir: str | os.PathLike[str] | None
     cache_dir_size: int | str | None
     write_budget: int | str | None
+    local: bool
+    socket: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,12 @@ class ServerOptions:
     write_budget : int, str or None
         Bytes of values that may be on their way to a source; 256 MiB if ``None``. Further writes
         wait. A larger value is sent alone.
+    local : bool
+        Serve clients of this host without UCX: they join their session on a Unix socket, and see
+        the values of ``memory://`` in shared memory, which only the server can write to.
+    socket : str, os.PathLike or None
+        The path of that socket, for clients in other containers that share its folder. ``None``
+        for a name of its own, which all processes of this host's network namespace find.
 
     Raises
     ------
@@ -154,6 +163,8 @@ class ServerOptions:
     cache_dir: str | None = None
     cache_dir_size: int | None = None
     write_budget: int | None = None
+    local: bool = False
+    socket: str | None = None
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -162,6 +173,8 @@ class ServerOptions:
             raise ValueError("cache_dir: it is needed, since cache_dir_size is given")
         if self.cache_dir is not None and self.cache_dir_size is None:
             raise ValueError("cache_dir_size: it is needed, since cache_dir is given")
+        if self.socket is not None and not self.local:
+            raise ValueError("socket: it is only used where local is set")
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":
@@ -255,6 +268,13 @@ def _directory(name: str, value: str | os.PathLike[str]) -> str:
     return path
 
 
+def _socket(name: str, value: str | os.PathLike[str]) -> str:
+    path = os.fspath(value)
+    if not 0 < len(os.fsencode(path)) <= MAX_SOCKET_BYTES:
+        raise ValueError(f"{name}: the path must have 1 to {MAX_SOCKET_BYTES} bytes")
+    return path
+
+
 def _unless_none[T, R](check: Callable[[str, T], R]) -> Callable[[str, T | None], R | None]:
     return lambda name, value: None if value is None else check(name, value)
 
@@ -279,4 +299,6 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "cache_dir": _unless_none(_directory),
     "cache_dir_size": _unless_none(parse_size),
     "write_budget": _unless_none(parse_size),
+    "local": _flag,
+    "socket": _unless_none(_socket),
 }

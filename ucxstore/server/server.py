@@ -9,7 +9,8 @@ from ucxstore import logs, process
 from ucxstore._native import core
 from ucxstore.address import HostPort
 from ucxstore.server.acceptor import Acceptor, Terms
-from ucxstore.server.listen import advertise, listen
+from ucxstore.server.joining import Joining
+from ucxstore.server.listen import advertise, listen, listen_locally
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.carrier import Carrier
 from ucxstore.server.sources.locations import hide_password
@@ -119,6 +120,10 @@ class Server:
             opened, carrier = open_storage(storage, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, CLOSE_SECONDS)
+            joining = None
+            if options.local:
+                joining = Joining(listen_locally(options.socket))
+                on_failure.callback(joining.close)
             ucx = options.ucx_config
             native = core.Server(
                 opened,
@@ -138,6 +143,7 @@ class Server:
                     shared=shared,
                     volatile=isinstance(opened, core.MemoryStorage) and not shared,
                 ),
+                joining,
             )
             on_failure.pop_all()
         self._storage = storage

@@ -52,7 +52,7 @@ def open_storage(
     OSError
         If a directory cannot be made or used.
     """
-    native = _open_native(storage)
+    native = _open_native(storage, options)
     if native is not None:
         options.refuse_source_options()
         return native, None
@@ -113,14 +113,14 @@ def _or[T](value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _open_native(storage: Storage) -> NativeStorage | None:
+def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | None:
     if isinstance(storage, core.MemoryStorage | core.DirectoryStorage):
         return storage
     if not isinstance(storage, str | bytes | os.PathLike):
         return None
     kind, text = parse_location("storage", storage)
     if kind is Kind.MEMORY:
-        return core.MemoryStorage()
+        return core.MemoryStorage(visible=options.local)
     return core.DirectoryStorage(text) if kind is Kind.DIRECTORY else None
 
 

@@ -1,0 +1,11 @@
+// The clock of deadlines.
+#pragma once
+
+#include <chrono>
+
+namespace ucxstore {
+
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+
+}  // namespace ucxstore

@@ -1,0 +1,93 @@
+#include "base/event_thread.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/quiet_thread.hpp"
+#include "base/status.hpp"
+
+namespace ucxstore {
+
+EventThread::EventThread(Driver& driver, std::string name)
+    : driver_(driver), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) {
+        throw_errno("creating an epoll instance", ErrorKind::resource);
+    }
+    epoll_event event{.events = EPOLLIN, .data = {.fd = tasks_.fd()}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, tasks_.fd(), &event) != 0) {
+        throw_errno("watching a descriptor", ErrorKind::resource);
+    }
+    thread_ = start_quiet_thread(name, [this] { run(); });
+}
+
+void EventThread::watch(int fd, OnEvent on_event) {
+    bound_.check("EventThread::watch");
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+        throw_errno("watching a descriptor", ErrorKind::resource);
+    }
+    watches_[fd] = std::make_shared<OnEvent>(std::move(on_event));
+}
+
+void EventThread::watch_writable(int fd, bool writable) {
+    bound_.check("EventThread::watch_writable");
+    const std::uint32_t events = EPOLLIN | EPOLLRDHUP | (writable ? EPOLLOUT : EPOLLIN);
+    epoll_event event{.events = events, .data = {.fd = fd}};
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void EventThread::unwatch(int fd) {
+    bound_.check("EventThread::unwatch");
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    watches_.erase(fd);
+}
+
+void EventThread::stop() {
+    if (!thread_.joinable()) {
+        return;
+    }
+    stop_.store(true);
+    tasks_.wake();
+    thread_.join();
+}
+
+void EventThread::wait(TimePoint now) {
+    int timeout_ms = -1;
+    if (const TimePoint due = driver_.deadline(); due != TimePoint::max()) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(std::max(due - now, Clock::duration(0)));
+        timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
+    }
+    std::array<epoll_event, 32> events;
+    tasks_.begin_sleep();
+    const bool awake = !tasks_.empty() || stop_.load();
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), awake ? 0 : timeout_ms);
+    tasks_.end_sleep();
+    for (int i = 0; i < count; ++i) {
+        const int fd = events[static_cast<std::size_t>(i)].data.fd;
+        if (fd == tasks_.fd()) {
+            tasks_.clear_wake();
+            continue;
+        }
+        // One event may end what another one of these was for.
+        if (const auto found = watches_.find(fd); found != watches_.end()) {
+            const auto on_event = found->second;
+            (*on_event)();
+        }
+    }
+}
+
+void EventThread::run() {
+    bound_.bind();
+    while (!stop_.load()) {
+        wait(Clock::now());
+        tasks_.run();
+        driver_.tick(Clock::now());
+    }
+    tasks_.close();
+}
+
+}  // namespace ucxstore

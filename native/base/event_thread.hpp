@@ -1,0 +1,54 @@
+// A thread that sleeps until a descriptor can be read or written, a task is posted, or a deadline
+// has come. It never polls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "base/clock.hpp"
+#include "base/handle.hpp"
+#include "base/task_thread.hpp"
+#include "base/thread_bound.hpp"
+
+namespace ucxstore {
+
+class EventThread : public TaskThread {
+  public:
+    // `name` is the thread's, at most 15 bytes. Throws Error(resource).
+    EventThread(Driver& driver, std::string name);
+    EventThread(const EventThread&) = delete;
+    EventThread& operator=(const EventThread&) = delete;
+    ~EventThread() override { stop(); }
+
+    bool post(Task task) override { return tasks_.push(std::move(task)); }
+
+    // Calls `on_event` on the thread whenever `fd` can be read or has hung up, and, if `writable`,
+    // also when it can be written. A second call for the same descriptor changes what is watched.
+    // Both only on the thread; on_event may call them.
+    using OnEvent = std::function<void()>;
+    void watch(int fd, OnEvent on_event);
+    void watch_writable(int fd, bool writable);
+    void unwatch(int fd);
+
+    // Runs what was posted, and ends the thread. Not on the thread itself.
+    void stop();
+
+  private:
+    void run();
+    void wait(TimePoint now);
+
+    Driver& driver_;
+    const Fd epoll_;
+    TaskQueue tasks_;
+    ThreadBound bound_{ThreadBound::Later()};
+    std::unordered_map<int, std::shared_ptr<OnEvent>> watches_;
+    std::atomic<bool> stop_ = false;
+    std::thread thread_;
+};
+
+}  // namespace ucxstore

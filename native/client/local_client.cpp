@@ -1,0 +1,56 @@
+#include "client/local_client.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+constexpr const char* kClosed = "the client is closed";
+
+}  // namespace
+
+LocalClient::LocalClient() : thread_(std::make_shared<EventThread>(driver_, "ucxstore-local")) {}
+
+std::shared_ptr<LocalLink> LocalClient::attach(Fd socket, const wire::Token& token,
+                                               const std::string& peer) {
+    return thread_->call(
+        [&] {
+            if (ended_) {
+                throw Error(ErrorKind::connect, kClosed);
+            }
+            auto link = std::make_shared<LocalLink>(
+                thread_, std::move(socket), token, peer,
+                [this](TimePoint due) { deadline_ = std::min(deadline_, due); });
+            link->begin();
+            links_.push_back(link);
+            return link;
+        },
+        kClosed);
+}
+
+void LocalClient::tick(TimePoint now) {
+    if (now < deadline_) {
+        return;
+    }
+    deadline_ = TimePoint::max();
+    for (const auto& link : links_) {
+        deadline_ = std::min(deadline_, link->tick(now));
+    }
+    std::erase_if(links_, [](const auto& link) { return link->failed(); });
+}
+
+void LocalClient::close() {
+    thread_->post_and_wait([&] {
+        ended_ = true;
+        for (const auto& link : links_) {
+            link->end(ErrorKind::server_lost, kClosed, false);
+        }
+        links_.clear();
+    });
+    thread_->stop();
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,49 @@
+// The links of a process to servers of its own host, and the thread that they share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/event_thread.hpp"
+#include "client/local_link.hpp"
+
+namespace ucxstore {
+
+class LocalClient {
+  public:
+    // Throws Error(resource).
+    LocalClient();
+    LocalClient(const LocalClient&) = delete;
+    LocalClient& operator=(const LocalClient&) = delete;
+    ~LocalClient() { close(); }
+
+    // Takes a connected socket over. Throws Error(connect).
+    std::shared_ptr<LocalLink> attach(Fd socket, const wire::Token& token, const std::string& peer);
+    // Ends all links, and the thread.
+    void close();
+
+  private:
+    // A class of its own, as the thread runs before a class derived from Driver is complete.
+    class Driver final : public TaskThread::Driver {
+      public:
+        explicit Driver(LocalClient& owner) : owner_(owner) {}
+        void tick(TimePoint now) override { owner_.tick(now); }
+        TimePoint deadline() const override { return owner_.deadline_; }
+
+      private:
+        LocalClient& owner_;
+    };
+
+    void tick(TimePoint now);
+
+    Driver driver_{*this};
+    // On the thread:
+    std::vector<std::shared_ptr<LocalLink>> links_;
+    TimePoint deadline_ = TimePoint::max();
+    bool ended_ = false;
+
+    std::shared_ptr<EventThread> thread_;  // links hold it, too
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,100 @@
+// A link to a server of the same host: its values are seen in shared memory, and messages go over a
+// Unix socket.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/event_thread.hpp"
+#include "client/in_flight.hpp"
+#include "client/link.hpp"
+#include "client/upload.hpp"
+#include "client/visible.hpp"
+#include "local/local_socket.hpp"
+
+namespace ucxstore {
+
+class LocalLink : public Link,
+                  public std::enable_shared_from_this<LocalLink>,
+                  private local::LocalSocket::Handler {
+  public:
+    // `due` is told of each deadline, on the thread: tick() is to be called by then.
+    LocalLink(std::shared_ptr<EventThread> thread, Fd socket, const wire::Token& token,
+              std::string peer, std::function<void(TimePoint)> due);
+
+    const std::string& peer() const override { return peer_; }
+    // Copies what can be seen before it returns.
+    void submit(const std::shared_ptr<Operation>& operation) override;
+    std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
+                                     std::uint64_t room) override;
+    void cancel(const std::shared_ptr<Operation>& operation) override;
+    void close() override;
+    bool failed() const override { return closed_; }
+    std::vector<std::string> lanes() override { return {"local"}; }
+
+    // What follows is for the thread.
+
+    // Begins to read.
+    void begin();
+    // Looks at deadlines; returns when the next look is due.
+    TimePoint tick(TimePoint now);
+    // Fails what is under way; `lost` where this side did not want it.
+    void end(ErrorKind kind, const std::string& message, bool lost);
+
+  private:
+    using Pointer = std::shared_ptr<Operation>;
+
+    // An item whose value is still to be sent, or the rest of it.
+    struct Value {
+        Pointer operation;
+        std::uint32_t item;
+    };
+
+    // The item that the body goes to which is being read.
+    struct Filling {
+        Pointer operation;
+        wire::ReplyHeader header;
+    };
+
+    void start(const Pointer& operation);
+    void move();
+    void send(local::OutMessage message);
+    void send_request(const Operation& operation, Outgoing outgoing);
+    void pump();
+    bool send_segment(const Pointer& operation, Item& item, std::uint32_t index);
+    std::optional<std::vector<ucp_dt_iov_t>> place(local::Kind kind, std::string_view header,
+                                                   std::uint64_t body_bytes) override;
+    void take(local::InMessage message) override;
+    void on_reply(const local::InMessage& message);
+    // The server says that the value is to be seen.
+    void on_shown(const Pointer& operation, std::uint32_t item);
+    void see(local::InMessage& message);
+    void item_done(const Pointer& operation, Item& item);
+    void finish(const Pointer& operation);
+
+    const std::shared_ptr<EventThread> thread_;
+    const wire::Token token_;
+    const std::string peer_;
+    const std::function<void(TimePoint)> due_;
+    std::atomic<bool> closed_ = false;
+    std::atomic<std::shared_ptr<const Visible>> visible_;
+
+    // On the thread:
+    local::LocalSocket socket_;
+    InFlight in_flight_;
+    std::deque<Value> values_;
+    std::unique_ptr<Upload> upload_;
+    std::unordered_map<std::uint64_t, Pointer> uploaded_;  // whose segments are there, by place
+    std::optional<Filling> filling_;
+    std::string cause_;
+    bool waits_ = false;  // for the socket to take more
+    bool pumping_ = false;
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,37 @@
+// Memory in which a client's values come to a server of its host: the client writes, and the server
+// copies to where they stay.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "base/handle.hpp"
+#include "local/mapping.hpp"
+#include "shared/extents.hpp"
+
+namespace ucxstore {
+
+// On one thread.
+class Upload {
+  public:
+    // Throws Error(memory), Error(resource).
+    Upload();
+
+    // For the server: it maps it for reading.
+    int descriptor() const { return file_.get(); }
+    std::byte* data() const { return memory_->data(); }
+
+    // Room for so many bytes; nullopt where there is none until some is given back.
+    std::optional<std::uint64_t> take(std::uint64_t bytes);
+    // Throws Error(protocol) for room that was not taken.
+    void give(std::uint64_t place, std::uint64_t bytes);
+
+  private:
+    Fd file_;
+    std::optional<local::Mapping> memory_;
+    std::optional<Extents> pages_;
+    std::map<std::uint64_t, std::uint64_t> taken_;  // pages by their first
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,169 @@
+#include "client/visible.hpp"
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "base/copier.hpp"
+#include "base/status.hpp"
+#include "base/steps.hpp"
+#include "client/reply.hpp"
+#include "protocol/selecting.hpp"
+
+namespace ucxstore {
+namespace {
+
+// A pin that is used until this goes.
+class Used {
+  public:
+    explicit Used(std::shared_ptr<shared::Pins> pins)
+        : pins_(std::move(pins)), pin_(pins_->take()) {}
+    Used(Used&& other) noexcept
+        : pins_(std::move(other.pins_)), pin_(std::exchange(other.pin_, nullptr)) {}
+    Used& operator=(Used&&) = delete;
+    ~Used() {
+        if (pin_ != nullptr) {
+            pins_->give(pin_);
+        }
+    }
+    std::atomic<shared::Place>* get() const { return pin_; }
+
+  private:
+    std::shared_ptr<shared::Pins> pins_;
+    std::atomic<shared::Place>* pin_;
+};
+
+wire::ReplyHeader header_of(std::uint32_t item, const shared::Entry& entry) {
+    wire::ReplyHeader header{};
+    header.item = item;
+    header.status = wire::Status::ok;
+    header.value_size = entry.size;
+    header.version = entry.version;
+    return header;
+}
+
+void copy_selected(const std::byte* value, const wire::Selected& selected, Item& item, Write how) {
+    if (selected.size == 0) {
+        return;
+    }
+    std::vector<ucp_dt_iov_t> target;
+    if (item.memory) {
+        item.memory->pieces(0, selected.size, target);
+    } else {
+        target.push_back({item.owned->data(), selected.size});
+    }
+    Copier copier(target);
+    if (selected.several) {
+        std::uint64_t at = 0;
+        for (const wire::Span& span : selected.spans) {
+            copier.scatter(at, value + span.begin, span.length, how);
+            at += span.length;
+        }
+        return;
+    }
+    std::vector<ucp_dt_iov_t> source;
+    selected.layout.pieces(const_cast<std::byte*>(value), 0, selected.size, source);
+    std::uint64_t at = 0;
+    for (const ucp_dt_iov_t& piece : source) {
+        copier.scatter(at, static_cast<const std::byte*>(piece.buffer), piece.length, how);
+        at += piece.length;
+    }
+}
+
+}  // namespace
+
+const std::byte* Visible::bytes_at(shared::Place place, std::uint64_t bytes) const {
+    const auto arena = arenas.find(shared::arena_of(place));
+    const std::uint64_t offset = shared::offset_of(place);
+    const bool there = arena != arenas.end() && offset <= arena->second->size() &&
+                       bytes <= arena->second->size() - offset;
+    return there ? arena->second->data() + offset : nullptr;
+}
+
+std::optional<shared::Entry> Visible::find(std::string_view key,
+                                           std::atomic<shared::Place>* pin) const {
+    if (pin == nullptr) {
+        return std::nullopt;
+    }
+    std::uint32_t unknown = 0;
+    return index->find(
+        key, *pin,
+        [this](shared::Place place, std::uint64_t bytes) { return bytes_at(place, bytes); },
+        unknown);
+}
+
+std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
+                                           std::uint64_t room) const {
+    Used pin(pins);
+    const auto entry = find(key, pin.get());
+    if (!entry || entry->size > room) {
+        return std::nullopt;
+    }
+    const bool large = entry->size >= Operation::kLargeBytes;
+    const ucp_dt_iov_t target{out, entry->size};
+    Copier({&target, 1})
+        .scatter(0, bytes_at(entry->place, entry->size), entry->size,
+                 large ? Write::past_caches : Write::cached);
+    pins->count(entry->size);
+    return entry->size;
+}
+
+// A part of a value, pinned where it lies.
+class Visible::Borrowed : public Region {
+  public:
+    Borrowed(Used pin, std::shared_ptr<const local::Mapping> arena, const std::byte* data,
+             std::uint64_t size)
+        : pin_(std::move(pin)), arena_(std::move(arena)), data_(data), size_(size) {}
+    std::byte* data() const override { return const_cast<std::byte*>(data_); }
+    std::uint64_t size() const override { return size_; }
+    bool read_only() const override { return true; }
+
+  private:
+    const Used pin_;
+    const std::shared_ptr<const local::Mapping> arena_;
+    const std::byte* const data_;
+    const std::uint64_t size_;
+};
+
+bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_t number) const {
+    Used pin(pins);
+    const auto entry = find(operation.gets[number].key, pin.get());
+    if (!entry) {
+        return false;
+    }
+    Item& item = operation.items[number];
+    const auto selected = wire::select(operation.gets[number], entry->size, entry->version);
+    wire::ReplyHeader header = header_of(number, *entry);
+    if (const auto* refusal = std::get_if<wire::Refusal>(&selected)) {
+        header.status = refusal->status;
+        header.value_size = refusal->value_size;
+        header.version = refusal->version;
+        note_reply(peer, operation, header, {});
+        return true;
+    }
+    const auto& wanted = std::get<wire::Selected>(selected);
+    if (item.exact && wanted.size != item.memory->size()) {
+        throw Error(ErrorKind::protocol, "a value that does not fit its request");
+    }
+    const std::byte* const value = bytes_at(entry->place, entry->size);
+    const bool in_one_piece = !wanted.several && wanted.layout.run_count() == 1;
+    if (!item.memory && operation.borrows && in_one_piece) {
+        item.owned = std::make_shared<Borrowed>(
+            std::move(pin), arenas.at(shared::arena_of(entry->place)),
+            value + wanted.layout.offset(), wanted.size);
+    } else {
+        if (!item.memory) {
+            item.owned = allocate_region(wanted.size);
+        }
+        step();
+        copy_selected(value, wanted, item, operation.large ? Write::past_caches : Write::cached);
+        step();
+    }
+    note_reply(peer, operation, header, {});
+    item.size = item.received = wanted.size;
+    item.version = entry->version;
+    pins->count(wanted.size);
+    return true;
+}
+
+}  // namespace ucxstore

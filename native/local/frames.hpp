@@ -1,0 +1,60 @@
+// The messages between a server and a client of the same host, on a Unix socket: those of the wire
+// protocol, and some that pass descriptors of shared memory. Little-endian, fixed in width.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/wire.hpp"
+
+namespace ucxstore::local {
+
+enum class Kind : std::uint32_t {
+    request = 1,  // wire::RequestHeader; the body is as over UCX
+    value = 2,    // ValueHeader, the key; the body is the segment, unless that is in the upload
+    reply = 3,    // wire::ReplyHeader; the body is the segment
+    pins = 4,     // server: whether it lives, a table for this client's pins, a lifeline; 3 descriptors
+    index = 5,    // server: the index, which replaces an older one; 1 descriptor
+    arena = 6,    // server: ArenaHeader; 1 descriptor
+    dropped = 9,  // server: ArenaHeader, of an arena that should be unmapped
+    upload = 7,   // client: memory that its values come in; 1 descriptor
+    room = 8,     // server: RoomHeader, a piece of the upload that may be used again
+};
+
+// Before each message: its header and its body follow. Its descriptors come with its first byte.
+struct Frame {
+    Kind kind;
+    std::uint32_t descriptors;
+    std::uint32_t header_bytes;
+    std::uint32_t reserved;
+    std::uint64_t body_bytes;
+};
+
+struct ValueHeader {
+    wire::ValueHeader value;
+    std::uint64_t place;  // where the segment begins in the upload, or kInBody
+    // the key follows, to the end of the header
+};
+constexpr std::uint64_t kInBody = ~0ull;
+
+struct ArenaHeader {
+    std::uint64_t number;
+};
+
+struct RoomHeader {
+    std::uint64_t place;
+    std::uint64_t length;
+};
+
+static_assert(sizeof(Frame) == 24 && sizeof(ValueHeader) == 72 && sizeof(RoomHeader) == 16);
+
+// Segments up to this size come in the body: to copy them twice costs less than to find room.
+constexpr std::uint64_t kInlineBytes = 16 * 1024;
+// The segments of larger values: few enough bytes that both sides copy at the same time.
+constexpr std::uint64_t kUploadSegmentBytes = 2ull << 20;
+// What a client may have in its upload at the most.
+constexpr std::uint64_t kMaxUploadBytes = 1ull << 30;
+
+constexpr std::size_t kMaxHeaderBytes = 2048;
+constexpr std::uint64_t kMaxBodyBytes = wire::kSegmentBytes;
+
+}  // namespace ucxstore::local

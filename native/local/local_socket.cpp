@@ -1,0 +1,294 @@
+#include "local/local_socket.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/inherited.hpp"
+#include "base/status.hpp"
+#include "base/steps.hpp"
+
+namespace ucxstore::local {
+namespace {
+
+constexpr std::size_t kAheadBytes = 64 * 1024;
+constexpr std::size_t kMaxDescriptors = 8;  // of one message
+constexpr std::size_t kMaxPieces = 64;      // of one call
+// After so many bytes others get their turn.
+constexpr std::uint64_t kTurnBytes = 8ull << 20;
+
+iovec to_iovec(const ucp_dt_iov_t& piece) { return {piece.buffer, piece.length}; }
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
+}  // namespace
+
+LocalSocket::LocalSocket(Fd fd, Handler& handler)
+    : fd_(std::move(fd)), handler_(handler), ahead_(kAheadBytes) {
+    enlist_for_children(fd_.get());
+}
+
+LocalSocket::~LocalSocket() {
+    end();
+    strike_off_for_children(fd_.get());
+}
+
+void LocalSocket::end() {
+    ended_ = true;
+    // A forked child may hold a copy of the descriptor: close alone would not tell the peer.
+    shutdown(fd_.get(), SHUT_RDWR);
+}
+
+// ---- out ----
+
+bool LocalSocket::send(OutMessage message) {
+    Out out;
+    out.size = message.body.size();
+    for (const ucp_dt_iov_t& piece : message.pieces) {
+        out.size += piece.length;
+    }
+    const Frame frame{message.kind, static_cast<std::uint32_t>(message.descriptors.size()),
+                      static_cast<std::uint32_t>(message.header.size()), 0, out.size};
+    out.head.assign(reinterpret_cast<const char*>(&frame), sizeof(frame));
+    out.head += message.header;
+    out.size += out.head.size();
+    out.message = std::move(message);
+    out_.push_back(std::move(out));
+    return flush();
+}
+
+bool LocalSocket::flush() {
+    if (std::exchange(flushing_, true)) {
+        return false;  // inside of `sent`; the loop below goes on
+    }
+    bool waits = false;
+    while (!out_.empty() && !ended_ && !waits) {
+        const Moved moved = write(out_.front());
+        if (moved == Moved::all) {
+            const auto sent = std::move(out_.front().message.sent);
+            out_.pop_front();
+            if (sent) {
+                sent();
+            }
+        }
+        waits = moved == Moved::none;
+    }
+    flushing_ = false;
+    return waits && !ended_;
+}
+
+LocalSocket::Moved LocalSocket::write(Out& out) {
+    std::array<iovec, kMaxPieces + 1> pieces;
+    std::size_t count = 0;
+    std::uint64_t skip = out.done;
+    const auto add = [&](const void* data, std::uint64_t length) {
+        if (skip >= length) {
+            skip -= length;
+        } else if (count < pieces.size()) {
+            pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skip,
+                               length - skip};
+            skip = 0;
+        }
+    };
+    add(out.head.data(), out.head.size());
+    add(out.message.body.data(), out.message.body.size());
+    for (const ucp_dt_iov_t& piece : out.message.pieces) {
+        add(piece.buffer, piece.length);
+    }
+    msghdr header{};
+    header.msg_iov = pieces.data();
+    header.msg_iovlen = count;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
+    const std::size_t descriptors = out.message.descriptors.size();
+    if (out.done == 0 && descriptors > 0) {
+        header.msg_control = control.data();
+        header.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors);
+        cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int) * descriptors);
+        for (std::size_t i = 0; i < descriptors; ++i) {
+            const int fd = out.message.descriptors[i].get();
+            std::memcpy(CMSG_DATA(rights) + i * sizeof(int), &fd, sizeof(int));
+        }
+    }
+    ssize_t sent;
+    step();
+    do {
+        sent = sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0) {
+        if (!would_block()) {
+            end();
+        }
+        return Moved::none;
+    }
+    step();
+    out.message.descriptors.clear();
+    out.done += static_cast<std::uint64_t>(sent);
+    return out.done == out.size ? Moved::all : Moved::some;
+}
+
+// ---- in ----
+
+void LocalSocket::take_descriptors(const void* message) {
+    const auto* const header = static_cast<const msghdr*>(message);
+    auto* const mutable_header = const_cast<msghdr*>(header);
+    for (cmsghdr* one = CMSG_FIRSTHDR(header); one != nullptr;
+         one = CMSG_NXTHDR(mutable_header, one)) {
+        if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        const std::size_t count = (one->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd;
+            std::memcpy(&fd, CMSG_DATA(one) + i * sizeof(int), sizeof(int));
+            descriptors_.emplace_back(fd);
+        }
+    }
+    if (header->msg_flags & MSG_CTRUNC || descriptors_.size() > 2 * kMaxDescriptors) {
+        throw Error(ErrorKind::protocol, "more descriptors at once than are taken");
+    }
+}
+
+// Reads into these pieces; -1 where nothing has come yet.
+ssize_t LocalSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
+    std::array<iovec, kMaxPieces> vectors;
+    const std::size_t count = std::min(pieces.size(), vectors.size());
+    std::transform(pieces.begin(), pieces.begin() + static_cast<std::ptrdiff_t>(count),
+                   vectors.begin(), to_iovec);
+    msghdr header{};
+    header.msg_iov = vectors.data();
+    header.msg_iovlen = count;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    ssize_t got;
+    do {
+        got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    if (got > 0) {
+        step();
+        take_descriptors(&header);
+        return got;
+    }
+    if (got == 0 || !would_block()) {
+        ended_ = true;
+    }
+    return -1;
+}
+
+// Reads until so many bytes are ahead; false where they have not come.
+bool LocalSocket::fill(std::size_t wanted) {
+    while (end_ - begin_ < wanted) {
+        if (begin_ > 0) {
+            std::memmove(ahead_.data(), ahead_.data() + begin_, end_ - begin_);
+            end_ -= begin_;
+            begin_ = 0;
+        }
+        const ucp_dt_iov_t room{ahead_.data() + end_, ahead_.size() - end_};
+        const ssize_t got = receive({&room, 1});
+        if (got < 0) {
+            return false;
+        }
+        end_ += static_cast<std::size_t>(got);
+    }
+    return true;
+}
+
+bool LocalSocket::begin_message() {
+    if (!fill(sizeof(Frame))) {
+        return false;
+    }
+    Frame frame;
+    std::memcpy(&frame, ahead_.data() + begin_, sizeof(frame));
+    if (frame.header_bytes > kMaxHeaderBytes || frame.body_bytes > kMaxBodyBytes ||
+        frame.descriptors > kMaxDescriptors) {
+        throw Error(ErrorKind::protocol, "what is no message of the local plane");
+    }
+    if (!fill(sizeof(Frame) + frame.header_bytes)) {
+        return false;
+    }
+    const auto* const text = reinterpret_cast<const char*>(ahead_.data() + begin_ + sizeof(Frame));
+    InMessage message{frame.kind, std::string(text, frame.header_bytes), {}, frame.body_bytes, {}};
+    begin_ += sizeof(Frame) + frame.header_bytes;
+    if (descriptors_.size() < frame.descriptors) {
+        throw Error(ErrorKind::protocol, "a message without its descriptors");
+    }
+    for (std::uint32_t i = 0; i < frame.descriptors; ++i) {
+        message.descriptors.push_back(std::move(descriptors_.front()));
+        descriptors_.pop_front();
+    }
+    auto place = handler_.place(message.kind, message.header, message.body_bytes);
+    current_ = std::move(message);
+    body_left_ = frame.body_bytes;
+    target_at_ = 0;
+    if (place) {
+        target_ = std::move(*place);
+    } else {
+        current_->body.resize(frame.body_bytes);
+        target_ = {{current_->body.data(), frame.body_bytes}};
+    }
+    return true;
+}
+
+// Reads what is left of the body; false where not all of it has come.
+bool LocalSocket::read_body() {
+    while (body_left_ > 0) {
+        ucp_dt_iov_t& piece = target_[target_at_];
+        if (piece.length == 0) {
+            ++target_at_;
+            continue;
+        }
+        std::size_t got = std::min({end_ - begin_, piece.length, body_left_});
+        if (got > 0) {
+            std::memcpy(piece.buffer, ahead_.data() + begin_, got);
+            begin_ += got;
+        } else {
+            // Never beyond the body: the target has just so many bytes left.
+            const ssize_t read = receive(std::span(target_).subspan(target_at_));
+            if (read < 0) {
+                return false;
+            }
+            got = static_cast<std::size_t>(read);
+        }
+        body_left_ -= got;
+        while (got > 0) {
+            ucp_dt_iov_t& next = target_[target_at_];
+            const std::size_t part = std::min(got, next.length);
+            next.buffer = static_cast<char*>(next.buffer) + part;
+            next.length -= part;
+            got -= part;
+            target_at_ += next.length == 0 ? 1 : 0;
+        }
+    }
+    return true;
+}
+
+bool LocalSocket::read() {
+    std::uint64_t turn = 0;
+    while (turn < kTurnBytes) {
+        if ((!current_ && !begin_message()) || !read_body()) {
+            return false;
+        }
+        InMessage message = std::move(*current_);
+        current_.reset();
+        turn += sizeof(Frame) + message.header.size() + message.body_bytes;
+        handler_.take(std::move(message));
+    }
+    return true;
+}
+
+void LocalSocket::redirect() {
+    if (current_) {
+        scrap_.resize(body_left_);
+        target_ = {{scrap_.data(), scrap_.size()}};
+        target_at_ = 0;
+    }
+}
+
+}  // namespace ucxstore::local

@@ -1,0 +1,31 @@
+// A shared mapping of a file that another process of this host has made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/handle.hpp"
+
+namespace ucxstore::local {
+
+class Mapping {
+  public:
+    enum class Access { read, write };
+    // All of the file, which is sealed so that it cannot be cut: it never raises SIGBUS. Throws
+    // Error(protocol) where it is not, or is larger than `limit`.
+    Mapping(const Fd& file, Access access, std::uint64_t limit);
+    Mapping(Mapping&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+    Mapping& operator=(Mapping&&) = delete;
+    ~Mapping();
+
+    std::byte* data() const { return data_; }
+    std::uint64_t size() const { return size_; }
+
+  private:
+    std::byte* data_;
+    std::uint64_t size_;
+};
+
+}  // namespace ucxstore::local

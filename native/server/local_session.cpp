@@ -1,0 +1,258 @@
+#include "server/local_session.hpp"
+
+#include <memory>
+#include <utility>
+
+#include "base/copier.hpp"
+#include "base/status.hpp"
+#include "base/steps.hpp"
+#include "protocol/keys.hpp"
+
+namespace ucxstore {
+
+using local::InMessage;
+using local::Kind;
+using local::OutMessage;
+
+namespace {
+
+template <typename Header>
+std::string raw(const Header& header) {
+    return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+
+}  // namespace
+
+class LocalSession::LocalSending : public Sending {
+  public:
+    LocalSending(LocalSession& session, const wire::Token& token,
+                 std::shared_ptr<ClientRecord> client)
+        : Sending(token, std::move(client)), session_(session) {}
+
+    // The end of the socket is noted as it is read.
+    bool failed() const override { return false; }
+
+    bool show(const PendingGet& get) override {
+        if (session_.showing_ == nullptr || get.send_bytes()) {
+            return false;
+        }
+        std::vector<OutMessage> messages;
+        if (!session_.showing_->show(*get.value(), messages)) {
+            return false;
+        }
+        for (OutMessage& message : messages) {
+            session_.send(std::move(message));
+        }
+        refuse(get.id(), {wire::Status::shown, get.value()->size(), get.value()->version()});
+        return true;
+    }
+
+  private:
+    bool send(Message message) override {
+        if (session_.socket_.ended()) {
+            return false;
+        }
+        const std::uint64_t bytes = message.bytes();
+        // The socket has the message until all of it is with the kernel, and so has the value.
+        session_.send({.kind = Kind::reply,
+                       .header = raw(message.header),
+                       .pieces = std::move(message.pieces),
+                       .body = std::move(message.payload),
+                       .descriptors = {},
+                       .sent = [this, bytes, value = std::move(message.value)] {
+                           sent(bytes, true);
+                       }});
+        return true;
+    }
+    void end() override { session_.socket_.end(); }
+
+    LocalSession& session_;
+};
+
+// ---- what comes in the upload ----
+
+Receiver::Parcel LocalSession::UploadReceiver::begin(const local::RoomHeader& segment) {
+    current_ = new local::RoomHeader(segment);
+    return current_;
+}
+
+void LocalSession::UploadReceiver::settle(bool kept) {
+    if (current_ != nullptr && !kept) {
+        drop(current_);
+    }
+    current_ = nullptr;
+}
+
+void LocalSession::UploadReceiver::receive(Parcel parcel, std::byte* target, std::uint64_t length,
+                                           Write write, std::function<void(bool)> done) {
+    const auto* const segment = static_cast<const local::RoomHeader*>(parcel);
+    // Whatever the client writes there meanwhile, it is only its own value that it changes.
+    const ucp_dt_iov_t piece{target, length};
+    step();
+    Copier({&piece, 1}).scatter(0, session_.upload_->data() + segment->place, length, write);
+    step();
+    drop(parcel);
+    done(true);
+}
+
+void LocalSession::UploadReceiver::drop(Parcel parcel) {
+    const std::unique_ptr<local::RoomHeader> segment(static_cast<local::RoomHeader*>(parcel));
+    if (current_ == segment.get()) {
+        current_ = nullptr;
+    }
+    if (!session_.closed_) {
+        session_.send({.kind = Kind::room, .header = raw(*segment)});
+    }
+}
+
+// ---- the session ----
+
+LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket,
+                           const Service& service,
+                           const wire::Token& token, const std::string& peer,
+                           std::function<void()> look)
+    : thread_(std::move(thread)),
+      client_(std::make_shared<ClientRecord>(service.counters, peer)),
+      look_(std::move(look)),
+      socket_(std::move(socket), *this),
+      receiver_(*this),
+      sending_(std::make_shared<LocalSending>(*this, token, client_)),
+      session_(service, thread_, token, client_, sending_, receiver_) {
+    if (service.storages.shelf != nullptr) {
+        showing_ = std::make_unique<Showing>(service.storages.shelf, life);
+    }
+    thread_->watch(socket_.fd(), [this] { move(); });
+    client_->set_lanes({"local"});
+}
+
+LocalSession::~LocalSession() { close(); }
+
+void LocalSession::move() {
+    if (closed_) {
+        return;
+    }
+    try {
+        if (socket_.read()) {
+            thread_->post([weak = weak_from_this()] {
+                if (const auto self = weak.lock()) {
+                    self->move();
+                }
+            });
+        }
+        if (waits_) {
+            waits_ = socket_.flush();
+            if (!waits_) {
+                thread_->watch_writable(socket_.fd(), false);
+            }
+        }
+        if (socket_.ended()) {
+            client_->doom();
+        }
+    } catch (const std::exception& error) {
+        client_->report(log::warning, log::Kind::refused, error.what());
+        client_->doom();
+    }
+    look_();
+}
+
+void LocalSession::send(OutMessage message) {
+    if (socket_.send(std::move(message)) && !std::exchange(waits_, true)) {
+        thread_->watch_writable(socket_.fd(), true);
+    }
+}
+
+TimePoint LocalSession::tick(TimePoint now) {
+    if (closed_) {
+        return TimePoint::max();
+    }
+    const auto [over, due] = session_.look(now);
+    if (over) {
+        close();
+    }
+    return due;
+}
+
+void LocalSession::close() {
+    if (std::exchange(closed_, true)) {
+        return;
+    }
+    thread_->unwatch(socket_.fd());
+    session_.close();
+    showing_.reset();
+}
+
+void LocalSession::drop_arena(std::uint32_t number) {
+    if (!closed_ && showing_ != nullptr && showing_->forget(number)) {
+        send({.kind = Kind::dropped, .header = raw(local::ArenaHeader{number})});
+    }
+}
+
+std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(Kind kind, std::string_view,
+                                                             std::uint64_t body_bytes) {
+    const std::uint64_t most = kind == Kind::request ? wire::kMaxRequestBytes
+                               : kind == Kind::value ? local::kInlineBytes
+                                                     : 0;
+    if (body_bytes > most) {
+        throw Error(ErrorKind::protocol, "a message that is too large");
+    }
+    return std::nullopt;
+}
+
+void LocalSession::take(InMessage message) {
+    switch (message.kind) {
+        case Kind::request:
+            return session_.dispatch<wire::RequestHeader>(
+                message.header.data(), message.header.size(),
+                [&](const wire::RequestHeader& header) {
+                    session_.on_request(header, std::as_bytes(std::span(message.body)));
+                });
+        case Kind::value:
+            return on_value(message);
+        case Kind::upload:
+            if (message.descriptors.size() != 1) {
+                throw Error(ErrorKind::protocol, "an upload without its descriptor");
+            }
+            if (upload_) {
+                throw Error(ErrorKind::protocol, "a second upload");
+            }
+            upload_.emplace(message.descriptors[0], local::Mapping::Access::read,
+                            local::kMaxUploadBytes);
+            return;
+        default:
+            throw Error(ErrorKind::protocol, "what no client sends");
+    }
+}
+
+void LocalSession::on_value(const InMessage& message) {
+    const auto header =
+        wire::read_header<local::ValueHeader>(message.header.data(), message.header.size());
+    if (!header || message.header.size() - sizeof(*header) > wire::kMaxKeyBytes) {
+        throw Error(ErrorKind::protocol, "a value without a header");
+    }
+    session_.dispatch<wire::ValueHeader>(
+        message.header.data(), sizeof(wire::ValueHeader), [&](const wire::ValueHeader& value) {
+            const std::string key = message.header.substr(sizeof(local::ValueHeader));
+            if (header->place == local::kInBody) {
+                if (message.body.size() != value.length) {
+                    throw Error(ErrorKind::protocol, "a value that is not as long as it says");
+                }
+                session_.on_value(value, key, std::as_bytes(std::span(message.body)), nullptr);
+                return;
+            }
+            if (!upload_ || header->place > upload_->size() ||
+                value.length > upload_->size() - header->place || value.length == 0) {
+                throw Error(ErrorKind::protocol, "a value outside of the upload");
+            }
+            bool kept = false;
+            const Receiver::Parcel parcel = receiver_.begin({header->place, value.length});
+            try {
+                kept = session_.on_value(value, key, {}, parcel);
+            } catch (...) {
+                receiver_.settle(false);
+                throw;
+            }
+            receiver_.settle(kept);
+        });
+}
+
+}  // namespace ucxstore

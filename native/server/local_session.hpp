@@ -1,0 +1,79 @@
+// A session on a Unix socket, with a client of this host.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/event_thread.hpp"
+#include "local/local_socket.hpp"
+#include "local/mapping.hpp"
+#include "server/session.hpp"
+#include "server/showing.hpp"
+
+namespace ucxstore {
+
+// On the thread that makes it.
+class LocalSession : public std::enable_shared_from_this<LocalSession>,
+                     private local::LocalSocket::Handler {
+  public:
+    // `thread` is where it is, and runs what comes later; `life` tells clients that it does. `look` is called after each event: time
+    // for a tick().
+    LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket, const Service& service,
+                 const wire::Token& token, const std::string& peer, std::function<void()> look);
+    LocalSession(const LocalSession&) = delete;
+    LocalSession& operator=(const LocalSession&) = delete;
+    ~LocalSession() override;
+
+    // Ends it where the client is gone or has stalled. Returns when the next look is due.
+    TimePoint tick(TimePoint now);
+    void close();
+    bool closed() const { return closed_; }
+    bool busy() const { return session_.busy(); }
+    // Tells the client, if it has been shown the arena, that this has gone.
+    void drop_arena(std::uint32_t number);
+
+  private:
+    class LocalSending;
+
+    // A segment in the upload is a parcel until it is copied, or dropped.
+    class UploadReceiver : public Receiver {
+      public:
+        explicit UploadReceiver(LocalSession& session) : session_(session) {}
+        // A parcel for a segment, and what becomes of it: it is dropped unless it is received or
+        // `kept` for later.
+        Parcel begin(const local::RoomHeader& segment);
+        void settle(bool kept);
+        void receive(Parcel parcel, std::byte* target, std::uint64_t length, Write write,
+                     std::function<void(bool)> done) override;
+        void drop(Parcel parcel) override;
+
+      private:
+        LocalSession& session_;
+        local::RoomHeader* current_ = nullptr;
+    };
+
+    std::optional<std::vector<ucp_dt_iov_t>> place(local::Kind kind, std::string_view header,
+                                                   std::uint64_t body_bytes) override;
+    void take(local::InMessage message) override;
+    // Reads what has come, and sends what has waited.
+    void move();
+    void on_value(const local::InMessage& message);
+    void send(local::OutMessage message);
+
+    const std::shared_ptr<EventThread> thread_;
+    const std::shared_ptr<ClientRecord> client_;
+    const std::function<void()> look_;
+    local::LocalSocket socket_;
+    std::unique_ptr<Showing> showing_;  // nullptr where there is nothing to see
+    std::optional<local::Mapping> upload_;
+    UploadReceiver receiver_;
+    const std::shared_ptr<LocalSending> sending_;
+    Session session_;
+    bool closed_ = false;
+    bool waits_ = false;  // for the socket to take more
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,98 @@
+#include "server/local_thread.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+constexpr const char* kClosed = "the server is closed";
+
+}  // namespace
+
+LocalThread::LocalThread(const Service& service, int index)
+    : service_(service),
+      thread_(std::make_shared<EventThread>(driver_, "ucxstore-loc" + std::to_string(index))) {
+    if (service_.storages.shelf != nullptr) {
+        drops_ = service_.storages.shelf->watch_drops(
+            [this, weak = std::weak_ptr(thread_)](std::uint32_t number) {
+                if (const auto thread = weak.lock()) {
+                    thread->post([this, number] {
+                        for (const auto& session : sessions_) {
+                            session->drop_arena(number);
+                        }
+                    });
+                }
+            });
+    }
+}
+
+void LocalThread::attach(Fd socket, const wire::Token& token, const std::string& peer) {
+    thread_->call(
+        [&] {
+            if (ended_) {
+                throw Error(ErrorKind::connect, kClosed);
+            }
+            // The session calls it only while it is there.
+            auto* const place = new LocalSession*(nullptr);
+            std::shared_ptr<LocalSession*> self(place);
+            if (!life_) {
+                life_.emplace();
+            }
+            auto session = std::make_shared<LocalSession>(thread_, life_->descriptor(),
+                                                          std::move(socket), service_, token, peer,
+                                                          [this, self] { look(*self); });
+            *self = session.get();
+            sessions_.push_back(std::move(session));
+            ++service_.counters->sessions;
+            return true;
+        },
+        kClosed);
+}
+
+std::size_t LocalThread::sessions() {
+    std::size_t count = 0;
+    thread_->post_and_wait([&] { count = sessions_.size(); });
+    return count;
+}
+
+bool LocalThread::busy() {
+    bool busy = false;
+    thread_->post_and_wait([&] {
+        busy = std::ranges::any_of(sessions_, [](const auto& session) { return session->busy(); });
+    });
+    return busy;
+}
+
+void LocalThread::look(LocalSession* session) {
+    const TimePoint due = session->tick(Clock::now());
+    deadline_ = session->closed() ? TimePoint::min() : std::min(deadline_, due);
+}
+
+void LocalThread::tick(TimePoint now) {
+    if (now < deadline_) {
+        return;
+    }
+    deadline_ = TimePoint::max();
+    for (const auto& session : sessions_) {
+        deadline_ = std::min(deadline_, session->tick(now));
+    }
+    std::erase_if(sessions_, [](const auto& session) { return session->closed(); });
+}
+
+void LocalThread::close() {
+    drops_.reset();
+    thread_->post_and_wait([&] {
+        ended_ = true;
+        for (const auto& session : sessions_) {
+            session->close();
+        }
+        sessions_.clear();
+        life_.reset();
+    });
+    thread_->stop();
+}
+
+}  // namespace ucxstore

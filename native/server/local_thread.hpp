@@ -1,0 +1,63 @@
+// A thread of a server with the sessions of clients of its own host.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/event_thread.hpp"
+#include "server/local_session.hpp"
+#include "shared/life.hpp"
+
+namespace ucxstore {
+
+class LocalThread {
+  public:
+    // Throws Error(resource).
+    LocalThread(const Service& service, int index);
+    LocalThread(const LocalThread&) = delete;
+    LocalThread& operator=(const LocalThread&) = delete;
+    ~LocalThread() { close(); }
+
+    // What follows is for any thread.
+
+    // Starts a session on a connected socket. Throws Error(connect).
+    void attach(Fd socket, const wire::Token& token, const std::string& peer);
+    // The number of clients.
+    std::size_t sessions();
+    // Whether anything is under way with a client.
+    bool busy();
+    // Ends all sessions, and the thread.
+    void close();
+
+  private:
+    // A class of its own, as the thread runs before a class derived from Driver is complete.
+    class Driver final : public TaskThread::Driver {
+      public:
+        explicit Driver(LocalThread& owner) : owner_(owner) {}
+        void tick(TimePoint now) override { owner_.tick(now); }
+        TimePoint deadline() const override { return owner_.deadline_; }
+
+      private:
+        LocalThread& owner_;
+    };
+
+    void tick(TimePoint now);
+    void look(LocalSession* session);
+
+    const Service service_;
+    Driver driver_{*this};
+    // On the thread:
+    std::optional<shared::Life> life_;
+    std::vector<std::shared_ptr<LocalSession>> sessions_;
+    TimePoint deadline_ = TimePoint::max();
+    bool ended_ = false;
+
+    std::shared_ptr<EventThread> thread_;  // sessions hold it, too
+    std::shared_ptr<void> drops_;          // what tells of arenas that have gone
+};
+
+}  // namespace ucxstore

@@ -1,0 +1,69 @@
+#include "server/showing.hpp"
+
+#include <fcntl.h>
+
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+using local::Kind;
+
+Fd copy_of(int descriptor) {
+    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (!copy) {
+        throw_errno("a descriptor for a client", ErrorKind::resource);
+    }
+    return copy;
+}
+
+local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header = {}) {
+    local::OutMessage message{.kind = kind, .header = std::move(header)};
+    message.descriptors.push_back(std::move(descriptor));
+    return message;
+}
+
+}  // namespace
+
+Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life)
+    : shelf_(std::move(shelf)), life_(life) {}
+
+Showing::~Showing() {
+    if (pins_ != nullptr) {
+        pins_->end();
+        shelf_->sweep();  // its reader has gone, mostly
+    }
+}
+
+bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages) {
+    const auto number = shelf_->arena_with(value);
+    if (!number) {
+        return false;
+    }
+    if (pins_ == nullptr) {
+        auto pins = shelf_->add_reader();
+        auto [table, lifeline] = pins->take_descriptors();
+        messages.push_back(with_descriptor(Kind::pins, copy_of(life_)));
+        messages.back().descriptors.push_back(std::move(table));
+        messages.back().descriptors.push_back(std::move(lifeline));
+        pins_ = std::move(pins);
+    }
+    if (generation_ != shelf_->generation()) {
+        auto [descriptor, generation] = shelf_->index();
+        messages.push_back(with_descriptor(Kind::index, std::move(descriptor)));
+        generation_ = generation;
+    }
+    if (!arenas_.contains(*number)) {
+        Fd descriptor = shelf_->arena(*number);  // it is there, as the value is
+        const local::ArenaHeader header{*number};
+        messages.push_back(
+            with_descriptor(Kind::arena, std::move(descriptor),
+                            {reinterpret_cast<const char*>(&header), sizeof(header)}));
+        arenas_.insert(*number);
+    }
+    return true;
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,37 @@
+// What a client of this host has been shown of a shelf: the index, its table of pins, and arenas.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+
+#include "local/local_socket.hpp"
+#include "shared/shelf.hpp"
+
+namespace ucxstore {
+
+// On the session's thread.
+class Showing {
+  public:
+    // `life` is the descriptor of the thread's life.
+    Showing(std::shared_ptr<shared::Shelf> shelf, int life);
+    Showing(const Showing&) = delete;
+    Showing& operator=(const Showing&) = delete;
+    // From now on the client finds nothing. What it has pinned stays.
+    ~Showing();
+
+    // Appends the messages that the client needs to see the value itself; false where it is none of
+    // the shelf's. Throws Error(resource), Error(memory).
+    bool show(const Region& value, std::vector<local::OutMessage>& messages);
+    // Whether the client was shown this arena, which has gone; to be called once.
+    bool forget(std::uint32_t arena) { return arenas_.erase(arena) > 0; }
+
+  private:
+    const std::shared_ptr<shared::Shelf> shelf_;
+    const int life_;
+    std::shared_ptr<shared::PinTable> pins_;
+    std::uint64_t generation_ = 0;  // of the index that it has
+    std::set<std::uint32_t> arenas_;
+};
+
+}  // namespace ucxstore

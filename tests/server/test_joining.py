@@ -1,0 +1,367 @@
+"""The Unix socket of a server: its name, its file, and who may join there."""
+
+import errno
+import logging
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.eventually import eventually
+from ucxstore.address import Address, HostPort
+from ucxstore.client.connect import Greeting
+from ucxstore.protocol.frames import TOKEN_BYTES, Kind, RejectCode, encode, encode_reject
+from ucxstore.protocol.handshake import join_mac, joined
+from ucxstore.server import Server, acceptor
+from ucxstore.server.joining import Joining, Offer
+from ucxstore.server.listen import listen, listen_locally
+
+TOKEN = b"t" * TOKEN_BYTES
+
+
+class Sessions:
+    """In place of the native server: keeps the sockets of those who have joined."""
+
+    def __init__(self) -> None:
+        self.joined: dict[bytes, tuple[int, socket.socket]] = {}
+
+    def open(self, thread: int) -> "Sessions":
+        raise NotImplementedError
+
+    @property
+    def address(self) -> bytes:
+        raise NotImplementedError
+
+    def attach(self, fd: int, token: bytes, address: bytes, peer: str) -> None:
+        raise NotImplementedError
+
+    def join(self, thread: int, fd: int, token: bytes, peer: str) -> None:
+        self.joined[token] = thread, socket.socket(fileno=fd)
+
+
+@pytest.fixture
+def sessions() -> Iterator[Sessions]:
+    sessions = Sessions()
+    yield sessions
+    for _, sock in sessions.joined.values():
+        sock.close()
+
+
+@pytest.fixture
+def accepting(sessions: Sessions) -> Iterator[acceptor.Acceptor]:
+    listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
+    accepting = acceptor.Acceptor(
+        listener, sessions, 2, b"", acceptor.Terms(), Joining(listen_locally(None))
+    )
+    yield accepting
+    accepting.stop(20.0)
+
+
+def greet(accepting: acceptor.Acceptor) -> Greeting:
+    host, port = accepting._listener.getsockname()
+    return Greeting(HostPort(host, port), None, 20.0)
+
+
+def says(name: bytes, data: bytes) -> bytes:
+    """Say this on a Unix socket, and return all that is answered."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(20)
+        sock.connect(name)
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        answer = b""
+        try:
+            while part := sock.recv(4096):
+                answer += part
+        except ConnectionResetError:
+            pass
+        return answer
+
+
+class TestOffers:
+    def test_taken_once_by_who_knows_the_token(self) -> None:
+        joining = Joining(listen_locally(None))
+        with Offer(joining, TOKEN, "a client") as offer:
+            assert joining.take(join_mac(b"another")) is None
+            assert not offer.joined
+            assert joining.take(join_mac(TOKEN)) is offer
+            assert offer.joined
+            assert joining.take(join_mac(TOKEN)) is None
+        joining.close()
+
+    def test_gone_with_its_handshake(self) -> None:
+        joining = Joining(listen_locally(None))
+        with Offer(joining, TOKEN, "a client"):
+            pass
+        assert joining.take(join_mac(TOKEN)) is None
+        assert not joining.offers
+        joining.close()
+
+    def test_made_to_clients_of_this_host(self, tmp_path: Path) -> None:
+        class Connection:
+            def __init__(self, ours: str, theirs: str) -> None:
+                self.getsockname = lambda: (ours, 1)
+                self.getpeername = lambda: (theirs, 2)
+
+        here, there = Connection("10.0.0.1", "10.0.0.1"), Connection("10.0.0.1", "10.0.0.2")
+        name, path = (
+            Joining(listen_locally(place)) for place in (None, os.fspath(tmp_path / "socket"))
+        )
+        assert name.offers_to(here)  # type: ignore[arg-type]
+        assert not name.offers_to(there)  # type: ignore[arg-type]
+        assert path.offers_to(here)  # type: ignore[arg-type]
+        assert path.offers_to(there)  # type: ignore[arg-type]
+        name.close()
+        path.close()
+
+
+class TestJoin:
+    def test_a_session_on_the_unix_socket(
+        self, accepting: acceptor.Acceptor, sessions: Sessions
+    ) -> None:
+        with greet(accepting) as greeting:
+            token = greeting.welcome.token
+            fd = greeting.join()
+            assert fd is not None
+            assert list(sessions.joined) == [token]
+            with socket.socket(fileno=fd) as sock:
+                assert not sock.getblocking()
+                assert not os.get_inheritable(fd)
+                with pytest.raises(BlockingIOError):
+                    sock.recv(1)  # nothing is left to read
+                sessions.joined[token][1].sendall(b"hello")
+                sock.settimeout(20)
+                assert sock.recv(5) == b"hello"
+        eventually(lambda: not accepting._connections)
+        assert accepting.turned_away == 0
+
+    def test_threads_take_turns(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+        for _ in range(4):
+            with greet(accepting) as greeting:
+                fd = greeting.join()
+                assert fd is not None
+                os.close(fd)
+        assert [thread for thread, _ in sessions.joined.values()] == [0, 1, 0, 1]
+
+    def test_used_twice(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+        with greet(accepting) as greeting:
+            token, name = greeting.welcome.token, greeting.welcome.socket
+            fd = greeting.join()
+            assert fd is not None
+            os.close(fd)
+            assert says(name, encode(Kind.JOIN, join_mac(token))) == b""
+            assert greeting.join() is None
+        assert len(sessions.joined) == 1
+        eventually(lambda: accepting.turned_away == 2)
+
+    def test_unknown(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+        with greet(accepting) as greeting:
+            name = greeting.welcome.socket
+            assert says(name, encode(Kind.JOIN, join_mac(TOKEN))) == b""
+            # The client that has the offer can still take it.
+            fd = greeting.join()
+            assert fd is not None
+            os.close(fd)
+        assert len(sessions.joined) == 1
+
+    def test_expired(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
+        with greet(accepting) as greeting:
+            token, name = greeting.welcome.token, greeting.welcome.socket
+        eventually(lambda: not accepting._connections)
+        assert says(name, encode(Kind.JOIN, join_mac(token))) == b""
+        assert not sessions.joined
+
+    def test_after_a_while(
+        self,
+        accepting: acceptor.Acceptor,
+        sessions: Sessions,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.1)
+        with greet(accepting) as greeting:
+            eventually(lambda: accepting.turned_away == 1)
+            assert greeting.join() is None
+        assert not sessions.joined
+
+    def test_one_that_has_joined_may_hang_up_when_it_likes(
+        self,
+        accepting: acceptor.Acceptor,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.INFO, "ucxstore.server")
+        monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.3)
+        with greet(accepting) as greeting:
+            fd = greeting.join()
+            assert fd is not None
+            eventually(lambda: not accepting._connections)  # the deadline has passed
+            os.close(fd)
+        assert accepting.turned_away == 0
+        assert "handshake" not in caplog.text
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            b"UCXS",
+            b"GET / HTTP/1.0\r\n\r\n",
+            b"\0" * 10_000,
+            joined(TOKEN),
+            encode_reject(RejectCode.BUSY, "no"),
+            encode(Kind.HELLO, bytes(32)),
+        ],
+    )
+    def test_strangers(self, accepting: acceptor.Acceptor, sessions: Sessions, data: bytes) -> None:
+        with greet(accepting) as greeting:
+            try:
+                answer = says(greeting.welcome.socket, data)
+            except (BrokenPipeError, ConnectionResetError):  # it hung up before the last byte
+                answer = b""
+            assert answer == b""
+            eventually(lambda: accepting.turned_away == 1)
+            fd = greeting.join()
+            assert fd is not None
+            os.close(fd)
+
+    def test_the_silent_keep_nobody_waiting(
+        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with greet(accepting) as greeting, ExitStack() as stack:
+            for _ in range(20):
+                silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+                silent.connect(greeting.welcome.socket)
+            fd = greeting.join()
+            assert fd is not None
+            os.close(fd)
+
+    def test_too_many_at_once_are_told(
+        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with greet(accepting) as greeting:
+            monkeypatch.setattr(acceptor, "MAX_HANDSHAKES", 1)  # `greeting` is that one
+            assert greeting.join() is None
+
+
+class TestClients:
+    """What a client does where the socket cannot be had."""
+
+    def test_a_server_without_one(self) -> None:
+        with Server("memory://") as server, greeting_of(server) as greeting:
+            assert greeting.welcome.socket == b""
+            assert greeting.join() is None
+
+    def test_a_name_that_nobody_has_here(
+        self, accepting: acceptor.Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert accepting._joining is not None
+        monkeypatch.setattr(accepting._joining, "name", b"\0ucxstore-of-another-namespace")
+        with greet(accepting) as greeting:
+            assert greeting.join() is None
+        assert not sessions.joined
+
+    def test_a_server_that_does_not_know_the_token(
+        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another program has the name: it gets a MAC, and cannot answer with its own."""
+        name = b"\0ucxstore-squatted"
+        with socket.socket(socket.AF_UNIX) as squatter:
+            squatter.bind(name)
+            squatter.listen()
+            assert accepting._joining is not None
+            monkeypatch.setattr(accepting._joining, "name", name)
+            with greet(accepting) as greeting:
+                token = greeting.welcome.token
+                monkeypatch.setattr(greeting._deadline, "left", lambda: 0.3)
+                assert greeting.join() is None
+            met, _ = squatter.accept()
+            with met:
+                assert met.recv(4096) == encode(Kind.JOIN, join_mac(token))
+
+    def test_no_descriptor_is_left(
+        self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with greet(accepting) as greeting:
+
+            def refuse(*_: object) -> socket.socket:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            with monkeypatch.context() as patch:
+                patch.setattr("ucxstore.client.connect.socket.socket", refuse)
+                assert greeting.join() is None
+
+
+def greeting_of(server: Server) -> Greeting:
+    [place] = Address.parse(server.address).servers
+    return Greeting(place, None, 20.0)
+
+
+class TestSocket:
+    def test_a_name_of_its_own(self) -> None:
+        one, two = Joining(listen_locally(None)), Joining(listen_locally(None))
+        assert one.name.startswith(b"\0ucxstore-")
+        assert one.name != two.name
+        assert not one.has_path
+        one.close()
+        two.close()
+
+    def test_a_path(self, tmp_path: Path) -> None:
+        path = tmp_path / "of the store"
+        with Server("memory://", local=True, socket=path) as server:
+            assert stat.S_ISSOCK(path.stat().st_mode)
+            with greeting_of(server) as greeting:
+                assert greeting.welcome.socket == os.fsencode(path)
+                fd = greeting.join()
+                assert fd is not None
+                os.close(fd)
+        assert not path.exists()
+
+    def test_a_stale_one_is_replaced(self, tmp_path: Path) -> None:
+        path = tmp_path / "socket"
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.bind(os.fspath(path))
+        assert path.is_socket()
+        with Server("memory://", local=True, socket=path) as server, greeting_of(server) as one:
+            fd = one.join()
+            assert fd is not None
+            os.close(fd)
+
+    def test_one_in_use_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "socket"
+        with Server("memory://", local=True, socket=path) as server:
+            with pytest.raises(OSError, match=str(path)) as caught:
+                Server("memory://", local=True, socket=path)
+            assert caught.value.errno == errno.EADDRINUSE
+            with greeting_of(server) as greeting:  # it goes on
+                fd = greeting.join()
+                assert fd is not None
+                os.close(fd)
+
+    def test_a_file_is_not_replaced(self, tmp_path: Path) -> None:
+        path = tmp_path / "data"
+        path.write_bytes(b"precious")
+        with pytest.raises(OSError, match=str(path)):
+            Server("memory://", local=True, socket=path)
+        assert path.read_bytes() == b"precious"
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        path = tmp_path / "nowhere" / "socket"
+        with pytest.raises(FileNotFoundError, match=str(path)):
+            Server("memory://", local=True, socket=path)
+
+    def test_a_server_that_cannot_start_leaves_none(self, tmp_path: Path) -> None:
+        path = tmp_path / "socket"
+        with Server("memory://") as other:
+            place = other.address.removeprefix("ucx://")
+            with pytest.raises(OSError, match="in use"):
+                Server("memory://", place, local=True, socket=path)
+        assert not path.exists()
+
+    def test_draining_closes_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "socket"
+        with Server("memory://", local=True, socket=path) as server:
+            assert server.drain(20.0)
+            assert not path.exists()
