@@ -44,8 +44,8 @@ class StoreStats(TypedDict):
         Those of `bytes_read` that were received into memory of the store's own, since the caller
         gave none.
     lanes : list of str
-        The transports that UCX chose for the connections, such as ``"sysv/memory"``, each once.
-        Empty without a connection.
+        The transports that UCX chose for the connections, such as ``"sysv/memory"``, each once;
+        ``"local"`` for a connection that does without UCX. Empty without a connection.
     servers : dict of MemberStats
         For each server by its ``host:port``; empty for a store with one server.
     """
@@ -70,7 +70,7 @@ class ClientStats(TypedDict):
     peer : str
         The address that it connected from: ``"127.0.0.1:41234"``.
     lanes : list of str
-        The transports that UCX chose for the connection.
+        The transports that UCX chose for the connection; ``["local"]`` if it does without UCX.
     gets, sets, bytes_sent, bytes_received : int
         As in `ServerStats`.
     bytes_in_flight, gets_waiting : int

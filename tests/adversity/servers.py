@@ -17,9 +17,10 @@ def serve(
     ucx: Mapping[str, UcxValue],
     read_only: bool,
     shared: bool,
+    local: bool = False,
 ) -> None:
     """Be a server, and answer questions about it, until the channel ends."""
-    with Server(root, bind, ucx=ucx, read_only=read_only, shared=shared) as server:
+    with Server(root, bind, ucx=ucx, read_only=read_only, shared=shared, local=local) as server:
         channel.send(server.address)
         while True:
             try:

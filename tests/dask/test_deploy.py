@@ -82,6 +82,19 @@ def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["memory", "directory"])
+def test_workers_of_one_host_need_no_ucx(client: Client, kind: str, tmp_path: Path) -> None:
+    storage = "memory://" if kind == "memory" else tmp_path / "shared"
+    values = some_values()
+    with deploy(client, storage, memory="64MiB", local=True) as deployed:
+        store = deployed.store("run", strict=True)
+        z = make_array(store)
+        da.from_array(values, chunks=(100, 120)).store(z, lock=False)
+        np.testing.assert_array_equal(z[...], values)
+        np.testing.assert_array_equal(da.from_zarr(z).compute(), values)
+        assert store.stats()["lanes"] == ["local"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory"])
 def test_scratch_space_is_in_the_memory_of_the_workers(
     client: Client, kind: str, tmp_path: Path
 ) -> None:
@@ -322,6 +335,8 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
         deploy(client, memory=0)
     with pytest.raises(ValueError, match="threads"):
         deploy(client, threads=0)
+    with pytest.raises(TypeError, match="socket: deploy sets it itself"):
+        deploy(client, local=True, socket="s")
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(NotADirectoryError):

@@ -21,6 +21,7 @@ from tests.adversity.transfers import (
     Repeated,
     as_buffer,
     filled,
+    wipe,
 )
 from tests.eventually import eventually
 from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
@@ -77,11 +78,11 @@ def test_a_killed_server(call: str) -> None:
 @pytest.mark.parametrize("call", ["get_into", "set", "small", "missing", "exists"])
 def test_a_server_killed_meanwhile(call: str) -> None:
     with Server.spawn("memory://", local=True) as server, connected(server.address) as store:
-        with Repeated(calls(store)[call]) as repeated:
-            eventually(lambda: repeated.rounds > 3)
-            os.kill(server.pid, signal.SIGKILL)
-            repeated.mark()
-            error, message = repeated.failure(20)
+        repeated = Repeated(calls(store)[call])
+        eventually(lambda: repeated.rounds > 3)
+        os.kill(server.pid, signal.SIGKILL)
+        repeated.mark()
+        error, message = repeated.failure(20)
         assert issubclass(error, (ServerLostError, ConnectError))
         assert place_of(server) in message
 
@@ -124,7 +125,8 @@ def test_a_closed_server() -> None:
 
 def test_a_server_closed_meanwhile() -> None:
     server = Server("memory://", local=True)
-    with connected(server.address) as store, Repeated(calls(store)["set"]) as repeated:
+    with connected(server.address) as store:
+        repeated = Repeated(calls(store)["set"])
         eventually(lambda: repeated.rounds > 3)
         server.close()
         repeated.mark()
@@ -297,6 +299,54 @@ def test_a_forked_child_of_a_server_closes_what_it_has() -> None:
                 eventually(lambda: not store.stats()["lanes"])  # the child keeps no socket open
         finally:
             os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_forked_child_changes_nothing_that_a_server_shows() -> None:
+    """The arenas, the index and the pins are shared memory: the child has the same."""
+    code = """
+import gc
+server = Server("memory://", local=True)
+print(server.address, flush=True)
+sys.stdin.readline()
+for end in ("leaves", "exits", "closes"):
+    child = os.fork()
+    if child == 0:
+        if end == "closes":
+            server.close()
+        del server
+        gc.collect()
+        with Server("memory://", local=True) as mine, UcxStore(mine.address) as its:
+            its.set_sync("key", as_buffer(filled(5, 5_000_000)))
+            assert (its.get_sync("key").as_numpy_array() == 5).all()
+        if end != "leaves":
+            sys.exit(0)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+print("done", flush=True)
+sys.stdin.readline()
+server.close()
+"""
+    with Server("memory://") as unused, Script(unused.address, {}, code) as script:
+        with connected(script.line()) as store:
+            script.say("fork\n")
+            out = filled(BLANK, SIZE)
+
+            def read() -> None:
+                wipe(out)
+                assert store.get_into_sync("key", out) == SIZE
+                assert (out == VALUE).all()
+
+            with Repeated(read) as reading:
+                assert script.line() == "done"
+                rounds = reading.rounds
+                eventually(lambda: reading.rounds > rounds + 3)
+                assert reading.error is None
+            store.set_sync("key", as_buffer(filled(9, SIZE)))
+            assert store.get_into_sync("key", out) == SIZE
+            assert (out == 9).all()
+            assert store.stats()["lanes"] == ["local"]
+        script.say("end\n")
+        assert script.end() == ""
 
 
 # ---- many ----

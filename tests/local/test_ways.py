@@ -1,5 +1,7 @@
 """Which way a client takes to a server: the local plane where it can, else UCX."""
 
+import gc
+import logging
 import os
 import pickle
 import socket
@@ -23,6 +25,8 @@ from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.hosts.conftest import hosts as hosts
 from tests.hosts.network import Host
+from tests.test_logs import Recorder
+from tests.test_logs import recorder as recorder
 from ucxstore import AuthenticationError, ConnectError, UcxStore
 from ucxstore.client.connect import Greeting
 from ucxstore.server import Server
@@ -73,6 +77,19 @@ def test_a_client_in_another_process(memory_server: Server) -> None:
 def test_a_server_in_another_process() -> None:
     with Server.spawn("memory://", local=True) as server, UcxStore(server.address) as store:
         assert lanes_of(store) == ["local"]
+
+
+def test_a_client_that_leaves_in_order(recorder: Recorder) -> None:
+    with Server("memory://", local=True) as server, UcxStore(server.address) as store:
+        lanes_of(store)
+        assert recorder.hears("client", "connected").getMessage().endswith(" by local")
+        assert recorder.hears("server", "connected").levelno == logging.INFO
+        store.close()
+        del store
+        gc.collect()
+        recorder.hears("client", "closed")
+        recorder.hears("server", "closed")
+        assert not recorder.of("server", "lost")
 
 
 def test_it_needs_no_ucx(memory_server: Server) -> None:
@@ -173,7 +190,7 @@ def test_a_client_that_does_not_want_to(memory_server: Server, prefix: str) -> N
     with UcxStore(address, local="ucx") as store, UcxStore(address) as other:
         assert uses_ucx(lanes_of(store))
         assert lanes_of(other) == ["local"]
-        assert pickle.loads(pickle.dumps(store)).stats()["lanes"] == store.stats()["lanes"]
+        assert lanes_of(pickle.loads(pickle.dumps(store))) == store.stats()["lanes"]
         # Both see the same values.
         for one, two in ((store, other), (other, store)):
             for size in (0, 1, 100_000, 5_000_000):
@@ -201,7 +218,7 @@ def test_a_socket_that_cannot_be_joined(
 
 def test_a_name_that_nobody_has_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with Server("memory://", local=True) as server:
-        joining = server._acceptor._joining
+        joining = server._threads._acceptor._joining
         assert joining is not None
         monkeypatch.setattr(joining, "name", b"\0ucxstore-of-another-namespace")
         with UcxStore(server.address) as store:

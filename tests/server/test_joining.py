@@ -129,10 +129,10 @@ class TestJoin:
             assert fd is not None
             assert list(sessions.joined) == [token]
             with socket.socket(fileno=fd) as sock:
-                assert not sock.getblocking()
+                assert not os.get_blocking(fd)
                 assert not os.get_inheritable(fd)
                 with pytest.raises(BlockingIOError):
-                    sock.recv(1)  # nothing is left to read
+                    sock.recv(1, socket.MSG_DONTWAIT)  # nothing is left to read
                 sessions.joined[token][1].sendall(b"hello")
                 sock.settimeout(20)
                 assert sock.recv(5) == b"hello"

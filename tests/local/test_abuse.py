@@ -1,0 +1,349 @@
+"""A client of this host that has joined, and then does not keep to the messages."""
+
+import array
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from zarr.core.sync import sync
+
+from tests.adversity.transfers import as_buffer
+from tests.drawing import examples
+from tests.eventually import eventually
+from ucxstore import UcxStore
+from ucxstore.address import Address
+from ucxstore.client.connect import Greeting
+from ucxstore.server import Server
+
+REQUEST, VALUE, REPLY, PINS, INDEX, ARENA, UPLOAD, ROOM, DROPPED = range(1, 10)
+IN_BODY = 2**64 - 1
+UPLOAD_BYTES = 1 << 20
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class Intruder:
+    """A client that has joined, and sends what it likes."""
+
+    def __init__(self, server: Server) -> None:
+        [place] = Address.parse(server.address).servers
+        with Greeting(place, None, 20.0) as greeting:
+            self.token = greeting.welcome.token
+            fd = greeting.join()
+            assert fd is not None
+        self.sock = socket.socket(fileno=fd)
+        self.sock.settimeout(20)
+
+    def send(
+        self,
+        kind: int,
+        header: bytes = b"",
+        body: bytes = b"",
+        descriptors: Sequence[int] = (),
+        *,
+        says: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Send a frame; `says` are other numbers of descriptors, header and body bytes."""
+        counts = says or (len(descriptors), len(header), len(body))
+        frame = struct.pack("<IIIIQ", kind, counts[0], counts[1], 0, counts[2])
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is refused already
+            self.sock.sendmsg([frame + header + body], rights if descriptors else [])
+
+    def value(
+        self,
+        key: bytes,
+        body: bytes = b"",
+        place: int = IN_BODY,
+        *,
+        total: int | None = None,
+        length: int | None = None,
+        offset: int = 0,
+        token: bytes | None = None,
+    ) -> None:
+        size = len(body) if total is None else total
+        header = (token or self.token) + struct.pack(
+            "<QIIQQQQQ",
+            1,
+            0,
+            0,
+            size,
+            2 << 20,
+            offset,
+            size if length is None else length,
+            place,
+        )
+        self.send(VALUE, header + key, body)
+
+    def is_hung_up_on(self) -> bool:
+        """Read to the end, if there is one."""
+        try:
+            while self.sock.recv(65536):
+                pass
+        except ConnectionResetError:
+            pass
+        return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server("memory://", local=True) as server, UcxStore(server.address) as store:
+        store.set_sync("key", as_buffer(bytes(3_000_000)))
+        yield server
+
+
+@pytest.fixture
+def intruder(server: Server) -> Iterator[Intruder]:
+    intruder = Intruder(server)
+    yield intruder
+    intruder.close()
+    goes_on(server)
+
+
+def goes_on(server: Server) -> None:
+    """See that the server serves others."""
+    with UcxStore(server.address) as store:
+        value = store.get_sync("key")
+        assert value is not None
+        assert value.to_bytes() == bytes(3_000_000)
+        store.set_sync("other", as_buffer(bytes([3]) * 3_000_000))
+        other = store.get_sync("other")
+        assert other is not None
+        assert other.to_bytes() == bytes([3]) * 3_000_000
+
+
+def memory(size: int = UPLOAD_BYTES, seals: int = SEALS) -> int:
+    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    if seals:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def test_it_could_behave(server: Server, intruder: Intruder) -> None:
+    """What these tests send is right but for what is wrong in each."""
+    intruder.value(b"small", b"value")
+    fd = memory()
+    os.pwrite(fd, b"x" * 100_000, 4096)
+    intruder.send(UPLOAD, descriptors=[fd])
+    intruder.value(b"large", place=4096, total=100_000)
+    with UcxStore(server.address) as store:
+        eventually(lambda: store.get_sync("large") is not None)
+        for key, expected in (("small", b"value"), ("large", b"x" * 100_000)):
+            value = store.get_sync(key)
+            assert value is not None
+            assert value.to_bytes() == expected
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda one: one.send(REQUEST, says=(0, 2049, 0)),
+        lambda one: one.send(REQUEST, says=(0, 2**32 - 1, 2**64 - 1)),
+        lambda one: one.send(REQUEST, says=(9, 0, 0)),
+        lambda one: one.send(UPLOAD, says=(1, 0, 0)),
+        lambda one: one.send(UPLOAD),
+        lambda one: one.send(0),
+        lambda one: one.send(REPLY, bytes(80)),
+        lambda one: one.send(PINS),
+        lambda one: one.send(INDEX),
+        lambda one: one.send(ARENA, bytes(8)),
+        lambda one: one.send(ROOM, bytes(16)),
+        lambda one: one.send(DROPPED, bytes(8)),
+        lambda one: one.send(99),
+        lambda one: one.send(2**32 - 1, bytes(2048)),
+        lambda one: one.send(ROOM, body=bytes(100)),
+        lambda one: one.send(VALUE),
+        lambda one: one.send(VALUE, bytes(71)),
+        lambda one: one.send(VALUE, says=(0, 72, 16_385)),
+        lambda one: one.send(REQUEST, says=(0, 40, (256 << 10) + 1)),
+        lambda one: one.value(b"key", b"value", total=4),
+        lambda one: one.value(b"key", b"value", total=2**63),
+        lambda one: one.value(b"key", place=0, total=100_000),
+        lambda one: one.value(b"k" * 1025, b"value"),
+        lambda one: one.value(b"\xff", b"value"),
+    ],
+)
+def test_a_message_that_breaks_the_rules(
+    intruder: Intruder, frame: Callable[[Intruder], None]
+) -> None:
+    frame(intruder)
+    intruder.sock.shutdown(socket.SHUT_WR)
+    assert intruder.is_hung_up_on()
+
+
+@pytest.mark.parametrize(
+    ("place", "length"),
+    [
+        (0, UPLOAD_BYTES + 1),
+        (UPLOAD_BYTES, 1),
+        (UPLOAD_BYTES - 1, 2),
+        (2**63, 1),
+        (IN_BODY - 1, 100_000),
+        (4096, 2**64 - 4096),
+    ],
+)
+def test_a_place_outside_of_the_upload(intruder: Intruder, place: int, length: int) -> None:
+    fd = memory()
+    intruder.send(UPLOAD, descriptors=[fd])
+    intruder.value(b"large", place=place, total=length)
+    assert intruder.is_hung_up_on()
+    os.close(fd)
+
+
+def test_memory_that_could_be_cut(intruder: Intruder) -> None:
+    """To read what is cut off would end the server's process."""
+    fd = memory(seals=0)
+    intruder.send(UPLOAD, descriptors=[fd])
+    assert intruder.is_hung_up_on()
+    os.close(fd)
+
+
+@pytest.mark.parametrize("size", [0, (1 << 30) + 4096])
+def test_memory_of_a_size_that_is_not_taken(intruder: Intruder, size: int) -> None:
+    fd = memory(size)
+    intruder.send(UPLOAD, descriptors=[fd])
+    assert intruder.is_hung_up_on()
+    os.close(fd)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "pipe", "/dev/zero", "socket"])
+def test_what_is_no_memory(intruder: Intruder, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(UPLOAD_BYTES))
+    if kind == "pipe":
+        fd, other = os.pipe()
+        os.close(other)
+    elif kind == "socket":
+        fd = os.dup(intruder.sock.fileno())
+    else:
+        path = {"file": tmp_path / "file", "folder": tmp_path}.get(kind, kind)
+        fd = os.open(path, os.O_RDONLY)
+    intruder.send(UPLOAD, descriptors=[fd])
+    assert intruder.is_hung_up_on()
+    os.close(fd)
+
+
+def test_a_second_upload(intruder: Intruder) -> None:
+    fd = memory()
+    intruder.send(UPLOAD, descriptors=[fd])
+    intruder.send(UPLOAD, descriptors=[fd])
+    assert intruder.is_hung_up_on()
+    os.close(fd)
+
+
+def test_no_descriptors_are_left(server: Server) -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    goes_on(server)
+    eventually(lambda: server.sessions == 1)
+    before = opened()
+    for kind, count in ((UPLOAD, 1), (UPLOAD, 8), (REQUEST, 8), (99, 3), (UPLOAD, 30)):
+        intruder = Intruder(server)
+        fd = memory()
+        intruder.send(kind, descriptors=[fd] * count, says=(min(count, 8), 0, 0))
+        intruder.send(kind, descriptors=[fd] * count, says=(0, 0, 0))
+        intruder.sock.shutdown(socket.SHUT_WR)
+        assert intruder.is_hung_up_on()
+        os.close(fd)
+        intruder.close()
+    eventually(lambda: server.sessions == 1)
+    eventually(lambda: opened() <= before)
+
+
+def test_descriptors_one_at_a_time(intruder: Intruder) -> None:
+    """Messages that say they have none, each with one."""
+    fd = memory()
+    for _ in range(100):
+        intruder.send(REQUEST, bytes(40), descriptors=[fd], says=(0, 40, 0))
+    intruder.sock.shutdown(socket.SHUT_WR)
+    assert intruder.is_hung_up_on()
+    os.close(fd)
+
+
+def test_another_token_is_counted_and_dropped(server: Server, intruder: Intruder) -> None:
+    refused = server.stats()["messages_refused"]
+    intruder.value(b"stolen", b"value", token=bytes(16))
+    intruder.send(REQUEST, bytes(40))
+    intruder.value(b"own", b"value")
+    with UcxStore(server.address) as store:
+        eventually(lambda: store.get_sync("own") is not None)
+        assert store.get_sync("stolen") is None
+    assert server.stats()["messages_refused"] >= refused + 2
+
+
+def test_a_value_that_changes_while_it_is_taken(server: Server, intruder: Intruder) -> None:
+    fd = memory()
+    intruder.send(UPLOAD, descriptors=[fd])
+    for byte in range(1, 50):
+        os.pwrite(fd, bytes([byte]) * UPLOAD_BYTES, 0)
+        intruder.value(b"own", place=0, total=UPLOAD_BYTES)
+    with UcxStore(server.address) as store:
+        eventually(lambda: (store.get_sync("own") or as_buffer(b"\0")).to_bytes()[-1] == 49)
+    os.close(fd)
+
+
+def test_one_that_does_not_read(server: Server) -> None:
+    """Its answers wait, and are freed with it."""
+    with UcxStore(server.address) as store:
+        bytes_before = sync(store.server_stats())["bytes_in_flight"]
+    intruder = Intruder(server)
+    intruder.sock.settimeout(2)
+    key = b"key"
+    item = struct.pack("<H", len(key)) + key + struct.pack("<QQQQ", *[2**64 - 1] * 3, 0) + b"\0\0\0"
+    for number in range(200):
+        header = intruder.token + struct.pack("<QIIII", number + 1, 1, 0, 1, 1)
+        try:
+            intruder.send(REQUEST, header, item)
+        except TimeoutError:
+            break
+    goes_on(server)
+    intruder.close()
+    with UcxStore(server.address) as store:
+        eventually(lambda: sync(store.server_stats())["bytes_in_flight"] == bytes_before)
+
+
+frames = st.builds(
+    lambda kind, descriptors, header, body, cut: (
+        struct.pack("<IIIIQ", kind, descriptors, len(header), 0, len(body)) + header + body
+    )[:cut],
+    st.one_of(st.integers(0, 12), st.integers(0, 2**32 - 1)),
+    st.sampled_from([0, 0, 0, 1, 9]),
+    st.binary(max_size=120),
+    st.binary(max_size=200),
+    st.one_of(st.none(), st.integers(0, 100)),
+)
+
+
+@settings(
+    max_examples=examples(200),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(st.one_of(frames, st.binary(max_size=200)), max_size=8), st.booleans())
+def test_anything(server: Server, data: list[bytes], with_token: bool) -> None:
+    intruder = Intruder(server)
+    for each in data:
+        frame = each[:24] + intruder.token + each[40:] if with_token else each
+        try:
+            intruder.sock.sendall(frame)
+        except (BrokenPipeError, ConnectionResetError):
+            break
+    with suppress(OSError):
+        intruder.sock.shutdown(socket.SHUT_WR)
+    assert intruder.is_hung_up_on()
+    intruder.close()
+
+
+def test_the_server_is_well_after_all(server: Server) -> None:
+    goes_on(server)
+    eventually(lambda: server.sessions == 1)
