@@ -17,9 +17,7 @@ ZARR_SOURCE := build/zarr-$(ZARR)
 ZARR_NEXT := build/zarr-next
 CXX_FILES := $(wildcard native/*/*.[ch]pp)
 CXX_TESTS := $(wildcard tests/native/*.[ch]pp benchmarks/*.cpp)
-# The module finds no libucp.so.0 unless UCX is loaded before it.
-STUBGEN := $(BIN)/python -c 'import ucxstore._native, nanobind.stubgen as s; s.main()' \
-    --quiet --module ucxstore._core --output-file
+STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module ucxstore._core --output-file
 
 # Two for each core, since most tests wait half of their time: for peers that are killed, for
 # timeouts, for processes to start. Beyond that, starting workers costs more than they save.

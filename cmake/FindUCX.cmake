@@ -1,4 +1,4 @@
-# Finds UCX and defines UCX::ucp and UCX::ucs. The first of these that is there is used, and no
+# Finds UCX: UCX_INCLUDE_DIR and UCX_UCP_LIBRARY. The first of these that is there is used, and no
 # other: UCX_ROOT (a variable or in the environment), the libucx wheel of Python_EXECUTABLE,
 # pkg-config. Nothing is cached, so that an upgraded wheel is seen when CMake next runs.
 
@@ -29,7 +29,6 @@ if(_ucx_root)
     set(_ucx_libraries "${_ucx_root}/lib" "${_ucx_root}/lib64"
                        "${_ucx_root}/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
     find_library(UCX_UCP_LIBRARY ucp PATHS ${_ucx_libraries} NO_DEFAULT_PATH NO_CACHE)
-    find_library(UCX_UCS_LIBRARY ucs PATHS ${_ucx_libraries} NO_DEFAULT_PATH NO_CACHE)
 endif()
 
 if(UCX_INCLUDE_DIR)
@@ -42,18 +41,8 @@ endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(UCX
-    REQUIRED_VARS UCX_UCP_LIBRARY UCX_UCS_LIBRARY UCX_INCLUDE_DIR
+    REQUIRED_VARS UCX_UCP_LIBRARY UCX_INCLUDE_DIR
     VERSION_VAR UCX_VERSION
     REASON_FAILURE_MESSAGE "No usable UCX with headers. Install the wheel \
 (pip install 'libucx-cu12>=1.18') into the Python that builds, or a UCX ${UCX_FIND_VERSION} or \
 later that pkg-config finds, or name its prefix: -DUCX_ROOT=<prefix>")
-
-if(UCX_FOUND AND NOT TARGET UCX::ucp)
-    foreach(_ucx_name ucp ucs)
-        string(TOUPPER "UCX_${_ucx_name}_LIBRARY" _ucx_variable)
-        add_library(UCX::${_ucx_name} SHARED IMPORTED)
-        set_target_properties(UCX::${_ucx_name} PROPERTIES
-            IMPORTED_LOCATION "${${_ucx_variable}}"
-            INTERFACE_INCLUDE_DIRECTORIES "${UCX_INCLUDE_DIR}")
-    endforeach()
-endif()

@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # memory, which only RDMA needs. Full runs leave it to UCX, and so does this process, which
     # loads it first.
     if not config.getoption("--full"):
-        importlib.import_module("ucxstore._native")
+        importlib.import_module("ucxstore._ucx").load()
         os.environ.setdefault("UCX_MEM_MMAP_HOOK_MODE", "none")
         os.environ.setdefault("UCX_RCACHE_ENABLE", "n")
 

@@ -1,20 +1,22 @@
-"""Choose and load the UCX library of this process, before the native core is loaded.
+"""Choose and load the UCX library of this process, once the native core needs it.
 
-The core is linked to ``libucp.so.0`` by name alone. The dynamic linker resolves that name to a
-library that is loaded already. So the core uses whichever library was loaded first.
+The core is not linked to UCX. Before it makes its first context, it calls `load`, and looks the
+functions up in the library that this returns (`native/base/ucx_library`). So a process that
+connects to nobody over UCX does not load it.
 """
 
 import ctypes
 import importlib.util
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from ucxstore import process
 from ucxstore.errors import UcxUnavailableError
 
 _SONAME = "libucp.so.0"
@@ -24,6 +26,9 @@ _REMEDY = (
     f"or a UCX {_MINIMUM[0]}.{_MINIMUM[1]} or later of the system or of conda-forge, "
     f"where the dynamic linker finds {_SONAME}."
 )
+
+# UCX's own default is standard output, where its log would mix with a program's results.
+_LOG = {"UCX_LOG_FILE": "stderr"}
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,23 @@ class UcxLibrary:
         As the library itself reports it, ``"1.21.0"``.
     path
         The file it was loaded from.
+    has_hooks
+        ``False`` if it was loaded without its hooks on mmap, and so caches no registered memory.
+    handle
+        What ``dlopen`` has returned.
     """
 
     origin: Literal["wheel", "system"]
     version: str
     path: Path
+    has_hooks: bool = True
+    handle: int = field(default=0, repr=False)
 
 
-@cache
+_library: UcxLibrary | None = None
+_lock = threading.Lock()
+
+
 def load() -> UcxLibrary:
     """Load UCX, once a process.
 
@@ -59,17 +73,24 @@ def load() -> UcxLibrary:
         If there is no such library, or one older than 1.18, or if ``UCXSTORE_UCX`` has another
         value.
     """
+    global _library
+    with _lock:
+        if _library is None:
+            _library = _load()
+        return _library
+
+
+def _load() -> UcxLibrary:
     forced = os.environ.get("UCXSTORE_UCX") or None
     if forced not in (None, "wheel", "system"):
         raise UcxUnavailableError(f'UCXSTORE_UCX is {forced!r}; it takes "wheel" or "system".')
 
-    handle = _already_loaded() or _open(forced)
-    library = _describe(handle)
+    library = _describe(_already_loaded() or _open(forced))
     if forced not in (None, library.origin):
         warnings.warn(
             f"UCXSTORE_UCX={forced}, but {library.path} was loaded before ucxstore and is used.",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return library
 
@@ -86,7 +107,7 @@ def _open(forced: str | None) -> ctypes.CDLL:
     if forced == "wheel" and wheel is None:
         raise UcxUnavailableError(f"UCXSTORE_UCX=wheel, but no libucx is installed. {_REMEDY}")
     try:
-        with _log_to_stderr():
+        with _environment(_LOG):
             return ctypes.CDLL(_SONAME if forced == "system" or wheel is None else str(wheel))
     except OSError as error:
         asked = "" if forced is None else f" (UCXSTORE_UCX={forced})"
@@ -94,19 +115,15 @@ def _open(forced: str | None) -> ctypes.CDLL:
 
 
 @contextmanager
-def _log_to_stderr() -> Iterator[None]:
-    """Make UCX log to standard error; it reads ``UCX_LOG_FILE`` while it is loaded.
-
-    Its own default is standard output, where its log would mix with a program's results.
-    """
-    if "UCX_LOG_FILE" in os.environ:
-        yield
-        return
-    os.environ["UCX_LOG_FILE"] = "stderr"
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables that UCX reads while it is loaded, except those that the user has set."""
+    ours = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        del os.environ["UCX_LOG_FILE"]
+        for name in ours:
+            del os.environ[name]
 
 
 def _wheel_library() -> Path | None:
@@ -127,7 +144,8 @@ def _describe(handle: ctypes.CDLL) -> UcxLibrary:
         raise UcxUnavailableError(f"{path} is UCX {dotted}, which is too old. {_REMEDY}")
     wheel = _wheel_library()
     is_wheel = wheel is not None and path.resolve().parent == wheel.resolve().parent
-    return UcxLibrary("wheel" if is_wheel else "system", dotted, path)
+    origin: Literal["wheel", "system"] = "wheel" if is_wheel else "system"
+    return UcxLibrary(origin, dotted, path, handle=handle._handle)
 
 
 class _DlInfo(ctypes.Structure):
@@ -144,3 +162,11 @@ def _path(handle: ctypes.CDLL) -> Path:
     symbol = ctypes.cast(handle.ucp_get_version, ctypes.c_void_p)
     ctypes.CDLL(None).dladdr(symbol, ctypes.byref(info))
     return Path(os.fsdecode(info.dli_fname))
+
+
+def _start_anew_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+process.in_child(_start_anew_in_child)

@@ -1,11 +1,12 @@
 // Move-only owners of descriptors and UCX handles. Each has one from the line that creates it.
 #pragma once
 
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include <memory>
 #include <utility>
+
+#include "base/ucx_library.hpp"
 
 namespace ucxstore {
 

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/ucx_library.hpp"
+
 namespace ucxstore {
 
 void check(ucs_status_t status, std::string_view what) {

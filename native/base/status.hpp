@@ -25,6 +25,7 @@ enum class ErrorKind {
     protocol,
     resource,  // this process has no descriptor left
     memory,    // this process has no memory left
+    no_ucx,    // no usable UCX library
 };
 
 class Error : public std::runtime_error {

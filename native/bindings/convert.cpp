@@ -36,6 +36,8 @@ const char* exception_name(ErrorKind kind) {
             return "ResourceError";
         case ErrorKind::memory:
             return "OutOfMemoryError";
+        case ErrorKind::no_ucx:
+            return "UcxUnavailableError";
     }
     return "UcxStoreError";
 }

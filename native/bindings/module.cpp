@@ -6,6 +6,7 @@
 
 #include "base/fork.hpp"
 #include "base/inherited.hpp"
+#include "base/ucx_library.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
@@ -246,6 +247,19 @@ class PyServer {
     Server server_;
 };
 
+// The library that ucxstore/_ucx.py chooses.
+UcxLibrary choose_ucx() {
+    const nb::gil_scoped_acquire gil;
+    const nb::object chosen = nb::module_::import_("ucxstore._ucx").attr("load")();
+    return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(chosen.attr("handle"))),
+            nb::cast<bool>(chosen.attr("has_hooks"))};
+}
+
+const char* ucx_version() {
+    load_ucx();
+    return ucp_get_version_string();
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -254,6 +268,7 @@ NB_MODULE(_core, module) {
     // gone.
     nb::set_leak_warnings(false);
     nb::register_exception_translator(translate);
+    set_ucx_loader(&choose_ucx);
     module.attr("PROTOCOL_VERSION") = wire::kProtocolVersion;
     module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
     module.attr("SCRATCH_FOLDER") =
@@ -264,7 +279,7 @@ NB_MODULE(_core, module) {
         "Memory of `size` bytes, not initialised, that is recycled after use.");
     module.def("place", &place, "values"_a, "target"_a,
                "Copy values to their places in an array that is larger than the caches.");
-    module.def("ucx_version", [] { return std::string(ucp_get_version_string()); });
+    module.def("ucx_version", &ucx_version);
 
     nb::class_<PyOperation>(module, "Operation")
         .def_prop_ro("done", &PyOperation::done)

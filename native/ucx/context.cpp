@@ -10,6 +10,7 @@
 
 #include "base/fork.hpp"
 #include "base/status.hpp"
+#include "base/ucx_library.hpp"
 
 namespace ucxstore {
 namespace {
@@ -99,6 +100,9 @@ ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
 }  // namespace
 
 Context::Context(const Options& options) {
+    // Not inside UCX: it may wait for the GIL, and its holder may be forking.
+    const UcxLibrary& ucx = load_ucx();
+    const bool has_hooks = ucx.has_hooks && !hooks_are_off();
     const InUcx inside;
     const auto wanted = wanted_cache(options);
     const bool hooks_are_safe = !forked_after_ucx_started();
@@ -106,15 +110,22 @@ Context::Context(const Options& options) {
         // UCX tells whether it has a cache only by refusing to start where one is insisted on. A
         // cache that is made waits for the hooks' lock, which in a forked child may be for ever.
         const ConfigHandle config = configure(options);
-        const char* cache = hooks_are_safe ? "y" : "n";
-        check(ucp_config_modify(config.get(), kRegistrationCache, cache), "UCX_RCACHE_ENABLE");
+        const bool may_have = has_hooks && hooks_are_safe;
+        check(ucp_config_modify(config.get(), kRegistrationCache, may_have ? "y" : "n"),
+              "UCX_RCACHE_ENABLE");
         if (start(config.get(), handle_) == UCS_OK) {
-            has_registration_cache_ = hooks_are_safe && !hooks_are_off();
+            has_registration_cache_ = may_have;
             return;
         }
     } else {
-        has_registration_cache_ = *wanted == "y" || *wanted == "yes" || *wanted == "1";
-        has_registration_cache_ = has_registration_cache_ && !hooks_are_off();
+        const bool insists = *wanted == "y" || *wanted == "yes" || *wanted == "1";
+        if (insists && !ucx.has_hooks) {
+            throw Error(ErrorKind::argument,
+                        "UCX option RCACHE_ENABLE=" + *wanted +
+                            ": UCX was loaded without its hooks on mmap, which the cache needs; "
+                            "set UCX_MEM_MMAP_HOOK_MODE=bistro in the environment");
+        }
+        has_registration_cache_ = insists && has_hooks;
     }
     check(start(configure(options).get(), handle_), "starting UCX");
 }

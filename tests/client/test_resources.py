@@ -19,6 +19,7 @@ import asyncio, os, resource, sys
 from ucxstore import UcxStore
 from ucxstore._native import core
 from ucxstore.client.loops import current_queue
+core.ucx_version()  # UCX is loaded by now: its files could not be opened later
 store = UcxStore(sys.argv[1])
 def say(call):
     try:

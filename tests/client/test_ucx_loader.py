@@ -53,6 +53,13 @@ def refusal(code: str = LOAD, **environment: str) -> str:
     return last
 
 
+@pytest.fixture
+def no_system(tmp_path: Path) -> str:
+    """A folder that hides any libucp of the system behind one that can't be loaded."""
+    (tmp_path / "libucp.so.0").touch()
+    return str(tmp_path)
+
+
 def fake_ucx(folder: Path, major: int, minor: int) -> str:
     """Compile a libucp that reports this version and can do nothing else."""
     compiler = shutil.which("cc")
@@ -80,6 +87,61 @@ def test_core_uses_the_library_that_was_loaded() -> None:
     assert loaded(code)[0] == "wheel"
 
 
+UCX_IS_MAPPED = """
+def ucx_is_mapped():
+    with open("/proc/self/maps") as maps:
+        return any(name in line for line in maps for name in ("libucp", "libucs", "libuct"))
+"""
+
+
+@pytest.mark.parametrize("environment", [{}, {"LD_BIND_NOW": "1"}])
+def test_core_loads_ucx_only_for_a_client_or_server(environment: dict[str, str]) -> None:
+    code = f"""{UCX_IS_MAPPED}
+from ucxstore import Server, UcxStore
+from ucxstore._native import core
+core.MemoryStorage(), core.Completions(), core.allocate(1000), UcxStore("ucx://localhost:1")
+assert not ucx_is_mapped()
+core.Client({{}}, False)
+assert ucx_is_mapped()
+"""
+    process = run(code, **environment)
+    assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "core.ucx_version()",
+        "core.Client({}, False)",
+        "core.Server(core.MemoryStorage(), 1, {}, False, False)",
+        "Server('memory://')",
+        "UcxStore(f'ucx://localhost:{port}').get_sync('key')",
+    ],
+)
+def test_what_needs_ucx_says_that_there_is_none(use: str, no_system: str) -> None:
+    code = f"""
+import socket
+from ucxstore import Server, UcxStore
+from ucxstore._native import core
+with socket.create_server(("localhost", 0)) as listening:
+    port = listening.getsockname()[1]
+    for _ in range(2):
+        try:
+            {use}
+        except ImportError as error:
+            failure = error
+raise failure
+"""
+    message = refusal(code, UCXSTORE_UCX="system", LD_LIBRARY_PATH=no_system)
+    assert "UCX can't be loaded (UCXSTORE_UCX=system): " in message
+
+
+def test_a_library_without_a_function_that_is_called(tmp_path: Path) -> None:
+    code = "from ucxstore._native import core\ncore.Client({}, False)"
+    message = refusal(code, UCXSTORE_UCX="system", LD_LIBRARY_PATH=fake_ucx(tmp_path, 1, 18))
+    assert message.endswith("UCX has no ucp_am_data_release()")
+
+
 def test_system_is_found_by_the_dynamic_linker(tmp_path: Path, wheel_lib: Path) -> None:
     copy = shutil.copytree(wheel_lib, tmp_path / "lib")
     origin, _, path = loaded(UCXSTORE_UCX="system", LD_LIBRARY_PATH=str(copy))
@@ -95,13 +157,6 @@ def test_a_library_loaded_before_is_used_and_reported(tmp_path: Path, wheel_lib:
     process = run(code, UCXSTORE_UCX="wheel")
     assert process.returncode == 1
     assert "RuntimeWarning: UCXSTORE_UCX=wheel, but" in process.stderr
-
-
-@pytest.fixture
-def no_system(tmp_path: Path) -> str:
-    """A folder that hides any libucp of the system behind one that can't be loaded."""
-    (tmp_path / "libucp.so.0").touch()
-    return str(tmp_path)
 
 
 NO_WHEEL = f"import sys; sys.modules['libucx'] = None\n{LOAD}"

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     logs.configure(_LEVELS[verbosity], given.pop("log_format", "text"))
     try:
         options = _options(given)
-        from ucxstore.server.foreground import serve  # loads UCX, which --help does not need
+        from ucxstore.server.foreground import serve  # not for --help
 
         serve(storage, options, metrics=metrics)
     except ValueError as error:

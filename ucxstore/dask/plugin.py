@@ -90,7 +90,7 @@ class ServerPlugin(WorkerPlugin):
         self._held = None
 
     def _start(self, worker: str) -> None:
-        from ucxstore._native import core  # loads UCX, which a Dask client does not need
+        from ucxstore._native import core  # a Dask client does not need it
         from ucxstore.server import Server
 
         kind, location = parse_location("storage", self._location)

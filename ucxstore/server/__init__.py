@@ -1,6 +1,6 @@
 """`Server` and its options: serve values in threads of this process, or in a new process.
 
-UCX is loaded when `Server` is first used. To make options, it is not needed.
+The native core is loaded when `Server` is first used. To make options, it is not needed.
 """
 
 from typing import TYPE_CHECKING
