@@ -30,6 +30,20 @@ _REMEDY = (
 # UCX's own default is standard output, where its log would mix with a program's results.
 _LOG = {"UCX_LOG_FILE": "stderr"}
 
+# UCX patches mmap and its like, to learn when memory that it has registered with a device goes
+# away. That takes 0.4 s, so it is left out where there is no such device. Whoever sets one of
+# these variables decides for himself.
+_NO_HOOKS = {"UCX_MEM_MMAP_HOOK_MODE": "none"}
+_OF_HOOKS = ("UCX_MEM_MMAP_HOOK_MODE", "UCX_MEM_EVENTS", "UCX_RCACHE_ENABLE")
+_DEVICES = (
+    "sys/class/infiniband/*",
+    "dev/nvidiactl",
+    "dev/kfd",  # AMD
+    "dev/dxg",  # any GPU, in Windows' Linux
+    "dev/knem",
+    "dev/xpmem",
+)
+
 
 @dataclass(frozen=True)
 class UcxLibrary:
@@ -85,7 +99,9 @@ def _load() -> UcxLibrary:
     if forced not in (None, "wheel", "system"):
         raise UcxUnavailableError(f'UCXSTORE_UCX is {forced!r}; it takes "wheel" or "system".')
 
-    library = _describe(_already_loaded() or _open(forced))
+    there = _already_loaded()
+    has_hooks = there is not None or _wants_hooks()
+    library = _describe(there or _open(forced, has_hooks), has_hooks)
     if forced not in (None, library.origin):
         warnings.warn(
             f"UCXSTORE_UCX={forced}, but {library.path} was loaded before ucxstore and is used.",
@@ -102,12 +118,19 @@ def _already_loaded() -> ctypes.CDLL | None:
         return None
 
 
-def _open(forced: str | None) -> ctypes.CDLL:
+def _wants_hooks() -> bool:
+    """Tell whether UCX needs its hooks on mmap: for a device, or because the user has said so."""
+    if any(name in os.environ for name in _OF_HOOKS):
+        return True
+    return any(any(Path("/").glob(device)) for device in _DEVICES)
+
+
+def _open(forced: str | None, has_hooks: bool) -> ctypes.CDLL:
     wheel = _wheel_library()
     if forced == "wheel" and wheel is None:
         raise UcxUnavailableError(f"UCXSTORE_UCX=wheel, but no libucx is installed. {_REMEDY}")
     try:
-        with _environment(_LOG):
+        with _environment(_LOG if has_hooks else _LOG | _NO_HOOKS):
             return ctypes.CDLL(_SONAME if forced == "system" or wheel is None else str(wheel))
     except OSError as error:
         asked = "" if forced is None else f" (UCXSTORE_UCX={forced})"
@@ -134,7 +157,7 @@ def _wheel_library() -> Path | None:
     return None
 
 
-def _describe(handle: ctypes.CDLL) -> UcxLibrary:
+def _describe(handle: ctypes.CDLL, has_hooks: bool) -> UcxLibrary:
     numbers = [ctypes.c_uint() for _ in range(3)]
     handle.ucp_get_version(*map(ctypes.byref, numbers))
     version = tuple(number.value for number in numbers)
@@ -145,7 +168,7 @@ def _describe(handle: ctypes.CDLL) -> UcxLibrary:
     wheel = _wheel_library()
     is_wheel = wheel is not None and path.resolve().parent == wheel.resolve().parent
     origin: Literal["wheel", "system"] = "wheel" if is_wheel else "system"
-    return UcxLibrary(origin, dotted, path, handle=handle._handle)
+    return UcxLibrary(origin, dotted, path, has_hooks, handle._handle)
 
 
 class _DlInfo(ctypes.Structure):

@@ -28,7 +28,8 @@ def wheel_lib() -> Path:
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("UCXSTORE_UCX", "LD_LIBRARY_PATH")}
+    dropped = ("UCXSTORE_UCX", "LD_LIBRARY_PATH", "UCX_MEM_MMAP_HOOK_MODE", "UCX_RCACHE_ENABLE")
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         env=kept | environment,
@@ -140,6 +141,49 @@ def test_a_library_without_a_function_that_is_called(tmp_path: Path) -> None:
     code = "from ucxstore._native import core\ncore.Client({}, False)"
     message = refusal(code, UCXSTORE_UCX="system", LD_LIBRARY_PATH=fake_ucx(tmp_path, 1, 18))
     assert message.endswith("UCX has no ucp_am_data_release()")
+
+
+MMAP = """
+import ctypes, json, os
+from ucxstore import _ucx
+
+def beginning():
+    function = ctypes.CDLL(None).mmap
+    return ctypes.string_at(ctypes.cast(function, ctypes.c_void_p), 16)
+
+before, environment = beginning(), dict(os.environ)
+_ucx._DEVICES = DEVICES
+library = _ucx.load()
+assert os.environ == environment
+is_hooked = beginning() != before
+assert is_hooked == library.has_hooks or "none" in environment.values()
+print(json.dumps(is_hooked))
+"""
+
+
+@pytest.mark.parametrize(
+    ("devices", "environment", "expected"),
+    [
+        ((), {}, False),
+        (("nonexistent/*",), {}, False),
+        (("nonexistent", "pro*/self"), {}, True),
+        ((), {"UCX_MEM_MMAP_HOOK_MODE": "bistro"}, True),
+        (("proc",), {"UCX_MEM_MMAP_HOOK_MODE": "none"}, False),
+        ((), {"UCX_RCACHE_ENABLE": "y"}, True),
+    ],
+)
+def test_hooks_on_mmap_are_for_devices(
+    devices: tuple[str, ...], environment: dict[str, str], expected: bool
+) -> None:
+    process = run(MMAP.replace("DEVICES = DEVICES", f"DEVICES = {devices}"), **environment)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) is expected
+
+
+def test_a_cache_that_wants_hooks_which_are_left_out() -> None:
+    code = "from ucxstore import Server; Server('memory://', ucx={'RCACHE_ENABLE': 'y'})"
+    process = run(f"from ucxstore import _ucx; _ucx._DEVICES = ()\n{code}")
+    assert "ValueError: UCX option RCACHE_ENABLE=y: UCX was loaded without" in process.stderr
 
 
 def test_system_is_found_by_the_dynamic_linker(tmp_path: Path, wheel_lib: Path) -> None:
