@@ -1,11 +1,10 @@
 """A Zarr store whose chunks travel over UCX straight into the buffer they are read into.
 
-UCX is loaded when something is first connected or served, not by this import: zarr imports the
+UCX is loaded when something is first connected or served, not by an import: zarr imports the
 package in every process that looks for codec pipelines.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from ucxstore.errors import (
@@ -32,18 +31,15 @@ from ucxstore.errors import (
     UcxUnavailableError,
     ValueTooLargeError,
 )
-from ucxstore.secret import Secret
 
 if TYPE_CHECKING:
     from ucxstore.pipeline import ZeroCopyCodecPipeline
     from ucxstore.scratch import Scratch
+    from ucxstore.secret import Secret
     from ucxstore.server import Server
     from ucxstore.store import UcxStore
 
-try:
-    __version__ = version("ucxstore")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = [
     "AddressError",
@@ -77,9 +73,10 @@ __all__ = [
 ]
 
 
-# Imported when they are first used: a client needs no server, and `ucxstore --help` no zarr.
+# Found when they are first used: a client needs no server, and `ucxstore --help` no zarr.
 _MODULES = {
     "Scratch": "ucxstore.scratch",
+    "Secret": "ucxstore.secret",
     "Server": "ucxstore.server",
     "UcxStore": "ucxstore.store",
     "ZeroCopyCodecPipeline": "ucxstore.pipeline",
@@ -87,8 +84,20 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name == "__version__":
+        value: object = _find_version()
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
+
+
+def _find_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ucxstore")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"
