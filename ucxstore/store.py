@@ -21,7 +21,6 @@ from ucxstore.client.incarnations import Incarnations, Known
 from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.client.one_server import OneServer
 from ucxstore.client.requests import Found, Request
-from ucxstore.cluster.cluster import Cluster
 from ucxstore.errors import AddressError, ServerRestartedError
 from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
 from ucxstore.options import (
@@ -234,6 +233,8 @@ class UcxStore(Store):
                 ((server, connector),) = connectors.items()
                 self._channel = OneServer(server, connector, incarnations, options)
             else:
+                from ucxstore.cluster.cluster import Cluster  # not for one server
+
                 self._channel = Cluster(connectors, incarnations, self.counters, options)
         return self._channel
 

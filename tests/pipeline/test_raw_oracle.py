@@ -32,7 +32,7 @@ from tests.pipeline.strategies import (
     special,
 )
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
-from ucxstore.pipeline import zero_copy as pipeline
+from ucxstore.pipeline import array_chunks as pipeline
 from ucxstore.pipeline.geometry import costs
 from ucxstore.server import Server
 

@@ -1,19 +1,19 @@
 """Access to the chunks of a store, and how the pipeline finds it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore
 
-from ucxstore.client.channel import Channel
-from ucxstore.pipeline.budget import Budget
-from ucxstore.pipeline.shards.cache import ShardCache
-from ucxstore.stats import Counters
+if TYPE_CHECKING:
+    from ucxstore.client.channel import Channel
+    from ucxstore.pipeline.budget import Budget
+    from ucxstore.pipeline.shards.cache import ShardCache
+    from ucxstore.stats import Counters
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkAccess:
+class ChunkAccess(NamedTuple):
     """Access to the chunks of a store.
 
     Parameters
@@ -37,12 +37,12 @@ class ChunkAccess:
     """
 
     store: Store
-    channel: Channel
+    channel: "Channel"
     key_prefix: str
     strict: bool
-    counters: Counters
-    budget: Budget
-    shard_indexes: ShardCache
+    counters: "Counters"
+    budget: "Budget"
+    shard_indexes: "ShardCache"
     check_writable: Callable[[], None]
 
     def full_keys(self, keys: Iterable[str]) -> list[str]:

@@ -3,9 +3,12 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ucxstore import process
-from ucxstore.pipeline.shards.index import IndexForm, ShardIndex
+
+if TYPE_CHECKING:
+    from ucxstore.pipeline.shards.index import IndexForm, ShardIndex
 
 # Bytes of indexes that a store keeps: 16 an inner chunk, so those of four million inner chunks.
 CACHE_BYTES = 64 << 20
@@ -44,7 +47,7 @@ class ShardCache:
         """Bytes that are kept now."""
         return self._nbytes
 
-    def get(self, key: str, form: IndexForm) -> ShardIndex | None:
+    def get(self, key: str, form: "IndexForm") -> "ShardIndex | None":
         """Return the index of a shard, or ``None`` if none of this form is kept."""
         with self._lock:
             entry = self._entries.get(key)
@@ -53,7 +56,7 @@ class ShardCache:
             self._entries.move_to_end(key)
             return entry[1]
 
-    def put(self, key: str, form: IndexForm, index: ShardIndex) -> None:
+    def put(self, key: str, form: "IndexForm", index: "ShardIndex") -> None:
         """Add an index, and drop those that were not used for the longest time to make room."""
         with self._lock:
             self._remove(key)
