@@ -4,8 +4,7 @@ No other module describes memory. So support for other memory, such as a GPU's, 
 here, and no second code path.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,7 @@ type Layout = tuple[int, tuple[int, ...], tuple[int, ...], int]
 _DLPACK_HOST = frozenset({1, 3, 11})
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """A block of memory, and what keeps it alive.
 
     Parameters

@@ -8,7 +8,6 @@ take and return is described there.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,8 +59,7 @@ class Route(Enum):
     """All servers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind[T]:
+class Kind[T](NamedTuple):
     """What requests of one kind have in common.
 
     Parameters

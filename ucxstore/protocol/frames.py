@@ -19,8 +19,8 @@ JOINED     mac[32]
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 MAGIC = b"UCXS"
 PROTOCOL_VERSION = 3  # the native core's PROTOCOL_VERSION is the same
@@ -70,8 +70,7 @@ class RejectCode(IntEnum):
     FAILED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The header of a frame. Only its magic was checked."""
 
     version: int
@@ -79,16 +78,14 @@ class Header:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(NamedTuple):
     """The body of a CHALLENGE."""
 
     secret_required: bool
     nonce: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(NamedTuple):
     """The body of a WELCOME: what a server grants a client that it has authenticated.
 
     Parameters

@@ -35,7 +35,7 @@ import hmac
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ucxstore.errors import (
     AuthenticationError,
@@ -73,22 +73,19 @@ _JOIN_LABEL = b"ucxstore join"
 _JOINED_LABEL = b"ucxstore joined"
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """The step to send all of `data`."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Receive:
+class Receive(NamedTuple):
     """The step to receive exactly `size` bytes."""
 
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """The result of a step: the bytes that were to be received, or fewer.
 
     Parameters
