@@ -55,14 +55,14 @@ def local_reads(folder: Path, values: Values, read: Read = whole) -> list[Candid
     """Return reads by zarr's own store: as it is, and, to be fair, into recycled memory."""
     expected = read(values)
 
-    def reading(name: str, pipeline: str, memory: str) -> Candidate:
+    def local(name: str, pipeline: str, memory: str) -> Candidate:
         array = open_array(LocalStore(folder, read_only=True), pipeline)
-        return _reading(name, array, read, pipeline, MEMORY[memory], expected)
+        return reading(name, array, read, pipeline, MEMORY[memory], expected)
 
     return [
-        reading(LOCAL_FUSED, FUSED, "fresh"),
-        reading(LOCAL_RECYCLED, FUSED, "recycled"),
-        reading(LOCAL_DEFAULT, BATCHED, "fresh"),
+        local(LOCAL_FUSED, FUSED, "fresh"),
+        local(LOCAL_RECYCLED, FUSED, "recycled"),
+        local(LOCAL_DEFAULT, BATCHED, "fresh"),
     ]
 
 
@@ -71,7 +71,7 @@ def zarrs_read(folder: Path, values: Values, read: Read = whole) -> Candidate:
     import zarrs  # noqa: F401  # registers it
 
     array = open_array(LocalStore(folder, read_only=True), ZARRS_PIPELINE)
-    return _reading(ZARRS, array, read, ZARRS_PIPELINE, FRESH, read(values))
+    return reading(ZARRS, array, read, ZARRS_PIPELINE, FRESH, read(values))
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def our_reads(
     with (
         Server.spawn("memory://", ucx=ucx) as memory,
         Server.spawn(folder, ucx=ucx) as directory,
-        _store(memory.address, ucx) as memory_store,
-        _store(directory.address, ucx) as directory_store,
+        reading_store(memory.address, ucx) as memory_store,
+        reading_store(directory.address, ucx) as directory_store,
     ):
         put_into_server(memory.address, values, stored, ucx=ucx)
         expected = read(values)
@@ -99,16 +99,16 @@ def our_reads(
             array = open_array(store, ZERO_COPY)
             for kind, ndbuffer in MEMORY.items():
                 name = ours(storage, kind)
-                found.append(_reading(name, array, read, ZERO_COPY, ndbuffer, expected))
+                found.append(reading(name, array, read, ZERO_COPY, ndbuffer, expected))
         yield found, memory_store.stats()["lanes"]
 
 
-def _store(address: str, ucx: Mapping[str, str]) -> UcxStore:
+def reading_store(address: str, ucx: Mapping[str, str] | None = None) -> UcxStore:
     # Strict: fail if a chunk does not take the short path.
     return UcxStore(address, ucx=ucx, read_only=True, strict=True, select_pipeline=False)
 
 
-def _reading(
+def reading(
     name: str, array: Any, read: Read, pipeline: str, ndbuffer: str, expected: Any
 ) -> Candidate:
     def is_right(result: Any) -> bool:

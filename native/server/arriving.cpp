@@ -27,16 +27,33 @@ ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.i
 
 }  // namespace
 
-// A segment that is being received.
-struct Arriving::Segment {
-    explicit Segment(std::shared_ptr<Arriving> the_arriving) : arriving(std::move(the_arriving)) {
-        ++arriving->segments_;
+// A segment that is being received: pins the memory of its value.
+class Arriving::Segment : public Receiver::Sink {
+  public:
+    Segment(std::shared_ptr<Arriving> arriving, Value value, const wire::ValueHeader& header)
+        : arriving_(std::move(arriving)), value_(std::move(value)), header_(header) {
+        ++arriving_->segments_;
     }
-    Segment(const Segment& other) : Segment(other.arriving) {}
+    Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
-    ~Segment() { --arriving->segments_; }
+    ~Segment() override { --arriving_->segments_; }
 
-    const std::shared_ptr<Arriving> arriving;
+    std::byte* memory() override { return value_->memory_at(header_.offset, header_.length); }
+    void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
+        value_->write(header_.offset + offset, bytes);
+    }
+    void done(bool arrived) noexcept override {
+        try {
+            arriving_->segment_arrived(header_, value_, arrived);
+        } catch (const std::exception&) {  // for want of memory; none may pass through UCX
+            arriving_->client_->doom();
+        }
+    }
+
+  private:
+    const std::shared_ptr<Arriving> arriving_;
+    const Value value_;
+    const wire::ValueHeader header_;
 };
 
 Arriving::Arriving(Receiver& receiver, Storages storages, bool read_only,
@@ -164,22 +181,14 @@ void Arriving::admit(const ItemId& id, WriteBudget::Room room) {
 bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
                     std::span<const std::byte> data, Receiver::Parcel parcel) {
     try {
-        std::byte* const target = value->prepare(header.offset, header.length);
-        if (target != nullptr && parcel != nullptr) {
+        if (value->is_kept() && parcel != nullptr) {
             const Write write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
-            receiver_.receive(parcel, target, header.length, write,
-                              [segment = Segment(shared_from_this()), value, header](bool arrived) {
-                                  Arriving& self = *segment.arriving;
-                                  try {
-                                      self.segment_arrived(header, value, arrived);
-                                  } catch (const std::exception&) {  // for want of memory
-                                      self.client_->doom();
-                                  }
-                              });
+            receiver_.receive(parcel, std::make_unique<Segment>(shared_from_this(), value, header),
+                              header.length, write);
             return true;
         }
-        if (target != nullptr) {
-            std::ranges::copy(data, target);
+        if (value->is_kept()) {
+            value->write(header.offset, data);
         }
     } catch (const std::exception& error) {
         value->refuse();

@@ -39,7 +39,7 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     bool awaits_room() const { return waiting_ > 0; }
 
   private:
-    struct Segment;
+    class Segment;
     using Value = std::shared_ptr<ArrivingValue>;
 
     Value find_or_begin(const wire::ValueHeader& header, const std::string& key);

@@ -1,5 +1,7 @@
 #include "server/arriving_value.hpp"
 
+#include <algorithm>
+
 #include "base/ensure.hpp"
 
 namespace ucxstore {
@@ -21,19 +23,18 @@ void ArrivingValue::receive_into(std::shared_ptr<Storage> storage) {
 
 void ArrivingValue::receive_into(CachedSource& source) { region_ = source.receive(total()); }
 
-std::byte* ArrivingValue::prepare(std::uint64_t offset, std::uint64_t length) {
+std::byte* ArrivingValue::memory_at(std::uint64_t offset, std::uint64_t length) {
     ensure(offset <= total() && length <= total() - offset, "a segment is inside of its value");
-    if (refused_) {
-        return nullptr;
+    std::byte* const memory = region_ != nullptr ? region_->data() : incoming_->data();
+    return memory == nullptr ? nullptr : memory + offset;
+}
+
+void ArrivingValue::write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
+    if (std::byte* const memory = memory_at(offset, bytes.size()); memory != nullptr) {
+        std::ranges::copy(bytes, memory);
+    } else {
+        incoming_->write(offset, bytes);
     }
-    if (region_ != nullptr) {
-        return region_->data() + offset;
-    }
-    if (incoming_ == nullptr) {
-        return nullptr;
-    }
-    incoming_->prepare(offset, length);
-    return incoming_->data() + offset;
 }
 
 void ArrivingValue::hold(const wire::ValueHeader& header, std::span<const std::byte> data,

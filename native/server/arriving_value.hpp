@@ -46,8 +46,11 @@ class ArrivingValue {
     void receive_into(CachedSource& source);
     // Drops what is still to come. The memory stays for as long as UCX may write to it.
     void refuse() { refused_ = true; }
-    // Where a segment goes; nullptr where it is dropped.
-    std::byte* prepare(std::uint64_t offset, std::uint64_t length);
+    // Whether its bytes are kept. If not, they are dropped.
+    bool is_kept() const { return is_for_storage() || is_for_source(); }
+    // Where a segment goes; nullptr where that is no memory, and its bytes go through write().
+    std::byte* memory_at(std::uint64_t offset, std::uint64_t length);
+    void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
 
     // Until there is room for it, its segments are held; their parcels are `receiver`'s.
     void wait_for_room(Receiver& receiver) { waits_ = &receiver; }

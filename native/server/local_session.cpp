@@ -83,16 +83,21 @@ void LocalSession::UploadReceiver::settle(bool kept) {
     current_ = nullptr;
 }
 
-void LocalSession::UploadReceiver::receive(Parcel parcel, std::byte* target, std::uint64_t length,
-                                           Write write, std::function<void(bool)> done) {
+void LocalSession::UploadReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
+                                           std::uint64_t length, Write write) {
     const auto* const segment = static_cast<const local::RoomHeader*>(parcel);
     // Whatever the client writes there meanwhile, it is only its own value that it changes.
-    const ucp_dt_iov_t piece{target, length};
+    const std::byte* const source = session_.upload_->data() + segment->place;
     step();
-    Copier({&piece, 1}).scatter(0, session_.upload_->data() + segment->place, length, write);
+    if (std::byte* const memory = sink->memory(); memory != nullptr) {
+        const ucp_dt_iov_t piece{memory, length};
+        Copier({&piece, 1}).scatter(0, source, length, write);
+    } else {
+        sink->take(0, {source, length});
+    }
     step();
     drop(parcel);
-    done(true);
+    sink->done(true);
 }
 
 void LocalSession::UploadReceiver::drop(Parcel parcel) {

@@ -46,8 +46,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
         // `kept` for later.
         Parcel begin(const local::RoomHeader& segment);
         void settle(bool kept);
-        void receive(Parcel parcel, std::byte* target, std::uint64_t length, Write write,
-                     std::function<void(bool)> done) override;
+        void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
+                     Write write) override;
         void drop(Parcel parcel) override;
 
       private:

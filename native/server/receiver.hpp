@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <memory>
+#include <span>
 
 #include "base/copier.hpp"
 
@@ -14,12 +15,23 @@ class Receiver {
   public:
     using Parcel = void*;
 
+    // Where the bytes of a parcel go.
+    class Sink {
+      public:
+        virtual ~Sink() = default;
+        // The memory for all of them; nullptr where it has none, and they go through take().
+        virtual std::byte* memory() = 0;
+        // Copies bytes of it that begin at `offset`.
+        virtual void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept = 0;
+        // Nothing is written any more. Called once; `arrived`: all has come.
+        virtual void done(bool arrived) noexcept = 0;
+    };
+
     virtual ~Receiver() = default;
-    // Receives all of it into the target, and calls `done` once nothing is written there any more,
-    // with whether all has come; that may be inside this call. Throws, without that call, where it
-    // cannot begin.
-    virtual void receive(Parcel parcel, std::byte* target, std::uint64_t length, Write write,
-                         std::function<void(bool)> done) = 0;
+    // Receives all of it, and tells the sink; that may be inside this call. Throws, without telling
+    // it, where it cannot begin.
+    virtual void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
+                         Write write) = 0;
     virtual void drop(Parcel parcel) = 0;
 };
 

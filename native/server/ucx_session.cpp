@@ -17,18 +17,26 @@ constexpr auto kReleaseTimeout = std::chrono::seconds(5);
 
 class UcxSession::UcxReceiver::Segment : public Request {
   public:
-    explicit Segment(std::function<void(bool)> done) : done_(std::move(done)) {}
-    void completed(ucs_status_t status) override { done_(status == UCS_OK); }
+    explicit Segment(std::unique_ptr<Sink> sink) : sink_(std::move(sink)) {}
+    void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
+        sink_->take(offset, bytes);
+    }
+    void completed(ucs_status_t status) override { sink_->done(status == UCS_OK); }
 
   private:
-    const std::function<void(bool)> done_;
+    const std::unique_ptr<Sink> sink_;
 };
 
-void UcxSession::UcxReceiver::receive(Parcel parcel, std::byte* target, std::uint64_t length,
-                                      Write write, std::function<void(bool)> done) {
-    auto segment = std::make_unique<Segment>(std::move(done));
+void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
+                                      std::uint64_t length, Write write) {
+    std::byte* const memory = sink->memory();
+    auto segment = std::make_unique<Segment>(std::move(sink));
     segment->write = write;
-    segment->pieces.push_back({target, length});
+    if (memory != nullptr) {
+        segment->pieces.push_back({memory, length});
+    } else {
+        segment->taken = length;
+    }
     Request::receive(std::move(segment), worker_, parcel);
 }
 

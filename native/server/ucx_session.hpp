@@ -30,8 +30,8 @@ class UcxSession : public Peer {
     class UcxReceiver : public Receiver {
       public:
         explicit UcxReceiver(Worker& worker) : worker_(worker) {}
-        void receive(Parcel parcel, std::byte* target, std::uint64_t length, Write write,
-                     std::function<void(bool)> done) override;
+        void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
+                     Write write) override;
         // UCX then ends the transfer at the client, too.
         void drop(Parcel parcel) override { ucp_am_data_release(worker_.get(), parcel); }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,12 +13,16 @@
 #include <ctime>
 
 #include "base/status.hpp"
+#include "storage/file_writer.hpp"
 
 namespace ucxstore {
 namespace {
 
-// Below this, read() and write() cost less than a mapping, its page faults and its undoing.
+// Below this, read() costs less than a mapping, its page faults and its undoing.
 constexpr std::uint64_t kMapAbove = 32 * 1024;
+
+// Values from this size on are refused before they are sent if they have no room.
+constexpr std::uint64_t kLarge = 2 << 20;
 
 // How often a directory is made again that a removal of another key has pruned since it was opened.
 // 8 times was not always enough for four threads that wrote and removed.
@@ -33,9 +38,8 @@ std::uint64_t nanoseconds(const timespec& time) {
 
 class FileMapping : public Region {
   public:
-    FileMapping(const Fd& file, std::uint64_t size, int protection, const std::string& key)
-        : size_(size) {
-        void* data = mmap(nullptr, size, protection, MAP_SHARED, file.get(), 0);
+    FileMapping(const Fd& file, std::uint64_t size, const std::string& key) : size_(size) {
+        void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
         if (data == MAP_FAILED) {
             throw_errno("mapping '" + key + "'");
         }
@@ -46,14 +50,6 @@ class FileMapping : public Region {
     ~FileMapping() override { munmap(data_, size_); }
     std::byte* data() const override { return data_; }
     std::uint64_t size() const override { return size_; }
-
-    // Brings the pages of some bytes in at once, to be written: cheaper than a fault for each. The
-    // bytes begin on a page, as segments do.
-    void populate(std::uint64_t offset, std::uint64_t length) const {
-#ifdef MADV_POPULATE_WRITE
-        madvise(data_ + offset, length, MADV_POPULATE_WRITE);  // advice: an old kernel refuses
-#endif
-    }
 
   private:
     std::byte* data_;
@@ -84,32 +80,13 @@ std::string unfinished_name() {
     return text;
 }
 
-void write_all(const Fd& file, const std::byte* data, std::uint64_t size, const std::string& key) {
-    while (size > 0) {
-        const ssize_t written = ::write(file.get(), data, size);
-        if (written < 0) {
-            if (errno == EINTR) {
-                continue;
-            }
-            throw_errno("writing '" + key + "'");
-        }
-        data += written;
-        size -= static_cast<std::uint64_t>(written);
-    }
-}
-
 class FileIncoming : public Incoming {
   public:
     // Delegates, so that the destructor tidies up after a constructor that throws as well.
     FileIncoming(const DirectoryRoot& root, const std::string& key, std::uint64_t size)
         : FileIncoming(Members(), root, key, size) {
         open();
-        if (size < kMapAbove || !reserve()) {
-            memory_ = allocate_region(size);
-        } else {
-            mapping_ = std::make_shared<FileMapping>(file_, size, PROT_READ | PROT_WRITE, key);
-            memory_ = mapping_;
-        }
+        check_room();
     }
     FileIncoming(const FileIncoming&) = delete;
     FileIncoming& operator=(const FileIncoming&) = delete;
@@ -122,20 +99,12 @@ class FileIncoming : public Incoming {
         }
     }
 
-    std::byte* data() override { return memory_->data(); }
-
-    void prepare(std::uint64_t offset, std::uint64_t length) override {
-        if (mapping_ != nullptr) {
-            mapping_->populate(offset, length);
-        }
+    void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
+        writer_.write(offset, bytes);
     }
 
     bool commit(bool if_absent) override {
-        if (mapping_ == nullptr) {
-            write_all(file_, memory_->data(), size_, key_);
-        }
-        memory_.reset();
-        mapping_.reset();
+        finish();
         stamp();
         // The directory may have been pruned since it was opened. Then it is made again.
         for (int attempt = 0;; ++attempt) {
@@ -157,7 +126,7 @@ class FileIncoming : public Incoming {
   private:
     struct Members {};
     FileIncoming(Members, const DirectoryRoot& root, const std::string& key, std::uint64_t size)
-        : root_(root), key_(key), size_(size) {}
+        : root_(root), key_(key), size_(size), writer_(file_, size) {}
 
     void open() {
         for (int attempt = 0; !file_; ++attempt) {
@@ -184,16 +153,28 @@ class FileIncoming : public Incoming {
         }
     }
 
-    // The blocks must be there before they are mapped: writing to a mapping of a full disk is
-    // a SIGBUS. False where the file system cannot tell.
-    bool reserve() {
-        if (fallocate(file_.get(), 0, 0, static_cast<off_t>(size_)) == 0) {
-            return true;
+    // Refuses a large value that cannot fit before it is sent. Others that are on their way are not
+    // counted: what has no room then fails as it is written.
+    void check_room() {
+        struct statvfs about{};
+        if (size_ >= kLarge && fstatvfs(file_.get(), &about) == 0 && about.f_blocks > 0 &&
+            size_ / about.f_frsize > about.f_bfree) {
+            errno = ENOSPC;
+            throw_errno("room for '" + key_ + "' (" + std::to_string(size_) + " bytes)");
         }
-        if (errno == EOPNOTSUPP) {
-            return false;
+    }
+
+    // A file system on the network may take bytes that it then has no room for, and say so only
+    // when a descriptor is closed: any of the file's.
+    void finish() {
+        errno = writer_.finish();
+        if (errno == 0) {
+            const int copy = fcntl(file_.get(), F_DUPFD_CLOEXEC, 0);
+            if (copy >= 0 && ::close(copy) == 0) {
+                return;
+            }
         }
-        throw_errno("room for '" + key_ + "' (" + std::to_string(size_) + " bytes)");
+        throw_errno("writing '" + key_ + "' (" + std::to_string(size_) + " bytes)");
     }
 
     // By the clock, and not by the kernel's own: that stands still for some milliseconds, in which
@@ -251,9 +232,8 @@ class FileIncoming : public Incoming {
     const std::uint64_t size_;
     Fd directory_;
     Fd file_;
+    FileWriter writer_;
     std::string name_;  // the unfinished file's, while it has one
-    std::shared_ptr<Region> memory_;
-    std::shared_ptr<FileMapping> mapping_;  // the same, where it is the file itself
     bool committed_ = false;
 };
 
@@ -266,7 +246,7 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
     }
     const auto size = static_cast<std::uint64_t>(about.st_size);
     if (size >= kMapAbove) {
-        auto mapping = std::make_shared<FileMapping>(file, size, PROT_READ, key);
+        auto mapping = std::make_shared<FileMapping>(file, size, key);
         mapping->set_version(version_of(about));
         return mapping;
     }

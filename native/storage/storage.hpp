@@ -1,9 +1,12 @@
 // Storage: the interface to where a server's values are. All progress threads call it at once.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,9 +22,12 @@ class Shelf;
 class Incoming {
   public:
     virtual ~Incoming() = default;
-    virtual std::byte* data() = 0;
-    // These bytes are about to be written: a chance to bring their pages in at once.
-    virtual void prepare(std::uint64_t, std::uint64_t) {}
+    // The memory for all of it; nullptr where it has none, and its bytes go through write().
+    virtual std::byte* data() { return nullptr; }
+    // Copies bytes of it that begin at `offset`; each comes once. A failure shows in commit().
+    virtual void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
+        std::ranges::copy(bytes, data() + offset);
+    }
     // Puts the whole value under its key: a reader sees the old value or this one. With `if_absent`
     // only if the key has none; returns false if it has.
     virtual bool commit(bool if_absent) = 0;

@@ -23,6 +23,9 @@ std::uint64_t Request::bytes() const {
 }
 
 Request::Buffer Request::buffer(const Worker& worker, bool eager) {
+    if (taken > 0) {
+        return {copied(), this, 1};
+    }
     if (pieces.empty()) {
         return {ucp_dt_make_contig(1), nullptr, 0};
     }
@@ -100,7 +103,8 @@ ucp_datatype_t Request::copied() {
 }
 
 std::size_t Request::copied_size(void* request) {
-    return static_cast<Request*>(request)->copier_->size();
+    const auto* const self = static_cast<Request*>(request);
+    return self->copier_ ? self->copier_->size() : self->taken;
 }
 
 std::size_t Request::pack(void* request, std::size_t offset, void* target, std::size_t room) {
@@ -120,7 +124,12 @@ std::size_t Request::pack(void* request, std::size_t offset, void* target, std::
 ucs_status_t Request::unpack(void* request, std::size_t offset, const void* source,
                              std::size_t length) {
     auto* const self = static_cast<Request*>(request);
-    self->copier_->scatter(offset, static_cast<const std::byte*>(source), length, self->write);
+    const auto* const bytes = static_cast<const std::byte*>(source);
+    if (self->copier_) {
+        self->copier_->scatter(offset, bytes, length, self->write);
+    } else if (offset < self->taken) {  // what lies beyond is dropped, as a copier does
+        self->take(offset, {bytes, std::min<std::uint64_t>(length, self->taken - offset)});
+    }
     return UCS_OK;
 }
 

@@ -1,8 +1,10 @@
 // Request: a send or receive that UCX has in flight. It owns the memory until UCX has completed it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "protocol/wire.hpp"
@@ -20,6 +22,11 @@ class Request {
 
     // The memory: several pieces are a scatter/gather list.
     std::vector<ucp_dt_iov_t> pieces;
+
+    // How many bytes are received by take(), fragment by fragment, where they go to no `pieces`.
+    std::uint64_t taken = 0;
+    // Copies bytes of the message that begin at `offset`. No exception may pass through UCX.
+    virtual void take(std::uint64_t, std::span<const std::byte>) noexcept {}
 
     // How what is received is written, where the processor does that.
     Write write = Write::cached;
@@ -42,7 +49,7 @@ class Request {
     Buffer buffer(const Worker& worker, bool eager);
     Buffer packed();
 
-    // A datatype for UCX by which we copy each fragment ourselves: see Copier.
+    // A datatype for UCX by which we copy each fragment ourselves: see Copier and take().
     static ucp_datatype_t copied();
     static std::size_t copied_size(void* request);
     static std::size_t pack(void* request, std::size_t offset, void* target, std::size_t room);

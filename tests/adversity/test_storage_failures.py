@@ -26,7 +26,7 @@ from tests.adversity.transfers import (
 from tests.eventually import eventually
 from ucxstore import ConnectError, StorageError, UcxStore
 
-# Below, a value is written by write(); above, it is received into a mapped file.
+# The first is written in one piece; the second comes in many.
 SMALL = 20_000
 MEDIUM = 1_000_000
 

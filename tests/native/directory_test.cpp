@@ -8,7 +8,10 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
+#include <random>
+#include <span>
 
 #include "base/status.hpp"
 #include "support.hpp"
@@ -19,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Bytes;
 using test::error_of;
+using test::pattern;
 using test::to_bytes;
 
 class DirectoryTest : public testing::Test {
@@ -26,7 +30,7 @@ class DirectoryTest : public testing::Test {
     void put(const std::string& key, const std::string& value) {
         const auto incoming = storage_.receive(key, value.size());
         const Bytes bytes = to_bytes(value);
-        std::copy(bytes.begin(), bytes.end(), incoming->data());
+        incoming->write(0, bytes);
         incoming->commit(false);
     }
     std::optional<std::string> get(const std::string& key) {
@@ -194,6 +198,82 @@ TEST_F(DirectoryTest, AWriteLeavesNoFileButItsOwn) {
     put("k", "2");
     EXPECT_FALSE(storage_.receive("k", 10)->commit(true));
     EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 1);
+}
+
+// UCX hands a value over in fragments, of several values at once, and over several lanes in any
+// order.
+TEST_F(DirectoryTest, AValueComesInAnyFragments) {
+    constexpr std::size_t kBuffer = 2 << 20;
+    std::mt19937 random(7);
+    struct Coming {
+        std::string key;
+        Bytes value;
+        std::unique_ptr<Incoming> incoming;
+        std::vector<std::pair<std::size_t, std::size_t>> fragments;  // offset and length
+    };
+    for (const bool in_order : {true, false}) {
+        std::vector<Coming> values;
+        for (const std::size_t size :
+             {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{100'000}, kBuffer - 1,
+              kBuffer, kBuffer + 1, 2 * kBuffer, 3 * kBuffer + 5000, kBuffer + 60'000,
+              std::size_t{1'000'000}, std::size_t{1'500'000}}) {
+            Coming one{"k" + std::to_string(size), pattern(size, in_order), nullptr, {}};
+            one.incoming = storage_.receive(one.key, size);
+            for (std::size_t at = 0; at < size;) {
+                const std::size_t most = random() % 20 == 0 ? 3 * kBuffer : 61'000;
+                const std::size_t length = std::min(size - at, 1 + random() % most);
+                one.fragments.emplace_back(at, length);
+                at += length;
+            }
+            if (!in_order) {
+                std::ranges::shuffle(one.fragments, random);
+            }
+            std::ranges::reverse(one.fragments);  // taken from the back
+            values.push_back(std::move(one));
+        }
+        while (std::ranges::any_of(values, [](auto& one) { return !one.fragments.empty(); })) {
+            Coming& one = values[random() % values.size()];
+            for (int i = 0; i < 5 && !one.fragments.empty(); ++i) {
+                const auto [offset, length] = one.fragments.back();
+                one.fragments.pop_back();
+                one.incoming->write(offset, std::span(one.value).subspan(offset, length));
+            }
+        }
+        for (Coming& one : values) {
+            EXPECT_TRUE(one.incoming->commit(false));
+            const auto region = storage_.find(one.key);
+            ASSERT_NE(region, nullptr);
+            EXPECT_TRUE(std::ranges::equal(std::span(region->data(), region->size()), one.value))
+                << one.key;
+        }
+    }
+}
+
+TEST_F(DirectoryTest, AWriteThatFailsLeavesTheOldValue) {
+    signal(SIGXFSZ, SIG_IGN);  // as Python does
+    put("d/k", "old");
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (const std::size_t size : {20'000u, 1'000'000u, 5'000'000u}) {
+        auto incoming = storage_.receive("d/k", size);
+        auto other = storage_.receive("new/k", size);
+        const Bytes value = pattern(size);
+        const rlimit small{.rlim_cur = 10'000, .rlim_max = before.rlim_max};
+        ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+        for (std::size_t at = 0; at < size; at += 50'000) {
+            const auto fragment = std::span(value).subspan(at, std::min(size - at, 50'000ul));
+            incoming->write(at, fragment);
+            other->write(at, fragment);
+        }
+        EXPECT_EQ(error_of([&] { incoming->commit(false); }), ErrorKind::storage);
+        EXPECT_EQ(error_of([&] { other->commit(true); }), ErrorKind::storage);
+        incoming.reset();
+        other.reset();
+        ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+        EXPECT_EQ(get("d/k"), "old");
+        EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
+        EXPECT_FALSE(fs::exists(root_ / "new"));
+    }
 }
 
 TEST_F(DirectoryTest, ANameTooLongForTheFileSystemIsNoKeyThere) {

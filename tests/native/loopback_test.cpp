@@ -9,6 +9,8 @@
 #include <random>
 #include <thread>
 
+#include "storage/directory.hpp"
+
 namespace ucxstore {
 namespace {
 
@@ -54,6 +56,32 @@ TEST_P(LoopbackTest, WholeValuesOfAnySize) {
         EXPECT_EQ(both_.get(key), value) << size;
         EXPECT_EQ(both_.stat(key), size);
     }
+}
+
+// A directory has no memory to receive into.
+TEST_P(LoopbackTest, ValuesThatGoIntoFiles) {
+    const TemporaryDirectory directory;
+    Loopback both(GetParam(), false, std::make_shared<DirectoryStorage>(directory.path() / "root"));
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{4096}, std::size_t{4097}, std::size_t{65'536},
+          std::size_t{5'000'001}, std::size_t{wire::kSegmentBytes + 100}}) {
+        const Bytes value = pattern(size);
+        both.set("k", value);
+        EXPECT_TRUE(both.get("k") == value) << size;
+    }
+    std::vector<Bytes> values;
+    std::vector<Set> sets;
+    for (unsigned i = 0; i < 40; ++i) {
+        values.push_back(pattern(300'000, i));
+    }
+    for (unsigned i = 0; i < values.size(); ++i) {
+        sets.push_back({"many/" + std::to_string(i), memory_of(values[i])});
+    }
+    both.run(set_operation(sets));
+    for (const Set& one : sets) {
+        EXPECT_EQ(both.stat(one.key), 300'000u);
+    }
+    EXPECT_TRUE(both.get("many/39") == values[39]);
 }
 
 TEST_P(LoopbackTest, AValueOfMoreThanOneSegment) {

@@ -36,7 +36,7 @@ class StorageTest : public testing::TestWithParam<Kind> {
 
     bool put(const std::string& key, const Bytes& value, bool if_absent = false) {
         const auto incoming = storage_->receive(key, value.size());
-        std::copy(value.begin(), value.end(), incoming->data());
+        incoming->write(0, value);
         return incoming->commit(if_absent);
     }
     bool put(const std::string& key, const std::string& value) { return put(key, to_bytes(value)); }
