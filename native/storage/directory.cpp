@@ -154,7 +154,7 @@ std::optional<std::uint64_t> DirectoryStorage::size(const std::string& key) {
 }
 
 std::unique_ptr<Incoming> DirectoryStorage::receive(const std::string& key, std::uint64_t size) {
-    return receive_file(root_, key, size);
+    return receive_file(root_, reclaimer_, key, size);
 }
 
 void DirectoryStorage::remove(const std::string& key) {
@@ -165,12 +165,14 @@ void DirectoryStorage::remove(const std::string& key) {
                     !S_ISREG(about.st_mode) && !S_ISLNK(about.st_mode))) {
         return;  // a directory, a socket or the like is no key
     }
+    Fd removed = open_to_reclaim(parent, leaf);
     if (unlinkat(parent.get(), leaf.c_str(), 0) != 0) {
         if (errno == ENOENT || errno == ENAMETOOLONG) {
             return;
         }
         throw_errno("deleting '" + key + "'");
     }
+    reclaimer_.reclaim(std::move(removed));
     root_.prune_parents(key);
 }
 

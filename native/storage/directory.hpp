@@ -3,6 +3,7 @@
 #pragma once
 
 #include "storage/directory_root.hpp"
+#include "storage/reclaimer.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -22,6 +23,7 @@ class DirectoryStorage : public Storage {
 
   private:
     DirectoryRoot root_;
+    Reclaimer reclaimer_;
 };
 
 }  // namespace ucxstore

@@ -83,8 +83,9 @@ std::string unfinished_name() {
 class FileIncoming : public Incoming {
   public:
     // Delegates, so that the destructor tidies up after a constructor that throws as well.
-    FileIncoming(const DirectoryRoot& root, const std::string& key, std::uint64_t size)
-        : FileIncoming(Members(), root, key, size) {
+    FileIncoming(const DirectoryRoot& root, Reclaimer& reclaimer, const std::string& key,
+                 std::uint64_t size)
+        : FileIncoming(Members(), root, reclaimer, key, size) {
         open();
         check_room();
     }
@@ -125,8 +126,13 @@ class FileIncoming : public Incoming {
 
   private:
     struct Members {};
-    FileIncoming(Members, const DirectoryRoot& root, const std::string& key, std::uint64_t size)
-        : root_(root), key_(key), size_(size), writer_(file_, size) {}
+    FileIncoming(Members, const DirectoryRoot& root, Reclaimer& reclaimer, const std::string& key,
+                 std::uint64_t size)
+        : root_(root),
+          reclaimer_(reclaimer),
+          key_(key),
+          size_(size),
+          writer_(file_, size, reclaimer) {}
 
     void open() {
         for (int attempt = 0; !file_; ++attempt) {
@@ -156,12 +162,21 @@ class FileIncoming : public Incoming {
     // Refuses a large value that cannot fit before it is sent. Others that are on their way are not
     // counted: what has no room then fails as it is written.
     void check_room() {
-        struct statvfs about{};
-        if (size_ >= kLarge && fstatvfs(file_.get(), &about) == 0 && about.f_blocks > 0 &&
-            size_ / about.f_frsize > about.f_bfree) {
+        if (size_ < kLarge || has_room()) {
+            return;
+        }
+        reclaimer_.wait();
+        if (!has_room()) {
             errno = ENOSPC;
             throw_errno("room for '" + key_ + "' (" + std::to_string(size_) + " bytes)");
         }
+    }
+
+    bool has_room() const {
+        struct statvfs about{};
+        // A file system that cannot tell has no blocks at all.
+        return fstatvfs(file_.get(), &about) != 0 || about.f_blocks == 0 ||
+               size_ / about.f_frsize <= about.f_bfree;
     }
 
     // A file system on the network may take bytes that it then has no room for, and say so only
@@ -220,14 +235,17 @@ class FileIncoming : public Incoming {
             }
             throw_errno("writing '" + key_ + "'");
         }
+        Fd replaced = open_to_reclaim(directory_, leaf);
         if (renameat(directory_.get(), name_.c_str(), directory_.get(), leaf.c_str()) != 0) {
             throw_errno("writing '" + key_ + "'");
         }
         name_.clear();
+        reclaimer_.reclaim(std::move(replaced));
         return true;
     }
 
     const DirectoryRoot& root_;
+    Reclaimer& reclaimer_;
     const std::string key_;
     const std::uint64_t size_;
     Fd directory_;
@@ -267,9 +285,9 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
     return region;
 }
 
-std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, const std::string& key,
-                                       std::uint64_t size) {
-    return std::make_unique<FileIncoming>(root, key, size);
+std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, Reclaimer& reclaimer,
+                                       const std::string& key, std::uint64_t size) {
+    return std::make_unique<FileIncoming>(root, reclaimer, key, size);
 }
 
 bool is_unfinished(const std::string& name) {

@@ -3,6 +3,7 @@
 
 #include "base/handle.hpp"
 #include "storage/directory_root.hpp"
+#include "storage/reclaimer.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -10,9 +11,9 @@ namespace ucxstore {
 // The content of `file`, mapped, or read where it is small. `key` is for messages.
 std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key);
 
-// Writes a value into the file `key` under `root`.
-std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, const std::string& key,
-                                       std::uint64_t size);
+// Writes a value into the file `key` under `root`. `reclaimer` frees the file that it replaces.
+std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, Reclaimer& reclaimer,
+                                       const std::string& key, std::uint64_t size);
 
 // Whether a file of this name is one of our unfinished files, which are no keys.
 bool is_unfinished(const std::string& name);

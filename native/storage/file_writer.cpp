@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 namespace ucxstore {
 namespace {
@@ -76,7 +77,7 @@ std::uint64_t FileWriter::buffer_end() const {
 void FileWriter::flush() noexcept {
     if (buffered_ > 0) {
         put(begin_, {buffer_->region->data(), buffered_});
-        if (begin_ + buffered_ == size_) {
+        if (failure_ != 0 || begin_ + buffered_ == size_) {
             buffer_.reset();
         }
         buffered_ = 0;
@@ -84,13 +85,16 @@ void FileWriter::flush() noexcept {
 }
 
 void FileWriter::put(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
+    bool waited = false;
     while (!bytes.empty() && failure_ == 0) {
         const ssize_t written =
             pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
         if (written < 0) {
-            if (errno != EINTR) {
-                failure_ = errno;
-                buffer_.reset();
+            const int error = errno;
+            if ((error == ENOSPC || error == EDQUOT) && !std::exchange(waited, true)) {
+                reclaimer_.wait();
+            } else if (error != EINTR) {
+                failure_ = error;
             }
             continue;
         }

@@ -8,6 +8,7 @@
 
 #include "base/handle.hpp"
 #include "base/region.hpp"
+#include "storage/reclaimer.hpp"
 
 namespace ucxstore {
 
@@ -16,8 +17,10 @@ namespace ucxstore {
 // first. Fragments are collected in a buffer, as the size of a write decides that of the folios.
 class FileWriter {
   public:
-    // `file`, which must outlive this, gets `size` bytes.
-    FileWriter(const Fd& file, std::uint64_t size) : file_(file), size_(size) {}
+    // `file` gets `size` bytes. If the disk is full, it waits for `reclaimer`. Both must outlive
+    // it.
+    FileWriter(const Fd& file, std::uint64_t size, Reclaimer& reclaimer)
+        : file_(file), size_(size), reclaimer_(reclaimer) {}
 
     // Takes bytes of the value from `offset` on; each comes once. A failure shows in finish().
     void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
@@ -35,6 +38,7 @@ class FileWriter {
 
     const Fd& file_;
     const std::uint64_t size_;
+    Reclaimer& reclaimer_;
     std::shared_ptr<Buffer> buffer_;
     std::uint64_t begin_ = 0;     // where the buffer's bytes begin in the value
     std::uint64_t buffered_ = 0;  // how many it has

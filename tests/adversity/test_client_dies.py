@@ -138,7 +138,8 @@ def test_killed_while_it_writes(
     assert server.stats["sessions_lost"] > 0
     # Recycled memory, one value that arrives and one that is sent, but not one for each client.
     assert max(resident[5:]) < max(resident[:5]) + LARGE
-    assert max(descriptors[5:]) <= max(descriptors[:5]) + 2
+    # Those of replaced files are closed a little later.
+    assert max(descriptors[5:]) <= max(descriptors[:5]) + 4
     if root != "memory://":
         assert files_under(Path(root)) == {"large", "small", "own"}
 

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -274,6 +276,45 @@ TEST_F(DirectoryTest, AWriteThatFailsLeavesTheOldValue) {
         EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
         EXPECT_FALSE(fs::exists(root_ / "new"));
     }
+}
+
+// Files that are replaced or removed are freed on another thread: no name and no room may stay
+// behind, nor a descriptor.
+TEST_F(DirectoryTest, WhatWasReplacedOrRemovedIsFreed) {
+    const auto unnamed = [] {
+        std::ptrdiff_t count = 0;
+        for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;
+            count += fs::read_symlink(entry.path(), gone).string().ends_with(" (deleted)");
+        }
+        return count;
+    };
+    const auto before = unnamed();
+    for (int round = 0; round < 3; ++round) {
+        for (int key = 0; key < 200; ++key) {
+            put("d/" + std::to_string(key), std::string(10'000, static_cast<char>('a' + round)));
+        }
+    }
+    EXPECT_EQ(get("d/7"), std::string(10'000, 'c'));
+    const auto pinned = storage_.find("d/8");
+    EXPECT_EQ(storage_.remove_prefix("d/"), 200u);
+    EXPECT_EQ(static_cast<char>(pinned->data()[9'999]), 'c');
+    EXPECT_TRUE(test::eventually([&] { return unnamed() <= before; }));
+    EXPECT_TRUE(fs::is_empty(root_));
+}
+
+TEST_F(DirectoryTest, AForkedChildEndsWithoutTheThreadThatFrees) {
+    auto storage = std::make_unique<DirectoryStorage>(root_);
+    storage->receive("k", 0)->commit(false);
+    storage->receive("k", 0)->commit(false);  // now it has a thread
+    const pid_t child = fork();
+    if (child == 0) {
+        storage.reset();
+        _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
 }
 
 TEST_F(DirectoryTest, ANameTooLongForTheFileSystemIsNoKeyThere) {

@@ -1,0 +1,98 @@
+#include "storage/reclaimer.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace ucxstore {
+namespace {
+
+// Descriptors that wait, at the most. They count among those that the process may have, and their
+// files take room on the disk.
+constexpr std::size_t kMostFiles = 64;
+
+// How long the thread waits for more.
+constexpr std::chrono::milliseconds kIdle{500};
+
+}  // namespace
+
+struct Reclaimer::State {
+    const pid_t pid = getpid();
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Fd> files;
+    bool running = false;  // whether there is a thread
+    bool closing = false;  // whether it closes a file now
+    bool ending = false;
+};
+
+Reclaimer::Reclaimer() : state_(std::make_shared<State>()) {}
+
+Reclaimer::~Reclaimer() {
+    if (getpid() != state_->pid) {
+        return;  // a forked child, which has neither the thread nor perhaps the lock
+    }
+    std::unique_lock lock(state_->mutex);
+    state_->ending = true;
+    state_->changed.notify_all();
+    state_->changed.wait(lock, [this] { return !state_->running; });
+}
+
+void Reclaimer::reclaim(Fd file) noexcept try {
+    if (!file) {
+        return;
+    }
+    const std::lock_guard lock(state_->mutex);
+    if (state_->files.size() >= kMostFiles) {
+        return;
+    }
+    if (!state_->running) {
+        std::thread(run, state_).detach();
+        state_->running = true;
+    }
+    state_->files.push_back(std::move(file));
+    state_->changed.notify_all();
+} catch (const std::exception&) {  // no thread or no memory: it is closed here
+}
+
+void Reclaimer::wait() noexcept {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [this] { return state_->files.empty() && !state_->closing; });
+}
+
+void Reclaimer::run(const std::shared_ptr<State>& state) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);  // Python's handlers belong to its own threads
+    pthread_setname_np(pthread_self(), "ucxstore-free");
+    std::unique_lock lock(state->mutex);
+    while (state->changed.wait_for(lock, kIdle, [&] {
+        return state->ending || !state->files.empty();
+    }) && !state->files.empty()) {
+        Fd file = std::move(state->files.front());
+        state->files.pop_front();
+        state->closing = true;
+        lock.unlock();
+        file.reset();
+        lock.lock();
+        state->closing = false;
+        state->changed.notify_all();
+    }
+    state->running = false;
+    state->changed.notify_all();
+}
+
+Fd open_to_reclaim(const Fd& directory, const std::string& name) {
+    return Fd(openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+}
+
+}  // namespace ucxstore
