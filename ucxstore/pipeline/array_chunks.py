@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import cached_property
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, ByteSetter
@@ -20,6 +21,9 @@ from ucxstore.pipeline.encode import Encoding
 from ucxstore.pipeline.read_plan import plan_read
 from ucxstore.pipeline.write_plan import plan_write
 from ucxstore.zarr_compat import ArraySpec, NDBuffer, SelectorTuple
+
+if TYPE_CHECKING:
+    from ucxstore.pipeline.shards.read_plan import KnownSelections
 
 _PRESENT = GetResult(status="present")
 
@@ -53,6 +57,12 @@ class ArrayChunks:
     def kind(self) -> ChunkKind:
         """How the chunks are stored."""
         return classify(self._codecs, self._spec)
+
+    @cached_property
+    def _known_selections(self) -> "KnownSelections":
+        from ucxstore.pipeline.shards.read_plan import KnownSelections
+
+        return KnownSelections()
 
     async def read(
         self,
@@ -102,7 +112,7 @@ class ArrayChunks:
         from ucxstore.pipeline.shards.read import ShardReading
         from ucxstore.pipeline.shards.read_plan import plan_shard_read
 
-        plan = plan_shard_read(batch, kind)
+        plan = plan_shard_read(batch, kind, self._known_selections)
         results = await self._read_left(batch, access, plan)
         if plan.groups:
             reading = ShardReading(access, batch)

@@ -222,6 +222,40 @@ def test_an_out_of_the_users(
     assert counted(array, before) == expected
 
 
+def test_a_selection_that_comes_again_goes_the_way_of_its_array(ucx_store: UcxStore) -> None:
+    """What was planned for a selection is kept, and right only for arrays that lie alike."""
+    array = made(ucx_store)
+    wanted = np.s_[20:180, 60:190]
+    shape = DATA[wanted].shape
+    for _ in range(2):
+        for out, way in (
+            (np.zeros(shape, "f4"), (2 * 3, 0, 0)),
+            (np.zeros((shape[0], 1000), "f4")[:, 5 : 5 + shape[1]], (2 * 3, 0, 0)),
+            (np.zeros(shape, "f8"), (0, 2 * 3, 0)),
+            (np.zeros(shape, "f4", order="F"), (0, 2 * 3, 0)),
+        ):
+            for row in (0, 500):  # the same of another shard
+                before = ucx_store.stats()
+                array.get_basic_selection(
+                    (slice(row + 20, row + 180), wanted[1]), out=cpu.NDBuffer(out)
+                )
+                np.testing.assert_array_equal(out, DATA[row:][wanted])
+                assert counted(array, before) == way
+
+
+def test_few_selections_are_kept(ucx_store: UcxStore) -> None:
+    array = made(ucx_store)
+    known = array.async_array.codec_pipeline._known_selections
+    array[:500, :200]
+    assert len(known) == 1
+    for number in range(300):
+        np.testing.assert_array_equal(array[number : number + 150, 7], DATA[number:][:150, 7])
+    assert 1 < len(known) <= 256
+    wide = made(ucx_store, name="b", shards=(1000, 400), chunks=(50, 20))
+    wide[:]
+    assert len(wide.async_array.codec_pipeline._known_selections) == 0
+
+
 @pytest.mark.filterwarnings("ignore:Combining a .sharding_indexed. codec")
 @pytest.mark.parametrize(
     "options",

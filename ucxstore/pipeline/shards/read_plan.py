@@ -21,6 +21,10 @@ from ucxstore.pipeline.shards.index import Ints, Sharding
 from ucxstore.pipeline.shards.shard import Shard, basic_key, is_view, shards_of, view_of
 from ucxstore.zarr_compat import ChunkGrid, Indexer, NDBuffer, OrthogonalIndexer, get_indexer
 
+# How many selections an array keeps, and of how many inner chunks each, at the most: 2 MB in all.
+_KNOWN = 256
+_KNOWN_CHUNKS = 64
+
 NO_FIT = "the selection has another shape in the shard than in the array"
 
 
@@ -48,6 +52,40 @@ class Selection:
     aside: bool
     direct: list[BoxMoves | PointMoves]
     decode: list[Boxes | Points]
+
+    @property
+    def count(self) -> int:
+        """Inner chunks that are wanted."""
+        return sum(len(moving.chunks.chunks) for moving in self.direct) + sum(
+            len(inner.chunks) for inner in self.decode
+        )
+
+
+class KnownSelections:
+    """Small selections of an array's shards that were planned before, kept between reads.
+
+    Where a loop reads one inner chunk after another, the same few selections come again and again,
+    and to plan one takes half of all that we do for a call. Methods may be called by any thread.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[object, Selection] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, key: object) -> Selection | None:
+        """Return what was planned under a key, if it is still known."""
+        return self._known.get(key)
+
+    def add(self, key: object, selection: Selection) -> None:
+        """Keep a selection if it is small, and forget all others if they have become many."""
+        if selection.count <= _KNOWN_CHUNKS:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[key] = selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +129,18 @@ class ShardRead(Shard):
             batch.values[self.chunk[3]] = found.squeeze(axis=axes) if axes else found
 
 
-def plan_shard_read(batch: Batch, kind: Sharded) -> Plan[ShardRead]:
-    """Plan the read of shards."""
+def plan_shard_read(
+    batch: Batch, kind: Sharded, known: KnownSelections | None = None
+) -> Plan[ShardRead]:
+    """Plan the read of shards.
+
+    Parameters
+    ----------
+    batch : Batch
+    kind : Sharded
+    known : KnownSelections, optional
+        Those of the array that the shards are of.
+    """
     plan: Plan[ShardRead] = Plan()
     everything = range(len(batch.chunks))
     array = batch.array
@@ -101,16 +149,22 @@ def plan_shard_read(batch: Batch, kind: Sharded) -> Plan[ShardRead]:
     if not batch.is_host:
         return plan.leave(everything, NOT_HOST)
     selections: dict[object, Selection] = {}
+    # What a selection depends on beside the shard: how the array lies in memory.
+    memory = array.strides, array.dtype
     ours = plan.leave_foreign(batch, everything)
     for position, chunk, sharding in shards_of(batch, kind, ours):
         _, spec, chunk_selection, out_selection, _ = chunk
         aside = bool(batch.drop_axes) or not is_view(out_selection)
-        key = basic_key(chunk_selection, spec, aside)
+        key = basic_key(chunk_selection, spec, (aside, spec.order, memory))
         wanted = selections.get(key)
+        if wanted is None and known is not None:
+            wanted = known.get(key)
         if wanted is None:
             wanted = _select(chunk_selection, sharding, array, aside)
-            if key is not None:
-                selections[key] = wanted
+            if key is not None and known is not None:
+                known.add(key, wanted)
+        if key is not None:
+            selections[key] = wanted
         if not wanted.aside and view_of(array, out_selection).shape != wanted.shape:
             plan.leave([position], NO_FIT)
             continue
