@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/quiet_thread.hpp"
+#include "base/recycler.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -88,6 +89,14 @@ void EventThread::run() {
         driver_.tick(Clock::now());
     }
     tasks_.close();
+}
+
+void watch_recycler(EventThread& thread) {
+    // Made here, where its failure for want of descriptors has a caller to go to.
+    auto& recycler = Recycler::instance();
+    thread.post([&thread, &recycler] {
+        thread.watch(recycler.timer(), [&recycler] { recycler.trim(); });
+    });
 }
 
 }  // namespace ucxstore

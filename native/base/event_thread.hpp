@@ -51,4 +51,7 @@ class EventThread : public TaskThread {
     std::thread thread_;
 };
 
+// Lets the thread give back what the recycler of this process has kept for too long.
+void watch_recycler(EventThread& thread);
+
 }  // namespace ucxstore

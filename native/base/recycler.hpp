@@ -38,6 +38,7 @@ class Recycler {
     int timer() const { return timer_.get(); }
 
     std::uint64_t kept() const;
+    std::uint64_t limit() const { return limit_; }
 
     // Around fork(): a child must not find the lock held by a thread that it does not have.
     void lock() { mutex_.lock(); }

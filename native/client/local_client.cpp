@@ -12,7 +12,9 @@ constexpr const char* kClosed = "the client is closed";
 
 }  // namespace
 
-LocalClient::LocalClient() : thread_(std::make_shared<EventThread>(driver_, "ucxstore-local")) {}
+LocalClient::LocalClient() : thread_(std::make_shared<EventThread>(driver_, "ucxstore-local")) {
+    watch_recycler(*thread_);
+}
 
 std::shared_ptr<LocalLink> LocalClient::attach(Fd socket, const wire::Token& token,
                                                const std::string& peer) {

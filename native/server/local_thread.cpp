@@ -15,8 +15,12 @@ constexpr const char* kClosed = "the server is closed";
 LocalThread::LocalThread(const Service& service, int index)
     : service_(service),
       thread_(std::make_shared<EventThread>(driver_, "ucxstore-loc" + std::to_string(index))) {
-    if (service_.storages.shelf != nullptr) {
-        drops_ = service_.storages.shelf->watch_drops(
+    watch_recycler(*thread_);
+    if (const auto& shelf = service_.storages.shelf) {
+        thread_->post([this, shelf] {
+            thread_->watch(shelf->timer(), [shelf] { shelf->trim(); });
+        });
+        drops_ = shelf->watch_drops(
             [this, weak = std::weak_ptr(thread_)](std::uint32_t number) {
                 if (const auto thread = weak.lock()) {
                     thread->post([this, number] {

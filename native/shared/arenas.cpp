@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "base/status.hpp"
 
@@ -29,7 +31,8 @@ std::uint64_t round_up(std::uint64_t size, std::uint64_t step) {
 
 // ---- one arena ----
 
-Arena::Arena(std::uint32_t number, std::uint64_t bytes) : number_(number), size_(bytes) {
+Arena::Arena(std::uint32_t number, std::uint64_t bytes)
+    : number_(number), size_(bytes), pid_(getpid()) {
     const std::string name = "ucxstore-" + std::to_string(number);
     const Fd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
@@ -53,9 +56,23 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes) : number_(number), size_
     }
 }
 
-Arena::~Arena() { munmap(data_, size_); }
+Arena::~Arena() {
+    if (getpid() == pid_) {  // a forked child does not have it, and may have others there
+        munmap(data_, size_);
+    }
+}
 
 // ---- all of them ----
+
+Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t keep_bytes)
+    : on_drop_(std::move(on_drop)),
+      first_bytes_(first_bytes),
+      keep_bytes_(keep_bytes),
+      timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    if (!timer_) {
+        throw_errno("creating a timer", ErrorKind::resource);
+    }
+}
 
 std::uint64_t Arenas::capacity(std::uint64_t size) {
     if (size > kMaxSmall) {
@@ -138,6 +155,9 @@ Block Arenas::take_pages(std::uint64_t bytes) {
     };
     for (auto& [number, room] : rooms_) {
         if (const auto page = room.pages.take(count, alignment)) {
+            if (std::exchange(room.empty_since, std::nullopt)) {
+                kept_ -= room.arena->size();
+            }
             return block_in(room, *page);
         }
     }
@@ -149,13 +169,61 @@ void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t
     const auto found = rooms_.find(arena);
     Room& room = found->second;
     room.pages.give(offset / kPage, bytes / kPage);
-    if (room.pages.free() * kPage == room.arena->size()) {
-        reserved_ -= room.arena->size();
-        rooms_.erase(found);
-        if (on_drop_) {
-            on_drop_(arena);
+    if (room.pages.free() * kPage != room.arena->size()) {
+        return;
+    }
+    room.empty_since = Clock::now();
+    kept_ += room.arena->size();
+    while (kept_ > keep_bytes_) {
+        drop(longest_empty());
+    }
+    set_timer();
+}
+
+void Arenas::drop(Rooms::iterator room) {
+    const auto [number, bytes] = std::pair(room->first, room->second.arena->size());
+    reserved_ -= bytes;
+    kept_ -= bytes;
+    rooms_.erase(room);
+    if (on_drop_) {
+        on_drop_(number);
+    }
+}
+
+// rooms_.end() where none is empty.
+Arenas::Rooms::iterator Arenas::longest_empty() {
+    auto longest = rooms_.end();
+    for (auto room = rooms_.begin(); room != rooms_.end(); ++room) {
+        const auto& since = room->second.empty_since;
+        if (since && (longest == rooms_.end() || *since < *longest->second.empty_since)) {
+            longest = room;
         }
     }
+    return longest;
+}
+
+void Arenas::trim(TimePoint now) {
+    std::uint64_t expirations;
+    static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
+    const std::lock_guard lock(mutex_);
+    for (auto room = longest_empty();
+         room != rooms_.end() && *room->second.empty_since + kKeepFor <= now;
+         room = longest_empty()) {
+        drop(room);
+    }
+    set_timer();
+}
+
+// For the arena that has been empty for longest; it does not run while there is none.
+void Arenas::set_timer() {
+    itimerspec when{};
+    if (const auto room = longest_empty(); room != rooms_.end()) {
+        const auto left = *room->second.empty_since + kKeepFor - Clock::now();
+        const auto ms = std::max<std::int64_t>(
+            std::chrono::ceil<std::chrono::milliseconds>(left).count(), 1);
+        when.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000};
+    }
+    timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
 Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
@@ -165,7 +233,7 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
     auto arena = std::make_shared<const Arena>(last_number_ + 1, bytes);
     ++last_number_;
     reserved_ += bytes;
-    return rooms_.emplace(last_number_, Room{std::move(arena), Extents(bytes / kPage), {}})
+    return rooms_.emplace(last_number_, Room{std::move(arena), Extents(bytes / kPage), {}, {}})
         .first->second;
 }
 

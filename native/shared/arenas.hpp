@@ -9,10 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/handle.hpp"
 #include "shared/extents.hpp"
 
@@ -37,6 +39,7 @@ class Arena {
   private:
     const std::uint32_t number_;
     const std::uint64_t size_;
+    const int pid_;
     Fd readable_;
     std::byte* data_ = nullptr;
 };
@@ -63,17 +66,26 @@ class Arenas {
     static constexpr std::uint64_t kFirstBytes = 64ull << 20;
     static constexpr std::uint64_t kMostBytes = 1ull << 30;
 
+    // How long an arena is kept that has become empty: the kernel clears every page of a new one,
+    // which costs as much as filling it.
+    static constexpr std::chrono::seconds kKeepFor{5};
+
     // `on_drop` is told the number of each arena that is given back to the system. It runs under a
-    // lock: it must not call back.
+    // lock: it must not call back. Empty arenas of at most `keep_bytes` together are kept.
+    // Throws Error(resource).
     using OnDrop = std::function<void(std::uint32_t)>;
-    explicit Arenas(OnDrop on_drop = nullptr, std::uint64_t first_bytes = kFirstBytes)
-        : on_drop_(std::move(on_drop)), first_bytes_(first_bytes) {}
+    explicit Arenas(OnDrop on_drop = nullptr, std::uint64_t first_bytes = kFirstBytes,
+                    std::uint64_t keep_bytes = 0);
     Arenas(const Arenas&) = delete;
     Arenas& operator=(const Arenas&) = delete;
 
     // A block of at least `size` bytes, not initialised. Throws Error(memory).
     Block take(std::uint64_t size);
     void give(const Block& block);
+
+    // Gives back what has been empty for too long. To be called when timer() can be read.
+    void trim(TimePoint now);
+    int timer() const { return timer_.get(); }
 
     // nullptr where it has been given back to the system.
     std::shared_ptr<const Arena> arena(std::uint32_t number) const;
@@ -101,21 +113,29 @@ class Arenas {
         std::shared_ptr<const Arena> arena;
         Extents pages;
         std::map<std::uint64_t, Slab> slabs;  // by where they begin
+        std::optional<TimePoint> empty_since{};
     };
+    using Rooms = std::map<std::uint32_t, Room>;
     using SlabPlace = std::pair<std::uint32_t, std::uint64_t>;  // arena and offset
 
     Block take_small(std::uint64_t block_bytes);
     Block take_pages(std::uint64_t bytes);
     void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes);
     Room& add_arena(std::uint64_t at_least);
+    void drop(Rooms::iterator room);
+    Rooms::iterator longest_empty();
+    void set_timer();
 
     const OnDrop on_drop_;
     const std::uint64_t first_bytes_;
+    const std::uint64_t keep_bytes_;
+    const Fd timer_;
     mutable std::mutex mutex_;
-    std::map<std::uint32_t, Room> rooms_;                     // the oldest first
+    Rooms rooms_;                                             // the oldest first
     std::map<std::uint64_t, std::set<SlabPlace>> partly_;     // slabs with room, by block size
     std::uint32_t last_number_ = 0;
     std::uint64_t reserved_ = 0;
+    std::uint64_t kept_ = 0;  // bytes of arenas that are empty
     std::uint64_t taken_ = 0;
     std::uint64_t slack_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/ensure.hpp"
+#include "base/recycler.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
 
@@ -63,6 +64,10 @@ class Shelf::Value : public Region {
     const std::size_t key_bytes_;
     const Block block_;
 };
+
+Shelf::Shelf()
+    : arenas_([this](std::uint32_t number) { dropped(number); }, Arenas::kFirstBytes,
+              Recycler::instance().limit()) {}
 
 std::shared_ptr<Shelf> Shelf::make() { return std::shared_ptr<Shelf>(new Shelf); }
 
@@ -141,7 +146,6 @@ void Shelf::dropped(std::uint32_t number) {
         (*watcher)(number);
     }
 }
-
 
 Fd Shelf::arena(std::uint32_t number) const {
     const auto arena = arenas_.arena(number);

@@ -40,6 +40,9 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     std::shared_ptr<PinTable> add_reader();
     // To be called when a reader has gone.
     void sweep() { limbo_.sweep(); }
+    // Gives back memory that has been empty for too long. To be called when timer() can be read.
+    void trim() { arenas_.trim(Clock::now()); }
+    int timer() const { return arenas_.timer(); }
 
     // The arena that a value lies in; nullopt where it is none of this shelf's that readers find.
     std::optional<std::uint32_t> arena_with(const Region& value) const;
@@ -64,14 +67,14 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
   private:
     class Value;
 
-    Shelf() = default;
+    Shelf();
     const std::byte* bytes_at(Place place) const;
 
     void dropped(std::uint32_t number);
 
     std::mutex watchers_mutex_;
     std::vector<std::weak_ptr<OnDrop>> watchers_;
-    Arenas arenas_{[this](std::uint32_t number) { dropped(number); }};
+    Arenas arenas_;
     Limbo limbo_{arenas_};
     mutable std::mutex mutex_;
     IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};

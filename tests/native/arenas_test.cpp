@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -185,6 +186,59 @@ TEST(Arenas, AreFewHoweverMuchThereIs) {
     for (const Block& block : blocks) {
         arenas.give(block);
     }
+}
+
+TEST(Arenas, AnEmptyOneIsKeptForAWhile) {
+    std::vector<std::uint32_t> dropped;
+    const auto on_drop = [&](std::uint32_t number) { dropped.push_back(number); };
+    Arenas arenas(on_drop, kMiB, 16 * kMiB);
+    const auto later = [](int seconds) { return Clock::now() + std::chrono::seconds(seconds); };
+    const Block first = arenas.take(10 * kMiB);
+    std::memset(first.data, 7, first.bytes);
+    arenas.give(first);
+    arenas.trim(later(4));
+    EXPECT_EQ(arenas.usage().arenas, 1u);
+    const Block again = arenas.take(10 * kMiB);
+    EXPECT_EQ(again.data, first.data) << "its pages are there";
+    arenas.trim(later(9));
+    EXPECT_TRUE(dropped.empty()) << "it is in use";
+
+    // There is no room for both: the one goes that has been empty for longer.
+    const Block second = arenas.take(9 * kMiB);
+    arenas.give(again);
+    arenas.give(second);
+    EXPECT_EQ(dropped, std::vector{again.arena});
+    EXPECT_EQ(arenas.usage().arenas, 1u);
+
+    // Nor is there room for one that is larger than all that is kept.
+    const Block large = arenas.take(30 * kMiB);
+    arenas.give(large);
+    EXPECT_EQ(dropped.size(), 3u);
+    EXPECT_EQ(arenas.usage().reserved, 0u);
+
+    arenas.give(arenas.take(kMiB));
+    EXPECT_EQ(arenas.usage().arenas, 1u);
+    arenas.trim(later(6));
+    EXPECT_EQ(arenas.usage().arenas, 0u);
+    EXPECT_EQ(arenas.usage().reserved, 0u);
+}
+
+TEST(Arenas, TheTimerRunsWhileOneIsKept) {
+    Arenas arenas(nullptr, kMiB, 16 * kMiB);
+    const auto seconds_left = [&] {
+        itimerspec left{};
+        timerfd_gettime(arenas.timer(), &left);
+        return static_cast<double>(left.it_value.tv_sec) +
+               static_cast<double>(left.it_value.tv_nsec) * 1e-9;
+    };
+    EXPECT_EQ(seconds_left(), 0);
+    const Block block = arenas.take(kMiB);
+    EXPECT_EQ(seconds_left(), 0);
+    arenas.give(block);
+    EXPECT_GT(seconds_left(), 0);
+    EXPECT_LE(seconds_left(), 5.1);
+    arenas.trim(Clock::now() + std::chrono::seconds(6));
+    EXPECT_EQ(seconds_left(), 0);
 }
 
 TEST(Arenas, NobodyElseCanWriteToThem) {
