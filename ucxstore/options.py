@@ -1,14 +1,15 @@
 """Check and normalise the options of clients, and those that servers share with them."""
 
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self, cast, get_args
 
 from ucxstore.secret import Secret
 
 type Progress = Literal["blocking", "polling"]
-type Local = Literal["auto", "ucx"]
+type Local = Literal["auto", "ucx", "off"]
 type UcxValue = str | int | bool
 type UcxOptions = tuple[tuple[str, str], ...]
 
@@ -59,6 +60,12 @@ class UcxConfig:
         """Check and normalise what a user gave as ``progress=`` and ``ucx=``."""
         return cls(progress=check_progress(progress), options=normalize_ucx(options))
 
+    def between_hosts(self) -> Self:
+        """Return these settings without UCX's shared memory, unless they choose transports."""
+        if "TLS" in dict(self.options):
+            return self
+        return replace(self, options=tuple(sorted((*self.options, ("TLS", "^sm")))))
+
     @property
     def polling(self) -> bool:
         """Whether the progress thread polls."""
@@ -85,7 +92,7 @@ class ClientOptions:
         Whether no chunk may leave the short path.
     buffer_budget : int
         Bytes that may be in buffers of the store at once: see `UcxStore`.
-    local : {"auto", "ucx"}
+    local : {"auto", "ucx", "off"}
         How to reach servers of the same host: see `UcxStore`.
     """
 
@@ -115,7 +122,7 @@ class ClientOptions:
         select_pipeline: bool | None = None,
         strict: bool = False,
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
-        local: str = "auto",
+        local: str | None = None,
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -124,15 +131,17 @@ class ClientOptions:
         ValueError, TypeError
             If an option is not usable; the message starts with its name.
         """
+        way = check_local(local)
+        config = UcxConfig.of(progress, ucx)
         return cls(
             timeout=check_timeout("timeout", timeout),
             connect_timeout=check_timeout("connect_timeout", connect_timeout),
-            ucx=UcxConfig.of(progress, ucx),
+            ucx=config.between_hosts() if way == "off" else config,
             secret=Secret.of(secret),
             select_pipeline=select_pipeline,
             strict=strict,
             buffer_budget=check_buffer_budget(buffer_budget),
-            local=check_local(local),
+            local=way,
         )
 
 
@@ -184,12 +193,17 @@ def parse_size(name: str, value: int | str) -> int:
     return size
 
 
-def check_local(value: str) -> Local:
-    """Return `value` if it is a way to reach servers of the same host."""
+def check_local(value: str | None) -> Local:
+    """Return `value` if it is a way to reach servers of the same host; ``None`` is the default.
+
+    The default is that of ``UCXSTORE_LOCAL`` in the environment, else ``"auto"``.
+    """
+    name = "local" if value is not None else "UCXSTORE_LOCAL"
+    way = value if value is not None else os.environ.get(name) or "auto"
     choices = get_args(Local.__value__)
-    if value not in choices:
-        raise ValueError(f"local: {value!r} is neither {' nor '.join(map(repr, choices))}")
-    return cast(Local, value)
+    if way not in choices:
+        raise ValueError(f"{name}: {way!r} is neither {' nor '.join(map(repr, choices))}")
+    return cast(Local, way)
 
 
 def check_progress(value: str) -> Progress:

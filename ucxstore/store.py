@@ -79,9 +79,11 @@ class UcxStore(Store):
         encoded chunks, on the way from the server to a codec or back, and raw chunks that are
         written in part. A chunk that is larger is read or written alone. In addition, each thread
         has one decoded chunk and what its codec needs.
-    local : {"auto", "ucx"}
-        How to reach a server of the same host that serves such clients without UCX (its option
-        ``local``): over shared memory that it lets them see, or over UCX all the same.
+    local : {"auto", "ucx", "off"} or None
+        How to reach a server of the same host: over memory that it lets its clients see (unless its
+        option ``local`` is off); over UCX's shared memory; or as a server of another host, over
+        UCX's other transports. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment, else
+        ``"auto"``. The others are there for comparison.
 
     Raises
     ------
@@ -113,7 +115,7 @@ class UcxStore(Store):
         select_pipeline: bool | None = None,
         strict: bool = False,
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
-        local: str = "auto",
+        local: str | None = None,
     ) -> None:
         options = ClientOptions.of(
             timeout=timeout,

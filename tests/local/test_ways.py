@@ -200,6 +200,37 @@ def test_a_client_that_does_not_want_to(memory_server: Server, prefix: str) -> N
                 assert value.to_bytes() == bytes([size % 251]) * size
 
 
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_as_between_hosts(
+    by: str, memory_server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "environment":
+        monkeypatch.setenv("UCXSTORE_LOCAL", "off")
+    local = "off" if by == "option" else None
+    with UcxStore(f"{memory_server.address}/{prefix}", local=local) as store:
+        lanes = lanes_of(store)
+        assert lanes
+        assert all("tcp" in lane for lane in lanes)
+
+
+def test_the_option_is_above_the_environment(
+    memory_server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCXSTORE_LOCAL", "ucx")
+    address = f"{memory_server.address}/{prefix}"
+    with UcxStore(address, local="auto") as store, UcxStore(address) as other:
+        assert lanes_of(store) == ["local"]
+        assert uses_ucx(lanes_of(other))
+
+
+def test_no_way_at_all(memory_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="local: 'on' is neither 'auto' nor 'ucx' nor 'off'"):
+        UcxStore(memory_server.address, local="on")
+    monkeypatch.setenv("UCXSTORE_LOCAL", "on")
+    with pytest.raises(ValueError, match="UCXSTORE_LOCAL: 'on' is neither"):
+        UcxStore(memory_server.address)
+
+
 def test_a_url(memory_server: Server, prefix: str) -> None:
     url = f"{memory_server.address}/{prefix}/a"
     x = np.arange(100.0)
