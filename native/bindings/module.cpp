@@ -188,24 +188,28 @@ class PyLocalClient {
 
 class PyServer {
   public:
-    PyServer(Storages storages, int threads, const Options& options, bool polling, bool read_only)
-        : server_(std::move(storages), threads, options, polling, read_only) {}
+    // Options and whether to poll; whether to make no use of UCX until a client needs it.
+    using Ucx = std::tuple<Options, bool, bool>;
+
+    PyServer(Storages storages, int threads, const Ucx& ucx, bool read_only)
+        : server_(std::move(storages), threads,
+                  {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx)}, read_only) {}
     static void make(PyServer* self, const std::shared_ptr<Storage>& storage, int threads,
-                     const Options& options, bool polling, bool read_only,
-                     const std::shared_ptr<Spaces>& scratch) {
-        new (self) PyServer({storage, scratch}, threads, options, polling, read_only);
+                     const Ucx& ucx, bool read_only, const std::shared_ptr<Spaces>& scratch) {
+        new (self) PyServer({storage, scratch}, threads, ucx, read_only);
     }
     static void make_cached(PyServer* self, const PyCachedSource& source, int threads,
-                            const Options& options, bool polling, bool read_only,
+                            const Ucx& ucx, bool read_only,
                             const std::shared_ptr<Spaces>& scratch) {
-        new (self) PyServer({source.source, scratch}, threads, options, polling, read_only);
+        new (self) PyServer({source.source, scratch}, threads, ucx, read_only);
     }
 
     nb::typed<nb::object, ServerPort> open(int thread) {
-        const auto owner = server_.thread(thread);
+        std::shared_ptr<ServerThread> owner;
         std::unique_ptr<Worker> worker;
         {
             const WithoutGil released;
+            owner = server_.thread(thread);
             worker = owner->open();
         }
         return nb::cast(new ServerPort(owner, std::move(worker)), nb::rv_policy::take_ownership);
@@ -339,10 +343,10 @@ NB_MODULE(_core, module) {
     bind_source(module);
 
     nb::class_<PyServer>(module, "Server")
-        .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "options"_a, "polling"_a,
-             "read_only"_a, "scratch"_a.none() = nb::none())
-        .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "options"_a, "polling"_a,
-             "read_only"_a, "scratch"_a.none() = nb::none())
+        .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
+             "scratch"_a.none() = nb::none())
+        .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
+             "scratch"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a)
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a)
         .def("stats", &PyServer::stats)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/status.hpp"
 
@@ -13,11 +14,12 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kDrainPoll = 2ms;
+constexpr const char* kClosed = "the server is closed";
 
 }  // namespace
 
 ServerThread::ServerThread(const Service& service, const Options& options, bool polling, int index)
-    : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), "the server is closed"),
+    : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), kClosed),
       service_(service) {}
 
 // Before the members that sessions refer to.
@@ -33,16 +35,51 @@ void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Tok
     });
 }
 
-Server::Server(Storages storages, int threads, const Options& options, bool polling, bool read_only)
+Server::Server(Storages storages, int threads, Ucx ucx, bool read_only)
     : pid_(getpid()),
-      service_{std::move(storages), std::make_shared<Counters>(), read_only} {
+      service_{std::move(storages), std::make_shared<Counters>(), read_only},
+      ucx_(std::move(ucx)) {
     if (threads < 1 || threads > 256) {
         throw Error(ErrorKind::argument, "threads must be 1 to 256");
     }
+    threads_.resize(static_cast<std::size_t>(threads));
     for (int i = 0; i < threads; ++i) {
-        threads_.push_back(std::make_shared<ServerThread>(service_, options, polling, i));
+        if (!ucx_.when_needed) {
+            thread(i);
+        }
         local_threads_.push_back(std::make_shared<LocalThread>(service_, i));
     }
+}
+
+std::shared_ptr<ServerThread> Server::thread(int index) {
+    const auto place = static_cast<std::size_t>(index);
+    const auto known = [&] {
+        const std::lock_guard lock(mutex_);
+        if (closed_) {
+            throw Error(ErrorKind::connect, kClosed);
+        }
+        return threads_.at(place);
+    };
+    if (auto thread = known()) {
+        return thread;
+    }
+    // Not under the lock: it takes long, and waits for the GIL where UCX must be loaded.
+    auto made = std::make_shared<ServerThread>(service_, ucx_.options, ucx_.polling, index);
+    const std::lock_guard lock(mutex_);
+    if (closed_) {
+        throw Error(ErrorKind::connect, kClosed);
+    }
+    if (threads_[place] == nullptr) {
+        threads_[place] = std::move(made);
+    }
+    return threads_[place];
+}
+
+Server::Threads Server::threads() const {
+    const std::lock_guard lock(mutex_);
+    Threads there = threads_;
+    std::erase(there, nullptr);
+    return there;
 }
 
 Server::~Server() {
@@ -64,7 +101,7 @@ void Server::abandon() {
 
 std::size_t Server::sessions() {
     std::size_t count = 0;
-    for (auto& thread : threads_) {
+    for (const auto& thread : threads()) {
         count += thread->sessions();
     }
     for (auto& thread : local_threads_) {
@@ -75,8 +112,8 @@ std::size_t Server::sessions() {
 
 bool Server::drain(std::chrono::milliseconds timeout) {
     const TimePoint deadline = Clock::now() + timeout;
-    const auto is_busy = [](auto& thread) { return thread->busy(); };
-    while (std::ranges::any_of(threads_, is_busy) ||
+    const auto is_busy = [](const auto& thread) { return thread->busy(); };
+    while (std::ranges::any_of(threads(), is_busy) ||
            std::ranges::any_of(local_threads_, is_busy)) {
         if (Clock::now() >= deadline) {
             return false;
@@ -87,10 +124,14 @@ bool Server::drain(std::chrono::milliseconds timeout) {
 }
 
 void Server::close(std::chrono::milliseconds timeout) {
+    {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+    }
     for (auto& thread : local_threads_) {
         thread->close();
     }
-    for (auto& thread : threads_) {
+    for (const auto& thread : threads()) {
         thread->close(timeout);
     }
     if (service_.storages.spaces != nullptr) {

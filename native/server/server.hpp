@@ -1,8 +1,10 @@
-// Server: progress threads, each with a UCX context of its own, and the sessions on them.
+// Server: its threads, and the sessions on them. Those for clients that need UCX have a context of
+// their own each.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "server/local_thread.hpp"
@@ -28,12 +30,20 @@ class ServerThread : public PeerThread {
 
 class Server {
   public:
-    Server(Storages storages, int threads, const Options& options, bool polling, bool read_only);
+    // How it uses UCX.
+    struct Ucx {
+        Options options;
+        bool polling = false;
+        // Whether a thread for it is made once a client needs that: then what is wrong with the
+        // options, or with UCX, is that client's error, and not the constructor's.
+        bool when_needed = false;
+    };
+    Server(Storages storages, int threads, Ucx ucx, bool read_only);
     ~Server();
 
-    const std::shared_ptr<ServerThread>& thread(int index) const {
-        return threads_.at(static_cast<std::size_t>(index));
-    }
+    // Any thread, but not one that holds the GIL: UCX may have to be loaded. Throws Error(connect)
+    // once the server is closed, and what the constructor of a ServerThread throws.
+    std::shared_ptr<ServerThread> thread(int index);
     const std::shared_ptr<LocalThread>& local_thread(int index) const {
         return local_threads_.at(static_cast<std::size_t>(index));
     }
@@ -51,9 +61,17 @@ class Server {
     void abandon();
 
   private:
+    using Threads = std::vector<std::shared_ptr<ServerThread>>;
+
+    // Those that are there.
+    Threads threads() const;
+
     const int pid_;
     const Service service_;
-    std::vector<std::shared_ptr<ServerThread>> threads_;
+    const Ucx ucx_;
+    mutable std::mutex mutex_;
+    Threads threads_;  // nullptr where none has been needed
+    bool closed_ = false;
     std::vector<std::shared_ptr<LocalThread>> local_threads_;
 };
 

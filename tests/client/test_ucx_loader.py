@@ -114,18 +114,17 @@ assert ucx_is_mapped()
     [
         "core.ucx_version()",
         "core.Client({}, False)",
-        "core.Server(core.MemoryStorage(), 1, {}, False, False)",
-        "Server('memory://')",
-        "UcxStore(f'ucx://localhost:{port}').get_sync('key')",
+        "core.Server(core.MemoryStorage(), 1, ({}, False, False), False)",
+        "Server('memory://', local=False)",
+        "Server('memory://', local=True, ucx={'TLS': 'tcp'})",
+        "UcxStore(server.address, local='ucx').get_sync('key')",
     ],
 )
 def test_what_needs_ucx_says_that_there_is_none(use: str, no_system: str) -> None:
     code = f"""
-import socket
 from ucxstore import Server, UcxStore
 from ucxstore._native import core
-with socket.create_server(("localhost", 0)) as listening:
-    port = listening.getsockname()[1]
+with Server("memory://", local=True) as server:
     for _ in range(2):
         try:
             {use}
@@ -135,6 +134,43 @@ raise failure
 """
     message = refusal(code, UCXSTORE_UCX="system", LD_LIBRARY_PATH=no_system)
     assert "UCX can't be loaded (UCXSTORE_UCX=system): " in message
+
+
+@pytest.mark.parametrize("environment", [{}, {"LD_BIND_NOW": "1"}])
+def test_a_server_and_a_client_of_one_host_need_none(environment: dict[str, str]) -> None:
+    code = f"""{UCX_IS_MAPPED}
+from ucxstore import Server, UcxStore
+from zarr.core.buffer import cpu
+with Server("memory://", local=True) as server, UcxStore(server.address, local="auto") as store:
+    store.set_sync("c/0", cpu.Buffer.from_bytes(b"value"))
+    assert store.get_sync("c/0").to_bytes() == b"value"
+    assert not ucx_is_mapped()
+    with UcxStore(server.address, local="ucx") as other:
+        assert other.get_sync("c/0").to_bytes() == b"value"
+    assert ucx_is_mapped()
+"""
+    process = run(code, **environment)
+    assert process.returncode == 0, process.stderr
+
+
+def test_a_server_without_ucx_says_so_to_those_who_need_it(no_system: str) -> None:
+    code = """
+from ucxstore import ConnectError, Server, UcxStore
+from ucxstore.client.connect import Greeting
+from ucxstore.address import HostPort
+with Server("memory://", local=True) as server:
+    address = HostPort.parse(server.address.removeprefix("ucx://"))
+    with Greeting(address, None, 20) as greeting:
+        try:
+            greeting.attach(b"an address")
+        except ConnectError as error:
+            print(error)
+    with UcxStore(server.address, local="auto") as store:
+        assert store.get_sync("c/0") is None
+"""
+    process = run(code, UCXSTORE_UCX="system", LD_LIBRARY_PATH=no_system)
+    assert process.returncode == 0, process.stderr
+    assert "the server could not start UCX for this client: UCX can't be loaded" in process.stdout
 
 
 def test_a_library_without_a_function_that_is_called(tmp_path: Path) -> None:

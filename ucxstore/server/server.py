@@ -8,6 +8,7 @@ from typing import Self, Unpack
 from ucxstore import logs, process
 from ucxstore._native import core
 from ucxstore.address import HostPort
+from ucxstore.options import UcxConfig
 from ucxstore.server.acceptor import Acceptor, Terms
 from ucxstore.server.joining import Joining
 from ucxstore.server.listen import advertise, listen, listen_locally
@@ -128,8 +129,8 @@ class Server:
             native = core.Server(
                 opened,
                 options.threads,
-                dict(ucx.options),
-                ucx.polling,
+                # What a user has said of UCX is tried at once.
+                (dict(ucx.options), ucx.polling, options.local and ucx == UcxConfig()),
                 options.read_only,
                 open_scratch(opened, options),
             )
