@@ -15,6 +15,7 @@ from ucxstore.errors import (
     FallbackError,
     InvalidKeyError,
     NotAServerError,
+    NotMappedError,
     OperationCancelledError,
     OutOfMemoryError,
     ProtocolError,
@@ -33,6 +34,7 @@ from ucxstore.errors import (
 )
 
 if TYPE_CHECKING:
+    from ucxstore.client.view import View
     from ucxstore.pipeline import ZeroCopyCodecPipeline
     from ucxstore.scratch import Scratch
     from ucxstore.secret import Secret
@@ -49,6 +51,7 @@ __all__ = [
     "FallbackError",
     "InvalidKeyError",
     "NotAServerError",
+    "NotMappedError",
     "OperationCancelledError",
     "OutOfMemoryError",
     "ProtocolError",
@@ -68,6 +71,7 @@ __all__ = [
     "UcxStoreError",
     "UcxUnavailableError",
     "ValueTooLargeError",
+    "View",
     "ZeroCopyCodecPipeline",
     "__version__",
 ]
@@ -79,6 +83,7 @@ _MODULES = {
     "Secret": "ucxstore.secret",
     "Server": "ucxstore.server",
     "UcxStore": "ucxstore.store",
+    "View": "ucxstore.client.view",
     "ZeroCopyCodecPipeline": "ucxstore.pipeline",
 }
 

@@ -20,6 +20,7 @@ UcxStoreError
 ├── ResourceError (OSError)              no file descriptor is left in this process
 ├── OutOfMemoryError (MemoryError)       no memory is left in this process for a value
 ├── ProtocolError                        a peer broke the protocol
+├── NotMappedError (BufferError)         a value that could only be copied, and was not to be
 ├── FallbackError (RuntimeError)         strict mode: a chunk would leave the short path
 └── UcxUnavailableError (ImportError)    no usable UCX library
 
@@ -112,6 +113,10 @@ class OutOfMemoryError(MemoryError, UcxStoreError):
 
 class ProtocolError(UcxStoreError):
     """A peer sent what the protocol does not allow."""
+
+
+class NotMappedError(UcxStoreError, BufferError):
+    """Values cannot be mapped where they lie, and ``map=True`` forbids to copy them."""
 
 
 class FallbackError(UcxStoreError, RuntimeError):

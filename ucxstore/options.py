@@ -10,6 +10,7 @@ from ucxstore.secret import Secret
 
 type Progress = Literal["blocking", "polling"]
 type Local = Literal["auto", "ucx", "off"]
+type Map = bool | Literal["auto"]
 type UcxValue = str | int | bool
 type UcxOptions = tuple[tuple[str, str], ...]
 
@@ -204,6 +205,13 @@ def check_local(value: str | None) -> Local:
     if way not in choices:
         raise ValueError(f"{name}: {way!r} is neither {' nor '.join(map(repr, choices))}")
     return cast(Local, way)
+
+
+def check_map(value: object) -> Map:
+    """Return `value` if it says whether values are mapped in place of being copied."""
+    if value is True or value is False or value == "auto":
+        return cast(Map, value)
+    raise ValueError(f"map: {value!r} is neither True, nor False, nor 'auto'")
 
 
 def check_progress(value: str) -> Progress:

@@ -38,6 +38,8 @@ class StoreStats(TypedDict):
         Chunks that were encoded here, or merged here with what is stored, and then sent.
     fallback : int
         Chunks that were left to the pipeline that zarr would have used.
+    mapped : int
+        Values that were not copied: the caller was given the memory that the server has them in.
     bytes_read, bytes_written : int
         Bytes of values, received and sent.
     staged_bytes : int
@@ -55,6 +57,7 @@ class StoreStats(TypedDict):
     decode_in_place: int
     encode: int
     fallback: int
+    mapped: int
     bytes_read: int
     bytes_written: int
     staged_bytes: int
@@ -218,6 +221,7 @@ class Counted(TypedDict, total=False):
     decode_in_place: int
     encode: int
     fallback: int
+    mapped: int
     bytes_read: int
     bytes_written: int
     staged_bytes: int

@@ -6,7 +6,7 @@ blocking.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,17 @@ from ucxstore.client.incarnations import Incarnations, Known
 from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.client.one_server import OneServer
 from ucxstore.client.requests import Found, Request
-from ucxstore.errors import AddressError, ServerRestartedError
+from ucxstore.client.view import View, read_only
+from ucxstore.errors import AddressError, NotMappedError, ServerRestartedError
 from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
 from ucxstore.options import (
     DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
     DEFAULT_TIMEOUT,
     ClientOptions,
+    Map,
     UcxValue,
+    check_map,
     check_timeout,
     parse_size,
 )
@@ -40,7 +43,17 @@ from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
 from ucxstore.scratch import Scratch
 from ucxstore.secret import Secret
 from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
-from ucxstore.zarr_compat import Buffer, BufferPrototype, cpu, default_buffer_prototype
+from ucxstore.zarr_compat import (
+    AsyncArray,
+    Buffer,
+    BufferPrototype,
+    cpu,
+    default_buffer_prototype,
+    sync,
+)
+
+# Of a value: no bytes. If it can be seen from here, the answer is that from then on it is.
+_NO_BYTES: list[NativeRange] = [(1, 0, 0)]
 
 type Into = tuple[str, object, ByteRequest | None]
 """A key, where its value goes, and the part of it that is wanted."""
@@ -506,6 +519,115 @@ class UcxStore(Store):
         """Do as `get_many_into`, blocking."""
         return self._count_into(self.channel.ask_sync(self._get_into(requests)))
 
+    # ---- reading without a copy ----
+
+    async def view(self, key: str, *, map: Map = "auto") -> View | None:
+        """Return a value where it lies, as an array of bytes that cannot be written to.
+
+        The value stays as it is for as long as the array is there, also if it is replaced or
+        removed, or if its server ends. A view is a context manager: leaving it lets go of the
+        memory, unless an array of it was kept.
+
+        Parameters
+        ----------
+        key : str
+        map : {"auto", True, False}
+            ``True`` raises where the value can only be copied; ``"auto"`` copies it then, ``False``
+            always.
+
+        Returns
+        -------
+        View or None
+            ``None`` for a missing key. Its `mapped` says whether it is the server's memory, which
+            takes a server of this host, and a value in its memory that it shows.
+
+        Raises
+        ------
+        NotMappedError
+            As `map` says.
+        """
+        full, mapping = self._full_key(key), check_map(map)
+        if mapping is not False:
+            found = self._held(full)
+            if found is None:
+                (answer,) = await self.channel.ask(requests.get([full], [_NO_BYTES]))
+                if answer is None:
+                    return None
+                found = self._held(full)
+            if found is not None:
+                return View(found, mapped=True)
+            _check_may_copy(full, mapping)
+        (value,) = await self.channel.ask(requests.get([full], [[]]))
+        return self._copied(value)
+
+    def view_sync(self, key: str, *, map: Map = "auto") -> View | None:
+        """Do as `view`, blocking."""
+        full, mapping = self._full_key(key), check_map(map)
+        if mapping is not False:
+            found = self._held(full)
+            if found is None:
+                (answer,) = self.channel.ask_sync(requests.get([full], [_NO_BYTES]))
+                if answer is None:
+                    return None
+                found = self._held(full)
+            if found is not None:
+                return View(found, mapped=True)
+            _check_may_copy(full, mapping)
+        (value,) = self.channel.ask_sync(requests.get([full], [[]]))
+        return self._copied(value)
+
+    async def view_array(self, array: Any, selection: Any = ..., *, map: Map = "auto") -> View:
+        """Return a part of a zarr array where it lies, as an array that cannot be written to.
+
+        It has the array's dtype, and strides where the selection has steps or is a part of the
+        chunk. See `view` for how long it stays as it is.
+
+        Parameters
+        ----------
+        array : zarr.Array or zarr.AsyncArray
+            An array at the servers of this store.
+        selection : int, slice, ellipsis, or a tuple of them
+            All of it must lie in one chunk, and chunks must be stored raw.
+        map : {"auto", True, False}
+            Where the chunk cannot be seen from here, ``True`` raises, and ``"auto"`` copies.
+            ``False`` always copies, any selection of any array.
+
+        Returns
+        -------
+        View
+
+        Raises
+        ------
+        NotMappedError
+            If the selection spans several chunks, or chunks are encoded or parts of shards; or as
+            `map` says.
+        ValueError
+            If the array is not at the servers of this store.
+        """
+        mapping, found = check_map(map), self._check_array(array)
+        if mapping is not False:
+            view = self._view_part(found, selection)
+            if isinstance(view, str):
+                await self.channel.ask(requests.get([view], [_NO_BYTES]))
+                view = self._view_part(found, selection)
+            if isinstance(view, View):
+                return view
+            _check_may_copy(view, mapping)
+        return View(read_only(np.asarray(await found.getitem(selection))), mapped=False)
+
+    def view_array_sync(self, array: Any, selection: Any = ..., *, map: Map = "auto") -> View:
+        """Do as `view_array`, blocking."""
+        mapping, found = check_map(map), self._check_array(array)
+        if mapping is not False:
+            view = self._view_part(found, selection)
+            if isinstance(view, str):
+                self.channel.ask_sync(requests.get([view], [_NO_BYTES]))
+                view = self._view_part(found, selection)
+            if isinstance(view, View):
+                return view
+            _check_may_copy(view, mapping)
+        return View(read_only(np.asarray(sync(found.getitem(selection)))), mapped=False)
+
     # ---- writing ----
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -592,7 +714,42 @@ class UcxStore(Store):
         self._check_writable()
         return requests.delete([self._full_key(key)])
 
+    def _check_array(self, array: object) -> AsyncArray[Any]:
+        """Return zarr's asynchronous array, which is at the servers of this store."""
+        from ucxstore.pipeline.chunk_view import access_of, async_array_of
+
+        found = async_array_of(array)
+        theirs = cast(UcxStore, access_of(found).store)
+        if set(theirs.servers) != set(self.servers):
+            raise ValueError(f"{found.store_path} is not at the servers of {self}")
+        return found
+
     # ---- answers ----
+
+    def _view_part(self, array: AsyncArray[Any], selection: Any) -> View | str:
+        """Return a view of a part of an array, or the key of the chunk that is not seen here."""
+        from ucxstore.pipeline.chunk_view import empty_of, locate
+
+        part = locate(array, selection)
+        if part is None:
+            return View(read_only(empty_of(array, selection)), mapped=True)
+        value = self._held(part.key)
+        return part.key if value is None else View(part.of(value), mapped=True)
+
+    def _held(self, key: str) -> npt.NDArray[np.uint8] | None:
+        """Count and return a value where it lies, if it can be seen from here."""
+        found = self.channel.hold(key)
+        if found is not None:
+            self.counters.add(bytes_read=found.size, mapped=1)
+        return found
+
+    def _copied(self, found: Found | None) -> View | None:
+        """Count and wrap a copy of a value."""
+        if found is None:
+            return None
+        data, *_ = found
+        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
+        return View(read_only(data), mapped=False)
 
     def _take(self, found: Found | None, prototype: BufferPrototype | None) -> Buffer | None:
         """Count and wrap a value that was received."""
@@ -712,6 +869,15 @@ def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
     """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
     buffer = cpu.Buffer.from_array_like(data)
     return buffer if prototype.buffer is cpu.Buffer else prototype.buffer.from_buffer(buffer)
+
+
+def _check_may_copy(key: str, mapping: Map) -> None:
+    if mapping is True:
+        raise NotMappedError(
+            f"{key!r} cannot be mapped: it is missing, or this process does not see it, since its "
+            "server is on another host, is reached over UCX, or does not keep it in memory that it "
+            "shows"
+        )
 
 
 def _as_folder(prefix: str) -> str:

@@ -4,7 +4,7 @@ zarr may move or change them in any release; `make test-zarr-next` runs our test
 """
 
 from zarr.codecs._v2 import V2Codec
-from zarr.core.array import create_codec_pipeline
+from zarr.core.array import AsyncArray, create_codec_pipeline
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import (
     Buffer,
@@ -27,6 +27,7 @@ from zarr.core.dtype.common import HasEndianness
 from zarr.core.dtype.npy.structured import Struct
 from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
 from zarr.core.indexing import (
+    BasicIndexer,
     ChunkProjection,
     Indexer,
     IntDimIndexer,
@@ -44,6 +45,8 @@ __all__ = [
     "ArrayMetadata",
     "ArraySpec",
     "ArrayV3Metadata",
+    "AsyncArray",
+    "BasicIndexer",
     "Buffer",
     "BufferPrototype",
     "ChunkGrid",

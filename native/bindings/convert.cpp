@@ -224,13 +224,16 @@ Bytes to_numpy(const std::shared_ptr<Region>& region) {
     return Bytes(region->data(), {static_cast<std::size_t>(region->size())}, owner_of(region));
 }
 
+ReadOnlyBytes to_read_only(const std::shared_ptr<Region>& region) {
+    return ReadOnlyBytes(region->data(), {static_cast<std::size_t>(region->size())},
+                         owner_of(region));
+}
+
 nb::object to_readable(const std::shared_ptr<Region>& region) {
     if (!region->read_only()) {
         return nb::cast(to_numpy(region));
     }
-    using ReadOnly = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
-    return nb::cast(ReadOnly(region->data(), {static_cast<std::size_t>(region->size())},
-                             owner_of(region)));
+    return nb::cast(to_read_only(region));
 }
 
 }  // namespace ucxstore::py

@@ -83,6 +83,9 @@ wire::Selection to_selection(const Ranges& ranges);
 // A numpy array over a region, which it keeps alive.
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 Bytes to_numpy(const std::shared_ptr<Region>& region);
+// One that cannot be written to.
+using ReadOnlyBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
+ReadOnlyBytes to_read_only(const std::shared_ptr<Region>& region);
 // The same, of any region: it cannot be written to where the region can only be read.
 nb::object to_readable(const std::shared_ptr<Region>& region);
 

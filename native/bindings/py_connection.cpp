@@ -53,6 +53,11 @@ std::optional<std::uint64_t> PyConnection::see(const std::string& key, const nb:
     return size;
 }
 
+std::optional<ReadOnlyBytes> PyConnection::hold(const std::string& key) {
+    const auto value = link_->hold(key);
+    return value == nullptr ? std::nullopt : std::optional(to_read_only(value));
+}
+
 namespace {
 
 using Keys = std::vector<std::string>;
@@ -373,6 +378,7 @@ void bind_connection(nb::module_& module) {
         .def_prop_ro("lanes", &PyConnection::lanes)
         .def("close", &PyConnection::close)
         .def("see", &PyConnection::see, "key"_a, "out"_a)
+        .def("hold", &PyConnection::hold, "key"_a)
         .def(
             "get",
             [](PyConnection& self, const Keys& keys, const std::vector<Ranges>& ranges,

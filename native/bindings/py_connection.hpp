@@ -26,6 +26,10 @@ class PyConnection {
     // None where it cannot, where the memory is too small, or is not writable and contiguous.
     std::optional<std::uint64_t> see(const std::string& key, const nb::object& out);
 
+    // An array of a whole value where it lies, which cannot be written to, if it can be seen from
+    // here; None where it cannot.
+    std::optional<ReadOnlyBytes> hold(const std::string& key);
+
     // Sends one request without a body, and waits for the answer.
     void ping(double timeout);
 

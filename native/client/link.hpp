@@ -30,6 +30,8 @@ class Link {
     virtual std::optional<std::uint64_t> see(std::string_view, std::byte*, std::uint64_t) {
         return std::nullopt;
     }
+    // A whole value where it lies, to read, if it can be seen from here; see Visible::hold().
+    virtual std::shared_ptr<Region> hold(std::string_view) { return nullptr; }
     // The operation fails as cancelled, once nothing is transferred for it any more.
     virtual void cancel(const std::shared_ptr<Operation>& operation) = 0;
     // Fails what is under way, in bounded time; does not wait for that.

@@ -68,6 +68,11 @@ std::optional<std::uint64_t> LocalLink::see(std::string_view key, std::byte* out
     return visible != nullptr && visible->usable() ? visible->copy(key, out, room) : std::nullopt;
 }
 
+std::shared_ptr<Region> LocalLink::hold(std::string_view key) {
+    const auto visible = closed_ ? nullptr : visible_.load();
+    return visible != nullptr && visible->usable() ? visible->hold(key) : nullptr;
+}
+
 void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {
     thread_->post([self = shared_from_this(), operation] {
         if (operation->registered) {

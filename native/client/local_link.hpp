@@ -33,6 +33,7 @@ class LocalLink : public Link,
     void submit(const std::shared_ptr<Operation>& operation) override;
     std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
                                      std::uint64_t room) override;
+    std::shared_ptr<Region> hold(std::string_view key) override;
     void cancel(const std::shared_ptr<Operation>& operation) override;
     void close() override;
     bool failed() const override { return closed_; }

@@ -27,6 +27,7 @@ class Used {
         }
     }
     std::atomic<shared::Place>* get() const { return pin_; }
+    void pass_on() const { pins_->pass_on(pin_); }
 
   private:
     std::shared_ptr<shared::Pins> pins_;
@@ -124,6 +125,18 @@ class Visible::Borrowed : public Region {
     const std::byte* const data_;
     const std::uint64_t size_;
 };
+
+std::shared_ptr<Region> Visible::hold(std::string_view key) const {
+    Used pin(pins);
+    const auto entry = find(key, pin.get());
+    if (!entry) {
+        return nullptr;
+    }
+    pin.pass_on();
+    pins->count(entry->size);
+    return std::make_shared<Borrowed>(std::move(pin), arenas.at(shared::arena_of(entry->place)),
+                                      bytes_at(entry->place, entry->size), entry->size);
+}
 
 bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_t number) const {
     Used pin(pins);

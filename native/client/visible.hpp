@@ -39,6 +39,10 @@ struct Visible {
     std::optional<std::uint64_t> copy(std::string_view key, std::byte* out,
                                       std::uint64_t room) const;
 
+    // The value itself, to read, which stays as it is for as long as somebody has the region: here,
+    // and in processes that are forked meanwhile. nullptr as where copy() returns nullopt.
+    std::shared_ptr<Region> hold(std::string_view key) const;
+
   private:
     class Borrowed;
 

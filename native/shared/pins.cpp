@@ -6,12 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <functional>
+#include <memory>
+#include <new>
 #include <thread>
 #include <utility>
 
 #include "base/status.hpp"
+#include "base/steps.hpp"
 
 namespace ucxstore::shared {
 
@@ -30,62 +34,113 @@ PinTable::PinTable() {
     descriptors_.lifeline = Fd(ends[1]);
     Fd file(memfd_create("ucxstore-pins", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void* memory = MAP_FAILED;
-    if (file && ftruncate(file.get(), sizeof(PinMemory)) == 0 &&
+    if (file && ftruncate(file.get(), kFamilyBytes) == 0 &&
         fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-        memory = mmap(nullptr, sizeof(PinMemory), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
-                      0);
+        memory = mmap(nullptr, kFamilyBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     }
     if (memory == MAP_FAILED) {
         throw_errno("a table of pins", ErrorKind::memory);
     }
-    madvise(memory, sizeof(PinMemory), MADV_DONTFORK);
-    memory_ = static_cast<PinMemory*>(memory);
+    madvise(memory, kFamilyBytes, MADV_DONTFORK);
+    memory_ = static_cast<std::byte*>(memory);
+    watch_ = open_anew(file);
+    if (!watch_) {
+        munmap(memory_, kFamilyBytes);
+        throw_errno("opening a table of pins", ErrorKind::resource);
+    }
     descriptors_.table = std::move(file);
 }
 
-PinTable::~PinTable() { munmap(memory_, sizeof(PinMemory)); }
+PinTable::~PinTable() { munmap(memory_, kFamilyBytes); }
 
 PinTable::Descriptors PinTable::take_descriptors() { return std::move(descriptors_); }
 
-bool PinTable::reader_gone() const {
+FamilyHeader& PinTable::header() const { return *reinterpret_cast<FamilyHeader*>(memory_); }
+
+const PinTableMemory& PinTable::table(std::uint64_t number) const {
+    return *reinterpret_cast<const PinTableMemory*>(memory_ + table_offset(number));
+}
+
+bool PinTable::lifeline_ended() const {
     pollfd entry{.fd = lifeline_.get(), .events = 0, .revents = 0};
     return poll(&entry, 1, 0) > 0;
 }
 
+std::uint64_t PinTable::tables() const {
+    return std::min(header().children.load(memory_order_seq_cst), kFamilyTables - 1) + 1;
+}
+
+bool PinTable::reader_gone() const {
+    if (!lifeline_ended()) {
+        return false;
+    }
+    for (std::uint64_t number = 1; number < tables(); ++number) {
+        if (is_locked(watch_, number)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 PinTable::Seen PinTable::seen() const {
-    return {memory_->gets.load(memory_order_relaxed), memory_->bytes.load(memory_order_relaxed)};
+    return {header().gets.load(memory_order_relaxed), header().bytes.load(memory_order_relaxed)};
 }
 
 void PinTable::collect(std::unordered_set<Place>& pinned) const {
-    for (const auto& pin : memory_->pins) {
-        if (const Place place = pin.load(memory_order_seq_cst)) {
-            pinned.insert(place);
+    const auto add = [&](std::uint64_t number) {
+        for (const auto& pin : table(number).pins) {
+            if (const Place place = pin.load(memory_order_seq_cst)) {
+                pinned.insert(place);
+            }
+        }
+    };
+    // In ascending order: see lock_table().
+    if (!lifeline_ended()) {
+        add(0);
+    }
+    for (std::uint64_t number = 1; number < tables(); ++number) {
+        if (is_locked(watch_, number)) {
+            add(number);
         }
     }
 }
 
 // ---- a reader's side ----
 
-Pins::Pins(PinTable::Descriptors descriptors) : lifeline_(std::move(descriptors.lifeline)) {
+Pins::Pins(PinTable::Descriptors descriptors)
+    : lifeline_(std::move(descriptors.lifeline)), file_(std::move(descriptors.table)) {
     struct stat status{};
-    const int table = descriptors.table.get();
-    if (fstat(table, &status) != 0 ||
-        static_cast<std::uint64_t>(status.st_size) != sizeof(PinMemory)) {
+    if (fstat(file_.get(), &status) != 0 ||
+        static_cast<std::uint64_t>(status.st_size) != kFamilyBytes) {
         throw Error(ErrorKind::protocol, "the server's table of pins is of another kind");
     }
-    void* const memory =
-        mmap(nullptr, sizeof(PinMemory), PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
-    if (memory == MAP_FAILED) {
+    // Apart, so that a child can have the one of its parent and another one.
+    const auto map = [&](std::uint64_t bytes, std::uint64_t offset) {
+        return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(),
+                    static_cast<off_t>(offset));
+    };
+    void* const header = map(sizeof(FamilyHeader), 0);
+    void* const memory = map(sizeof(PinTableMemory), table_offset(0));
+    if (header == MAP_FAILED || memory == MAP_FAILED) {
+        if (header != MAP_FAILED) {
+            munmap(header, sizeof(FamilyHeader));
+        }
         throw_errno("the server's table of pins", ErrorKind::protocol);
     }
-    memory_ = static_cast<PinMemory*>(memory);
+    header_ = static_cast<FamilyHeader*>(header);
+    memory_ = static_cast<PinTableMemory*>(memory);
+    enlist();
 }
 
-Pins::~Pins() { munmap(memory_, sizeof(PinMemory)); }
+Pins::~Pins() {
+    strike_off();
+    munmap(memory_, sizeof(PinTableMemory));
+    munmap(header_, sizeof(FamilyHeader));
+}
 
 void Pins::count(std::uint64_t bytes) {
-    memory_->gets.fetch_add(1, memory_order_relaxed);
-    memory_->bytes.fetch_add(bytes, memory_order_relaxed);
+    header_->gets.fetch_add(1, memory_order_relaxed);
+    header_->bytes.fetch_add(bytes, memory_order_relaxed);
 }
 
 std::atomic<Place>* Pins::take() {
@@ -107,10 +162,100 @@ std::atomic<Place>* Pins::take() {
     return nullptr;
 }
 
-void Pins::give(std::atomic<Place>* pin) {
-    pin->store(0, memory_order_release);
+void Pins::pass_on(const std::atomic<Place>* pin) {
     const auto number = static_cast<std::size_t>(pin - memory_->pins);
-    used_[number / 64].fetch_and(~(std::uint64_t{1} << number % 64), memory_order_release);
+    passed_on_[number / 64].fetch_or(std::uint64_t{1} << number % 64, memory_order_seq_cst);
+}
+
+void Pins::give(std::atomic<Place>* pin) {
+    const auto number = static_cast<std::size_t>(pin - memory_->pins);
+    const std::uint64_t bit = std::uint64_t{1} << number % 64;
+    if ((stuck_[number / 64].load(memory_order_seq_cst) & bit) != 0) {
+        return;
+    }
+    passed_on_[number / 64].fetch_and(~bit, memory_order_seq_cst);
+    pin->store(0, memory_order_release);
+    used_[number / 64].fetch_and(~bit, memory_order_release);
+}
+
+// ---- forks ----
+
+void Pins::before_fork() noexcept {
+    const bool any = std::ranges::any_of(
+        passed_on_, [](const auto& word) { return word.load(memory_order_seq_cst) != 0; });
+    shares_ = any && (lives_on_parents_ || !take_table());
+    if (shares_) {
+        for (std::size_t word = 0; word < kPinWords; ++word) {
+            stuck_[word].fetch_or(passed_on_[word].load(memory_order_seq_cst),
+                                  memory_order_seq_cst);
+        }
+    }
+}
+
+bool Pins::take_table() noexcept {
+    Fd opened = open_anew(file_);
+    const auto number = opened ? lock_table(opened, number_) : std::nullopt;
+    if (!number) {
+        return false;
+    }
+    const std::unique_ptr<Place[]> image(new (std::nothrow) Place[kPins]());
+    if (image == nullptr) {
+        return false;
+    }
+    for (std::size_t i = 0; i < kPins; ++i) {
+        const std::uint64_t passed = passed_on_[i / 64].load(memory_order_seq_cst);
+        if ((passed >> i % 64 & 1) != 0) {
+            image[i] = memory_->pins[i].load(memory_order_seq_cst);
+        }
+    }
+    step();
+    if (pwrite(opened.get(), image.get(), kPins * sizeof(Place),
+               static_cast<off_t>(table_offset(*number))) !=
+        static_cast<ssize_t>(kPins * sizeof(Place))) {
+        return false;
+    }
+    // What is pinned there is seen before this process clears its own pins, after the fork.
+    std::atomic_thread_fence(memory_order_seq_cst);
+    std::uint64_t last = header_->children.load(memory_order_seq_cst);
+    while (last < *number && !header_->children.compare_exchange_weak(last, *number)) {
+    }
+    step();
+    childs_file_ = std::move(opened);
+    childs_number_ = *number;
+    return true;
+}
+
+void Pins::in_parent() noexcept {
+    childs_file_.reset();  // the child has the lock now
+}
+
+void Pins::in_child() noexcept {
+    // Under the same address, as pins are known by it. What it still has of the parent's is not
+    // touched any more.
+    const int protection = PROT_READ | PROT_WRITE;
+    void* mapped = MAP_FAILED;
+    if (childs_file_) {
+        mapped = mmap(memory_, sizeof(PinTableMemory), protection, MAP_SHARED | MAP_FIXED,
+                      childs_file_.get(), static_cast<off_t>(table_offset(childs_number_)));
+        file_ = std::move(childs_file_);
+        number_ = childs_number_;
+        lifeline_.reset();
+    } else {
+        mapped = mmap(memory_, sizeof(PinTableMemory), protection,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        lives_on_parents_ = shares_;
+        if (!shares_) {
+            file_.reset();
+            lifeline_.reset();
+        }
+    }
+    if (mapped == MAP_FAILED) {
+        // Nothing is cleared in the parent's table. What is pinned ends with the child.
+        for (auto& word : stuck_) {
+            word.store(~std::uint64_t{0}, memory_order_seq_cst);
+        }
+    }
+    shares_ = false;
 }
 
 }  // namespace ucxstore::shared

@@ -7,26 +7,15 @@
 #include <cstdint>
 #include <unordered_set>
 
+#include "base/around_forks.hpp"
 #include "base/handle.hpp"
+#include "shared/family.hpp"
 #include "shared/index.hpp"
 
 namespace ucxstore::shared {
 
-constexpr std::uint64_t kPinWords = 64;
-// Of one table.
-constexpr std::uint64_t kPins = 64 * kPinWords;
-
-// What lies in the shared memory.
-struct PinMemory {
-    std::atomic<std::uint64_t> ended;  // 1 once the server lets the reader find nothing more
-    std::atomic<std::uint64_t> gets;   // that the reader has answered itself, and their bytes
-    std::atomic<std::uint64_t> bytes;
-    std::uint64_t reserved[5];
-    std::atomic<Place> pins[kPins];
-};
-
-// The server's side of a table. What a reader has pinned stays until it lets go of it, or has gone,
-// whatever becomes of its session: so the table outlives that.
+// The server's side of a reader's tables. What a reader has pinned stays until it lets go of it, or
+// has gone, whatever becomes of its session: so the tables outlive that.
 class PinTable {
   public:
     // Throws Error(memory), Error(resource).
@@ -35,7 +24,7 @@ class PinTable {
     PinTable& operator=(const PinTable&) = delete;
     ~PinTable();
 
-    // For the process whose table it is, and not kept here: the table, which it maps for writing,
+    // For the process whose tables they are, and not kept here: the file, which it maps for writing,
     // and one end of a pipe, which it keeps open for as long as it pins anything.
     struct Descriptors {
         Fd table;
@@ -44,8 +33,8 @@ class PinTable {
     Descriptors take_descriptors();
 
     // From now on the reader finds nothing. Any thread.
-    void end() { memory_->ended.store(1, std::memory_order_seq_cst); }
-    // Whether nobody has the other end of the pipe any more.
+    void end() { header().ended.store(1, std::memory_order_seq_cst); }
+    // Whether neither the reader nor a child that has a table of its own is there any more.
     bool reader_gone() const;
     // Adds what is pinned right now.
     void collect(std::unordered_set<Place>& pinned) const;
@@ -58,35 +47,66 @@ class PinTable {
     Seen seen() const;
 
   private:
+    FamilyHeader& header() const;
+    const PinTableMemory& table(std::uint64_t number) const;
+    bool lifeline_ended() const;
+    // The number behind that of the last table that a child may have.
+    std::uint64_t tables() const;
+
     Descriptors descriptors_;
     Fd lifeline_;
-    PinMemory* memory_ = nullptr;
+    Fd watch_;  // opened anew, to look at locks
+    std::byte* memory_ = nullptr;
 };
 
 // A reader's side: pins that are free to be used. Called from any thread.
-class Pins {
+class Pins final : private AroundForks {
   public:
     // Maps the table, and keeps the lifeline. Throws Error(protocol) where it is no table of ours.
     explicit Pins(PinTable::Descriptors descriptors);
-    Pins(const Pins&) = delete;
-    Pins& operator=(const Pins&) = delete;
-    ~Pins();
+    ~Pins() override;
 
     // Whether the server has ended the session: its values may be others by now. What is pinned
     // stays as it is.
-    bool ended() const { return memory_->ended.load(std::memory_order_acquire) != 0; }
+    bool ended() const { return header_->ended.load(std::memory_order_acquire) != 0; }
     // For the server's statistics.
     void count(std::uint64_t bytes);
 
     // One that nobody uses, which holds nothing yet; nullptr where all are used.
     std::atomic<Place>* take();
+    // What it holds is passed on to each child that is forked from now on: that has it in a table of
+    // its own, under the same address, and gives it back there. Of other pins a child has nothing.
+    void pass_on(const std::atomic<Place>* pin);
     // Clears it first.
     void give(std::atomic<Place>* pin);
 
   private:
+    using Words = std::atomic<std::uint64_t>[kPinWords];
+
+    void before_fork() noexcept override;
+    void in_parent() noexcept override;
+    void in_child() noexcept override;
+    // Takes a table for a child; false where there is none.
+    bool take_table() noexcept;
+
     Fd lifeline_;
-    PinMemory* memory_ = nullptr;
-    std::atomic<std::uint64_t> used_[kPinWords] = {};
+    Fd file_;
+    std::uint64_t number_ = 0;  // of this process's table
+    FamilyHeader* header_ = nullptr;
+    PinTableMemory* memory_ = nullptr;
+    Words used_ = {};
+    Words passed_on_ = {};
+    // Those that children without tables of their own hold, too: never cleared in this table, nor
+    // used again. They end with these processes.
+    Words stuck_ = {};
+
+    // Whether this child has no table of its own, and lives on what is stuck in its parent's.
+    bool lives_on_parents_ = false;
+
+    // Between before_fork() and its end:
+    Fd childs_file_;
+    std::uint64_t childs_number_ = 0;
+    bool shares_ = false;  // the child will have to live on what is stuck
 };
 
 }  // namespace ucxstore::shared

@@ -152,7 +152,8 @@ Fd Shelf::arena(std::uint32_t number) const {
     return arena == nullptr ? Fd() : duplicate(arena->descriptor());
 }
 
-ShelfCounts Shelf::counts() const {
+ShelfCounts Shelf::counts() {
+    limbo_.sweep();
     const Arenas::Usage usage = arenas_.usage();
     const PinTable::Seen seen = limbo_.seen();
     return {.gets_seen = seen.gets,

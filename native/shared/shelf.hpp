@@ -62,7 +62,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     using OnDrop = std::function<void(std::uint32_t)>;
     std::shared_ptr<void> watch_drops(OnDrop on_drop);
 
-    ShelfCounts counts() const;
+    // Of what is there now: what nobody reads any more is freed first.
+    ShelfCounts counts();
 
   private:
     class Value;

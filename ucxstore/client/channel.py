@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ucxstore.client.ending import Ending
 from ucxstore.client.loops import Operation, Queue, current_queue
 from ucxstore.client.requests import Request
 from ucxstore.errors import UcxStoreError
 from ucxstore.options import ClientOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Channel(ABC):
@@ -96,6 +100,21 @@ class Channel(ABC):
         int or None
             Its size; ``None`` where it cannot be seen, or `out` does not do for it: then a request
             tells.
+        """
+        return None
+
+    def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
+        """Return a whole value where it lies in shared memory; never blocks.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        ndarray or None
+            It cannot be written to, and stays as it is for as long as it is there. ``None`` where
+            the value cannot be seen from here: then a request tells.
         """
         return None
 

@@ -12,6 +12,9 @@ from ucxstore.errors import ServerLostError, UcxStoreError
 from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ucxstore._core import Connection
 
 
@@ -59,6 +62,12 @@ class OneServer(Channel):
         if connection is None or connection.welcome.token != self._checked:
             return None
         return connection.native.see(key, out)
+
+    def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
+        connection = self._connector.last
+        if connection is None or connection.welcome.token != self._checked:
+            return None
+        return connection.native.hold(key)
 
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None

@@ -1,7 +1,7 @@
 """`Cluster`: the channel of a store with several servers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ucxstore.address import HostPort
 from ucxstore.client.channel import Channel
@@ -16,6 +16,10 @@ from ucxstore.cluster.scatter import Scatter
 from ucxstore.errors import UcxStoreError
 from ucxstore.options import ClientOptions
 from ucxstore.stats import Counters
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Cluster(Channel):
@@ -61,6 +65,12 @@ class Cluster(Channel):
     def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
         scatter = Scatter(self._membership, request)
         return Gathered(scatter.shares(), scatter.finish, self.timeout, queue)
+
+    def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
+        membership = self._membership
+        # Of metadata, and of what servers share, another one may have the value, too: ask for it.
+        (index,) = membership.placement.servers_of([key])
+        return membership.members[index].hold(key)
 
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None

@@ -14,6 +14,9 @@ from ucxstore.errors import ServerLostError, UcxStoreError, without_frames
 from ucxstore.stats import Counters
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ucxstore._core import Connection
 
 # Seconds between attempts to reach a server that did not answer. Attempts cost little, and a server
@@ -92,6 +95,13 @@ class Member:
             raise ServerLostError(f"{self.server}: the server is gone")
         self._incarnations.check(self.server, connection.welcome)
         return connection.native
+
+    def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
+        """Return a whole value where it lies, as `Channel.hold` does."""
+        connection = self._usable()
+        if connection is None or not self._incarnations.meet(self.server, connection.welcome):
+            return None
+        return connection.native.hold(key)
 
     def count_request(self) -> None:
         """Count a request to it."""

@@ -33,6 +33,8 @@ from ucxstore.zarr_compat import (
 
 if TYPE_CHECKING:
     from ucxstore.pipeline.array_chunks import ArrayChunks
+    from ucxstore.pipeline.classify import ChunkKind
+    from ucxstore.zarr_compat import AsyncArray
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,14 @@ class ZeroCopyCodecPipeline(CodecPipeline):
         self, chunk_arrays_and_specs: Iterable[tuple[NDBuffer | None, ArraySpec]]
     ) -> Iterable[Buffer | None]:
         return await self.fallback.encode(chunk_arrays_and_specs)
+
+
+def kind_of(array: "AsyncArray[Any]") -> "ChunkKind":
+    """Return how the chunks of an array in a store of ours are stored, whatever its pipeline is."""
+    pipeline = array.codec_pipeline
+    if not isinstance(pipeline, ZeroCopyCodecPipeline):
+        pipeline = ZeroCopyCodecPipeline.from_array_metadata_and_store(array.metadata, array.store)
+    return pipeline._chunks.kind
 
 
 def _codecs(metadata: ArrayMetadata) -> tuple[Codec, ...]:

@@ -1,0 +1,60 @@
+// The file with a reader's tables of pins: its own, and one for each of its forked children, which
+// have what it holds at the moment of the fork, and let go of it in their own time.
+//
+// A child has no connection of its own yet when it is born, and its parent may have none any more.
+// So it asks nobody: the parent takes a free table before it forks, by a lock on the file's byte of
+// that number. The child has the lock from then on, and the kernel ends it with the child, however
+// that ends (an open file description lock: fcntl(2)). The server looks who has a lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "base/handle.hpp"
+#include "shared/index.hpp"
+
+namespace ucxstore::shared {
+
+constexpr std::uint64_t kPinWords = 64;
+// Of one table.
+constexpr std::uint64_t kPins = 64 * kPinWords;
+
+// What the file begins with: of the reader itself.
+struct FamilyHeader {
+    std::atomic<std::uint64_t> ended;  // 1 once the server lets the reader find nothing more
+    std::atomic<std::uint64_t> gets;   // that the reader has answered itself, and their bytes
+    std::atomic<std::uint64_t> bytes;
+    std::atomic<std::uint64_t> children;  // the greatest number that a child's table ever had
+};
+
+// A table. That of the reader itself has number 0.
+struct PinTableMemory {
+    std::atomic<Place> pins[kPins];
+};
+
+// Tables begin on pages, however large these are.
+constexpr std::uint64_t kFamilyStride = 64ull << 10;
+// Tables of one file. Those that nobody uses take no memory.
+constexpr std::uint64_t kFamilyTables = 128;
+constexpr std::uint64_t kFamilyBytes = kFamilyStride * (1 + kFamilyTables);
+
+constexpr std::uint64_t table_offset(std::uint64_t number) {
+    return kFamilyStride * (1 + number);
+}
+
+static_assert(sizeof(FamilyHeader) <= kFamilyStride && sizeof(PinTableMemory) <= kFamilyStride);
+
+// The file opened anew: locks belong to what is opened at once. None where that cannot be.
+Fd open_anew(const Fd& file);
+
+// Locks the first free table whose number is above `above`, for as long as `opened` or a copy of it
+// is open. nullopt where none is free.
+//
+// Above: so the server, which looks at the tables in ascending order, finds what one process passes
+// on to another with the one or the other.
+std::optional<std::uint64_t> lock_table(const Fd& opened, std::uint64_t above);
+// Whether anybody else has this table.
+bool is_locked(const Fd& opened, std::uint64_t number);
+
+}  // namespace ucxstore::shared
