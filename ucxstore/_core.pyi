@@ -120,7 +120,10 @@ class Storage:
     pass
 
 class MemoryStorage(Storage):
-    def __init__(self, limit: int = 18446744073709551615) -> None: ...
+    def __init__(self, limit: int = 18446744073709551615, visible: bool = False, mapped_limit: int = 18446744073709551615) -> None:
+        """
+        Values in memory; `visible`: which other processes may be let see, and hold so many bytes of.
+        """
 
     @property
     def held(self) -> int: ...

@@ -143,6 +143,8 @@ class ServerStats(TypedDict):
         Those of them that values take, and that are kept for small values.
     arena_bytes_waiting : int
         Those of values that were replaced or removed, and that clients still read.
+    arena_bytes_held : int
+        Those of all values that clients read right now, or hold where they lie.
     """
 
     uptime_s: float
@@ -166,6 +168,7 @@ class ServerStats(TypedDict):
     arena_bytes_used: int
     arena_bytes_slack: int
     arena_bytes_waiting: int
+    arena_bytes_held: int
 
 
 def parse_server_stats(text: bytes) -> ServerStats:

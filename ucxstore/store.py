@@ -876,7 +876,7 @@ def _check_may_copy(key: str, mapping: Map) -> None:
         raise NotMappedError(
             f"{key!r} cannot be mapped: it is missing, or this process does not see it, since its "
             "server is on another host, is reached over UCX, or does not keep it in memory that it "
-            "shows"
+            "shows; or clients hold as much of that as they may (mapped_limit)"
         )
 
 

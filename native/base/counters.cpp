@@ -129,6 +129,7 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces,
         .add("arena_bytes_used", shelf.arena_bytes_used)
         .add("arena_bytes_slack", shelf.arena_bytes_slack)
         .add("arena_bytes_waiting", shelf.arena_bytes_waiting)
+        .add("arena_bytes_held", shelf.arena_bytes_held)
         .take();
 }
 

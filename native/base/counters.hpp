@@ -47,6 +47,7 @@ struct ShelfCounts {
     std::uint64_t arena_bytes_used = 0;     // of blocks
     std::uint64_t arena_bytes_slack = 0;    // of slabs, that no block has
     std::uint64_t arena_bytes_waiting = 0;  // of blocks without a key that clients still read
+    std::uint64_t arena_bytes_held = 0;     // of blocks that clients read, with a key or without
 };
 
 class Counters {

@@ -322,12 +322,14 @@ NB_MODULE(_core, module) {
     nb::class_<MemoryStorage, Storage>(module, "MemoryStorage")
         .def(
             "__init__",
-            [](MemoryStorage* self, std::uint64_t limit, bool visible) {
+            [](MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit) {
                 new (self) MemoryStorage(std::make_shared<Quota>(limit), false,
-                                         visible ? shared::Shelf::make() : nullptr);
+                                         visible ? shared::Shelf::make(mapped_limit) : nullptr);
             },
             "limit"_a = std::numeric_limits<std::uint64_t>::max(), "visible"_a = false,
-            "Values in memory; `visible`: which other processes may be let see.")
+            "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),
+            "Values in memory; `visible`: which other processes may be let see, and hold so many "
+            "bytes of.")
         .def_prop_ro("held", &MemoryStorage::held);
     nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
         .def(nb::init<const std::string&>(), "root"_a);

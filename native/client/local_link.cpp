@@ -82,6 +82,14 @@ void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {
     });
 }
 
+void LocalLink::tell_held() {
+    thread_->post([self = shared_from_this()] {
+        if (!self->closed_) {
+            self->send({.kind = Kind::held});
+        }
+    });
+}
+
 void LocalLink::close() {
     thread_->post([self = shared_from_this()] {
         self->end(ErrorKind::server_lost, "the connection was closed", false);
@@ -372,10 +380,17 @@ void LocalLink::see(InMessage& message) {
     const bool has_descriptor = message.descriptors.size() == 1;
     if (message.kind == Kind::dropped && arena) {
         visible->arenas.erase(static_cast<std::uint32_t>(arena->number));
-    } else if (message.kind == Kind::pins && message.descriptors.size() == 3) {
+    } else if (message.kind == Kind::pins && message.descriptors.size() == 4) {
         visible->life = std::make_shared<shared::LifeWatch>(message.descriptors[0]);
         visible->pins = std::make_shared<shared::Pins>(shared::PinTable::Descriptors{
             std::move(message.descriptors[1]), std::move(message.descriptors[2])});
+        visible->held = std::make_shared<Held>(
+            visible->pins, std::make_shared<shared::BoardView>(message.descriptors[3]),
+            [weak = weak_from_this()] {
+                if (const auto self = weak.lock()) {
+                    self->tell_held();
+                }
+            });
     } else if (message.kind == Kind::index && has_descriptor) {
         visible->index = std::make_shared<shared::IndexReader>(message.descriptors[0]);
     } else if (message.kind == Kind::arena && has_descriptor && arena) {

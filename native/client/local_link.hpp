@@ -63,6 +63,8 @@ class LocalLink : public Link,
         wire::ReplyHeader header;
     };
 
+    // Lets the server look at what this process holds.
+    void tell_held();
     void start(const Pointer& operation);
     void move();
     void send(local::OutMessage message);

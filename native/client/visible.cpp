@@ -113,13 +113,18 @@ std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
 class Visible::Borrowed : public Region {
   public:
     Borrowed(Used pin, std::shared_ptr<const local::Mapping> arena, const std::byte* data,
-             std::uint64_t size)
-        : pin_(std::move(pin)), arena_(std::move(arena)), data_(data), size_(size) {}
+             std::uint64_t size, std::optional<Held::Hold> hold = std::nullopt)
+        : hold_(std::move(hold)),
+          pin_(std::move(pin)),
+          arena_(std::move(arena)),
+          data_(data),
+          size_(size) {}
     std::byte* data() const override { return const_cast<std::byte*>(data_); }
     std::uint64_t size() const override { return size_; }
     bool read_only() const override { return true; }
 
   private:
+    const std::optional<Held::Hold> hold_;  // ends after the pin
     const Used pin_;
     const std::shared_ptr<const local::Mapping> arena_;
     const std::byte* const data_;
@@ -132,10 +137,15 @@ std::shared_ptr<Region> Visible::hold(std::string_view key) const {
     if (!entry) {
         return nullptr;
     }
+    auto hold = held->add(entry->place, shared::block_bytes(entry->size, key.size()));
+    if (!hold) {
+        return nullptr;
+    }
     pin.pass_on();
     pins->count(entry->size);
     return std::make_shared<Borrowed>(std::move(pin), arenas.at(shared::arena_of(entry->place)),
-                                      bytes_at(entry->place, entry->size), entry->size);
+                                      bytes_at(entry->place, entry->size), entry->size,
+                                      std::move(hold));
 }
 
 bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_t number) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/held.hpp"
 #include "client/operation.hpp"
 #include "local/mapping.hpp"
 #include "shared/index.hpp"
@@ -21,6 +22,7 @@ namespace ucxstore {
 struct Visible {
     std::shared_ptr<const shared::LifeWatch> life;
     std::shared_ptr<shared::Pins> pins;
+    std::shared_ptr<Held> held;
     std::shared_ptr<const shared::IndexReader> index;
     std::map<std::uint32_t, std::shared_ptr<const local::Mapping>> arenas;
 
@@ -40,7 +42,8 @@ struct Visible {
                                       std::uint64_t room) const;
 
     // The value itself, to read, which stays as it is for as long as somebody has the region: here,
-    // and in processes that are forked meanwhile. nullptr as where copy() returns nullopt.
+    // and in processes that are forked meanwhile. nullptr as where copy() returns nullopt, and where
+    // it would be more than may be held.
     std::shared_ptr<Region> hold(std::string_view key) const;
 
   private:

@@ -12,12 +12,14 @@ enum class Kind : std::uint32_t {
     request = 1,  // wire::RequestHeader; the body is as over UCX
     value = 2,    // ValueHeader, the key; the body is the segment, unless that is in the upload
     reply = 3,    // wire::ReplyHeader; the body is the segment
-    pins = 4,     // server: whether it lives, a table for this client's pins, a lifeline; 3 descriptors
+    pins = 4,     // server: whether it lives, a table for this client's pins, a lifeline, what may be
+                  // held; 4 descriptors
     index = 5,    // server: the index, which replaces an older one; 1 descriptor
     arena = 6,    // server: ArenaHeader; 1 descriptor
     dropped = 9,  // server: ArenaHeader, of an arena that should be unmapped
     upload = 7,   // client: memory that its values come in; 1 descriptor
     room = 8,     // server: RoomHeader, a piece of the upload that may be used again
+    held = 20,    // client: what it holds has changed by much
 };
 
 // Before each message: its header and its body follow. Its descriptors come with its first byte.

@@ -119,12 +119,13 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd soc
     : thread_(std::move(thread)),
       client_(std::make_shared<ClientRecord>(service.counters, peer)),
       look_(std::move(look)),
+      shelf_(service.storages.shelf),
       socket_(std::move(socket), *this),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),
       session_(service, thread_, token, client_, sending_, receiver_) {
-    if (service.storages.shelf != nullptr) {
-        showing_ = std::make_unique<Showing>(service.storages.shelf, life);
+    if (shelf_ != nullptr) {
+        showing_ = std::make_unique<Showing>(shelf_, life);
     }
     thread_->watch(socket_.fd(), [this] { move(); });
     client_->set_lanes({"local"});
@@ -222,6 +223,11 @@ void LocalSession::take(InMessage message) {
             }
             upload_.emplace(message.descriptors[0], local::Mapping::Access::read,
                             local::kMaxUploadBytes);
+            return;
+        case Kind::held:
+            if (shelf_ != nullptr) {
+                shelf_->sweep();
+            }
             return;
         default:
             throw Error(ErrorKind::protocol, "what no client sends");

@@ -66,6 +66,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     const std::shared_ptr<EventThread> thread_;
     const std::shared_ptr<ClientRecord> client_;
     const std::function<void()> look_;
+    const std::shared_ptr<shared::Shelf> shelf_;  // nullptr where there is none
     local::LocalSocket socket_;
     std::unique_ptr<Showing> showing_;  // nullptr where there is nothing to see
     std::optional<local::Mapping> upload_;

@@ -48,6 +48,7 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
         messages.push_back(with_descriptor(Kind::pins, copy_of(life_)));
         messages.back().descriptors.push_back(std::move(table));
         messages.back().descriptors.push_back(std::move(lifeline));
+        messages.back().descriptors.push_back(shelf_->board());
         pins_ = std::move(pins);
     }
     if (generation_ != shelf_->generation()) {

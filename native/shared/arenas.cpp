@@ -92,6 +92,9 @@ Block Arenas::take(std::uint64_t size) {
     const std::uint64_t bytes = capacity(size);
     const std::lock_guard lock(mutex_);
     const Block block = bytes > kMaxSmall ? take_pages(bytes) : take_small(bytes);
+    if (bytes > kMaxSmall) {
+        rooms_.at(block.arena).large.emplace(block.offset, bytes);
+    }
     taken_ += bytes;
     return block;
 }
@@ -100,6 +103,7 @@ void Arenas::give(const Block& block) {
     const std::lock_guard lock(mutex_);
     taken_ -= block.bytes;
     if (block.bytes > kMaxSmall) {
+        rooms_.at(block.arena).large.erase(block.offset);
         give_pages(block.arena, block.offset, block.bytes);
         return;
     }
@@ -233,8 +237,27 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
     auto arena = std::make_shared<const Arena>(last_number_ + 1, bytes);
     ++last_number_;
     reserved_ += bytes;
-    return rooms_.emplace(last_number_, Room{std::move(arena), Extents(bytes / kPage), {}, {}})
+    return rooms_.emplace(last_number_, Room{std::move(arena), Extents(bytes / kPage), {}, {}, {}})
         .first->second;
+}
+
+std::uint64_t Arenas::bytes_of(std::uint32_t arena, std::uint64_t offset) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = rooms_.find(arena);
+    if (found == rooms_.end()) {
+        return 0;
+    }
+    const Room& room = found->second;
+    if (const auto large = room.large.find(offset); large != room.large.end()) {
+        return large->second;
+    }
+    const auto after = room.slabs.upper_bound(offset);
+    if (after == room.slabs.begin()) {
+        return 0;
+    }
+    const auto& [begin, slab] = *std::prev(after);
+    const bool begins = offset - begin < kSlabBytes && (offset - begin) % slab.block_bytes == 0;
+    return begins ? slab.block_bytes : 0;
 }
 
 std::shared_ptr<const Arena> Arenas::arena(std::uint32_t number) const {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,9 @@ class Arenas {
     Block take(std::uint64_t size);
     void give(const Block& block);
 
+    // Of the block that begins there; 0 where none does.
+    std::uint64_t bytes_of(std::uint32_t arena, std::uint64_t offset) const;
+
     // Gives back what has been empty for too long. To be called when timer() can be read.
     void trim(TimePoint now);
     int timer() const { return timer_.get(); }
@@ -113,6 +117,7 @@ class Arenas {
         std::shared_ptr<const Arena> arena;
         Extents pages;
         std::map<std::uint64_t, Slab> slabs;  // by where they begin
+        std::unordered_map<std::uint64_t, std::uint64_t> large{};  // bytes of blocks of whole pages
         std::optional<TimePoint> empty_since{};
     };
     using Rooms = std::map<std::uint32_t, Room>;

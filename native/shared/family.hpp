@@ -26,6 +26,7 @@ struct FamilyHeader {
     std::atomic<std::uint64_t> gets;   // that the reader has answered itself, and their bytes
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint64_t> children;  // the greatest number that a child's table ever had
+    std::atomic<std::uint64_t> held;      // the server: bytes that all of them had pinned
 };
 
 // A table. That of the reader itself has number 0.

@@ -36,7 +36,13 @@ void Limbo::sweep_locked() {
         return gone;
     });
     for (const auto& table : tables_) {
-        table->collect(pinned);
+        std::unordered_set<Place> its;
+        table->collect(its);
+        table->set_held(bytes_of(its));
+        pinned.merge(its);
+    }
+    if (board_ != nullptr) {
+        board_->set_held(bytes_of(pinned));
     }
     std::erase_if(retired_, [&](const Block& block) {
         const bool free = !pinned.contains(place_of(block.arena, block.offset));
@@ -49,6 +55,14 @@ void Limbo::sweep_locked() {
     });
     next_blocks_ = retired_.size() + kBlocks;
     next_bytes_ = bytes_ + kBytes;
+}
+
+std::uint64_t Limbo::bytes_of(const std::unordered_set<Place>& places) const {
+    std::uint64_t bytes = 0;
+    for (const Place place : places) {
+        bytes += arenas_.bytes_of(arena_of(place), offset_of(place));
+    }
+    return bytes;
 }
 
 PinTable::Seen Limbo::seen() const {

@@ -8,6 +8,7 @@
 
 #include "shared/pins.hpp"
 #include "shared/arenas.hpp"
+#include "shared/board.hpp"
 
 namespace ucxstore::shared {
 
@@ -18,7 +19,8 @@ class Limbo {
     static constexpr std::size_t kBlocks = 256;
     static constexpr std::uint64_t kBytes = 32ull << 20;
 
-    explicit Limbo(Arenas& arenas) : arenas_(arenas) {}
+    // `board`: where readers are told what all of them hold.
+    explicit Limbo(Arenas& arenas, Board* board = nullptr) : arenas_(arenas), board_(board) {}
     Limbo(const Limbo&) = delete;
     Limbo& operator=(const Limbo&) = delete;
 
@@ -28,7 +30,8 @@ class Limbo {
     // The index has not had the block since before this call. It is freed now, or by a later
     // sweep().
     void retire(const Block& block);
-    // Frees what nobody has pinned; to be called when a reader has gone, too.
+    // Frees what nobody has pinned, and tells how much is pinned; to be called when a reader has
+    // gone, too.
     void sweep();
 
     // Bytes that wait.
@@ -39,7 +42,10 @@ class Limbo {
   private:
     void sweep_locked();
 
+    std::uint64_t bytes_of(const std::unordered_set<Place>& places) const;
+
     Arenas& arenas_;
+    Board* const board_;
     mutable std::mutex mutex_;
     std::vector<std::shared_ptr<const PinTable>> tables_;
     PinTable::Seen seen_before_;  // by those that have gone

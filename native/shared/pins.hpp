@@ -36,6 +36,10 @@ class PinTable {
     void end() { header().ended.store(1, std::memory_order_seq_cst); }
     // Whether neither the reader nor a child that has a table of its own is there any more.
     bool reader_gone() const;
+    // Tells the reader how much it holds, as far as the server has seen.
+    void set_held(std::uint64_t bytes) const {
+        header().held.store(bytes, std::memory_order_relaxed);
+    }
     // Adds what is pinned right now.
     void collect(std::unordered_set<Place>& pinned) const;
 
@@ -71,6 +75,9 @@ class Pins final : private AroundForks {
     bool ended() const { return header_->ended.load(std::memory_order_acquire) != 0; }
     // For the server's statistics.
     void count(std::uint64_t bytes);
+
+    // The bytes that this process and its children had pinned when the server looked.
+    std::uint64_t held() const { return header_->held.load(std::memory_order_relaxed); }
 
     // One that nobody uses, which holds nothing yet; nullptr where all are used.
     std::atomic<Place>* take();

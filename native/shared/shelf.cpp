@@ -65,11 +65,14 @@ class Shelf::Value : public Region {
     const Block block_;
 };
 
-Shelf::Shelf()
+Shelf::Shelf(std::uint64_t most_held)
     : arenas_([this](std::uint32_t number) { dropped(number); }, Arenas::kFirstBytes,
-              Recycler::instance().limit()) {}
+              Recycler::instance().limit()),
+      board_(most_held) {}
 
-std::shared_ptr<Shelf> Shelf::make() { return std::shared_ptr<Shelf>(new Shelf); }
+std::shared_ptr<Shelf> Shelf::make(std::uint64_t most_held) {
+    return std::shared_ptr<Shelf>(new Shelf(most_held));
+}
 
 const std::byte* Shelf::bytes_at(Place place) const {
     const auto arena = arenas_.arena(arena_of(place));
@@ -114,6 +117,8 @@ std::uint64_t Shelf::generation() const {
     const std::lock_guard lock(mutex_);
     return index_.generation();
 }
+
+Fd Shelf::board() const { return duplicate(board_.descriptor()); }
 
 std::optional<std::uint32_t> Shelf::arena_with(const Region& value) const {
     const auto* const ours = dynamic_cast<const Value*>(&value);
@@ -162,7 +167,8 @@ ShelfCounts Shelf::counts() {
             .arena_bytes = usage.reserved,
             .arena_bytes_used = usage.taken,
             .arena_bytes_slack = usage.slack,
-            .arena_bytes_waiting = limbo_.waiting()};
+            .arena_bytes_waiting = limbo_.waiting(),
+            .arena_bytes_held = board_.held()};
 }
 
 }  // namespace ucxstore::shared

@@ -21,7 +21,8 @@ namespace ucxstore::shared {
 // Called from any thread. Regions keep it alive.
 class Shelf : public std::enable_shared_from_this<Shelf> {
   public:
-    static std::shared_ptr<Shelf> make();
+    // `most_held`: the bytes of values that all readers together may hold for as long as they like.
+    static std::shared_ptr<Shelf> make(std::uint64_t most_held = Board::kNoLimit);
     Shelf(const Shelf&) = delete;
     Shelf& operator=(const Shelf&) = delete;
 
@@ -38,7 +39,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // A table for one more reader, whose pins count until that has gone. Throws Error(memory),
     // Error(resource).
     std::shared_ptr<PinTable> add_reader();
-    // To be called when a reader has gone.
+    // To be called when a reader has gone, or holds much more or less than before.
     void sweep() { limbo_.sweep(); }
     // Gives back memory that has been empty for too long. To be called when timer() can be read.
     void trim() { arenas_.trim(Clock::now()); }
@@ -54,6 +55,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     };
     Index index() const;
     std::uint64_t generation() const;
+    Fd board() const;
     // None where the arena is not there any more.
     Fd arena(std::uint32_t number) const;
 
@@ -68,7 +70,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
   private:
     class Value;
 
-    Shelf();
+    explicit Shelf(std::uint64_t most_held);
     const std::byte* bytes_at(Place place) const;
 
     void dropped(std::uint32_t number);
@@ -76,7 +78,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     std::mutex watchers_mutex_;
     std::vector<std::weak_ptr<OnDrop>> watchers_;
     Arenas arenas_;
-    Limbo limbo_{arenas_};
+    Board board_;
+    Limbo limbo_{arenas_, &board_};
     mutable std::mutex mutex_;
     IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};
 };

@@ -193,6 +193,7 @@ def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_p
         "--write-budget": ("4MB", "write_budget", 4_000_000),
         "--local": (None, "local", True),
         "--socket": ("s", "socket", "s"),
+        "--mapped-limit": ("5MB", "mapped_limit", 5_000_000),
     }
     seen: list[tuple[object, ServerOptions, object]] = []
     monkeypatch.setattr(foreground, "serve", lambda *order, metrics: seen.append((*order, metrics)))

@@ -318,6 +318,74 @@ def test_more_views_than_a_process_can_pin(own_store: UcxStore) -> None:
     assert viewed(own_store, "c/0").mapped
 
 
+# ---- how much ----
+
+
+def held(store: UcxStore) -> int:
+    return sync(store.server_stats())["arena_bytes_held"]
+
+
+def test_what_may_be_held() -> None:
+    with Server("memory://", local=True, mapped_limit=10_000_000) as server:
+        store = UcxStore(server.address)
+        for number in range(4):
+            store.set_sync(f"c/{number}", as_buffer(noise(4_000_000, number)))
+        for _ in range(20):  # what is let go of can be had again at once
+            with viewed(store, "c/0") as first, viewed(store, "c/1") as second:
+                with pytest.raises(NotMappedError, match="c/2"):
+                    store.view_sync("c/2", map=True)
+                copied = store.view_sync("c/2")
+                assert copied is not None
+                assert not copied.mapped
+                assert copied.array.tobytes() == noise(4_000_000, 2)
+                # The same value counts once.
+                assert viewed(store, "c/1").array.tobytes() == second.array.tobytes()
+                assert first.array.tobytes() == noise(4_000_000)
+        assert held(store) == 0
+
+
+def test_what_several_may_hold_together() -> None:
+    code = """
+views = [store.view_sync(f"c/{number}", map=True) for number in range(2)]
+print("has them", flush=True)
+sys.stdin.readline()
+"""
+    with Server("memory://", local=True, mapped_limit=10_000_000) as server:
+        store = UcxStore(server.address)
+        for number in range(4):
+            store.set_sync(f"c/{number}", as_buffer(noise(4_000_000, number)))
+        store.get_sync("c/0")
+        with Script(server.address, {}, code) as script:
+            assert script.line() == "has them"
+            eventually(lambda: held(store) >= 8_000_000)
+            with pytest.raises(NotMappedError):
+                store.view_sync("c/2", map=True)
+            script.kill()
+        eventually(lambda: held(store) == 0)
+        with viewed(store, "c/2"), viewed(store, "c/3"):
+            assert held(store) >= 8_000_000
+
+
+def test_nothing_may_be_held() -> None:
+    with Server("memory://", local=True, mapped_limit=0) as server:
+        store = UcxStore(server.address)
+        store.set_sync("c/0", as_buffer(noise(100_000)))
+        view = store.view_sync("c/0")
+        assert view is not None
+        assert not view.mapped
+        assert view.array.tobytes() == noise(100_000)
+
+
+def test_memory_is_looked_for_when_much_was_let_go(own_store: UcxStore) -> None:
+    own_store.set_sync("c/0", as_buffer(noise(40_000_000)))
+    view = viewed(own_store, "c/0")
+    own_store.delete_sync("c/0")
+    assert view.array.tobytes() == noise(40_000_000)
+    view.close()
+    own_store.set_sync("c/1", as_buffer(b"anything, after which the server has been told"))
+    assert waiting(own_store) == 0
+
+
 # ---- where it cannot be mapped ----
 
 

@@ -176,6 +176,23 @@ TEST(Arenas, LargeBlocksBeginOnHugePages) {
     EXPECT_LT(arenas.take(kMiB).offset, other.offset);
 }
 
+TEST(Arenas, KnowWhereBlocksBegin) {
+    Arenas arenas;
+    const Block small = arenas.take(100);
+    const Block large = arenas.take(5 * kMiB);
+    EXPECT_EQ(arenas.bytes_of(small.arena, small.offset), small.bytes);
+    EXPECT_EQ(arenas.bytes_of(large.arena, large.offset), large.bytes);
+    // Whatever a reader says that it reads:
+    EXPECT_EQ(arenas.bytes_of(large.arena, large.offset + 4096), 0u);
+    EXPECT_EQ(arenas.bytes_of(small.arena, small.offset + 1), 0u);
+    EXPECT_EQ(arenas.bytes_of(large.arena + 1, large.offset), 0u);
+    EXPECT_EQ(arenas.bytes_of(large.arena, ~std::uint64_t{0}), 0u);
+    arenas.give(small);
+    EXPECT_EQ(arenas.bytes_of(small.arena, small.offset), 0u);
+    arenas.give(large);
+    EXPECT_EQ(arenas.bytes_of(large.arena, large.offset), 0u);
+}
+
 TEST(Arenas, AreFewHoweverMuchThereIs) {
     Arenas arenas(nullptr, kMiB);
     std::vector<Block> blocks;

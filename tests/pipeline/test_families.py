@@ -20,7 +20,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of what it may stil
 
 LETTERS = {"direct": "D", "decode": "C", "encode": "E", "fallback": "F"}
 NOT_CHUNKS = {
-    *("decode_in_place", "mapped", "bytes_read", "bytes_written", "staged_bytes", "lanes", "servers")
+    *(
+        "decode_in_place",
+        "mapped",
+        "bytes_read",
+        "bytes_written",
+        "staged_bytes",
+        "lanes",
+        "servers",
+    )
 }
 
 

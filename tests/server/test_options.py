@@ -86,6 +86,7 @@ GIVEN = {
     "write_budget": "4MB",
     "local": True,
     "socket": Path("s"),
+    "mapped_limit": "5MB",
 }
 
 
@@ -138,6 +139,8 @@ def test_a_pickle_holds_all_but_the_secret() -> None:
         ("socket", "", ValueError),
         ("socket", "s" * 108, ValueError),
         ("socket", "s", ValueError),  # without `local`
+        ("mapped_limit", "much", ValueError),
+        ("mapped_limit", 1000, ValueError),  # without `local`
     ],
 )
 def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: Any) -> None:

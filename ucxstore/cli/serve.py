@@ -134,6 +134,12 @@ def _make_parser() -> Parser:
         "a name without a file, for this network namespace)",
     )
     add(
+        "--mapped-limit",
+        metavar="SIZE",
+        help="bytes of values that such clients may hold where they lie, in place of copies "
+        "(default: half of this host's memory)",
+    )
+    add(
         "--verbose",
         "-v",
         action="count",

@@ -95,7 +95,11 @@ class ServerPlugin(WorkerPlugin):
 
         kind, location = parse_location("storage", self._location)
         if kind is Kind.MEMORY:
-            self._storage = core.MemoryStorage(self._memory, visible=self._options.local)
+            self._storage = core.MemoryStorage(
+                self._memory,
+                visible=self._options.local,
+                mapped_limit=self._options.most_mapped,
+            )
         elif kind is Kind.DIRECTORY:
             check_mark(location, self.name, worker)
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)

@@ -76,6 +76,7 @@ class ServerKeywords(TypedDict, total=False):
     write_budget: int | str | None
     local: bool
     socket: str | os.PathLike[str] | None
+    mapped_limit: int | str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,11 @@ class ServerOptions:
     socket : str, os.PathLike or None
         The path of that socket, for clients in other containers that share its folder. ``None``
         for a name of its own, which all processes of this host's network namespace find.
+    mapped_limit : int, str or None
+        Bytes of values that clients of this host may hold where they lie, all together, such as
+        ``"16GiB"``: views, and arrays that values are mapped into. What they hold cannot be freed,
+        even once it is replaced or removed. Beyond it values are copied. Half of the memory of this
+        host if ``None``.
 
     Raises
     ------
@@ -165,6 +171,7 @@ class ServerOptions:
     write_budget: int | None = None
     local: bool = False
     socket: str | None = None
+    mapped_limit: int | None = None
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -175,6 +182,8 @@ class ServerOptions:
             raise ValueError("cache_dir_size: it is needed, since cache_dir is given")
         if self.socket is not None and not self.local:
             raise ValueError("socket: it is only used where local is set")
+        if self.mapped_limit is not None and not self.local:
+            raise ValueError("mapped_limit: it is only used where local is set")
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":
@@ -186,6 +195,13 @@ class ServerOptions:
     def ucx_config(self) -> UcxConfig:
         """The configuration of UCX."""
         return UcxConfig.of(self.progress, self.ucx)
+
+    @property
+    def most_mapped(self) -> int:
+        """The bytes that clients of this host may hold where they lie."""
+        if self.mapped_limit is not None:
+            return self.mapped_limit
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
     @property
     def has_scratch(self) -> bool:
@@ -301,4 +317,5 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "write_budget": _unless_none(parse_size),
     "local": _flag,
     "socket": _unless_none(_socket),
+    "mapped_limit": _unless_none(parse_size),
 }

@@ -120,7 +120,7 @@ def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | No
         return None
     kind, text = parse_location("storage", storage)
     if kind is Kind.MEMORY:
-        return core.MemoryStorage(visible=options.local)
+        return core.MemoryStorage(visible=options.local, mapped_limit=options.most_mapped)
     return core.DirectoryStorage(text) if kind is Kind.DIRECTORY else None
 
 

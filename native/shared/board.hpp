@@ -1,0 +1,58 @@
+// A page that a server shows to all its readers: how much of its memory they may hold for as long as
+// they like, and how much they hold. Only the server can write to it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/handle.hpp"
+
+namespace ucxstore::shared {
+
+// What lies in the shared memory.
+struct BoardMemory {
+    std::uint64_t magic;
+    std::uint64_t limit;              // bytes
+    std::atomic<std::uint64_t> held;  // bytes that any reader has pinned, each counted once
+};
+
+constexpr std::uint64_t kBoardMagic = 0x31'64'72'61'6f'62'78'75;  // "uxboard1"
+
+// The server's side. Any thread.
+class Board {
+  public:
+    static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+
+    // Throws Error(memory).
+    explicit Board(std::uint64_t limit);
+    Board(const Board&) = delete;
+    Board& operator=(const Board&) = delete;
+    ~Board();
+
+    void set_held(std::uint64_t bytes) { memory_->held.store(bytes, std::memory_order_relaxed); }
+    std::uint64_t held() const { return memory_->held.load(std::memory_order_relaxed); }
+    // For readers: they cannot write to it.
+    int descriptor() const { return readable_.get(); }
+
+  private:
+    Fd readable_;
+    BoardMemory* memory_ = nullptr;
+};
+
+// A reader's side. Any thread.
+class BoardView {
+  public:
+    // Maps what a server's descriptor() is. Throws Error(protocol).
+    explicit BoardView(const Fd& descriptor);
+    BoardView(const BoardView&) = delete;
+    BoardView& operator=(const BoardView&) = delete;
+    ~BoardView();
+
+    std::uint64_t limit() const { return memory_->limit; }
+    std::uint64_t held() const { return memory_->held.load(std::memory_order_relaxed); }
+
+  private:
+    const BoardMemory* memory_ = nullptr;
+};
+
+}  // namespace ucxstore::shared
