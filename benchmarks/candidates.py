@@ -1,8 +1,9 @@
 """The candidates that several rows compare: ucxstore, zarr's own stores, ``np.copyto``."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from zarr.storage import LocalStore
 from benchmarks.data import Stored, Values, put_into_folder, put_into_server
 from benchmarks.settings import BATCHED, FRESH, FUSED, MEMORY, ZARRS_PIPELINE, ZERO_COPY, open_array
 from benchmarks.timing import Candidate, Times, interleave
-from ucxstore import Server, UcxStore
+from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, Way
+from ucxstore import UcxStore
 
 COPY = "np.copyto, fresh array"
 WARM_COPY = "np.copyto, used array"
@@ -20,19 +22,32 @@ LOCAL_FUSED = "LocalStore, fused"
 LOCAL_RECYCLED = "LocalStore, fused, recycled"
 LOCAL_DEFAULT = "LocalStore, default pipeline"
 ZARRS = "LocalStore, zarrs-python"
-WRITE_MEMORY = "ucxstore, memory storage"
-WRITE_DIRECTORY = "ucxstore, directory storage"
 
 type Read = Callable[[Any], Any]
 """A selection, which returns the same from a zarr array and a numpy array."""
 
-
-def ours(storage: str, memory: str) -> str:
-    """Name the candidate that reads from a server with this storage into this kind of memory."""
-    return f"ucxstore, {storage} storage, {memory}"
+type Ours = tuple[Way, str, str]
+"""A read of ours: by which way, from a server with which storage, into which kind of memory."""
 
 
-OURS = [ours(storage, memory) for storage in ("memory", "directory") for memory in MEMORY]
+def ours(way: Way, storage: str, memory: str) -> str:
+    """Name the candidate of a read."""
+    return f"ucxstore, {way.name}, {storage} storage, {memory}"
+
+
+def our_write(way: Way, storage: str) -> str:
+    """Name the candidate that writes to a server with this storage."""
+    return f"ucxstore, {way.name}, {storage} storage"
+
+
+READS: list[Ours] = [
+    *product((LOCAL, SHARED_MEMORY), ("memory", "directory"), MEMORY),
+    (TCP, "memory", "recycled"),
+]
+OURS = [ours(*one) for one in READS]
+
+# The default of users: to make a UcxStore selects recycled memory. Targets are for these.
+DEFAULTS = [ours(way, "memory", "recycled") for way in (LOCAL, SHARED_MEMORY)]
 
 
 def copies(values: Values) -> list[Candidate]:
@@ -79,33 +94,35 @@ def our_reads(
     folder: Path,
     values: Values,
     stored: Stored,
-    ucx: Mapping[str, str],
+    reads: Sequence[Ours] = READS,
     read: Read = whole,
 ) -> Iterator[tuple[list[Candidate], list[str]]]:
-    """Yield reads from servers of both storages into both kinds of memory, and the lanes in use.
+    """Yield the candidates of reads, and a note of each way's lanes.
 
     The directory is that of `local_reads`: the same files, in the same page cache.
     """
-    with (
-        Server.spawn("memory://", ucx=ucx) as memory,
-        Server.spawn(folder, ucx=ucx) as directory,
-        reading_store(memory.address, ucx) as memory_store,
-        reading_store(directory.address, ucx) as directory_store,
-    ):
-        put_into_server(memory.address, values, stored, ucx=ucx)
+    arrays: dict[tuple[Way, str], Any] = {}
+    notes: dict[Way, str] = {}
+    with ExitStack() as stack:
+        for way, storage in dict.fromkeys(one[:2] for one in reads):
+            served = "memory://" if storage == "memory" else folder
+            server = stack.enter_context(way.serve(served))
+            if storage == "memory":
+                put_into_server(server.address, values, stored, **way.of_client)
+            store = stack.enter_context(reading_store(server.address, way))
+            arrays[way, storage] = open_array(store, ZERO_COPY)
+            notes[way] = way.check(store)
         expected = read(values)
-        found = []
-        for storage, store in (("memory", memory_store), ("directory", directory_store)):
-            array = open_array(store, ZERO_COPY)
-            for kind, ndbuffer in MEMORY.items():
-                name = ours(storage, kind)
-                found.append(reading(name, array, read, ZERO_COPY, ndbuffer, expected))
-        yield found, memory_store.stats()["lanes"]
+        candidates = [
+            reading(ours(*one), arrays[one[:2]], read, ZERO_COPY, MEMORY[one[2]], expected)
+            for one in reads
+        ]
+        yield candidates, [*notes.values()]
 
 
-def reading_store(address: str, ucx: Mapping[str, str] | None = None) -> UcxStore:
+def reading_store(address: str, way: Way) -> UcxStore:
     # Strict: fail if a chunk does not take the short path.
-    return UcxStore(address, ucx=ucx, read_only=True, strict=True, select_pipeline=False)
+    return way.open(address, read_only=True, strict=True)
 
 
 def reading(
@@ -117,12 +134,6 @@ def reading(
     return Candidate(name, lambda: read(array), pipeline, ndbuffer, is_right)
 
 
-@contextmanager
-def writing_store(address: str) -> Iterator[UcxStore]:
-    with UcxStore(address, strict=True, select_pipeline=False) as store:
-        yield store
-
-
 def writing(name: str, array: Any, values: Values, pipeline: str) -> Candidate:
     return Candidate(
         name,
@@ -132,23 +143,39 @@ def writing(name: str, array: Any, values: Values, pipeline: str) -> Candidate:
     )
 
 
+@contextmanager
+def our_writes(
+    values: Values,
+    stored: Stored,
+    ways: Sequence[Way],
+    folder: Path | None = None,
+) -> Iterator[tuple[list[Candidate], list[str]]]:
+    """Yield the candidates of writes, one for each way, and a note of each way's lanes.
+
+    The values are in the servers' memory, or, with a folder, in a directory of each in there.
+    """
+    storage = "memory" if folder is None else "directory"
+    candidates, notes = [], []
+    with ExitStack() as stack:
+        for way in ways:
+            served = "memory://" if folder is None else folder / way.name.replace(" ", "-")
+            server = stack.enter_context(way.serve(served))
+            put_into_server(server.address, values, stored, **way.of_client)
+            store = stack.enter_context(way.open(server.address, strict=True))
+            array = open_array(store, ZERO_COPY, "r+")
+            candidates.append(writing(our_write(way, storage), array, values, ZERO_COPY))
+            notes.append(way.check(store))
+        yield candidates, notes
+
+
 def directory_writes(folder: Path, values: Values, stored: Stored, rounds: int) -> dict[str, Times]:
-    """Time writes to a server of a directory, and to a directory by zarr's own store.
+    """Time writes to servers of directories, and to a directory by zarr's own store.
 
     They do not take turns with other candidates, since the disk would disturb these.
     """
-    with Server.spawn(folder / "served") as server:
-        put_into_server(server.address, values, stored)
-        put_into_folder(folder / "local", values, stored)
-        with writing_store(server.address) as store:
-            served = open_array(store, ZERO_COPY, "r+")
-            local = open_array(LocalStore(folder / "local"), FUSED, "r+")
-            times = interleave(
-                [
-                    writing(WRITE_DIRECTORY, served, values, ZERO_COPY),
-                    writing(LOCAL_FUSED, local, values, FUSED),
-                ],
-                rounds=rounds,
-            )
-        os.sync()
+    put_into_folder(folder / "LocalStore", values, stored)
+    fused = open_array(LocalStore(folder / "LocalStore"), FUSED, "r+")
+    with our_writes(values, stored, (LOCAL, SHARED_MEMORY), folder) as (candidates, _):
+        times = interleave([*candidates, writing(LOCAL_FUSED, fused, values, FUSED)], rounds=rounds)
+    os.sync()
     return times

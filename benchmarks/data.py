@@ -40,16 +40,17 @@ class Stored:
 
 def put_into_folder(folder: Path, values: Values, stored: Stored) -> None:
     """Write an array with zarr's own store, and wait for the disk, which would disturb later."""
-    _put(LocalStore(folder), values, stored, BATCHED)
+    put_into_store(LocalStore(folder), values, stored, BATCHED)
     os.sync()
 
 
 def put_into_server(address: str, values: Values, stored: Stored, **options: Any) -> None:
     with UcxStore(address, select_pipeline=False, **options) as store:
-        _put(store, values, stored, ZERO_COPY)
+        put_into_store(store, values, stored, ZERO_COPY)
 
 
-def _put(store: Any, values: Values, stored: Stored, pipeline: str) -> None:
+def put_into_store(store: Any, values: Values, stored: Stored, pipeline: str) -> None:
+    """Write an array to any store of zarr's."""
     with zarr_settings(pipeline=pipeline, ndbuffer=FRESH):
         array = zarr.create_array(
             store,

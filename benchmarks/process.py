@@ -9,6 +9,11 @@ def unshared_bytes(pid: int | str = "self") -> int:
     return fields["RssAnon"] + fields["RssShmem"]
 
 
+def own_bytes(pid: int | str = "self") -> int:
+    """Return the memory that a process shares with nobody, neither as a file nor otherwise."""
+    return _bytes_in(f"/proc/{pid}/status")["RssAnon"]
+
+
 def mapped_bytes(pid: int | str = "self") -> int:
     """Return the memory of a process that holds mapped files."""
     return _bytes_in(f"/proc/{pid}/status")["RssFile"]
@@ -23,6 +28,11 @@ def peak_bytes(pid: int) -> int:
     """Return the memory peak of a process, with its proportional part of shared memory."""
     shares = _bytes_in(f"/proc/{pid}/smaps_rollup")
     return _bytes_in(f"/proc/{pid}/status")["VmHWM"] - shares["Rss"] + shares["Pss"]
+
+
+def proportional_bytes(pid: int | str = "self") -> int:
+    """Return the memory of a process, of shared memory its proportional part."""
+    return _bytes_in(f"/proc/{pid}/smaps_rollup")["Pss"]
 
 
 def cpu_seconds(pid: int) -> float:

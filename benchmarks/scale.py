@@ -28,6 +28,13 @@ class Scale:
     idle_windows: int
     cluster_side: int  # of the square float32 array that a cluster reads
     cluster_rounds: int
+    clients: int  # processes that get values at the same time
+    client_seconds: float
+    client_windows: int
+    connects: int  # processes that connect at the same moment
+    connect_rounds: int
+    job_rounds: int  # of a job of four processes
+    start_rounds: int  # of a process that reads a small array
     patience_seconds: float  # how long to wait for an idle machine
 
     @property
@@ -60,6 +67,13 @@ FULL = Scale(
     idle_windows=3,
     cluster_side=16000,
     cluster_rounds=2,
+    clients=64,
+    client_seconds=3.0,
+    client_windows=3,
+    connects=200,
+    connect_rounds=2,
+    job_rounds=5,
+    start_rounds=9,
     patience_seconds=30.0,
 )
 
@@ -84,5 +98,12 @@ QUICK = Scale(
     idle_windows=1,
     cluster_side=2000,
     cluster_rounds=1,
+    clients=4,
+    client_seconds=0.3,
+    client_windows=1,
+    connects=8,
+    connect_rounds=1,
+    job_rounds=1,
+    start_rounds=1,
     patience_seconds=0.0,
 )

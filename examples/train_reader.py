@@ -2,7 +2,7 @@
 
 ``python examples/train_reader.py [ucx://host:port/prefix]`` writes 200 MB of samples, each a chunk.
 Then worker processes read batches of them in random order, and check every batch. Without an
-address it starts a server of its own.
+address it starts a server of its own, which shows its values to processes of its host.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
     with ExitStack() as stack:
         address = arguments.address
         if address is None:
-            address = stack.enter_context(Server.spawn("memory://")).address
+            address = stack.enter_context(Server.spawn("memory://", local=True)).address
         array = write(UcxStore(address), arguments.samples)
         results = fork.SimpleQueue()
         readers = [

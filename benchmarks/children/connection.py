@@ -1,14 +1,19 @@
-"""Measure the memory that is needed to load UCX and connect."""
+"""Measure the memory that is needed to connect; over UCX, it is loaded for that."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from benchmarks.children import answer
-from benchmarks.process import mapped_bytes, unshared_bytes
+from benchmarks.process import mapped_bytes, own_bytes, unshared_bytes
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 
 
-def main(address: str, key: str, nbytes: int, tracked: bool) -> dict[str, int]:
+def main(
+    address: str, client: Mapping[str, Any], key: str, nbytes: int, tracked: bool
+) -> dict[str, int]:
     """Connect with memray, or without, since memray needs memory itself.
 
     Returns
@@ -18,7 +23,7 @@ def main(address: str, key: str, nbytes: int, tracked: bool) -> dict[str, int]:
         its first large transfer into memory that was allocated before.
     """
     out = np.ones(nbytes, np.uint8)
-    store = UcxStore(address, select_pipeline=False)
+    store = UcxStore(address, select_pipeline=False, **client)
 
     def connect() -> None:
         if store.get_sync("missing") is not None:
@@ -26,12 +31,14 @@ def main(address: str, key: str, nbytes: int, tracked: bool) -> dict[str, int]:
 
     if tracked:
         return {"peak": count_copies(connect, nbytes).peak}
-    before, mapped_before = unshared_bytes(), mapped_bytes()
+    # Where a client sees the server's memory, that is shared memory which is not its own.
+    taken = own_bytes if client["local"] == "auto" else unshared_bytes
+    before, mapped_before = taken(), mapped_bytes()
     connect()
-    connected, mapped = unshared_bytes() - before, mapped_bytes() - mapped_before
+    connected, mapped = taken() - before, mapped_bytes() - mapped_before
     if store.get_into_sync(key, out) != nbytes:
         raise AssertionError(f"{key} is not of {nbytes} bytes")
-    return {"connected": connected, "mapped": mapped, "after": unshared_bytes() - before}
+    return {"connected": connected, "mapped": mapped, "after": taken() - before}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """Measure the memory that a client needs beyond the user's array to read or write it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from benchmarks.children import answer
@@ -9,9 +12,9 @@ from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 
 
-def main(address: str, write: bool, ndbuffer: str) -> float:
+def main(address: str, client: Mapping[str, Any], write: bool, ndbuffer: str) -> float:
     """Return the extra copies at the peak of the first transfer of this process."""
-    with UcxStore(address, strict=True, select_pipeline=False) as store:
+    with UcxStore(address, strict=True, select_pipeline=False, **client) as store:
         array = open_array(store, ZERO_COPY, "r+")  # connects
         values = random_values(array.shape)
         with zarr_settings(pipeline=ZERO_COPY, ndbuffer=ndbuffer):

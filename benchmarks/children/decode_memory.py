@@ -1,15 +1,20 @@
 """Measure the memory that a client needs beyond the user's array to read and decode it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from benchmarks.children import answer
 from benchmarks.settings import FRESH, ZERO_COPY, open_array, zarr_settings
 from ucxstore import UcxStore
 from ucxstore.copies import count_copies
 
 
-def main(address: str, budget: int) -> float:
+def main(address: str, client: Mapping[str, Any], budget: int) -> float:
     """Return the bytes beyond the array at the peak of a read by a store with this budget."""
     with (
-        UcxStore(address, strict=True, select_pipeline=False, buffer_budget=budget) as store,
+        UcxStore(
+            address, strict=True, select_pipeline=False, buffer_budget=budget, **client
+        ) as store,
         zarr_settings(pipeline=ZERO_COPY, ndbuffer=FRESH),
     ):
         array = open_array(store, ZERO_COPY)

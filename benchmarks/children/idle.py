@@ -8,7 +8,7 @@ from ucxstore import UcxStore
 
 def main() -> None:
     task = json.loads(sys.stdin.readline())
-    with UcxStore(task["address"], ucx=task["ucx"], select_pipeline=False) as store:
+    with UcxStore(task["address"], select_pipeline=False, **task["client"]) as store:
         if store.get_sync(task["key"]) is None:
             raise AssertionError(f"{task['key']} is missing")
         print("ready", flush=True)

@@ -31,7 +31,8 @@ def main(
 ) -> Any:
     """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
 
-    `location` is where the pieces are stored: "scratch", "directory" or "S3". With None, make the
+    `location` is where the pieces are stored: "local scratch" or "scratch" (in the workers' memory,
+    which others on this host see, or are sent over UCX), "directory" or "S3". With None, make the
     source array instead.
     """
     source_chunks, target_chunks = map(tuple, chunks)
@@ -68,9 +69,9 @@ def _pieces_in(
     location: str, client: Client, folder: Path
 ) -> Iterator[tuple[Store, list[int], str]]:
     """Yield a store for the pieces, the ids of its server processes, and a note about it."""
-    if location == "scratch":
+    if location in ("local scratch", "scratch"):
         with (
-            deploy(client, memory="3GiB") as deployed,
+            deploy(client, memory="3GiB", local=location == "local scratch") as deployed,
             deployed.scratch(quota="3GiB", strict=True) as scratch,
         ):
             yield scratch.store(), [], ""

@@ -1,4 +1,4 @@
-"""``z[:]`` of compressed arrays, in one chunk and in a grid, over shared memory."""
+"""``z[:]`` of compressed arrays, in one chunk and in a grid."""
 
 import threading
 from itertools import product
@@ -9,9 +9,10 @@ import numpy as np
 from zarr.codecs import BloscCodec, ZstdCodec
 
 from benchmarks.candidates import (
+    DEFAULTS,
     LOCAL_FUSED,
     LOCAL_RECYCLED,
-    OURS,
+    Ours,
     local_reads,
     our_reads,
     ours,
@@ -19,7 +20,9 @@ from benchmarks.candidates import (
 from benchmarks.data import Stored, Values, put_into_folder, smooth_values
 from benchmarks.result import Line, Row, Target, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
+from benchmarks.settings import MEMORY
 from benchmarks.timing import Candidate, Times, interleave
+from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP
 from ucxstore.pipeline.compressors import compressor_of
 from ucxstore.pipeline.workers import codec_threads
 
@@ -33,6 +36,13 @@ _OF_LOCAL: dict[tuple[str, bool], Target] = {
 }
 _OF_DECODING = at_least(0.87)  # within 15 % of its time
 _TURN_SECONDS = 1e-3  # one timed call, after one that is not timed
+
+# Most of the time is the codec's, so fewer of these than elsewhere.
+_READS: list[Ours] = [
+    *((way, "memory", memory) for way in (LOCAL, SHARED_MEMORY) for memory in MEMORY),
+    *((way, "directory", "recycled") for way in (LOCAL, SHARED_MEMORY)),
+    (TCP, "memory", "recycled"),
+]
 
 _DECODING = "decoding alone, into place"
 _CODEC = "the codec alone"
@@ -50,33 +60,35 @@ def measure(scale: Scale, folder: Path) -> Row:
             part = folder / what.replace(", ", "-").replace(" ", "-")
             put_into_folder(part, values, Stored(chunks, compressor))
             stored = sum(path.stat().st_size for path in (part / "c").rglob("*") if path.is_file())
-            with our_reads(part, values, Stored(chunks, compressor), {}) as (reads, lanes):
+            with our_reads(part, values, Stored(chunks, compressor), _READS) as (reads, lanes):
                 candidates = [*reads, *local_reads(part, values)]
                 if grid:
                     candidates += _decoding(part, values, compressor)
                 found = interleave(candidates, scale.rounds, turn_seconds=_TURN_SECONDS)
             times |= {f"{what}: {name}": one for name, one in found.items()}
-            target = ours("memory", "recycled")
             lines += [
                 times_as_fast(
                     times,
                     f"{what}: {name}",
                     f"{what}: {LOCAL_FUSED}",
                     _OF_LOCAL[codec, grid],
-                    counts=name == target,
+                    counts=name in DEFAULTS,
                 )
-                for name in OURS
+                for name in (ours(*one) for one in _READS)
             ]
-            lines.append(times_as_fast(times, f"{what}: {target}", f"{what}: {LOCAL_RECYCLED}"))
-            if grid:
-                lines += [
-                    times_as_fast(times, f"{what}: {target}", f"{what}: {_DECODING}", _OF_DECODING),
-                    times_as_fast(times, f"{what}: {target}", f"{what}: {_CODEC}"),
-                ]
-            notes.append(f"{what}: {values.nbytes / stored:.1f} to 1, lanes: {lanes}")
+            for name in DEFAULTS:
+                mine = f"{what}: {name}"
+                lines.append(times_as_fast(times, mine, f"{what}: {LOCAL_RECYCLED}"))
+                if grid:
+                    lines += [
+                        times_as_fast(times, mine, f"{what}: {_DECODING}", _OF_DECODING),
+                        times_as_fast(times, mine, f"{what}: {_CODEC}"),
+                    ]
+            notes += lanes if not notes else []
+            notes.append(f"{what}: {values.nbytes / stored:.1f} to 1")
     return Row(
         name="compressed",
-        title=f"{scale.nbytes / 1e6:g} MB compressed, z[:], shared memory",
+        title=f"{scale.nbytes / 1e6:g} MB compressed, z[:]",
         lines=lines,
         times=times,
         notes=notes,

@@ -6,25 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 from zarr.codecs import ZstdCodec
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.chunk_utils import ChunkTransform
+from zarr.storage import MemoryStore
 
-from benchmarks.candidates import (
-    LOCAL_FUSED,
-    WRITE_DIRECTORY,
-    WRITE_MEMORY,
-    directory_writes,
-    writing,
-    writing_store,
-)
-from benchmarks.data import Stored, Values, put_into_server, smooth_values
+from benchmarks.candidates import LOCAL_FUSED, directory_writes, our_write, our_writes
+from benchmarks.data import Stored, Values, smooth_values
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
-from benchmarks.settings import ZERO_COPY, open_array
 from benchmarks.timing import Candidate, interleave
-from ucxstore import Server
+from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, WAYS
 from ucxstore.pipeline.workers import codec_threads
 
 _CODEC = ZstdCodec()
@@ -38,29 +32,36 @@ _ZSTD = "zstd alone, of chunks in one piece"
 def measure(scale: Scale, folder: Path) -> Row:
     values = smooth_values(scale.shape)
     stored = Stored(GRID_CHUNK, _CODEC)
-    with Server.spawn("memory://") as server:
-        put_into_server(server.address, values, stored)
-        with writing_store(server.address) as store:
-            array = open_array(store, ZERO_COPY, "r+")
-            candidates = [*_codecs(values, array), writing(WRITE_MEMORY, array, values, ZERO_COPY)]
-            times = interleave(candidates, rounds=scale.rounds)
-            lanes = store.stats()["lanes"]
+    with our_writes(values, stored, WAYS) as (writes, notes):
+        times = interleave([*_codecs(values, stored), *writes], rounds=scale.rounds)
     times |= directory_writes(folder, values, stored, scale.directory_writes)
+    lines = [
+        times_as_fast(times, our_write(way, "memory"), against, bound, counts=way is not TCP)
+        for against, bound in ((_CODECS, _OF_CODECS), (_ZSTD, None))
+        for way in WAYS
+    ]
+    lines += [
+        times_as_fast(times, our_write(way, "directory"), LOCAL_FUSED)
+        for way in (LOCAL, SHARED_MEMORY)
+    ]
     return Row(
         name="compressed-write",
-        title=f"{scale.nbytes / 1e6:g} MB in 10 x 10 chunks, zstd, z[:] = x, shared memory",
-        lines=[
-            times_as_fast(times, WRITE_MEMORY, _CODECS, _OF_CODECS),
-            times_as_fast(times, WRITE_MEMORY, _ZSTD),
-            times_as_fast(times, WRITE_DIRECTORY, LOCAL_FUSED),
-        ],
+        title=f"{scale.nbytes / 1e6:g} MB in 10 x 10 chunks, zstd, z[:] = x",
+        lines=lines,
         times=times,
-        notes=[f"lanes: {lanes}, threads: {codec_threads()[1]}"],
+        notes=[*notes, f"threads: {codec_threads()[1]}"],
     )
 
 
-def _codecs(values: Values, array: Any) -> list[Candidate]:
+def _codecs(values: Values, stored: Stored) -> list[Candidate]:
     """Return candidates that encode the chunks in ucxstore's threads, and drop the result."""
+    array = zarr.create_array(
+        MemoryStore(),
+        shape=values.shape,
+        chunks=stored.chunks,
+        dtype=values.dtype,
+        compressors=stored.compressors,
+    )
     transform = ChunkTransform(codecs=tuple(array.async_array.codec_pipeline))
     spec = ArraySpec(
         GRID_CHUNK,

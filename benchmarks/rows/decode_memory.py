@@ -10,7 +10,7 @@ from benchmarks.children import run
 from benchmarks.data import Stored, put_into_server, smooth_values
 from benchmarks.result import Row, below, figure
 from benchmarks.scale import GRID_CHUNK, Scale
-from ucxstore import Server
+from benchmarks.ways import LOCAL, SHARED_MEMORY
 
 _MIB = 1 << 20
 _BUDGET = 16 * _MIB
@@ -24,16 +24,16 @@ def measure(scale: Scale, folder: Path) -> Row:
     scratch = len(os.sched_getaffinity(0)) * 4 * GRID_CHUNK[0] * GRID_CHUNK[1]
     target = below((_BUDGET + scratch + _OBJECTS) / _MIB)
     lines = []
-    with Server.spawn("memory://") as server:
-        for repeats in (1, 10):
-            values = np.tile(part, (repeats, 1))
-            location = f"{server.address}/{repeats}"
-            put_into_server(location, values, Stored(GRID_CHUNK, ZstdCodec()))
-            found = [
-                run("decode_memory", address=location, budget=_BUDGET) / _MIB
-                for _ in range(scale.memory_repeats)
-            ]
-            lines.append(figure(f"zstd, {values.nbytes / 1e6:,.0f} MB", found, "MiB", target))
+    for way in (LOCAL, SHARED_MEMORY):
+        with way.serve("memory://") as server:
+            for repeats in (1, 10):
+                values = np.tile(part, (repeats, 1))
+                location = f"{server.address}/{repeats}"
+                put_into_server(location, values, Stored(GRID_CHUNK, ZstdCodec()), **way.of_client)
+                task = {"address": location, "client": way.of_client, "budget": _BUDGET}
+                found = [run("decode_memory", **task) / _MIB for _ in range(scale.memory_repeats)]
+                name = f"zstd, {values.nbytes / 1e6:,.0f} MB, {way.name}"
+                lines.append(figure(name, found, "MiB", target))
     return Row(
         name="decode-memory",
         title="memory of a compressed read beyond the array, buffer_budget of 16 MiB",

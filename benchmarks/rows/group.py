@@ -1,5 +1,7 @@
-"""Open a group of many arrays, and read one element of each; over shared memory."""
+"""Open a group of many arrays, and read one element of each."""
 
+from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.settings import BATCHED, FRESH, FUSED, ZERO_COPY, zarr_settings
 from benchmarks.timing import Candidate, interleave
-from ucxstore import Server, UcxStore
+from benchmarks.ways import LOCAL, SHARED_MEMORY
 
 _SHAPE = (100, 100)
 
@@ -20,17 +22,15 @@ _SHAPE = (100, 100)
 def measure(scale: Scale, folder: Path) -> Row:
     names = [f"array-{number:04}" for number in range(scale.arrays)]
     _put(LocalStore(folder), names, BATCHED)
-    with (
-        Server.spawn("memory://") as memory,
-        Server.spawn(folder) as directory,
-        UcxStore(memory.address, select_pipeline=False) as memory_store,
-        UcxStore(directory.address, select_pipeline=False) as directory_store,
-    ):
-        _put(memory_store, names, ZERO_COPY)
-        candidates = [
-            _reading(f"ucxstore, {name} storage", store, ZERO_COPY, names)
-            for name, store in (("memory", memory_store), ("directory", directory_store))
-        ]
+    with ExitStack() as stack:
+        candidates = []
+        for way, storage in product((LOCAL, SHARED_MEMORY), ("memory", "directory")):
+            server = stack.enter_context(way.serve("memory://" if storage == "memory" else folder))
+            store = stack.enter_context(way.open(server.address))
+            if storage == "memory":
+                _put(store, names, ZERO_COPY)
+            name = f"ucxstore, {way.name}, {storage} storage"
+            candidates.append(_reading(name, store, ZERO_COPY, names))
         candidates.append(_reading(LOCAL_FUSED, LocalStore(folder, read_only=True), FUSED, names))
         times = interleave(candidates, rounds=scale.small_rounds, warm_ups=1)
     ours = [candidate.name for candidate in candidates[:-1]]
@@ -38,7 +38,7 @@ def measure(scale: Scale, folder: Path) -> Row:
         name="group",
         title=f"a group of {scale.arrays:,} arrays, opened, and one element of each read",
         lines=[
-            times_as_fast(times, name, LOCAL_FUSED, at_least(1), counts=name == ours[0])
+            times_as_fast(times, name, LOCAL_FUSED, at_least(1), counts="memory storage" in name)
             for name in ours
         ],
         times=times,

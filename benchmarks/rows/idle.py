@@ -13,7 +13,7 @@ from benchmarks.children import command
 from benchmarks.process import cpu_seconds
 from benchmarks.result import Row, below, figure
 from benchmarks.scale import Scale
-from ucxstore import Server, UcxStore
+from benchmarks.ways import WAYS, Way
 
 _OF_A_CORE = below(1)  # per cent
 
@@ -24,13 +24,14 @@ _SETTLE_SECONDS = 1.0
 def measure(scale: Scale, folder: Path) -> Row:
     with ExitStack() as stack:
         pids: dict[str, int] = {}
-        for transport, ucx in (("shared memory", {}), ("TCP", {"TLS": "tcp"})):
-            server = stack.enter_context(Server.spawn("memory://", ucx=ucx))
-            with UcxStore(server.address, ucx=ucx, select_pipeline=False) as store:
+        for way in WAYS:
+            server = stack.enter_context(way.serve("memory://"))
+            with way.open(server.address) as store:
                 store.set_sync(_KEY, cpu.Buffer.from_bytes(bytes(4096)))
-            client = stack.enter_context(_idle_client(server.address, ucx))
-            pids[f"idle client, {transport}"] = client.pid
-            pids[f"idle server, {transport}"] = server.pid
+                way.check(store)
+            client = stack.enter_context(_idle_client(server.address, way))
+            pids[f"idle client, {way.name}"] = client.pid
+            pids[f"idle server, {way.name}"] = server.pid
         time.sleep(_SETTLE_SECONDS)
         windows = [_watch(pids, scale.idle_seconds) for _ in range(scale.idle_windows)]
     return Row(
@@ -53,14 +54,14 @@ def _watch(pids: dict[str, int], seconds: float) -> dict[str, float]:
 
 
 @contextmanager
-def _idle_client(address: str, ucx: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def _idle_client(address: str, way: Way) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         command("idle"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            task = {"address": address, "key": _KEY, "ucx": ucx}
+            task = {"address": address, "key": _KEY, "client": way.of_client}
             process.stdin.write(json.dumps(task) + "\n")
             process.stdin.flush()
             if process.stdout.readline() != "ready\n":

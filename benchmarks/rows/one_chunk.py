@@ -1,16 +1,16 @@
-"""``z[:]`` of an array that is one raw chunk, over shared memory."""
+"""``z[:]`` of an array that is one raw chunk, by all ways."""
 
 from pathlib import Path
 
 from benchmarks.candidates import (
     COPY,
+    DEFAULTS,
     LOCAL_FUSED,
     LOCAL_RECYCLED,
     OURS,
     copies,
     local_reads,
     our_reads,
-    ours,
 )
 from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Row, at_least, times_as_fast
@@ -24,19 +24,17 @@ _OF_LOCAL = at_least(5)
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
     put_into_folder(folder, values, Stored(scale.shape))
-    with our_reads(folder, values, Stored(scale.shape), {}) as (reads, lanes):
+    with our_reads(folder, values, Stored(scale.shape)) as (reads, notes):
         times = interleave(
             [*copies(values), *reads, *local_reads(folder, values)], rounds=scale.rounds
         )
-    # The default of users: to make a UcxStore selects recycled memory. Other lines have no target.
-    target = ours("memory", "recycled")
     lines = [
-        *(times_as_fast(times, name, COPY, _OF_COPY, counts=name == target) for name in OURS),
+        *(times_as_fast(times, name, COPY, _OF_COPY, counts=name in DEFAULTS) for name in OURS),
         *(
-            times_as_fast(times, name, LOCAL_FUSED, _OF_LOCAL, counts=name == target)
+            times_as_fast(times, name, LOCAL_FUSED, _OF_LOCAL, counts=name in DEFAULTS)
             for name in OURS
         ),
-        times_as_fast(times, target, LOCAL_RECYCLED),
+        *(times_as_fast(times, name, LOCAL_RECYCLED) for name in DEFAULTS),
     ]
-    title = f"{scale.nbytes / 1e6:g} MB raw, one chunk, z[:], shared memory"
-    return Row(name="one-chunk", title=title, lines=lines, times=times, notes=[f"lanes: {lanes}"])
+    title = f"{scale.nbytes / 1e6:g} MB raw, one chunk, z[:]"
+    return Row(name="one-chunk", title=title, lines=lines, times=times, notes=notes)

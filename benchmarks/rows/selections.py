@@ -1,11 +1,11 @@
-"""Parts of an array in a grid of raw chunks: a row, a column, points; over shared memory."""
+"""Parts of an array in a grid of raw chunks: a row, a column, points."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.candidates import LOCAL_FUSED, OURS, Read, local_reads, our_reads, ours
+from benchmarks.candidates import DEFAULTS, LOCAL_FUSED, OURS, Read, local_reads, our_reads
 from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
@@ -30,23 +30,26 @@ def measure(scale: Scale, folder: Path) -> Row:
     }
     lines: list[Line] = []
     times: dict[str, Times] = {}
-    target = ours("memory", "recycled")
     for what, read in reads.items():
-        with our_reads(folder, values, Stored(GRID_CHUNK), {}, read=read) as (ours_all, lanes):
+        with our_reads(folder, values, Stored(GRID_CHUNK), read=read) as (ours_all, notes):
             candidates = [*ours_all, *local_reads(folder, values, read)]
             found = interleave(candidates, scale.rounds, turn_seconds=_TURN_SECONDS)
         named = {f"{what}: {name}": one for name, one in found.items()}
         lines += [
             times_as_fast(
-                named, f"{what}: {name}", f"{what}: {LOCAL_FUSED}", _OF_LOCAL, counts=name == target
+                named,
+                f"{what}: {name}",
+                f"{what}: {LOCAL_FUSED}",
+                _OF_LOCAL,
+                counts=name in DEFAULTS,
             )
             for name in OURS
         ]
         times |= named
     return Row(
         name="selections",
-        title=f"parts of {scale.nbytes / 1e6:g} MB in raw chunks of 1 MB, shared memory",
+        title=f"parts of {scale.nbytes / 1e6:g} MB in raw chunks of 1 MB",
         lines=lines,
         times=times,
-        notes=[f"lanes: {lanes}"],
+        notes=notes,
     )

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from benchmarks.process import unshared_bytes
 from benchmarks.result import Line, Row, below, figure
 from benchmarks.scale import Scale
-from ucxstore import Server, UcxStore
+from benchmarks.ways import WAYS, Way
 
 _BEYOND = below(64)  # MiB
 
@@ -28,8 +28,8 @@ def measure(scale: Scale, folder: Path) -> Row:
         for _ in range(_PARTS):
             file.write(part.data)
     lines, notes = [], []
-    for name, ucx in {"shared memory": {}, "TCP": {"TLS": "tcp"}}.items():
-        line, note = _serve(name, ucx, folder, part, scale)
+    for way in WAYS:
+        line, note = _serve(way, folder, part, scale)
         lines.append(line)
         notes.append(note)
     return Row(
@@ -40,14 +40,12 @@ def measure(scale: Scale, folder: Path) -> Row:
     )
 
 
-def _serve(
-    name: str, ucx: Mapping[str, str], folder: Path, part: npt.NDArray[np.uint8], scale: Scale
-) -> tuple[Line, str]:
+def _serve(way: Way, folder: Path, part: npt.NDArray[np.uint8], scale: Scale) -> tuple[Line, str]:
     out = np.zeros((_PARTS, part.size), np.uint8)
     peaks, samples = [], 0
-    with Server.spawn(folder, ucx=ucx) as server:
+    with way.serve(folder) as server:
         before = unshared_bytes(server.pid)  # no client yet
-        with UcxStore(server.address, ucx=ucx, select_pipeline=False) as store:
+        with way.open(server.address) as store:
             for _ in range(scale.memory_repeats):
                 out.fill(0)
                 with _sampling(server.pid) as seen:
@@ -56,10 +54,11 @@ def _serve(
                     raise AssertionError("the data came back wrong")
                 peaks.append((max(seen) - before) / _MIB)
                 samples += len(seen)
-    line = figure(f"server's peak beyond the file, {name}", peaks, "MiB", _BEYOND)
+            way.check(store)
+    line = figure(f"server's peak beyond the file, {way.name}", peaks, "MiB", _BEYOND)
     return (
         line,
-        f"{name}: {samples} samples in {len(peaks)} reads, the highest {max(peaks):.1f} MiB",
+        f"{way.name}: {samples} samples in {len(peaks)} reads, the highest {max(peaks):.1f} MiB",
     )
 
 

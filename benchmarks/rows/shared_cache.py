@@ -21,6 +21,7 @@ from benchmarks.latency import delayed
 from benchmarks.result import Line, Row, at_least, times_as_fast
 from benchmarks.scale import Scale
 from benchmarks.timing import Times
+from benchmarks.ways import LOCAL, SHARED_MEMORY, Way
 from profiles.s3 import S3Server, s3_server
 from ucxstore.dask import deploy
 
@@ -33,8 +34,10 @@ _CODEC = BloscCodec(cname="lz4")  # 7 GB/s, so that the codec does not dominate
 
 _WALKS = 2000
 
+_WAYS = (LOCAL, SHARED_MEMORY)
+
 _DIRECT = "{}: ObjectStore on obstore"
-_OURS = "{}: shared cache, {} pass"
+_OURS = "{}: shared cache, {}, {} pass"
 _PASSES = {"first": at_least(1), "second": at_least(5), "third": at_least(5)}
 
 
@@ -55,11 +58,12 @@ def measure(scale: Scale, folder: Path) -> Row:
         lines += [
             times_as_fast(
                 times,
-                _OURS.format(what, name),
+                _OURS.format(what, way.name, name),
                 _DIRECT.format(what),
                 target,
                 counts=chunk == _SMALL,
             )
+            for way in _WAYS
             for name, target in _PASSES.items()
         ]
         notes.append(f"{what}: {note}")
@@ -77,7 +81,8 @@ def _measure(
 ) -> tuple[dict[tuple[str, ...], Times], str]:
     """Return the times of each candidate, and a note about the array."""
     folder.mkdir()
-    times = {key: Times() for key in ((_DIRECT,), *((_OURS, name) for name in _PASSES))}
+    passes = [(_OURS, way.name, name) for way in _WAYS for name in _PASSES]
+    times: dict[tuple[str, ...], Times] = {key: Times() for key in ((_DIRECT,), *passes)}
     config = {"distributed.worker.memory.terminate": False, "scheduler": None}
     with (
         s3_server(folder / "s3") as s3,
@@ -101,17 +106,18 @@ def _measure(
             store = _object_store(s3, endpoint)
             times[_DIRECT,].seconds.append(_time(lambda: store, right))
 
-        def ours() -> None:
+        def ours(way: Way) -> None:
             url = f"s3://{s3.bucket}"
-            options = _options(s3, endpoint)
-            with deploy(client, url, memory="1GiB", storage_options=options) as deployed:
+            options = {"storage_options": _options(s3, endpoint), **way.of_server}
+            with deploy(client, url, memory="1GiB", **options) as deployed:
                 for name in _PASSES:
                     seconds = _time(lambda: deployed.store(strict=True), right)
-                    times[_OURS, name].seconds.append(seconds)
+                    times[_OURS, way.name, name].seconds.append(seconds)
 
         _time(lambda: _object_store(s3, s3.endpoint), right)  # imports
         for number in range(rounds):
-            for candidate in (direct, ours) if number % 2 else (ours, direct):
+            candidates = [direct, *(functools.partial(ours, way) for way in _WAYS)]
+            for candidate in candidates if number % 2 else reversed(candidates):
                 candidate()
     return times, f"{s3.description}; {values.nbytes / stored:.1f} to 1"
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from benchmarks.candidates import (
     COPY,
     LOCAL_FUSED,
-    OURS,
     copies,
     local_reads,
     our_reads,
@@ -15,10 +14,14 @@ from benchmarks.data import Stored, put_into_folder, random_values
 from benchmarks.perftest import seconds_a_message
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import Scale
+from benchmarks.settings import MEMORY
 from benchmarks.timing import Candidate, Times, interleave
+from benchmarks.ways import TCP
 
 _OF_LOCAL = at_least(1.5)
 _OF_PERFTEST = at_least(0.7)
+
+_READS = [(TCP, storage, memory) for storage in ("memory", "directory") for memory in MEMORY]
 
 _TESTS = {f"ucx_perftest {test}": test for test in ("ucp_am_bw", "ucp_am_lat")}
 _SETTINGS = {
@@ -32,14 +35,14 @@ _SETTINGS = {
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
     put_into_folder(folder, values, Stored(scale.shape))
-    with our_reads(folder, values, Stored(scale.shape), {"TLS": "tcp"}) as (reads, lanes):
+    with our_reads(folder, values, Stored(scale.shape), _READS) as (reads, notes):
         times = _take_turns(scale, [*copies(values), *reads, *local_reads(folder, values)])
-    target = ours("memory", "recycled")
+    target = ours(TCP, "memory", "recycled")
     better = min(_TESTS, key=lambda name: times[name].median)
     lines = [
         times_as_fast(times, name, against, bound, counts=name == target)
         for against, bound in ((LOCAL_FUSED, _OF_LOCAL), (better, _OF_PERFTEST))
-        for name in OURS
+        for name in (ours(*one) for one in _READS)
     ]
     lines += [
         times_as_fast(times, target, name, _OF_PERFTEST, counts=False)
@@ -53,7 +56,7 @@ def measure(scale: Scale, folder: Path) -> Row:
         lines=lines,
         times=times,
         notes=[
-            f"lanes: {lanes}",
+            *notes,
             f"ucx_perftest: messages of {scale.nbytes} bytes into used memory, the mean of "
             f"{scale.perftest_messages} at a time; the target is the faster of the two tests",
         ],

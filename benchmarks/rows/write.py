@@ -1,23 +1,20 @@
-"""``z[:] = x`` into an array that is one raw chunk, over shared memory."""
+"""``z[:] = x`` into an array that is one raw chunk, by all ways."""
 
 from pathlib import Path
 
 from benchmarks.candidates import (
     COPY,
     LOCAL_FUSED,
-    WRITE_DIRECTORY,
-    WRITE_MEMORY,
     copies,
     directory_writes,
-    writing,
-    writing_store,
+    our_write,
+    our_writes,
 )
-from benchmarks.data import Stored, put_into_server, random_values
+from benchmarks.data import Stored, random_values
 from benchmarks.result import Row, at_least, times_as_fast
 from benchmarks.scale import Scale
-from benchmarks.settings import ZERO_COPY, open_array
 from benchmarks.timing import interleave
-from ucxstore import Server
+from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, WAYS
 
 _OF_COPY = at_least(0.6)
 
@@ -25,21 +22,24 @@ _OF_COPY = at_least(0.6)
 def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
     stored = Stored(scale.shape)
-    with Server.spawn("memory://") as server:
-        put_into_server(server.address, values, stored)
-        with writing_store(server.address) as store:
-            array = open_array(store, ZERO_COPY, "r+")
-            ours = writing(WRITE_MEMORY, array, values, ZERO_COPY)
-            times = interleave([*copies(values), ours], rounds=scale.rounds)
-            lanes = store.stats()["lanes"]
+    with our_writes(values, stored, WAYS) as (writes, notes):
+        times = interleave([*copies(values), *writes], rounds=scale.rounds)
     times |= directory_writes(folder, values, stored, scale.directory_writes)
     return Row(
         name="write",
-        title=f"{scale.nbytes / 1e6:g} MB raw, one chunk, z[:] = x, shared memory",
+        title=f"{scale.nbytes / 1e6:g} MB raw, one chunk, z[:] = x",
         lines=[
-            times_as_fast(times, WRITE_MEMORY, COPY, _OF_COPY),
-            times_as_fast(times, WRITE_DIRECTORY, LOCAL_FUSED),
+            *(
+                times_as_fast(
+                    times, our_write(way, "memory"), COPY, _OF_COPY, counts=way is not TCP
+                )
+                for way in WAYS
+            ),
+            *(
+                times_as_fast(times, our_write(way, "directory"), LOCAL_FUSED)
+                for way in (LOCAL, SHARED_MEMORY)
+            ),
         ],
         times=times,
-        notes=[f"lanes: {lanes}"],
+        notes=notes,
     )

@@ -1,0 +1,86 @@
+"""An array in one raw chunk, handed out by ``z[:]``, and summed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.candidates import our_reads, ours
+from benchmarks.data import Stored, Values, random_values
+from benchmarks.peers import LMDB_OPTIONS, put_into_lmdb
+from benchmarks.result import Line, Row, at_least, below, figure, times_as_fast
+from benchmarks.scale import Scale
+from benchmarks.timing import Candidate, Times, interleave
+from benchmarks.ways import LOCAL, WAYS
+
+_HANDED_OUT = below(0.2)  # ms
+_SUMMED = at_least(0.87)  # within 15 % of the time
+
+_READS = [(way, "memory", "recycled") for way in WAYS]
+_NAMES = [ours(*one) for one in _READS]
+_TARGET = ours(LOCAL, "memory", "recycled")
+_LMDB = "LMDB, a view"
+_IN_MEMORY = "an array in memory"
+
+
+def measure(scale: Scale, folder: Path) -> Row:
+    values = random_values(scale.shape)
+    with (
+        our_reads(folder, values, Stored(scale.shape), _READS) as (reads, notes),
+        _lmdb(folder, values) as lmdb,
+    ):
+        handed_out = [*reads, lmdb]
+        summed = [_summed(one, values) for one in handed_out]
+        summed.append(_summed(Candidate(_IN_MEMORY, lambda: values), values))
+        times = interleave([*handed_out, *summed], rounds=scale.rounds)
+    return Row(
+        name="handed-out",
+        title=f"{scale.nbytes / 1e6:g} MB raw, one chunk, handed out by z[:], and summed",
+        lines=[*_handed_out(times), *_sums(times)],
+        times=times,
+        notes=notes,
+    )
+
+
+def _handed_out(times: dict[str, Times]) -> Iterator[Line]:
+    for name in (*_NAMES, _LMDB):
+        values = [1e3 * seconds for seconds in times[name].seconds]
+        yield figure(name, values, "ms", _HANDED_OUT, counts=name == _TARGET)
+
+
+def _sums(times: dict[str, Times]) -> Iterator[Line]:
+    for name in (*_NAMES, _LMDB):
+        summed, in_memory = f"summed: {name}", f"summed: {_IN_MEMORY}"
+        yield times_as_fast(times, summed, in_memory, _SUMMED, counts=name == _TARGET)
+
+
+def _summed(candidate: Candidate, values: Values) -> Candidate:
+    """Return the candidate that also adds up what it is handed."""
+    expected = values.sum()
+    return Candidate(
+        f"summed: {candidate.name}",
+        lambda: np.asarray(candidate.call()).sum(),
+        candidate.pipeline,
+        candidate.ndbuffer,
+        lambda result: bool(np.isclose(result, expected)),
+    )
+
+
+@contextmanager
+def _lmdb(folder: Path, values: Values) -> Iterator[Candidate]:
+    """Yield the view of a value in LMDB, which is valid for as long as its transaction."""
+    import lmdb
+
+    put_into_lmdb(folder, {"values": values.tobytes()})
+    with (
+        lmdb.open(str(folder), readonly=True, **LMDB_OPTIONS) as environment,
+        environment.begin(buffers=True) as transaction,
+    ):
+
+        def view() -> Any:
+            found = np.frombuffer(transaction.get(b"values"), values.dtype)
+            return found.reshape(values.shape)
+
+        yield Candidate(_LMDB, view, is_right=lambda result: np.array_equal(result, values))
