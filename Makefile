@@ -9,8 +9,8 @@ VERSITYGW := v1.8.0
 TOXIPROXY := v2.12.0
 AZURITE := 3.35.0
 HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-one,\
-    $(foreach row,UcxStore-memory-zero-copy-shared-memory LocalStore-default \
-        FsspecStore-s3fs-default,$(load)-$(row)))
+    $(foreach row,UcxStore-memory-zero-copy-local UcxStore-memory-zero-copy-shared-memory \
+        LocalStore-default FsspecStore-s3fs-default,$(load)-$(row)))
 ZARR2 := build/zarr2
 ZARR := $(shell sed -n 's/^zarr==//p' constraints.txt)
 ZARR_SOURCE := build/zarr-$(ZARR)

@@ -36,7 +36,7 @@ _QUICK_STORES = (
     "FsspecStore, local",
 )
 
-# The memory of a client that loading UCX and connecting may take.
+# The memory of a client that connecting may take, and loading UCX where it is used.
 _CONNECTION_BYTES = 16 << 20
 
 _INTERRUPTED = 130  # as in shells: 128 + SIGINT
@@ -128,7 +128,7 @@ def _summary(result: CaseResult) -> str:
 def _connections(
     rows: Sequence[Row], output: Path, scratch: Path, workload: Workload
 ) -> dict[str, int]:
-    """Return the bytes that a client needs to load UCX and connect, over each transport."""
+    """Return the bytes that a client needs to connect over each transport."""
     ours = {row.transport: row for row in rows if row.kind == "server"}
     return {
         transport: round(connection(row, scratch, output, workload).peak)
@@ -145,7 +145,7 @@ def _report(record: Record, output: Path, drawn: Path) -> None:
     print(terminal_tables(record.cases))
     print(f"\n{headline(record.cases, flamegraphs)}\n")
     for name, nbytes in record.connections.items():
-        print(f"loading UCX and connecting over {name}: {nbytes / 2**20:.1f} MiB by memray")
+        print(f"connecting over {name}: {nbytes / 2**20:.1f} MiB by memray")
     print(f"The figures are in {output}: copies.json, copies.md, and copies.html with charts.")
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from profiles.stores import Row, opened
+from profiles.stores import Row, check_transport, opened
 from ucxstore.copies import Counts, count_copies
 from ucxstore.copies.workload import Workload, count_workload
 from ucxstore.zarr_compat import sync
@@ -24,7 +24,7 @@ class Spec:
     ----------
     task : str
         ``"prepare"``: write the array for a later read, and count nothing. ``"measure"``: run the
-        workload. ``"connect"``: only load UCX and connect to the server.
+        workload. ``"connect"``: only connect to the server, and load UCX where it is used.
     location : str
         As for `profiles.stores.opened`.
     capture : str
@@ -62,6 +62,7 @@ def main(spec: Spec) -> dict[str, Any]:
         if spec.task == "measure":
             capture = Path(spec.capture)
             counts = asdict(count_workload(store, workload, spec.row.pipeline, capture, _wait))
+            check_transport(spec.row, store)
         stored = sync(store.getsize_prefix("c"))
     return {"counts": counts, "stored_nbytes": stored, "versions": versions()}
 

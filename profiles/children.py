@@ -106,13 +106,13 @@ class MeasuredServer:
 
 @contextmanager
 def serving(
-    location: str, ucx: dict[str, str], s3: Mapping[str, str] | None = None
+    location: str, options: Mapping[str, Any], s3: Mapping[str, str] | None = None
 ) -> Iterator[MeasuredServer]:
-    """Start a server of a location, with UCX options; leaving the context ends it.
+    """Start a server of a location, with these options; leaving the context ends it.
 
     `s3` is the access to an S3 server, as for `profiles.stores.opened`.
     """
-    command = [*module_command("profiles.serving"), location, json.dumps(ucx)]
+    command = [*module_command("profiles.serving"), location, json.dumps(options)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -102,14 +102,15 @@ class Record:
             f"# Copies, counted\n\n`make copies` has written this: {self._settings['array']}; "
             f"{', '.join(f'{name} {version}' for name, version in versions.items())}. "
             "[README](../README.md) has the method.\n\n"
-            f"Loading UCX and connecting takes, of a client's memory: {connections or 'unknown'}."
+            f"Connecting takes, of a client's memory: {connections or 'unknown'}. That includes "
+            "loading UCX, which `local` does without."
             f"\n\n{markdown_tables(self.cases)}\n"
         )
 
     def page(self, flamegraphs: set[str], folder: str) -> str:
         """Return the results as an HTML page with charts, and links to flamegraphs in a folder."""
         connections = {
-            f"loading UCX and connecting, {name}": f"{nbytes / 2**20:.1f} MiB"
+            f"connecting, {name}": f"{nbytes / 2**20:.1f} MiB"
             for name, nbytes in self.connections.items()
         }
         return render_page(

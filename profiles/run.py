@@ -70,7 +70,7 @@ def _reason(error: Exception) -> str:
 
 
 def _run_with_server(case: Case, folder: Path, prepared: Prepared) -> list[CaseResult]:
-    with serving(_served(case, folder, prepared), case.row.ucx, case.access) as server:
+    with serving(_served(case, folder, prepared), case.row.server_options, case.access) as server:
         if case.workload.direction == "read" and case.row.storage != COLD:
             run_client(case.spec("prepare", server.address), folder)
         capture = case.capture("server")
@@ -105,11 +105,11 @@ def _served(case: Case, folder: Path, prepared: Prepared) -> str:
 
 
 def connection(row: Row, scratch: Path, captures: Path, workload: Workload) -> Counts:
-    """Count the memory that a client needs to load UCX and connect, in multiples of the array."""
+    """Count the memory that a client needs to connect, in multiples of the array."""
     case = Case(row, workload, captures, scratch)
     with (
         TemporaryDirectory(prefix="case-", dir=scratch) as folder,
-        serving("memory://", row.ucx) as server,
+        serving("memory://", row.server_options) as server,
     ):
         spec = replace(
             case.spec("connect", server.address), capture=str(captures / f"connect-{row.name}.bin")

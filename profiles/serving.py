@@ -1,4 +1,4 @@
-"""The server process of a case: ``python -m profiles.serving LOCATION UCX_OPTIONS``.
+"""The server process of a case: ``python -m profiles.serving LOCATION OPTIONS``.
 
 It prints its address. Then it reads commands from standard input, one a line: ``track FILE``, then
 ``stop``. It ends when the input ends.
@@ -13,9 +13,9 @@ from ucxstore import Server
 from ucxstore.copies.tracking import tracked
 
 
-def main(location: str, ucx: dict[str, str]) -> None:
-    """Serve a location with these UCX options."""
-    with Server(location, ucx=ucx) as server:
+def main(location: str, options: dict[str, Any]) -> None:
+    """Serve a location with these options."""
+    with Server(location, **options) as server:
         _say({"address": server.address})
         for line in sys.stdin:
             command, _, capture = line.strip().partition(" ")

@@ -17,6 +17,9 @@ type Kind = Literal["folder", "bucket", "process", "server"]
 HOT = "S3, hot"
 COLD = "S3, cold"
 
+# How a client and a server of one host reach each other: without UCX, and by what UCX has.
+TRANSPORTS = ("local", "shared memory", "TCP")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -61,8 +64,17 @@ class Row:
         return self.kind == "bucket" or self.storage in (HOT, COLD)
 
     @property
-    def ucx(self) -> dict[str, str]:
-        """The UCX options of the client and the server."""
+    def server_options(self) -> dict[str, Any]:
+        """The options of the server that decide which way a client takes."""
+        return {"local": self.transport == "local", "ucx": self._ucx}
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """Those of the client."""
+        return {"local": "auto" if self.transport == "local" else "ucx", "ucx": self._ucx}
+
+    @property
+    def _ucx(self) -> dict[str, str]:
         return {"TLS": "tcp"} if self.transport == "TCP" else {}
 
 
@@ -79,7 +91,7 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(f"UcxStore, {storage}", "zero-copy", "server", transport, storage)
         for storage in ("memory", "directory", HOT, COLD)
-        for transport in ("shared memory", "TCP")
+        for transport in TRANSPORTS
     ),
     *(Row(store, pipeline, kind) for store, kind in _OF_ZARR for pipeline in ("default", "fused")),
     Row("zarrs-python, local", "zarrs", "folder"),
@@ -127,10 +139,24 @@ def opened(row: Row, location: str, s3: Mapping[str, str] | None) -> Iterator[St
         store.close()
 
 
+def check_transport(row: Row, store: Store) -> None:
+    """Check that a store of ours, which is connected, has come by the row's transport.
+
+    Raises
+    ------
+    AssertionError
+        If it has not: its figures would be taken for those of that transport.
+    """
+    if isinstance(store, UcxStore):
+        lanes = store.stats()["lanes"]
+        if (row.transport == "local") != (lanes == ["local"]):
+            raise AssertionError(f"the lanes over {row.transport} were {lanes}")
+
+
 def _open(row: Row, location: str, s3: Mapping[str, str]) -> Store:
     if row.kind == "server":
         # Not strict: a chunk that goes zarr's way is measured as it is.
-        return UcxStore(location, ucx=row.ucx, select_pipeline=False)
+        return UcxStore(location, select_pipeline=False, **row.client_options)
     if row.kind == "process":
         return MemoryStore()
     if row.store == "ObjectStore, local":

@@ -138,6 +138,15 @@ def test_mappings_that_are_cut() -> None:
         1150: 50,
     }
     assert heap.nbytes == 90
+    tell(AllocatorType.MMAP, 1025, 10)  # in place of a part of another
+    assert {address: block.size for address, block in heap.blocks.items()} == {
+        1000: 10,
+        1020: 5,
+        1025: 10,
+        1035: 15,
+        1150: 50,
+    }
+    assert heap.nbytes == 90
     tell(AllocatorType.MUNMAP, 0, 5000)
     assert (heap.blocks, heap.nbytes) == ({}, 0)
 

@@ -39,6 +39,14 @@ def test_a_shard_is_written_whole_and_read_in_parts() -> None:
     assert best(make_case(direction="read", **COMPRESSED, **SHARD)).peak == pytest.approx(0.0089)
 
 
+def test_what_a_client_sees_needs_no_buffer() -> None:
+    ours = {"store": "UcxStore, memory", "transport": "local", **COMPRESSED}
+    ideal = best(make_case(direction="read", **ours))
+    assert (ideal.peak, ideal.total) == (0, 0)
+    ideal = best(make_case(direction="write", **ours))
+    assert (ideal.peak, ideal.total) == (0.89, 0.89)
+
+
 @pytest.mark.parametrize("direction", ["write", "read"])
 @pytest.mark.parametrize("codec", [{}, COMPRESSED])
 def test_a_server_needs_nothing_beyond_what_it_stores(direction: str, codec: dict) -> None:

@@ -108,11 +108,13 @@ def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="ucxstore-copies-") as folder,
-        Server.spawn("memory://") as server,
+        Server.spawn("memory://", local=True) as server,
     ):
+        tcp = {"local": "ucx", "ucx": {"TLS": "tcp"}}
         rows = [
-            Row("UcxStore, shared memory", server.address, "zero-copy"),
-            Row("UcxStore, TCP", server.address, "zero-copy", {"ucx": {"TLS": "tcp"}}),
+            Row("UcxStore, local", server.address, "zero-copy"),
+            Row("UcxStore, shared memory", server.address, "zero-copy", {"local": "ucx"}),
+            Row("UcxStore, TCP", server.address, "zero-copy", tcp),
             Row("LocalStore", folder, "default"),
             Row("LocalStore", folder, "fused"),
             Row("MemoryStore", "", "default"),

@@ -60,8 +60,9 @@ def count_copies(
     Notes
     -----
     The method is that of the memray-array study: https://github.com/tomwhite/memray-array. memray
-    sees malloc and mmap, but not System V and POSIX shared memory. `Counts.rss_extra` includes
-    these. Neither includes what the kernel copies into and out of sockets and files.
+    sees malloc and mmap, but not System V and POSIX shared memory; memory of ucxstore's that
+    processes of one host share is left out likewise. `Counts.rss_extra` includes all of these.
+    Neither includes what the kernel copies into and out of sockets and files.
     """
     from ucxstore.copies.counting import Range, count
     from ucxstore.copies.tracking import tracked

@@ -32,6 +32,11 @@ _STACK_DEPTH = 40
 _STORAGES = ("native/storage/", "native/cache/")
 _SMALL_VALUE = 4096
 
+# Its code that maps memory which the processes of a host share: where a server keeps values, what
+# clients see of it, and what passes between them. As all shared memory, that is in the resident set
+# of whoever touches it, and none of it was allocated for a copy.
+_SHARED = ("native/shared/", "native/local/")
+
 
 class Range(NamedTuple):
     """Memory from `address` on, `nbytes` long."""
@@ -68,6 +73,8 @@ class _Heap:
         if record.allocator == AllocatorType.MUNMAP:
             self._unmap(record.address, record.size)
             return None
+        if record.allocator == AllocatorType.MMAP:
+            self._unmap(record.address, record.size)  # it takes the place of what was there
         self._free(record.address)  # memray has not seen that it was freed
         moving = self._moving.pop(record.tid, 0)
         grown = record.allocator in _REALLOCS and moving > 0
@@ -118,8 +125,8 @@ def count(
     chunk_nbytes : int
         The size of a chunk: blocks of at least half of it count in the total.
     own : sequence of Range
-        The user's memory. A block that holds one of these ranges when the capture ends is the
-        result, not a copy.
+        The user's memory. A block with any part of these ranges when the capture ends is of the
+        result, and not a copy.
     stored_nbytes : int
         For a server: the bytes of the values that it keeps or maps. That much memory of its storage
         holds those values, and is not a copy.
@@ -137,7 +144,7 @@ def count(
     """
     with FileReader(capture, report_progress=False) as reader:
         # Records can look up their stacks only while the reader is open.
-        records = list(reader.get_allocation_records())
+        records = [one for one in reader.get_allocation_records() if not _is_shared(one)]
         counts = _count(records, nbytes, chunk_nbytes, own, stored_nbytes, rss_extra)
     return counts
 
@@ -199,15 +206,24 @@ def _stored(blocks: Iterable[_Block], nbytes: int) -> set[int]:
 
 
 def _is_of_storage(record: AllocationRecord) -> bool:
+    return _comes_from(record, _STORAGES)
+
+
+def _is_shared(record: AllocationRecord) -> bool:
+    return record.allocator == AllocatorType.MMAP and _comes_from(record, _SHARED)
+
+
+def _comes_from(record: AllocationRecord, folders: Sequence[str]) -> bool:
     stack = record.native_stack_trace(max_stacks=_STACK_DEPTH)
-    return any(folder in file for _, file, _ in stack for folder in _STORAGES)
+    return any(folder in file for _, file, _ in stack for folder in folders)
 
 
 def _holding(blocks: dict[int, _Block], own: Sequence[Range]) -> list[_Block]:
+    """Return the blocks with any part of these ranges: a result may be mapped piece by piece."""
     return [
         block
         for start, block in blocks.items()
-        if any(start <= one.address < start + block.size for one in own if one.nbytes > 0)
+        if any(start < one.address + one.nbytes and one.address < start + block.size for one in own)
     ]
 
 

@@ -39,7 +39,7 @@ class Row:
     pipeline : str
         A key of `ucxstore.copies.workload.PIPELINES`.
     client : dict
-        `UcxStore`'s options ``ucx`` and ``timeout``, and ``secret_file``.
+        `UcxStore`'s options ``ucx``, ``local`` and ``timeout``, and ``secret_file``.
     """
 
     name: str
