@@ -47,7 +47,8 @@ def test_the_demo(tmp_path: Path) -> None:
     lines = out.splitlines()
     assert lines[-1] == "Everything is equal, bit by bit."
     assert max(map(len, lines)) <= 120
-    assert sum(line.endswith("all equal") for line in lines) == 4
+    assert sum(line.endswith("all equal") for line in lines) == 5
+    assert sum(line.startswith("   local, ") and "local  " in line[10:] for line in lines) == 2
     assert sum(" tcp/" in line for line in lines) == 2
     assert list(tmp_path.iterdir()) == []
 

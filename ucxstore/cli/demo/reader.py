@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -30,8 +31,8 @@ class Task:
     ----------
     address : str
         The store's address.
-    ucx : dict
-        UCX options.
+    client : dict
+        Options of `UcxStore`, such as ``local`` and ``ucx``.
     megabytes : int
         The size of the random array to read; 0 to read the dataset.
     scratch : str
@@ -39,7 +40,7 @@ class Task:
     """
 
     address: str
-    ucx: dict[str, str] = field(default_factory=dict)
+    client: dict[str, Any] = field(default_factory=dict)
     megabytes: int = 0
     scratch: str = ""
 
@@ -51,7 +52,7 @@ class Report:
     Parameters
     ----------
     lanes : list of str
-        The lanes that UCX chose.
+        The lanes that UCX chose, or ``"local"`` where it is not needed.
     chunks : tuple of int
         The numbers of chunks that went DIRECT, DECODE, ENCODE and FALLBACK.
     differences : list of str
@@ -99,7 +100,7 @@ def run(task: Task) -> Report:
 
 
 def _read_dataset(task: Task) -> Report:
-    with UcxStore(task.address, read_only=True, ucx=task.ucx) as store, open_sample() as original:
+    with UcxStore(task.address, read_only=True, **task.client) as store, open_sample() as original:
         with xr.open_zarr(store, chunks=None, consolidated=False) as dataset:
             differences = dataset_differences(original, dataset)
         return report_on(store, differences)
@@ -110,7 +111,7 @@ def _read_array(task: Task) -> Report:
     size = original.nbytes
     fresh_copy, used_copy = copy_rates(original)
     # Strict: fail if a chunk does not go straight into the array.
-    with UcxStore(task.address, read_only=True, ucx=task.ucx, strict=True) as store:
+    with UcxStore(task.address, read_only=True, strict=True, **task.client) as store:
         array = zarr.open_array(store, mode="r")  # connects
 
         def read() -> object:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,12 @@ from ucxstore.store import UcxStore
 
 type _Encoding = dict[Hashable, dict[str, None]]
 
-_TRANSPORTS: dict[str, dict[str, str]] = {"shared memory": {}, "TCP": {"TLS": "tcp"}}
+# The ways of a client to a server of its host, as options of `UcxStore`.
+_TRANSPORTS: dict[str, dict[str, Any]] = {
+    "local": {"local": "auto"},
+    "shared memory": {"local": "ucx"},
+    "TCP": {"local": "ucx", "ucx": {"TLS": "tcp"}},
+}
 _CHUNKS = "DIRECT", "DECODE", "ENCODE", "FALLBACK"
 
 
@@ -44,7 +50,7 @@ def show(megabytes: int) -> bool:
     )
     with (
         tempfile.TemporaryDirectory(prefix="ucxstore-demo-") as folder,
-        Server.spawn(Path(folder, "data")) as server,
+        Server.spawn(Path(folder, "data"), local=True) as server,
     ):
         _say(f"Process {server.pid} serves a temporary directory at {server.address}.\n")
         site = _Site(server.address, folder)
@@ -109,16 +115,17 @@ def _show_array(site: _Site, megabytes: int) -> list[str]:
     )
     table = Table("", "lanes", "GB/s", "of copyto", *_CHUNKS, "extra copies", "")
     differences: list[str] = []
-    for index, (name, ucx) in enumerate(_TRANSPORTS.items()):
+    for index, (name, client) in enumerate(_TRANSPORTS.items()):
         address = f"{site.address}/{index}"
-        written = _write_array(values, address, ucx, site.scratch)
-        read = run_in_child(Task(address, ucx, megabytes, site.scratch))
+        written = _write_array(values, address, client, site.scratch)
+        read = run_in_child(Task(address, client, megabytes, site.scratch))
         if index == 0:
             _add_copies(table, read.rates)
         _add_transfers(table, name, written, read)
         differences += [f"{name}: {difference}" for difference in read.differences]
     _say(
         f"{table}\n\n"
+        "   local         without UCX; then over UCX's shared memory, and over its TCP\n"
         "   write         the server stores it in a file of its directory\n"
         "   read, fresh   zarr's result in new memory\n"
         "   read          zarr's result in the memory of an earlier result, if that is free\n"
@@ -128,10 +135,10 @@ def _show_array(site: _Site, megabytes: int) -> list[str]:
 
 
 def _write_array(
-    values: npt.NDArray[np.float32], address: str, ucx: dict[str, str], scratch: str
+    values: npt.NDArray[np.float32], address: str, client: dict[str, Any], scratch: str
 ) -> Report:
     # Strict: fail if a chunk does not go straight from the array.
-    with UcxStore(address, ucx=ucx, strict=True) as store:
+    with UcxStore(address, strict=True, **client) as store:
         array = zarr.create_array(
             store, shape=values.shape, chunks=values.shape, dtype=values.dtype, compressors=None
         )
