@@ -130,6 +130,8 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces,
         .add("arena_bytes_slack", shelf.arena_bytes_slack)
         .add("arena_bytes_waiting", shelf.arena_bytes_waiting)
         .add("arena_bytes_held", shelf.arena_bytes_held)
+        .add("adopted", shelf.adopted)
+        .add("adopted_bytes", shelf.adopted_bytes)
         .take();
 }
 

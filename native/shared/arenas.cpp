@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -12,12 +13,15 @@
 #include <utility>
 
 #include "base/status.hpp"
+#include "shared/index.hpp"
+#include "shared/sealed.hpp"
 
 namespace ucxstore {
 namespace {
 
 constexpr std::uint64_t kSmallest = 64;  // a cache line
 constexpr int kSealFutureWrite = 0x10;   // F_SEAL_FUTURE_WRITE, which is newer than some headers
+constexpr std::size_t kMostAdopted = 256;
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t step) {
     return (size + step - 1) / step * step;
@@ -54,6 +58,19 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
         munmap(data_, bytes);
         throw_no_memory(bytes);
     }
+}
+
+Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes)
+    : number_(number), size_(bytes), pid_(getpid()), readable_(std::move(sealed)) {
+    // Private, and writable, though nobody writes: some devices register memory for sending only
+    // if it could be written, and get copies of its pages then.
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
+                              readable_.get(), 0);
+    if (memory == MAP_FAILED) {
+        throw_no_memory(bytes);
+    }
+    data_ = static_cast<std::byte*>(memory);
+    madvise(data_, bytes, MADV_DONTFORK);
 }
 
 Arena::~Arena() {
@@ -100,8 +117,14 @@ Block Arenas::take(std::uint64_t size) {
 }
 
 void Arenas::give(const Block& block) {
+    std::shared_ptr<const Arena> gone;  // to unmap a large one takes a while: after the lock
     const std::lock_guard lock(mutex_);
     taken_ -= block.bytes;
+    if (const auto adopted = adopted_.extract(block.arena)) {
+        gone = std::move(adopted.mapped());
+        give_adopted(block);
+        return;
+    }
     if (block.bytes > kMaxSmall) {
         rooms_.at(block.arena).large.erase(block.offset);
         give_pages(block.arena, block.offset, block.bytes);
@@ -230,10 +253,43 @@ void Arenas::set_timer() {
     timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
+std::size_t Arenas::most_adopted() {
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    return std::min<std::size_t>(kMostAdopted, files.rlim_cur / 8);
+}
+
+std::optional<Block> Arenas::adopt(Fd file, std::uint64_t bytes) {
+    if (!shared::is_sealed(file, bytes)) {
+        return std::nullopt;
+    }
+    const std::lock_guard lock(mutex_);
+    if (adopted_.size() >= most_adopted() || last_number_ == UINT32_MAX) {
+        return std::nullopt;
+    }
+    auto arena = std::make_shared<const Arena>(last_number_ + 1, std::move(file), bytes);
+    const Block block{++last_number_, 0, bytes, arena->data()};
+    adopted_.emplace(block.arena, std::move(arena));
+    taken_ += bytes;
+    adopted_bytes_ += bytes;
+    return block;
+}
+
+void Arenas::give_adopted(const Block& block) {
+    adopted_bytes_ -= block.bytes;
+    if (on_drop_) {
+        on_drop_(block.arena);
+    }
+}
+
 Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
     // As large as all before it together, so that their number grows with the logarithm.
     const std::uint64_t usual = std::clamp(reserved_, first_bytes_, kMostBytes);
     const std::uint64_t bytes = std::max(usual, round_up(at_least, kHugePage));
+    if (bytes > shared::kMaxArenaBytes || last_number_ == UINT32_MAX) {
+        throw Error(ErrorKind::memory, "no arena can have " + std::to_string(bytes) +
+                                           " bytes, or no more can be made");
+    }
     auto arena = std::make_shared<const Arena>(last_number_ + 1, bytes);
     ++last_number_;
     reserved_ += bytes;
@@ -243,6 +299,9 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
 
 std::uint64_t Arenas::bytes_of(std::uint32_t arena, std::uint64_t offset) const {
     const std::lock_guard lock(mutex_);
+    if (const auto adopted = adopted_.find(arena); adopted != adopted_.end()) {
+        return offset == 0 ? adopted->second->size() : 0;
+    }
     const auto found = rooms_.find(arena);
     if (found == rooms_.end()) {
         return 0;
@@ -262,13 +321,21 @@ std::uint64_t Arenas::bytes_of(std::uint32_t arena, std::uint64_t offset) const 
 
 std::shared_ptr<const Arena> Arenas::arena(std::uint32_t number) const {
     const std::lock_guard lock(mutex_);
-    const auto found = rooms_.find(number);
-    return found == rooms_.end() ? nullptr : found->second.arena;
+    if (const auto found = rooms_.find(number); found != rooms_.end()) {
+        return found->second.arena;
+    }
+    const auto found = adopted_.find(number);
+    return found == adopted_.end() ? nullptr : found->second;
 }
 
 Arenas::Usage Arenas::usage() const {
     const std::lock_guard lock(mutex_);
-    Usage usage{rooms_.size(), reserved_, taken_, slack_, 0};
+    Usage usage{.arenas = rooms_.size() + adopted_.size(),
+                .reserved = reserved_ + adopted_bytes_,
+                .taken = taken_,
+                .slack = slack_,
+                .adopted = adopted_.size(),
+                .adopted_bytes = adopted_bytes_};
     for (const auto& [number, room] : rooms_) {
         usage.largest = std::max(usage.largest, room.pages.largest() * kPage);
     }

@@ -27,6 +27,8 @@ class Arena {
   public:
     // Throws Error(memory).
     Arena(std::uint32_t number, std::uint64_t bytes);
+    // Takes a file over that is_sealed() (sealed.hpp), of so many bytes. Throws Error(memory).
+    Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes);
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
     ~Arena();
@@ -91,6 +93,13 @@ class Arenas {
     void trim(TimePoint now);
     int timer() const { return timer_.get(); }
 
+    // Takes a sealed file over as an arena with one block, which may only be read, and goes when
+    // that is given. nullopt where there are enough of them, and where it is not sealed or of
+    // another size. Throws Error(memory).
+    std::optional<Block> adopt(Fd file, std::uint64_t bytes);
+    // So many at the most: each takes a descriptor of this process, and a mapping of every reader.
+    static std::size_t most_adopted();
+
     // nullptr where it has been given back to the system.
     std::shared_ptr<const Arena> arena(std::uint32_t number) const;
 
@@ -100,6 +109,8 @@ class Arenas {
         std::uint64_t taken = 0;     // bytes of blocks
         std::uint64_t slack = 0;     // bytes of slabs that no block has
         std::uint64_t largest = 0;   // the most that a block can have without a new arena
+        std::uint64_t adopted = 0;   // arenas of one block each, among the others
+        std::uint64_t adopted_bytes = 0;
     };
     Usage usage() const;
 
@@ -130,6 +141,7 @@ class Arenas {
     void drop(Rooms::iterator room);
     Rooms::iterator longest_empty();
     void set_timer();
+    void give_adopted(const Block& block);
 
     const OnDrop on_drop_;
     const std::uint64_t first_bytes_;
@@ -137,12 +149,14 @@ class Arenas {
     const Fd timer_;
     mutable std::mutex mutex_;
     Rooms rooms_;                                             // the oldest first
+    std::map<std::uint32_t, std::shared_ptr<const Arena>> adopted_;
     std::map<std::uint64_t, std::set<SlabPlace>> partly_;     // slabs with room, by block size
     std::uint32_t last_number_ = 0;
     std::uint64_t reserved_ = 0;
     std::uint64_t kept_ = 0;  // bytes of arenas that are empty
     std::uint64_t taken_ = 0;
     std::uint64_t slack_ = 0;
+    std::uint64_t adopted_bytes_ = 0;
 };
 
 }  // namespace ucxstore

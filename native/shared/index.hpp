@@ -23,7 +23,9 @@ namespace ucxstore::shared {
 using Place = std::uint64_t;
 
 constexpr std::uint64_t kPlaceUnit = 64;  // blocks begin on multiples of it
-constexpr int kArenaShift = 40;
+constexpr int kArenaShift = 32;  // for arenas of up to 256 GiB, each with a number of its own
+
+constexpr std::uint64_t kMaxArenaBytes = kPlaceUnit << kArenaShift;
 
 constexpr Place place_of(std::uint32_t arena, std::uint64_t offset) {
     return static_cast<Place>(arena) << kArenaShift | offset / kPlaceUnit;

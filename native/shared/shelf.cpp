@@ -9,6 +9,7 @@
 #include "base/recycler.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
+#include "shared/sealed.hpp"
 
 namespace ucxstore::shared {
 namespace {
@@ -27,12 +28,17 @@ Fd duplicate(int descriptor) {
 class Shelf::Value : public Region {
   public:
     Value(std::shared_ptr<Shelf> shelf, std::string_view key, std::uint64_t size)
-        : shelf_(std::move(shelf)),
-          size_(size),
-          key_bytes_(key.size()),
-          block_(shelf_->arenas_.take(block_bytes(size, key.size()))) {
+        : Value(shelf, key.size(), size, shelf->arenas_.take(block_bytes(size, key.size()))) {
         std::memcpy(block_.data + key_offset(size), key.data(), key.size());
     }
+    // In a block that has the value and its key already.
+    Value(std::shared_ptr<Shelf> shelf, std::size_t key_bytes, std::uint64_t size,
+          const Block& block, bool read_only = false)
+        : shelf_(std::move(shelf)),
+          size_(size),
+          key_bytes_(key_bytes),
+          block_(block),
+          read_only_(read_only) {}
     Value(const Value&) = delete;
     Value& operator=(const Value&) = delete;
     ~Value() override {
@@ -44,6 +50,7 @@ class Shelf::Value : public Region {
     }
     std::byte* data() const override { return block_.data; }
     std::uint64_t size() const override { return size_; }
+    bool read_only() const override { return read_only_; }
 
     std::string_view key() const {
         return {reinterpret_cast<const char*>(block_.data) + key_offset(size_), key_bytes_};
@@ -63,6 +70,7 @@ class Shelf::Value : public Region {
     const std::uint64_t size_;
     const std::size_t key_bytes_;
     const Block block_;
+    const bool read_only_;
 };
 
 Shelf::Shelf(std::uint64_t most_held)
@@ -81,6 +89,24 @@ const std::byte* Shelf::bytes_at(Place place) const {
 
 std::shared_ptr<Region> Shelf::allocate(std::string_view key, std::uint64_t size) {
     return std::make_shared<Value>(shared_from_this(), key, size);
+}
+
+std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, Fd file) {
+    const auto block = size < kLeastInFile
+                           ? std::nullopt
+                           : arenas_.adopt(std::move(file), file_bytes(size, key.size()));
+    if (!block) {
+        return nullptr;
+    }
+    step();
+    std::shared_ptr<Value> value;
+    try {
+        value = std::make_shared<Value>(shared_from_this(), key.size(), size, *block, true);
+    } catch (...) {
+        arenas_.give(*block);
+        throw;
+    }
+    return value->key() == key ? value : nullptr;
 }
 
 void Shelf::publish(const Region& value, std::uint64_t until) {
@@ -168,7 +194,9 @@ ShelfCounts Shelf::counts() {
             .arena_bytes_used = usage.taken,
             .arena_bytes_slack = usage.slack,
             .arena_bytes_waiting = limbo_.waiting(),
-            .arena_bytes_held = board_.held()};
+            .arena_bytes_held = board_.held(),
+            .adopted = usage.adopted,
+            .adopted_bytes = usage.adopted_bytes};
 }
 
 }  // namespace ucxstore::shared

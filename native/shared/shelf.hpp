@@ -28,8 +28,11 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
 
     // Memory for a value of `size` bytes that is to be put under `key`. Throws Error(memory).
     std::shared_ptr<Region> allocate(std::string_view key, std::uint64_t size);
+    // A value that has come in a file (sealed.hpp), with the key behind it: it is published as one
+    // of allocate(). nullptr where the file cannot be taken over. Throws Error(memory).
+    std::shared_ptr<Region> adopt(std::string_view key, std::uint64_t size, Fd file);
 
-    // Shows a value to readers, in place of what the key had. It is of allocate() for that key, has
+    // Shows a value to readers, in place of what the key had. It was made above for that key, has
     // its version, and does not change any more. `until`: see Entry. Where there is no memory for a
     // larger index, readers find nothing under the key, and ask.
     void publish(const Region& value, std::uint64_t until = Entry::kForEver);

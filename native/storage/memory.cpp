@@ -34,14 +34,14 @@ struct CountedRegion {
 // What an entry takes beside its key and its value, at the most: nodes and control blocks.
 constexpr std::uint64_t kEntryBytes = 512;
 
-std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, shared::Shelf* shelf,
-                                         const std::string& key, std::uint64_t size,
-                                         std::uint64_t more) {
-    auto counted =
-        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size + more}, nullptr});
-    counted->region = shelf == nullptr ? allocate_region(size) : shelf->allocate(key, size);
-    Region* region = counted->region.get();
-    return {std::move(counted), region};
+// The region that `make` returns, with its share of the quota, which is taken before.
+template <typename Make>
+std::shared_ptr<Region> counted(std::shared_ptr<Quota> quota, std::uint64_t bytes, Make make) {
+    auto both =
+        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), bytes}, nullptr});
+    both->region = make();
+    Region* region = both->region.get();
+    return {std::move(both), region};
 }
 
 class MemoryIncoming : public Incoming {
@@ -95,9 +95,28 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
         const std::shared_lock lock(mutex_);
         check_open();
     }
-    const std::uint64_t more = count_keys_ ? key.size() + kEntryBytes : 0;
-    return std::make_unique<MemoryIncoming>(
-        *this, key, allocate_counted(quota_, shelf_.get(), key, size, more));
+    return std::make_unique<MemoryIncoming>(*this, key, counted(quota_, size + more_for(key), [&] {
+        return shelf_ == nullptr ? allocate_region(size) : shelf_->allocate(key, size);
+    }));
+}
+
+std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint64_t size,
+                                               Fd file) {
+    if (shelf_ == nullptr) {
+        return nullptr;
+    }
+    {
+        const std::shared_lock lock(mutex_);
+        check_open();
+    }
+    auto region = counted(quota_, size + more_for(key),
+                          [&] { return shelf_->adopt(key, size, std::move(file)); });
+    return region == nullptr ? nullptr
+                             : std::make_unique<MemoryIncoming>(*this, key, std::move(region));
+}
+
+std::uint64_t MemoryStorage::more_for(const std::string& key) const {
+    return count_keys_ ? key.size() + kEntryBytes : 0;
 }
 
 bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {

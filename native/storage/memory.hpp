@@ -25,6 +25,7 @@ class MemoryStorage : public Storage {
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
+    std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size, Fd file) override;
     void remove(const std::string& key) override;
     std::uint64_t remove_prefix(const std::string& prefix) override;
     Measure measure(const std::string& prefix, bool any) override;
@@ -48,6 +49,8 @@ class MemoryStorage : public Storage {
 
   private:
     void check_open() const;  // under the lock
+    // What a key takes beside its value, as far as that counts.
+    std::uint64_t more_for(const std::string& key) const;
 
     const std::shared_ptr<Quota> quota_;
     const bool count_keys_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/handle.hpp"
 #include "base/region.hpp"
 
 namespace ucxstore {
@@ -52,6 +53,11 @@ class Storage {
     virtual std::optional<std::uint64_t> size(const std::string& key) = 0;
     // Memory for a value of `size` bytes that is to be put under `key`.
     virtual std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) = 0;
+    // A value of `size` bytes that has come in a file (shared/sealed.hpp), and is only to be
+    // committed; nullptr where this storage does not keep it there.
+    virtual std::unique_ptr<Incoming> adopt(const std::string&, std::uint64_t, Fd) {
+        return nullptr;
+    }
     // Does nothing for a missing key.
     virtual void remove(const std::string& key) = 0;
     // Removes every key that begins with `prefix`, which is "" or ends in "/". Returns how many.
