@@ -8,6 +8,7 @@
 #include "base/inherited.hpp"
 #include "base/ucx_library.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/py_allocation.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
 #include "bindings/py_log.hpp"
@@ -297,6 +298,7 @@ NB_MODULE(_core, module) {
         .def("fileno", [](const PyCompletions& self) { return self.queue->fd(); })
         .def("drain", &PyCompletions::drain);
 
+    bind_allocation(module);
     bind_connection(module);
 
     nb::class_<ClientPort>(module, "ClientPort")

@@ -58,6 +58,18 @@ std::optional<ReadOnlyBytes> PyConnection::hold(const std::string& key) {
     return value == nullptr ? std::nullopt : std::optional(to_read_only(value));
 }
 
+std::shared_ptr<Allocation> PyConnection::allocate(const std::string& key, std::uint64_t size) {
+    if (!link_->takes_files(size)) {
+        return nullptr;
+    }
+    const WithoutGil released;
+    try {
+        return std::make_shared<Allocation>(key, size);
+    } catch (const Error&) {
+        return nullptr;
+    }
+}
+
 namespace {
 
 using Keys = std::vector<std::string>;
@@ -241,6 +253,23 @@ PyOperation::Object set(PyConnection& self, const How& how, const Keys& keys,
     });
 }
 
+// As set(), of one value, which may go as a file.
+template <Operation::Kind kind>
+PyOperation::Object set_file(PyConnection& self, const How& how, const Keys& keys,
+                             const std::vector<ArrayTuple>& values, const Owners& owners,
+                             const PyAllocation& file) {
+    require(keys.size() == 1 && values.size() == 1 && keys[0] == file.key(),
+            "an allocation is for one value, under the key that it was made for");
+    auto operation = on_keys(kind, keys, how);
+    operation->items[0].memory = to_memory(values[0]);
+    require(operation->items[0].memory->size() == file.size(),
+            "a value that is not of its allocation's size");
+    operation->file = self.file_of(file);
+    return self.start(operation, owners, [](Operation& done) {
+        return each_item(done, [](const Item& item) { return item.status != wire::Status::kept; });
+    });
+}
+
 PyOperation::Object set_parts(PyConnection& self, const How& how, const Keys& keys,
                               const std::vector<std::vector<ArrayTuple>>& values,
                               const Owners& owners) {
@@ -380,6 +409,17 @@ void bind_connection(nb::module_& module) {
         .def("see", &PyConnection::see, "key"_a, "out"_a)
         .def("hold", &PyConnection::hold, "key"_a)
         .def(
+            "allocate",
+            [](PyConnection& self, const std::string& key,
+               std::uint64_t size) -> nb::typed<nb::object, std::optional<PyAllocation>> {
+                auto memory = self.allocate(key, size);
+                if (memory == nullptr) {
+                    return nb::none();
+                }
+                return nb::cast(new PyAllocation(std::move(memory)), nb::rv_policy::take_ownership);
+            },
+            "key"_a, "size"_a)
+        .def(
             "get",
             [](PyConnection& self, const Keys& keys, const std::vector<Ranges>& ranges,
                double timeout, PyCompletions* completions,
@@ -395,6 +435,9 @@ void bind_connection(nb::module_& module) {
              "expected"_a, "versions"_a, "owner"_a)
         .def("set", set<Operation::Kind::set>, "keys"_a, "values"_a, "owners"_a)
         .def("add", set<Operation::Kind::set_if_absent>, "keys"_a, "values"_a, "owners"_a)
+        .def("set_file", set_file<Operation::Kind::set>, "keys"_a, "values"_a, "owners"_a, "file"_a)
+        .def("add_file", set_file<Operation::Kind::set_if_absent>, "keys"_a, "values"_a, "owners"_a,
+             "file"_a)
         .def("set_parts", set_parts, "keys"_a, "values"_a, "owners"_a)
         .def("write_boxes", write_boxes, "keys"_a, "starts"_a, "value"_a, "chunk_shape"_a,
              "owner"_a)

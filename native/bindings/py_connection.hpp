@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/py_allocation.hpp"
 #include "bindings/py_operation.hpp"
 
 namespace ucxstore::py {
@@ -29,6 +30,14 @@ class PyConnection {
     // An array of a whole value where it lies, which cannot be written to, if it can be seen from
     // here; None where it cannot.
     std::optional<ReadOnlyBytes> hold(const std::string& key);
+
+    // Memory for a value that can go as a file; nullptr where none can, or there is no memory: then
+    // any other does.
+    std::shared_ptr<Allocation> allocate(const std::string& key, std::uint64_t size);
+    // The file with the value, where one can go; else none.
+    Fd file_of(const PyAllocation& value) const {
+        return link_->takes_files(value.size()) ? value.seal() : Fd();
+    }
 
     // Sends one request without a body, and waits for the answer.
     void ping(double timeout);

@@ -32,6 +32,8 @@ class Link {
     }
     // A whole value where it lies, to read, if it can be seen from here; see Visible::hold().
     virtual std::shared_ptr<Region> hold(std::string_view) { return nullptr; }
+    // Whether a value of so many bytes may go as a file (Operation::file).
+    virtual bool takes_files(std::uint64_t) const { return false; }
     // The operation fails as cancelled, once nothing is transferred for it any more.
     virtual void cancel(const std::shared_ptr<Operation>& operation) = 0;
     // Fails what is under way, in bounded time; does not wait for that.

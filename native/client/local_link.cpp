@@ -8,6 +8,7 @@
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "client/batch.hpp"
+#include "client/charge.hpp"
 #include "client/link_events.hpp"
 #include "client/reply.hpp"
 
@@ -71,6 +72,15 @@ std::optional<std::uint64_t> LocalLink::see(std::string_view key, std::byte* out
 std::shared_ptr<Region> LocalLink::hold(std::string_view key) {
     const auto visible = closed_ ? nullptr : visible_.load();
     return visible != nullptr && visible->usable() ? visible->hold(key) : nullptr;
+}
+
+bool LocalLink::takes_files(std::uint64_t bytes) const {
+    if (closed_ || bytes < least_in_file_) {
+        return false;
+    }
+    std::call_once(charge_looked_at_,
+                   [this] { can_leave_memory_ = can_leave_memory(socket_.fd()); });
+    return can_leave_memory_;
 }
 
 void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {
@@ -177,12 +187,18 @@ void LocalLink::start(const Pointer& operation) {
     for (auto& outgoing : std::exchange(operation->requests, {})) {
         send_request(*operation, std::move(outgoing));
     }
-    if (operation->sends_values()) {
-        for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
-            values_.push_back({operation, i});
-        }
-        pump();
+    if (operation->file) {
+        send_file(operation);
+    } else if (operation->sends_values()) {
+        send_values(operation);
     }
+}
+
+void LocalLink::send_values(const Pointer& operation) {
+    for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
+        values_.push_back({operation, i});
+    }
+    pump();
 }
 
 void LocalLink::send(OutMessage message) {
@@ -197,6 +213,25 @@ void LocalLink::send_request(const Operation& operation, Outgoing outgoing) {
     send({.kind = Kind::request,
           .header = raw(outgoing.header),
           .body = std::move(outgoing.body)});
+}
+
+void LocalLink::send_file(const Pointer& operation) {
+    const Item& item = operation->items.front();
+    const std::uint64_t size = item.memory->size();
+    const wire::ValueHeader header{.token = token_,
+                                   .request = operation->id,
+                                   .item = 0,
+                                   .if_absent = operation->kind == Operation::Kind::set_if_absent,
+                                   .total = size,
+                                   .segment = size,
+                                   .offset = 0,
+                                   .length = size};
+    OutMessage message{.kind = Kind::file, .header = raw(header) + item.key};
+    message.descriptors.push_back(std::move(operation->file));
+    operation->went_as_file = true;
+    step();
+    send(std::move(message));
+    step();
 }
 
 void LocalLink::pump() {
@@ -322,6 +357,15 @@ void LocalLink::take(InMessage message) {
             }
             return pump();
         }
+        case Kind::files: {
+            const auto files =
+                wire::read_header<local::FilesHeader>(message.header.data(), message.header.size());
+            if (!files) {
+                throw Error(ErrorKind::protocol, "no word of which files are taken");
+            }
+            least_in_file_ = files->least_bytes;
+            return;
+        }
         default:
             return see(message);
     }
@@ -347,6 +391,8 @@ void LocalLink::on_reply(const InMessage& message) {
     operation->moved(Clock::now());
     if (header->status == wire::Status::shown) {
         on_shown(operation, header->item);
+    } else if (header->status == wire::Status::unmoved) {
+        on_unmoved(operation, header->item);
     } else {
         note_reply(peer_, *operation, *header, message.body);
         item_done(operation, operation->items[header->item]);
@@ -368,6 +414,13 @@ void LocalLink::on_shown(const Pointer& operation, std::uint32_t number) {
         outgoing.header.flags = wire::kSendBytes;
         send_request(*operation, std::move(outgoing));
     }
+}
+
+void LocalLink::on_unmoved(const Pointer& operation, std::uint32_t number) {
+    if (!std::exchange(operation->went_as_file, false) || number != 0) {
+        throw Error(ErrorKind::protocol, "'unmoved' for what came in no file");
+    }
+    send_values(operation);
 }
 
 void LocalLink::see(InMessage& message) {

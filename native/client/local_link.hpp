@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -17,6 +18,7 @@
 #include "client/upload.hpp"
 #include "client/visible.hpp"
 #include "local/local_socket.hpp"
+#include "shared/sealed.hpp"
 
 namespace ucxstore {
 
@@ -34,6 +36,7 @@ class LocalLink : public Link,
     std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
                                      std::uint64_t room) override;
     std::shared_ptr<Region> hold(std::string_view key) override;
+    bool takes_files(std::uint64_t bytes) const override;
     void cancel(const std::shared_ptr<Operation>& operation) override;
     void close() override;
     bool failed() const override { return closed_; }
@@ -69,6 +72,8 @@ class LocalLink : public Link,
     void move();
     void send(local::OutMessage message);
     void send_request(const Operation& operation, Outgoing outgoing);
+    void send_values(const Pointer& operation);
+    void send_file(const Pointer& operation);
     void pump();
     bool send_segment(const Pointer& operation, Item& item, std::uint32_t index);
     std::optional<std::vector<ucp_dt_iov_t>> place(local::Kind kind, std::string_view header,
@@ -77,6 +82,8 @@ class LocalLink : public Link,
     void on_reply(const local::InMessage& message);
     // The server says that the value is to be seen.
     void on_shown(const Pointer& operation, std::uint32_t item);
+    // The server says that it does not take the file.
+    void on_unmoved(const Pointer& operation, std::uint32_t item);
     void see(local::InMessage& message);
     void item_done(const Pointer& operation, Item& item);
     void finish(const Pointer& operation);
@@ -87,6 +94,10 @@ class LocalLink : public Link,
     const std::function<void(TimePoint)> due_;
     std::atomic<bool> closed_ = false;
     std::atomic<std::shared_ptr<const Visible>> visible_;
+    // Until the server says what it takes, it is worth a try.
+    std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
+    mutable std::once_flag charge_looked_at_;
+    mutable bool can_leave_memory_ = false;
 
     // On the thread:
     local::LocalSocket socket_;

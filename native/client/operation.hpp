@@ -11,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/event_fd.hpp"
+#include "base/handle.hpp"
 #include "base/region.hpp"
 #include "base/status.hpp"
 #include "client/item_memory.hpp"
@@ -76,6 +77,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // Whether its caller only reads what it gets without memory of its own, and soon lets go of it:
     // then that may be the server's own memory.
     bool borrows = false;
+    // The value of the only item of a set, in a sealed file (shared/sealed.hpp): where the link
+    // takes files, it may go in place of the item's memory.
+    Fd file;
+    bool went_as_file = false;
     bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
 
     // The rest of this block runs on the progress thread.

@@ -19,6 +19,8 @@ enum class Kind : std::uint32_t {
     dropped = 9,  // server: ArenaHeader, of an arena that should be unmapped
     upload = 7,   // client: memory that its values come in; 1 descriptor
     room = 8,     // server: RoomHeader, a piece of the upload that may be used again
+    file = 10,    // client: wire::ValueHeader, the key; a sealed file with the value; 1 descriptor
+    files = 11,   // server: FilesHeader
     held = 20,    // client: what it holds has changed by much
 };
 
@@ -46,6 +48,13 @@ struct RoomHeader {
     std::uint64_t place;
     std::uint64_t length;
 };
+
+// The server keeps values of at least so many bytes in files that clients have made for them
+// (shared/sealed.hpp); kNoFiles where it keeps none.
+struct FilesHeader {
+    std::uint64_t least_bytes;
+};
+constexpr std::uint64_t kNoFiles = ~0ull;
 
 static_assert(sizeof(Frame) == 24 && sizeof(ValueHeader) == 72 && sizeof(RoomHeader) == 16);
 

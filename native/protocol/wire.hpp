@@ -104,6 +104,7 @@ enum class Status : std::uint32_t {
     changed,     // the value has another version than the request wants
     ended,       // the scratch space of the key has ended
     shown,       // the value is to be seen in memory that the client has mapped
+    unmoved,     // a value's file is not taken: its bytes are to be sent
 };
 
 using Token = std::array<std::uint8_t, 16>;

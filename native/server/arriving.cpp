@@ -89,7 +89,7 @@ bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
 }
 
 Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const std::string& key) {
-    if (std::ranges::find(abandoned_, header.request) != abandoned_.end()) {
+    if (was_abandoned(header.request)) {
         return nullptr;
     }
     const ItemId id = id_of(header);
@@ -104,14 +104,51 @@ Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const s
     return value;
 }
 
+bool Arriving::was_abandoned(std::uint64_t request) const {
+    return std::ranges::find(abandoned_, request) != abandoned_.end();
+}
+
+bool Arriving::refuses(const ItemId& id, const std::string& key) {
+    if (read_only_ && !wire::space_of(key) && !wire::is_note(key)) {
+        sending_->reply(id, Status::read_only);
+        return true;
+    }
+    if (auto fault = wire::key_fault(key)) {
+        sending_->reply(id, Status::invalid_key, std::move(*fault));
+        return true;
+    }
+    return false;
+}
+
+void Arriving::receive_file(const wire::ValueHeader& header, const std::string& key, Fd file) {
+    const ItemId id = id_of(header);
+    if (header.offset != 0 || header.length != header.total ||
+        header.total > wire::kMaxValueBytes || values_.contains(id)) {
+        throw Error(ErrorKind::protocol, "a file that does not fit its value");
+    }
+    if (was_abandoned(header.request) || refuses(id, key)) {
+        return;
+    }
+    try {
+        const auto storage = storages_.storage_of(key);
+        const auto incoming =
+            storage == nullptr ? nullptr : storage->adopt(key, header.total, std::move(file));
+        if (incoming == nullptr) {
+            return sending_->reply(id, Status::unmoved);
+        }
+        const bool written = incoming->commit(header.if_absent != 0);
+        client_->count_set(header.total);
+        sending_->reply(id, written ? Status::ok : Status::kept);
+    } catch (const std::exception& error) {
+        refuse(id, error);
+    }
+}
+
 // Takes room and memory for a new value, or replies that it is refused.
 void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
     const ItemId id = id_of(header);
-    if (read_only_ && !wire::space_of(value.key()) && !wire::is_note(value.key())) {
-        return sending_->reply(id, Status::read_only);
-    }
-    if (auto fault = wire::key_fault(value.key())) {
-        return sending_->reply(id, Status::invalid_key, std::move(*fault));
+    if (refuses(id, value.key())) {
+        return;
     }
     if (values_.size() > kMaxValues) {
         return sending_->reply(id, Status::busy);

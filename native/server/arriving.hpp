@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/handle.hpp"
 #include "server/arriving_value.hpp"
 #include "server/awaiting.hpp"
 #include "server/sending.hpp"
@@ -29,6 +30,9 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     // if it keeps the parcel for later. Throws Error(protocol) where the client breaks the protocol.
     bool receive(const wire::ValueHeader& header, const std::string& key,
                  std::span<const std::byte> data, Receiver::Parcel parcel);
+    // Takes a whole value that has come in a file (shared/sealed.hpp), or replies that its bytes
+    // are to be sent. Throws Error(protocol) as above.
+    void receive_file(const wire::ValueHeader& header, const std::string& key, Fd file);
     // Drops what of this request has come, and what is still to come.
     void abandon(std::uint64_t request);
     // Drops everything. Memory that is still being written to stays until that has ended.
@@ -44,6 +48,9 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
 
     Value find_or_begin(const wire::ValueHeader& header, const std::string& key);
     void accept(const wire::ValueHeader& header, ArrivingValue& value);
+    // Why no value is taken for this key, as a reply; false where one may be.
+    bool refuses(const ItemId& id, const std::string& key);
+    bool was_abandoned(std::uint64_t request) const;
     bool take_room(const wire::ValueHeader& header, ArrivingValue& value);
     void take_memory(const wire::ValueHeader& header, ArrivingValue& value,
                      std::shared_ptr<Storage> storage);

@@ -7,6 +7,7 @@
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "protocol/keys.hpp"
+#include "shared/sealed.hpp"
 
 namespace ucxstore {
 
@@ -129,6 +130,9 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd soc
     }
     thread_->watch(socket_.fd(), [this] { move(); });
     client_->set_lanes({"local"});
+    const std::uint64_t least =
+        service.storages.shelf == nullptr ? local::kNoFiles : shared::kLeastInFile;
+    send({.kind = Kind::files, .header = raw(local::FilesHeader{least})});
 }
 
 LocalSession::~LocalSession() { close(); }
@@ -214,6 +218,8 @@ void LocalSession::take(InMessage message) {
                 });
         case Kind::value:
             return on_value(message);
+        case Kind::file:
+            return on_file(message);
         case Kind::upload:
             if (message.descriptors.size() != 1) {
                 throw Error(ErrorKind::protocol, "an upload without its descriptor");
@@ -232,6 +238,18 @@ void LocalSession::take(InMessage message) {
         default:
             throw Error(ErrorKind::protocol, "what no client sends");
     }
+}
+
+void LocalSession::on_file(InMessage& message) {
+    if (message.descriptors.size() != 1 ||
+        message.header.size() > sizeof(wire::ValueHeader) + wire::kMaxKeyBytes) {
+        throw Error(ErrorKind::protocol, "a file without its descriptor, or its key");
+    }
+    session_.dispatch<wire::ValueHeader>(
+        message.header.data(), message.header.size(), [&](const wire::ValueHeader& header) {
+            session_.on_file(header, message.header.substr(sizeof(header)),
+                             std::move(message.descriptors[0]));
+        });
 }
 
 void LocalSession::on_value(const InMessage& message) {

@@ -61,6 +61,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     // Reads what has come, and sends what has waited.
     void move();
     void on_value(const local::InMessage& message);
+    void on_file(local::InMessage& message);
     void send(local::OutMessage message);
 
     const std::shared_ptr<EventThread> thread_;

@@ -109,6 +109,10 @@ bool Session::on_value(const wire::ValueHeader& header, const std::string& key,
     return arriving_->receive(header, key, data, parcel);
 }
 
+void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd file) {
+    arriving_->receive_file(header, key, std::move(file));
+}
+
 void Session::pump() {
     if (std::exchange(pumping_, true)) {
         return;  // a send that completed at once; the loop below goes on

@@ -53,6 +53,9 @@ class Session {
     bool on_value(const wire::ValueHeader& header, const std::string& key,
                   std::span<const std::byte> data, Receiver::Parcel parcel);
 
+    // The same, of a value that has come in a file.
+    void on_file(const wire::ValueHeader& header, const std::string& key, Fd file);
+
     struct Look {
         bool over;      // the client is gone, or has stalled: close() is due
         TimePoint due;  // of the next look

@@ -12,8 +12,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 
 #include "base/steps.hpp"
+#include "client/allocation.hpp"
 #include "client/local_client.hpp"
 #include "loopback.hpp"
 #include "server/local_thread.hpp"
@@ -76,7 +78,15 @@ int write_all(LocalLink& link) {
     for (unsigned round = 0; round < kRounds; ++round) {
         for (std::size_t i = 0; i < std::size(kSizes); ++i) {
             Bytes value = value_of(i, round);
-            const auto operation = set_operation({{key_of(i), memory_of(value)}});
+            auto operation = set_operation({{key_of(i), memory_of(value)}});
+            std::optional<Allocation> memory;
+            if (value.size() >= shared::kLeastInFile && round % 2 == 1) {
+                memory.emplace(key_of(i), value.size());
+                std::ranges::copy(value, memory->data());
+                const Memory computed{memory->data(), Layout::contiguous(0, memory->size())};
+                operation = set_operation({{key_of(i), computed}});
+                operation->file = memory->seal();
+            }
             link.submit(operation);
             finish(operation);
         }
