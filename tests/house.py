@@ -30,7 +30,7 @@ LAYERS = (
     {"client"},
     {"cluster"},
     {"pipeline"},
-    {"filesystem", "scratch", "store"},
+    {"allocation", "filesystem", "scratch", "store"},
     {"server"},
     {"__init__"},  # the public names
     {"copies", "dask"},
@@ -38,7 +38,9 @@ LAYERS = (
     {"__main__"},
 )
 # Lower layers that it must not import all the same.
-FORBIDDEN = {"server": {"client", "cluster", "pipeline", "filesystem", "scratch", "store"}}
+FORBIDDEN = {
+    "server": {"client", "cluster", "pipeline", "allocation", "filesystem", "scratch", "store"}
+}
 
 # Only zarr_compat imports these: zarr may change them in any release.
 PRIVATE_ZARR = re.compile(r"zarr\.(core|codecs\._\w+)(\.|$)")

@@ -34,6 +34,7 @@ from ucxstore.errors import (
 )
 
 if TYPE_CHECKING:
+    from ucxstore.allocation import Allocation
     from ucxstore.client.view import View
     from ucxstore.pipeline import ZeroCopyCodecPipeline
     from ucxstore.scratch import Scratch
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddressError",
+    "Allocation",
     "AuthenticationError",
     "ChunkSizeError",
     "ConnectError",
@@ -79,6 +81,7 @@ __all__ = [
 
 # Found when they are first used: a client needs no server, and `ucxstore --help` no zarr.
 _MODULES = {
+    "Allocation": "ucxstore.allocation",
     "Scratch": "ucxstore.scratch",
     "Secret": "ucxstore.secret",
     "Server": "ucxstore.server",

@@ -1,5 +1,6 @@
 """Check and normalise the options of clients, and those that servers share with them."""
 
+import operator
 import os
 import re
 from collections.abc import Mapping
@@ -162,6 +163,16 @@ def check_buffer_budget(value: int) -> int:
     if value < 1:
         raise ValueError(f"buffer_budget: {value!r} is less than a byte")
     return value
+
+
+def check_nbytes(value: int) -> int:
+    """Return `value` if it is the size of a value."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"nbytes: a number of bytes is needed, not {value!r}")
+    size = operator.index(value)
+    if size < 0:
+        raise ValueError(f"nbytes: {value!r} is no size of a value")
+    return size
 
 
 def parse_size(name: str, value: int | str) -> int:

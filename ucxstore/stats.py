@@ -145,6 +145,9 @@ class ServerStats(TypedDict):
         Those of values that were replaced or removed, and that clients still read.
     arena_bytes_held : int
         Those of all values that clients read right now, or hold where they lie.
+    adopted, adopted_bytes : int
+        Those of `arenas` that clients have made, each with one value that was not copied, and the
+        bytes of these.
     """
 
     uptime_s: float
@@ -169,6 +172,8 @@ class ServerStats(TypedDict):
     arena_bytes_slack: int
     arena_bytes_waiting: int
     arena_bytes_held: int
+    adopted: int
+    adopted_bytes: int
 
 
 def parse_server_stats(text: bytes) -> ServerStats:

@@ -4,6 +4,7 @@ Methods of zarr's `Store` do what zarr documents. Those whose names end with ``_
 blocking.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, cast
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from zarr.abc.store import ByteRequest, Store
 
 from ucxstore.address import Address, HostPort
+from ucxstore.allocation import Allocation
 from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
 from ucxstore.client.channel import Channel
@@ -32,6 +34,7 @@ from ucxstore.options import (
     Map,
     UcxValue,
     check_map,
+    check_nbytes,
     check_timeout,
     parse_size,
 )
@@ -656,6 +659,53 @@ class UcxStore(Store):
         if pairs:
             await self.channel.ask(self._set(pairs))
             self.counters.add(bytes_written=sum(len(value) for _, value in pairs))
+
+    def allocate(self, key: str, nbytes: int) -> Allocation:
+        """Return memory for a value, to compute into; its `commit` stores the value.
+
+        So a large value is not copied on its way to a server of the same host that has the option
+        ``local``. Every other way takes it, too. This call connects if that is needed, and blocks
+        until the memory is there.
+
+        Parameters
+        ----------
+        key : str
+        nbytes : int
+            The size of the value.
+
+        Returns
+        -------
+        Allocation
+            A context manager; leaving it without a commit drops the value.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `nbytes` is no size, or the store is read-only.
+        OutOfMemoryError
+            If there is not so much memory.
+
+        Examples
+        --------
+        >>> with store.allocate("frames/c/7", frame.nbytes) as value:  # doctest: +SKIP
+        ...     np.multiply(frame, 2, out=value.view(frame.dtype, frame.shape))
+        ...     value.commit()
+        """
+        self._check_writable()
+        full = self._full_key(key)
+        size = check_nbytes(nbytes)
+        if not self.channel.opened:
+            self.channel.open_sync()
+        memory = self.channel.allocate(full, size)
+        if memory is not None:
+            return Allocation(self, key, full, memory)
+        from ucxstore._native import core  # not before it is needed
+
+        return Allocation(self, key, full, core.allocate(size))
+
+    async def allocate_async(self, key: str, nbytes: int) -> Allocation:
+        """Do as `allocate`, without blocking the event loop."""
+        return await asyncio.to_thread(self.allocate, key, nbytes)
 
     async def delete(self, key: str) -> None:
         await self.channel.ask(self._delete(key))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ucxstore._core import Allocation
+
 
 class Channel(ABC):
     """Send requests to the servers of a store, from any thread and event loop of a process.
@@ -115,6 +117,13 @@ class Channel(ABC):
         ndarray or None
             It cannot be written to, and stays as it is for as long as it is there. ``None`` where
             the value cannot be seen from here: then a request tells.
+        """
+        return None
+
+    def allocate(self, key: str, nbytes: int) -> "Allocation | None":
+        """Return memory for a value that the key's server can take over; it must be open.
+
+        ``None`` where none can: then any memory does.
         """
         return None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ucxstore._core import Connection
+    from ucxstore._core import Allocation, Connection
 
 
 class OneServer(Channel):
@@ -68,6 +68,9 @@ class OneServer(Channel):
         if connection is None or connection.welcome.token != self._checked:
             return None
         return connection.native.hold(key)
+
+    def allocate(self, key: str, nbytes: int) -> "Allocation | None":
+        return self._check(self._connector.last).allocate(key, nbytes)
 
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None

@@ -18,7 +18,7 @@ from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import Layout, Memory
 
 if TYPE_CHECKING:
-    from ucxstore._core import Completions, Connection, Operation
+    from ucxstore._core import Allocation, Completions, Connection, Operation
 
 type Found = tuple[npt.NDArray[np.uint8], int, int]
 """The bytes of the ranges that were asked for, joined; then size and version of the value."""
@@ -221,6 +221,10 @@ _READ_PARTS: Kind[list[int]] = Kind(
 )
 _SET: Kind[list[bool]] = Kind("set", Route.WRITE, _each, {"values", "owners"})
 _ADD: Kind[list[bool]] = Kind("add", Route.ADD, _each, {"values", "owners"}, copies=_SET)
+_SET_FILE: Kind[list[bool]] = Kind("set_file", Route.WRITE, _each, {"values", "owners"})
+_ADD_FILE: Kind[list[bool]] = Kind(
+    "add_file", Route.ADD, _each, {"values", "owners"}, copies=_SET_FILE
+)
 _SET_PARTS: Kind[None] = Kind("set_parts", Route.CHUNKS, _nothing, {"values"})
 _WRITE_BOXES: Kind[None] = Kind("write_boxes", Route.CHUNKS, _nothing, {"starts"})
 _DELETE: Kind[None] = Kind("delete", Route.WRITE, _nothing)
@@ -357,6 +361,26 @@ def _set(
 ) -> Request[list[bool]]:
     layouts, owners = [value.layout for value in values], [value.owner for value in values]
     return Request(kind, keys, {"values": layouts, "owners": owners})
+
+
+def commit(
+    key: str, value: Memory, file: "Allocation | None", *, if_absent: bool
+) -> Request[list[bool]]:
+    """Write a value that was computed into memory of ours, as `set` and `add` do.
+
+    Parameters
+    ----------
+    key : str
+    value : Memory
+    file : Allocation or None
+        Whose memory that is: a server of this host takes it over if it can.
+    if_absent : bool
+        Only if the key is missing.
+    """
+    if file is None:
+        return _set(_ADD if if_absent else _SET, [key], [value])
+    request = _set(_ADD_FILE if if_absent else _SET_FILE, [key], [value])
+    return request._replace(arguments={**request.arguments, "file": file})
 
 
 def set_parts(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ucxstore._core import Allocation
+
 
 class Cluster(Channel):
     """A channel to several servers.
@@ -71,6 +73,13 @@ class Cluster(Channel):
         # Of metadata, and of what servers share, another one may have the value, too: ask for it.
         (index,) = membership.placement.servers_of([key])
         return membership.members[index].hold(key)
+
+    def allocate(self, key: str, nbytes: int) -> "Allocation | None":
+        (index,) = self._membership.placement.servers_of([key])
+        try:
+            return self._membership.members[index].connection().allocate(key, nbytes)
+        except UcxStoreError:
+            return None  # another may take the value in its place, or the write tells
 
     def ask_each_sync(
         self, request: Request[None], timeout: float | None = None
