@@ -18,6 +18,18 @@ NOTES_FOLDER: str = '__ucxstarts__/'
 def allocate(size: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """Memory of `size` bytes, not initialised, that is recycled after use."""
 
+class ResultMemory:
+    """Memory for a result, that values may be mapped into."""
+
+    def __init__(self, size: int) -> None: ...
+
+    def array(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
+
+    def be_eager(self) -> None: ...
+
+    @property
+    def mapped(self) -> int: ...
+
 def place(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], target: tuple[int, Sequence[int], Sequence[int], int]) -> None:
     """
     Copy values to their places in an array that is larger than the caches.
@@ -75,7 +87,7 @@ class Connection:
 
     def get_into(self, keys: Sequence[str], ranges: Sequence[Sequence[tuple[int, int, int]]], outs: Sequence[tuple[int, Sequence[int], Sequence[int], int]], owners: list[Any], timeout: float, completions: Completions | None = None) -> Operation: ...
 
-    def read_boxes(self, keys: Sequence[str], boxes: list[int], out: tuple[int, Sequence[int], Sequence[int], int], chunk_shape: Sequence[int], owner: object, timeout: float, completions: Completions | None = None) -> Operation: ...
+    def read_boxes(self, keys: Sequence[str], boxes: list[int], out: tuple[int, Sequence[int], Sequence[int], int], chunk_shape: Sequence[int], owner: object, result: ResultMemory | None, timeout: float, completions: Completions | None = None) -> Operation: ...
 
     def read_parts(self, keys: Sequence[str], sources: Sequence[tuple[int, int, Sequence[int], Sequence[int], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]], targets: Sequence[tuple[int, int, Sequence[int], Sequence[int], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]], address: int, expected: Sequence[int], versions: Sequence[int], owner: object, timeout: float, completions: Completions | None = None) -> Operation: ...
 

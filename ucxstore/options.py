@@ -96,6 +96,8 @@ class ClientOptions:
         Bytes that may be in buffers of the store at once: see `UcxStore`.
     local : {"auto", "ucx", "off"}
         How to reach servers of the same host: see `UcxStore`.
+    map : {"auto", True, False}
+        Whether values are mapped into results: see `UcxStore`.
     """
 
     timeout: float = DEFAULT_TIMEOUT
@@ -106,6 +108,7 @@ class ClientOptions:
     strict: bool = False
     buffer_budget: int = DEFAULT_BUFFER_BUDGET
     local: Local = "auto"
+    map: Map = "auto"
 
     def __post_init__(self) -> None:
         check_timeout("timeout", self.timeout)
@@ -125,6 +128,7 @@ class ClientOptions:
         strict: bool = False,
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
         local: str | None = None,
+        map: Map = "auto",
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -144,6 +148,7 @@ class ClientOptions:
             strict=strict,
             buffer_budget=check_buffer_budget(buffer_budget),
             local=way,
+            map=check_map(map),
         )
 
 

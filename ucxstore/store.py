@@ -100,6 +100,11 @@ class UcxStore(Store):
         option ``local`` is off); over UCX's shared memory; or as a server of another host, over
         UCX's other transports. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment, else
         ``"auto"``. The others are there for comparison.
+    map : {"auto", True, False}
+        Whether large raw chunks that lie together in what zarr returns are mapped there from the
+        server's memory, page by page as they are written to, in place of being copied. The array
+        is the caller's own all the same. ``"auto"`` does so where that is less work, ``True``
+        wherever the server has huge pages for it.
 
     Raises
     ------
@@ -132,6 +137,7 @@ class UcxStore(Store):
         strict: bool = False,
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
         local: str | None = None,
+        map: Map = "auto",
     ) -> None:
         options = ClientOptions.of(
             timeout=timeout,
@@ -143,6 +149,7 @@ class UcxStore(Store):
             strict=strict,
             buffer_budget=buffer_budget,
             local=local,
+            map=map,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
         incarnations = Incarnations(parsed.servers, scratch=is_scratch(parsed.prefix))
@@ -268,6 +275,7 @@ class UcxStore(Store):
             budget=self.budget,
             shard_indexes=self.shard_indexes,
             check_writable=self._check_writable,
+            mapping=self._options.map,
         )
 
     async def _open(self) -> None:

@@ -38,8 +38,8 @@ struct ForksOfProcess {
 };
 
 void AroundForks::enlist() {
-    static const int registered = pthread_atfork(
-        ForksOfProcess::before, ForksOfProcess::parent, ForksOfProcess::child);
+    static const int registered =
+        pthread_atfork(ForksOfProcess::before, ForksOfProcess::parent, ForksOfProcess::child);
     static_cast<void>(registered);
     const std::lock_guard lock(ForksOfProcess::instance().mutex);
     ForksOfProcess::instance().enlisted.push_back(this);

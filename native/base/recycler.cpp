@@ -10,6 +10,7 @@
 #include <new>
 #include <string>
 
+#include "base/huge_pages.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -33,9 +34,12 @@ std::uint64_t limit_of_environment() {
 }
 
 std::byte* map_at(std::byte* address, std::uint64_t capacity) {
-    const int where = address == nullptr ? 0 : MAP_FIXED_NOREPLACE;
-    void* const memory =
-        mmap(address, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | where, -1, 0);
+    void* const memory = mmap(address, capacity, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (memory != MAP_FAILED && memory != address) {  // a kernel that does not know the flag
+        munmap(memory, capacity);
+        return nullptr;
+    }
     return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
@@ -46,8 +50,8 @@ Mapping map(std::uint64_t size) {
     Mapping mapping{};
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
     mapping.capacity = (size + page - 1) / page * page;
-    // Aligned, it has huge pages up to its edges; else nearly so. The kernel maps downwards, so
-    // there is room below what was mapped last, most often.
+    // Aligned, it has huge pages up to its edges. The kernel maps downwards, so there is room below
+    // what was mapped last, most often.
     static std::atomic<std::uintptr_t> last = 0;
     const std::uintptr_t top = last;
     if (top > mapping.capacity) {
@@ -55,7 +59,9 @@ Mapping map(std::uint64_t size) {
         mapping.data = map_at(reinterpret_cast<std::byte*>(place), mapping.capacity);
     }
     if (mapping.data == nullptr) {
-        mapping.data = map_at(nullptr, mapping.capacity);
+        void* const memory =
+            map_aligned(mapping.capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+        mapping.data = memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
     }
     if (mapping.data == nullptr) {
         throw_errno("memory for " + std::to_string(size) + " bytes", ErrorKind::memory);

@@ -12,6 +12,7 @@
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
 #include "bindings/py_log.hpp"
+#include "bindings/py_result.hpp"
 #include "bindings/py_source.hpp"
 #include "client/local_client.hpp"
 #include "client/ucx_link.hpp"
@@ -282,6 +283,13 @@ NB_MODULE(_core, module) {
     module.def(
         "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
         "Memory of `size` bytes, not initialised, that is recycled after use.");
+    nb::class_<PyResultMemory>(module, "ResultMemory",
+                               "Memory for a result, that values may be mapped into.")
+        .def(nb::init<std::uint64_t>(), "size"_a)
+        .def("array", [](const PyResultMemory& self) { return to_numpy(self.memory); })
+        .def("be_eager", [](const PyResultMemory& self) { self.memory->eager = true; })
+        .def_prop_ro("mapped",
+                     [](const PyResultMemory& self) { return self.memory->mapped(); });
     module.def("place", &place, "values"_a, "target"_a,
                "Copy values to their places in an array that is larger than the caches.");
     module.def("ucx_version", &ucx_version);

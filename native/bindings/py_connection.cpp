@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bindings/gil.hpp"
+#include "bindings/py_result.hpp"
 #include "client/batch.hpp"
 
 using namespace nb::literals;
@@ -173,13 +174,15 @@ PyOperation::Object get_into(PyConnection& self, const How& how, const Keys& key
 PyOperation::Object read_boxes(PyConnection& self, const How& how, const Keys& keys,
                                const Integers& boxes, const ArrayTuple& out,
                                const std::vector<std::int64_t>& chunk_shape,
-                               const nb::object& owner) {
+                               const nb::object& owner,
+                               const PyResultMemory* result) {
     const Array target = to_array(out);
     const Array chunk = stored_chunk(chunk_shape, target.itemsize);
     const std::size_t ndim = chunk.dims.size();
     require(target.dims.size() == ndim, "out and chunk of different numbers of axes");
     const auto numbers = to_integers(boxes, keys.size() * 3 * ndim);
     auto operation = on_keys(Operation::Kind::get, keys, how);
+    operation->result = result == nullptr ? nullptr : result->memory;
     std::vector<wire::GetItem> wanted(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const std::int64_t* chunk_start = numbers.data() + i * 3 * ndim;
@@ -430,7 +433,8 @@ void bind_connection(nb::module_& module) {
             "versions"_a.none() = nb::none(), "borrow"_a = false);
     Requests(type)
         .def("get_into", get_into, "keys"_a, "ranges"_a, "outs"_a, "owners"_a)
-        .def("read_boxes", read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a, "owner"_a)
+        .def("read_boxes", read_boxes, "keys"_a, "boxes"_a, "out"_a, "chunk_shape"_a, "owner"_a,
+             "result"_a.none())
         .def("read_parts", read_parts, "keys"_a, "sources"_a, "targets"_a, "address"_a,
              "expected"_a, "versions"_a, "owner"_a)
         .def("set", set<Operation::Kind::set>, "keys"_a, "values"_a, "owners"_a)

@@ -34,8 +34,8 @@ bool Held::may_add(std::uint64_t bytes) const {
 bool Held::has_changed() {
     const std::uint64_t change = bytes_ > told_ ? bytes_ - told_ : told_ - bytes_;
     if (tell_ == nullptr ||
-        change < std::min(std::max<std::uint64_t>(board_->limit() / kShareOfLimit, 1),
-                          kWorthTelling)) {
+        change <
+            std::min(std::max<std::uint64_t>(board_->limit() / kShareOfLimit, 1), kWorthTelling)) {
         return false;
     }
     told_ = bytes_;

@@ -1,5 +1,5 @@
-// What this process holds of a server's memory for as long as it likes, which is bounded: views, and
-// values that are mapped into arrays.
+// What this process holds of a server's memory for as long as it likes, which is bounded: views,
+// and values that are mapped into arrays.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace ucxstore {
 // Any thread. A forked child has what its parent has, and counts on from there.
 class Held final : public std::enable_shared_from_this<Held>, private AroundForks {
   public:
-    // `tell` is called when the server should look again at what is held: so much has changed. It is
-    // not called in a forked child, which has no session of its own for it.
+    // `tell` is called when the server should look again at what is held: so much has changed. It
+    // is not called in a forked child, which has no session of its own for it.
     Held(std::shared_ptr<shared::Pins> pins, std::shared_ptr<const shared::BoardView> board,
          std::function<void()> tell);
     ~Held() override;
@@ -43,8 +43,8 @@ class Held final : public std::enable_shared_from_this<Held>, private AroundFork
         shared::Place place_;
     };
 
-    // Of a block of so many bytes, which is pinned already. nullopt where it is more than the server
-    // lets its clients hold, or too many pins would be used for that.
+    // Of a block of so many bytes, which is pinned already. nullopt where it is more than the
+    // server lets its clients hold, or too many pins would be used for that.
     std::optional<Hold> add(shared::Place place, std::uint64_t bytes);
 
   private:

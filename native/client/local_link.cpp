@@ -448,8 +448,8 @@ void LocalLink::see(InMessage& message) {
         visible->index = std::make_shared<shared::IndexReader>(message.descriptors[0]);
     } else if (message.kind == Kind::arena && has_descriptor && arena) {
         visible->arenas[static_cast<std::uint32_t>(arena->number)] =
-            std::make_shared<local::Mapping>(message.descriptors[0], local::Mapping::Access::read,
-                                             kMaxArenaBytes);
+            std::make_shared<SeenArena>(std::move(message.descriptors[0]), arena->bytes,
+                                        kMaxArenaBytes);
     } else {
         throw Error(ErrorKind::protocol, "what no server sends");
     }

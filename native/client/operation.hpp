@@ -13,6 +13,7 @@
 #include "base/event_fd.hpp"
 #include "base/handle.hpp"
 #include "base/region.hpp"
+#include "base/result_memory.hpp"
 #include "base/status.hpp"
 #include "client/item_memory.hpp"
 #include "protocol/wire.hpp"
@@ -81,6 +82,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // takes files, it may go in place of the item's memory.
     Fd file;
     bool went_as_file = false;
+    // What the memory of its items is a part of, where values may be mapped there.
+    std::shared_ptr<ResultMemory> result;
     bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
 
     // The rest of this block runs on the progress thread.

@@ -1,5 +1,6 @@
 #include "client/visible.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 #include <vector>
@@ -7,14 +8,21 @@
 #include "base/copier.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
+#include "client/map_value.hpp"
 #include "client/reply.hpp"
 #include "protocol/selecting.hpp"
 
 namespace ucxstore {
 namespace {
 
+// Fewer are copied as fast as they are mapped, unmapped, and copied by the kernel where they are
+// written.
+constexpr std::uint64_t kLeastPieces = 4;
+
+}  // namespace
+
 // A pin that is used until this goes.
-class Used {
+class Visible::Used {
   public:
     explicit Used(std::shared_ptr<shared::Pins> pins)
         : pins_(std::move(pins)), pin_(pins_->take()) {}
@@ -33,6 +41,17 @@ class Used {
     std::shared_ptr<shared::Pins> pins_;
     std::atomic<shared::Place>* pin_;
 };
+
+// What is wanted of a value that was found.
+struct Visible::Wanted {
+    const shared::Entry& entry;
+    const wire::Selected& selected;
+
+    // Of its block.
+    std::uint64_t bytes() const { return shared::block_bytes(entry.size, entry.key_bytes); }
+};
+
+namespace {
 
 wire::ReplyHeader header_of(std::uint32_t item, const shared::Entry& entry) {
     wire::ReplyHeader header{};
@@ -112,7 +131,7 @@ std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
 // A part of a value, pinned where it lies.
 class Visible::Borrowed : public Region {
   public:
-    Borrowed(Used pin, std::shared_ptr<const local::Mapping> arena, const std::byte* data,
+    Borrowed(Used pin, std::shared_ptr<const SeenArena> arena, const std::byte* data,
              std::uint64_t size, std::optional<Held::Hold> hold = std::nullopt)
         : hold_(std::move(hold)),
           pin_(std::move(pin)),
@@ -126,7 +145,7 @@ class Visible::Borrowed : public Region {
   private:
     const std::optional<Held::Hold> hold_;  // ends after the pin
     const Used pin_;
-    const std::shared_ptr<const local::Mapping> arena_;
+    const std::shared_ptr<const SeenArena> arena_;
     const std::byte* const data_;
     const std::uint64_t size_;
 };
@@ -146,6 +165,69 @@ std::shared_ptr<Region> Visible::hold(std::string_view key) const {
     return std::make_shared<Borrowed>(std::move(pin), arenas.at(shared::arena_of(entry->place)),
                                       bytes_at(entry->place, entry->size), entry->size,
                                       std::move(hold));
+}
+
+// Maps what can be, and copies the rest; false, and nothing done, where nothing is mapped.
+bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wanted,
+                       Used& pin) const {
+    ResultMemory& result = *operation.result;
+    std::vector<ucp_dt_iov_t> pieces;
+    item.memory->pieces(0, wanted.selected.size, pieces);
+    auto* const target = static_cast<std::byte*>(pieces.empty() ? nullptr : pieces[0].buffer);
+    const bool aligned = reinterpret_cast<std::uintptr_t>(result.data()) % kHugePageBytes == 0;
+    if (pieces.size() != 1 || !aligned || target < result.data() ||
+        target + wanted.selected.size > result.data() + result.size()) {
+        return false;
+    }
+    const auto offset = static_cast<std::uint64_t>(target - result.data());
+    const auto source = shared::offset_of(wanted.entry.place) +
+                        static_cast<std::uint64_t>(wanted.selected.layout.offset());
+    const auto arena = arenas.at(shared::arena_of(wanted.entry.place));
+    // What follows the last byte of the result is nobody's.
+    const std::uint64_t end = offset + wanted.selected.size;
+    const std::uint64_t room = end == result.size() ? result.capacity() - end : 0;
+    const MapPlan plan =
+        plan_mapping(source, offset, wanted.selected.size, room, result.eager ? 1 : kLeastPieces,
+                     [&](std::uint64_t piece) {
+                         return (piece + 1) * kHugePageBytes <= arena->size() &&
+                                arena->is_huge(piece);
+                     });
+    if (plan.mapped.empty()) {
+        return false;
+    }
+    auto hold = held->add(wanted.entry.place, wanted.bytes());
+    if (!hold) {
+        return false;
+    }
+    struct Owner {
+        std::optional<Held::Hold> hold;  // ends after the pin
+        Used pin;
+    };
+    pin.pass_on();
+    const auto owner = std::make_shared<Owner>(std::move(hold), std::move(pin));
+    step();
+    const std::byte* const value = arena->data() + source;
+    const auto copy = [&](const Part& part) {
+        const ucp_dt_iov_t piece{target + part.begin, part.length};
+        Copier({&piece, 1}).scatter(0, value + part.begin, part.length,
+                                    operation.large ? Write::past_caches : Write::cached);
+    };
+    bool mapped = false;
+    for (const Part& part : plan.mapped) {
+        if (result.map(offset + part.begin, part.length, arena->file(), source + part.begin)) {
+            mapped = true;
+        } else {
+            copy({part.begin, std::min(part.length, wanted.selected.size - part.begin)});
+        }
+    }
+    for (const Part& part : plan.copied) {
+        copy(part);
+    }
+    step();
+    if (mapped) {
+        result.keep(owner);
+    }
+    return true;
 }
 
 bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_t number) const {
@@ -174,7 +256,8 @@ bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_
         item.owned = std::make_shared<Borrowed>(
             std::move(pin), arenas.at(shared::arena_of(entry->place)),
             value + wanted.layout.offset(), wanted.size);
-    } else {
+    } else if (!in_one_piece || operation.result == nullptr ||
+               !map_into(operation, item, {*entry, wanted}, pin)) {
         if (!item.memory) {
             item.owned = allocate_region(wanted.size);
         }

@@ -11,7 +11,7 @@
 
 #include "client/held.hpp"
 #include "client/operation.hpp"
-#include "local/mapping.hpp"
+#include "client/seen_arena.hpp"
 #include "shared/index.hpp"
 #include "shared/life.hpp"
 #include "shared/pins.hpp"
@@ -24,7 +24,7 @@ struct Visible {
     std::shared_ptr<shared::Pins> pins;
     std::shared_ptr<Held> held;
     std::shared_ptr<const shared::IndexReader> index;
-    std::map<std::uint32_t, std::shared_ptr<const local::Mapping>> arenas;
+    std::map<std::uint32_t, std::shared_ptr<const SeenArena>> arenas;
 
     // Whether the server lets its values be seen: it lives, and has not ended the session.
     bool usable() const {
@@ -48,7 +48,10 @@ struct Visible {
 
   private:
     class Borrowed;
+    class Used;
+    struct Wanted;
 
+    bool map_into(Operation& operation, const Item& item, const Wanted& wanted, Used& pin) const;
     std::optional<shared::Entry> find(std::string_view key, std::atomic<shared::Place>* pin) const;
     const std::byte* bytes_at(shared::Place place, std::uint64_t bytes) const;
 };

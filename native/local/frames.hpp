@@ -42,6 +42,7 @@ constexpr std::uint64_t kInBody = ~0ull;
 
 struct ArenaHeader {
     std::uint64_t number;
+    std::uint64_t bytes;  // of its blocks; behind them lie the bits of its huge pages
 };
 
 struct RoomHeader {

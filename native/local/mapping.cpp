@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/huge_pages.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore::local {
@@ -19,7 +20,7 @@ Mapping::Mapping(const Fd& file, Access access, std::uint64_t limit) {
         throw Error(ErrorKind::protocol, "shared memory of " + std::to_string(size_) + " bytes");
     }
     const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
-    void* const memory = mmap(nullptr, size_, protection, MAP_SHARED, file.get(), 0);
+    void* const memory = map_aligned(size_, protection, MAP_SHARED, file.get());
     if (memory == MAP_FAILED) {
         throw_errno("mapping shared memory", ErrorKind::memory);
     }

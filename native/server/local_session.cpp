@@ -193,7 +193,7 @@ void LocalSession::close() {
 
 void LocalSession::drop_arena(std::uint32_t number) {
     if (!closed_ && showing_ != nullptr && showing_->forget(number)) {
-        send({.kind = Kind::dropped, .header = raw(local::ArenaHeader{number})});
+        send({.kind = Kind::dropped, .header = raw(local::ArenaHeader{number, 0})});
     }
 }
 

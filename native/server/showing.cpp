@@ -57,8 +57,8 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
         generation_ = generation;
     }
     if (!arenas_.contains(*number)) {
-        Fd descriptor = shelf_->arena(*number);  // it is there, as the value is
-        const local::ArenaHeader header{*number};
+        auto [descriptor, bytes] = shelf_->arena(*number);  // it is there, as the value is
+        const local::ArenaHeader header{*number, bytes};
         messages.push_back(
             with_descriptor(Kind::arena, std::move(descriptor),
                             {reinterpret_cast<const char*>(&header), sizeof(header)}));

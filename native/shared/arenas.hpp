@@ -3,6 +3,7 @@
 // class where they are small, of whole pages where they are large.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,16 +37,25 @@ class Arena {
     std::uint32_t number() const { return number_; }
     std::byte* data() const { return data_; }
     std::uint64_t size() const { return size_; }
+    // Which pieces of it, of the size of a huge page, are one. A bit for each lies behind its size in
+    // the file, for readers to see. Once a piece is one, it stays so, whatever is put there.
+    bool is_huge(std::uint64_t piece) const;
+    void set_huge(std::uint64_t piece) const;
+
     // For other processes: it cannot be mapped for writing, nor opened anew for that.
     int descriptor() const { return readable_.get(); }
 
   private:
     const std::uint32_t number_;
     const std::uint64_t size_;
+    const std::uint64_t file_bytes_;  // more, where it tells which pieces are huge
     const int pid_;
     Fd readable_;
     std::byte* data_ = nullptr;
 };
+
+// A word of the bits that lie behind an arena's blocks.
+using HugeWord = std::atomic<std::uint64_t>;
 
 // Where a value may lie. `bytes` is what the block has room for.
 struct Block {

@@ -1,5 +1,5 @@
-// A page that a server shows to all its readers: how much of its memory they may hold for as long as
-// they like, and how much they hold. Only the server can write to it.
+// A page that a server shows to all its readers: how much of its memory they may hold for as long
+// as they like, and how much they hold. Only the server can write to it.
 #pragma once
 
 #include <atomic>

@@ -40,9 +40,7 @@ constexpr std::uint64_t kFamilyStride = 64ull << 10;
 constexpr std::uint64_t kFamilyTables = 128;
 constexpr std::uint64_t kFamilyBytes = kFamilyStride * (1 + kFamilyTables);
 
-constexpr std::uint64_t table_offset(std::uint64_t number) {
-    return kFamilyStride * (1 + number);
-}
+constexpr std::uint64_t table_offset(std::uint64_t number) { return kFamilyStride * (1 + number); }
 
 static_assert(sizeof(FamilyHeader) <= kFamilyStride && sizeof(PinTableMemory) <= kFamilyStride);
 

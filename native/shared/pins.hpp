@@ -24,8 +24,8 @@ class PinTable {
     PinTable& operator=(const PinTable&) = delete;
     ~PinTable();
 
-    // For the process whose tables they are, and not kept here: the file, which it maps for writing,
-    // and one end of a pipe, which it keeps open for as long as it pins anything.
+    // For the process whose tables they are, and not kept here: the file, which it maps for
+    // writing, and one end of a pipe, which it keeps open for as long as it pins anything.
     struct Descriptors {
         Fd table;
         Fd lifeline;
@@ -81,8 +81,9 @@ class Pins final : private AroundForks {
 
     // One that nobody uses, which holds nothing yet; nullptr where all are used.
     std::atomic<Place>* take();
-    // What it holds is passed on to each child that is forked from now on: that has it in a table of
-    // its own, under the same address, and gives it back there. Of other pins a child has nothing.
+    // What it holds is passed on to each child that is forked from now on: that has it in a table
+    // of its own, under the same address, and gives it back there. Of other pins a child has
+    // nothing.
     void pass_on(const std::atomic<Place>* pin);
     // Clears it first.
     void give(std::atomic<Place>* pin);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "base/ensure.hpp"
 #include "base/recycler.hpp"
@@ -60,6 +61,14 @@ class Shelf::Value : public Region {
                 static_cast<std::uint32_t>(key_bytes_)};
     }
 
+    // Lets what is shown get huge pages, if it is large.
+    void settle() const {
+        if (!read_only_ && block_.bytes >= Arenas::kHugePage) {
+            alive_ = std::make_shared<char>();
+            shelf_->collapser_.add(shelf_->arenas_.arena(block_.arena), block_, alive_);
+        }
+    }
+
     const Shelf* shelf() const { return shelf_.get(); }
     std::uint32_t arena() const { return block_.arena; }
 
@@ -71,6 +80,7 @@ class Shelf::Value : public Region {
     const std::size_t key_bytes_;
     const Block block_;
     const bool read_only_;
+    mutable std::shared_ptr<void> alive_;  // for others to see its end
 };
 
 Shelf::Shelf(std::uint64_t most_held)
@@ -117,7 +127,9 @@ void Shelf::publish(const Region& value, std::uint64_t until) {
         step();
         index_.put(ours->key(), ours->entry(until));
         step();
-        ours->was_published = true;
+        if (!std::exchange(ours->was_published, true)) {
+            ours->settle();
+        }
     } catch (const Error&) {
         index_.remove(ours->key());
     }
@@ -178,9 +190,10 @@ void Shelf::dropped(std::uint32_t number) {
     }
 }
 
-Fd Shelf::arena(std::uint32_t number) const {
+Shelf::SharedArena Shelf::arena(std::uint32_t number) const {
     const auto arena = arenas_.arena(number);
-    return arena == nullptr ? Fd() : duplicate(arena->descriptor());
+    return arena == nullptr ? SharedArena()
+                            : SharedArena{duplicate(arena->descriptor()), arena->size()};
 }
 
 ShelfCounts Shelf::counts() {

@@ -13,6 +13,7 @@
 #include "base/counters.hpp"
 #include "base/region.hpp"
 #include "shared/arenas.hpp"
+#include "shared/collapser.hpp"
 #include "shared/index.hpp"
 #include "shared/limbo.hpp"
 
@@ -59,8 +60,12 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     Index index() const;
     std::uint64_t generation() const;
     Fd board() const;
-    // None where the arena is not there any more.
-    Fd arena(std::uint32_t number) const;
+    // None where the arena is not there any more; and the bytes of its blocks.
+    struct SharedArena {
+        Fd descriptor;
+        std::uint64_t bytes = 0;
+    };
+    SharedArena arena(std::uint32_t number) const;
 
     // `on_drop` is told the number of each arena that is given back to the system, on any thread,
     // until the handle goes: readers should unmap it, too.
@@ -81,6 +86,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     std::mutex watchers_mutex_;
     std::vector<std::weak_ptr<OnDrop>> watchers_;
     Arenas arenas_;
+    Collapser collapser_;
     Board board_;
     Limbo limbo_{arenas_, &board_};
     mutable std::mutex mutex_;

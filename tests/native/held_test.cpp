@@ -30,8 +30,9 @@ class Holding : public testing::Test {
     explicit Holding(std::uint64_t limit = 64 * kMiB)
         : board(limit),
           pins(std::make_shared<shared::Pins>(table.take_descriptors())),
-          held(std::make_shared<Held>(pins, std::make_shared<BoardView>(copy_of(board.descriptor())),
-                                      [this] { ++told; })) {}
+          held(std::make_shared<Held>(
+              pins, std::make_shared<BoardView>(copy_of(board.descriptor())), [this] { ++told; })) {
+    }
 
     Board board;
     shared::PinTable table;

@@ -18,7 +18,7 @@ from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import Layout, Memory
 
 if TYPE_CHECKING:
-    from ucxstore._core import Allocation, Completions, Connection, Operation
+    from ucxstore._core import Allocation, Completions, Connection, Operation, ResultMemory
 
 type Found = tuple[npt.NDArray[np.uint8], int, int]
 """The bytes of the ranges that were asked for, joined; then size and version of the value."""
@@ -287,7 +287,11 @@ def get_into(
 
 
 def read_boxes(
-    keys: Sequence[str], boxes: list[int], out: Memory, chunk_shape: Sequence[int]
+    keys: Sequence[str],
+    boxes: list[int],
+    out: Memory,
+    chunk_shape: Sequence[int],
+    result: "ResultMemory | None" = None,
 ) -> Request[list[int]]:
     """Read a box of each raw chunk into a box of an array; the answer is which are missing.
 
@@ -300,12 +304,15 @@ def read_boxes(
     out : Memory
         The array.
     chunk_shape : sequence of int
+    result : ResultMemory, optional
+        The memory of the array, if values may be mapped into it.
     """
     arguments = {
         "boxes": boxes,
         "out": out.layout,
         "chunk_shape": chunk_shape,
         "owner": out.owner,
+        "result": result,
     }
     return Request(_READ_BOXES, keys, arguments)
 

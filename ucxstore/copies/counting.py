@@ -76,6 +76,8 @@ class _Heap:
         if record.allocator == AllocatorType.MMAP:
             self._unmap(record.address, record.size)  # it takes the place of what was there
         self._free(record.address)  # memray has not seen that it was freed
+        if record.allocator == AllocatorType.MMAP:
+            self._unmap(record.address, record.size)  # what it replaces, with MAP_FIXED
         moving = self._moving.pop(record.tid, 0)
         grown = record.allocator in _REALLOCS and moving > 0
         kept = min(moving, record.size) if grown else 0
@@ -223,7 +225,11 @@ def _holding(blocks: dict[int, _Block], own: Sequence[Range]) -> list[_Block]:
     return [
         block
         for start, block in blocks.items()
-        if any(start < one.address + one.nbytes and one.address < start + block.size for one in own)
+        if any(
+            start < one.address + one.nbytes and one.address < start + block.size
+            for one in own
+            if one.nbytes > 0
+        )
     ]
 
 

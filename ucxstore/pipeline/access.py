@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore
 
+from ucxstore.options import Map
+
 if TYPE_CHECKING:
     from ucxstore.client.channel import Channel
     from ucxstore.pipeline.budget import Budget
@@ -34,6 +36,8 @@ class ChunkAccess(NamedTuple):
         Keeps indexes between reads.
     check_writable : callable
         Raises as zarr's stores do if the store is read-only.
+    mapping : {"auto", True, False}
+        Whether values may be mapped into results: see `UcxStore`.
     """
 
     store: Store
@@ -44,6 +48,7 @@ class ChunkAccess(NamedTuple):
     budget: "Budget"
     shard_indexes: "ShardCache"
     check_writable: Callable[[], None]
+    mapping: Map = "auto"
 
     def full_keys(self, keys: Iterable[str]) -> list[str]:
         """Return keys as the servers have them."""

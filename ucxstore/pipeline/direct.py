@@ -9,6 +9,7 @@ from ucxstore.client.memory import Memory, describe
 from ucxstore.client.requests import MISSING, delete, read_boxes, read_parts, write_boxes
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, BoxBatch, Group, Plan, RunBatch
+from ucxstore.pipeline.recycling import take_fresh_memory
 from ucxstore.zarr_compat import scatter_chunk
 
 
@@ -28,6 +29,9 @@ class DirectRead:
         self._batch = batch
         self._flight = flight
         self._started: list[BoxBatch | RunBatch] = []
+        self._result = None if access.mapping is False else take_fresh_memory(batch.values)
+        if self._result is not None and access.mapping is True:
+            self._result.be_eager()
 
     def start(self, plan: Plan[Group]) -> None:
         """Start the requests for the boxes and runs of a plan."""
@@ -35,7 +39,7 @@ class DirectRead:
         for boxes in plan.boxes:
             out = Memory(boxes.layout, array)
             keys = full_keys(boxes.keys)
-            self._flight.start(read_boxes(keys, boxes.boxes, out, boxes.chunk_shape))
+            self._flight.start(read_boxes(keys, boxes.boxes, out, boxes.chunk_shape, self._result))
             self._started.append(boxes)
         if plan.runs.keys:
             runs = plan.runs
@@ -64,8 +68,9 @@ class DirectRead:
                 results[position] = self._fill(position)
             direct += len(moved.keys)
             read += sum(moved.nbytes) - sum(moved.nbytes[index] for index in missing)
+        mapped = 0 if self._result is None else self._result.mapped
         if direct:
-            self._access.counters.add(direct=direct, bytes_read=read)
+            self._access.counters.add(direct=direct - mapped, mapped=mapped, bytes_read=read)
         return results
 
     def _fill(self, position: int) -> GetResult:

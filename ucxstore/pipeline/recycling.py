@@ -11,7 +11,7 @@ and zarr's own class stays selected. Memory unused for some seconds goes back to
 
 import math
 import os
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,17 @@ from zarr.registry import register_ndbuffer
 
 from ucxstore.zarr_compat import NDArrayLike, cpu
 
+if TYPE_CHECKING:
+    from ucxstore._core import ResultMemory
+
 NDBUFFER = "ucxstore.pipeline.recycling.RecyclingNDBuffer"
 ENVIRONMENT = "UCXSTORE_RECYCLE_BYTES"
 
 # Smaller arrays come from the heap, which keeps its pages anyway.
 _RECYCLE_ABOVE = 1 << 20
+
+# Values may be mapped into larger ones, in place of being copied.
+_MAP_ABOVE = 8 << 20
 
 
 class _EqualsNDBuffer(type):
@@ -54,8 +60,26 @@ class RecyclingNDBuffer(cpu.NDBuffer, metaclass=_EqualsNDBuffer):
             return super().empty(shape, dtype, order)
         from ucxstore._native import core  # not before it is needed
 
-        array: npt.NDArray[Any] = np.ndarray(shape, parsed, core.allocate(nbytes), order=order)
-        return cls(cast(NDArrayLike, array))
+        memory = core.ResultMemory(nbytes) if nbytes >= _MAP_ABOVE else None
+        values = core.allocate(nbytes) if memory is None else memory.array()
+        array: npt.NDArray[Any] = np.ndarray(shape, parsed, values, order=order)
+        made = cls(cast(NDArrayLike, array))
+        made._fresh = memory
+        return made
+
+    # The memory of a result that nobody has written to yet.
+    _fresh: "ResultMemory | None" = None
+
+
+def take_fresh_memory(values: object) -> "ResultMemory | None":
+    """Return the memory of a result that is read into for the first time, and only then.
+
+    What is read into it once more, its user keeps for that: there a copy is better.
+    """
+    if not isinstance(values, RecyclingNDBuffer):
+        return None
+    memory, values._fresh = values._fresh, None
+    return memory
 
 
 def select_recycling() -> None:

@@ -1,0 +1,17 @@
+// ucxstore._core.ResultMemory.
+#pragma once
+
+#include <memory>
+
+#include "base/result_memory.hpp"
+
+namespace ucxstore::py {
+
+// Apart from the memory itself, which threads without the GIL may be the last to have.
+struct PyResultMemory {
+    explicit PyResultMemory(std::uint64_t size) : memory(std::make_shared<ResultMemory>(size)) {}
+
+    const std::shared_ptr<ResultMemory> memory;
+};
+
+}  // namespace ucxstore::py

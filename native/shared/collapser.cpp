@@ -1,0 +1,124 @@
+#include "shared/collapser.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/quiet_thread.hpp"
+
+namespace ucxstore::shared {
+namespace {
+
+constexpr std::uint64_t kPiece = Arenas::kHugePage;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which is newer than some headers
+
+// Others go first. But not at the end of all: while a piece is being made a huge page, its readers
+// wait for that.
+constexpr int kNice = 10;
+
+constexpr int kTries = 3;
+constexpr int kRefusals = 8;
+
+}  // namespace
+
+Collapser::Collapser(std::chrono::milliseconds settles) : settles_(settles), pid_(getpid()) {}
+
+Collapser::~Collapser() {
+    if (getpid() != pid_) {
+        new std::thread(std::move(thread_));  // the parent's, which a child cannot join
+        return;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+}
+
+void Collapser::add(std::shared_ptr<const Arena> arena, const Block& block,
+                    std::weak_ptr<void> alive) {
+    const std::lock_guard lock(mutex_);
+    if (refused_ >= kRefusals || getpid() != pid_) {
+        return;
+    }
+    const TimePoint due = std::chrono::steady_clock::now() + settles_;
+    values_.push_back({std::move(arena), block.offset, block.bytes, std::move(alive), due});
+    if (!thread_.joinable()) {
+        try {
+            thread_ = start_quiet_thread("ucxstore-huge", [this] { run(); });
+        } catch (const std::exception&) {  // no thread is to be had: values keep small pages
+            values_.clear();
+        }
+    } else if (values_.size() == 1) {
+        changed_.notify_all();
+    }
+}
+
+bool Collapser::stopped() {
+    const std::lock_guard lock(mutex_);
+    return stop_;
+}
+
+void Collapser::run() {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
+    std::unique_lock lock(mutex_);
+    while (!stop_) {
+        if (values_.empty()) {
+            changed_.wait(lock);
+            continue;
+        }
+        if (const TimePoint due = values_.front().due; due > std::chrono::steady_clock::now()) {
+            changed_.wait_until(lock, due);
+            continue;
+        }
+        Value value = std::move(values_.front());
+        values_.pop_front();
+        lock.unlock();
+        collapse(value);
+        value = {};  // perhaps the last to have the arena
+        lock.lock();
+        if (refused_ >= kRefusals) {
+            values_.clear();
+        }
+    }
+}
+
+void Collapser::collapse(const Value& value) {
+    const std::uint64_t end = value.offset + value.bytes;
+    for (std::uint64_t at = value.offset / kPiece * kPiece; at < end; at += kPiece) {
+        const std::uint64_t begin = std::max(at, value.offset);
+        const std::uint64_t used = std::min(end, at + kPiece) - begin;
+        if (used < kPiece / 2 || at + kPiece > value.arena->size() ||
+            value.arena->is_huge(at / kPiece)) {
+            continue;
+        }
+        if (value.alive.expired() || stopped()) {
+            return;
+        }
+        bool done = false;
+        for (int i = 0; i < kTries && !done; ++i) {
+            done = madvise(value.arena->data() + at, kPiece, kCollapse) == 0;
+            if (!done && errno == EINVAL) {
+                break;
+            }
+        }
+        const std::lock_guard lock(mutex_);
+        refused_ = done ? 0 : refused_ + 1;
+        if (done) {
+            value.arena->set_huge(at / kPiece);
+        }
+        if (refused_ >= kRefusals) {
+            return;
+        }
+    }
+}
+
+}  // namespace ucxstore::shared

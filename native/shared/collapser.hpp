@@ -1,0 +1,56 @@
+// Makes huge pages of arenas, in the background. Whoever maps a part of an arena then has few
+// faults in place of many: with small pages these cost as much as a copy.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "shared/arenas.hpp"
+
+namespace ucxstore::shared {
+
+// Called from any thread. Has a thread of its own from the first value on.
+class Collapser {
+  public:
+    // Values that are replaced before that were not worth it.
+    static constexpr std::chrono::milliseconds kSettles{250};
+
+    explicit Collapser(std::chrono::milliseconds settles = kSettles);
+    Collapser(const Collapser&) = delete;
+    Collapser& operator=(const Collapser&) = delete;
+    ~Collapser();
+
+    // A large value lies in this block, and does not change any more. It is there as long as
+    // `alive` is. A piece that holds little of it is left as it is.
+    void add(std::shared_ptr<const Arena> arena, const Block& block, std::weak_ptr<void> alive);
+
+  private:
+    using TimePoint = std::chrono::steady_clock::time_point;
+    struct Value {
+        std::shared_ptr<const Arena> arena;
+        std::uint64_t offset;
+        std::uint64_t bytes;
+        std::weak_ptr<void> alive;
+        TimePoint due;
+    };
+
+    void run();
+    void collapse(const Value& value);
+    bool stopped();
+
+    const std::chrono::milliseconds settles_;
+    const int pid_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Value> values_;
+    bool stop_ = false;
+    int refused_ = 0;  // times in a row: a kernel that cannot
+    std::thread thread_;
+};
+
+}  // namespace ucxstore::shared
