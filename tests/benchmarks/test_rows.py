@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import benchmarks
 from benchmarks.rows import ROWS
 from benchmarks.scale import QUICK
 
@@ -17,5 +18,5 @@ def test_targets_are_reached(name: str, tmp_path: Path) -> None:
 
 
 def test_rows_are_described() -> None:
-    text = Path("benchmarks/README.md").read_text()
+    text = Path(benchmarks.__file__).with_name("README.md").read_text()
     assert [name for name in ROWS if f"| `{name}` |" not in text] == []
