@@ -35,6 +35,7 @@ class Scale:
     connect_rounds: int
     job_rounds: int  # of a job of four processes
     start_rounds: int  # of a process that reads a small array
+    held_bytes: int  # of an array that several processes hold
     patience_seconds: float  # how long to wait for an idle machine
 
     @property
@@ -74,6 +75,7 @@ FULL = Scale(
     connect_rounds=2,
     job_rounds=5,
     start_rounds=9,
+    held_bytes=10**9,
     patience_seconds=30.0,
 )
 
@@ -105,5 +107,6 @@ QUICK = Scale(
     connect_rounds=1,
     job_rounds=1,
     start_rounds=1,
+    held_bytes=64 << 20,
     patience_seconds=0.0,
 )

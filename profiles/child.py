@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from profiles.stores import Row, check_transport, opened
+from profiles.stores import Row, check_transport, opened, reader
 from ucxstore.copies import Counts, count_copies
 from ucxstore.copies.workload import Workload, count_workload
 from ucxstore.zarr_compat import sync
@@ -61,7 +61,8 @@ def main(spec: Spec) -> dict[str, Any]:
             workload.create(store)[:] = workload.values()
         if spec.task == "measure":
             capture = Path(spec.capture)
-            counts = asdict(count_workload(store, workload, spec.row.pipeline, capture, _wait))
+            pipeline, read = spec.row.pipeline, reader(spec.row, store)
+            counts = asdict(count_workload(store, workload, pipeline, capture, _wait, read=read))
             check_transport(spec.row, store)
         stored = sync(store.getsize_prefix("c"))
     return {"counts": counts, "stored_nbytes": stored, "versions": versions()}

@@ -1,6 +1,6 @@
 """The rows of the matrix: all stores and pipelines that are measured; open a row's store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +16,9 @@ type Kind = Literal["folder", "bucket", "process", "server"]
 # A ucxstore server in front of a bucket.
 HOT = "S3, hot"
 COLD = "S3, cold"
+
+# Of the values in its memory.
+VIEWED = "UcxStore, memory, view"
 
 # How a client and a server of one host reach each other: without UCX, and by what UCX has.
 TRANSPORTS = ("local", "shared memory", "TCP")
@@ -53,10 +56,20 @@ class Row:
         return "-".join(part.replace(" ", "-") for part in parts if part)
 
     def supports(self, workload: Workload) -> bool:
-        """Tell whether the row has a workload: no shards in zarr 2, and no writes if cold."""
+        """Tell whether the row has a workload.
+
+        There are no shards in zarr 2, no writes if cold, and views only of raw values.
+        """
+        if self.is_viewed:
+            return workload.name == "read-raw-one"
         if self.storage == COLD:
             return workload.direction == "read"
         return not (self.zarr2 and workload.layout == "shard")
+
+    @property
+    def is_viewed(self) -> bool:
+        """Whether the array is not read, but seen where the server has it."""
+        return self.store == VIEWED
 
     @property
     def in_bucket(self) -> bool:
@@ -93,6 +106,7 @@ ROWS: tuple[Row, ...] = (
         for storage in ("memory", "directory", HOT, COLD)
         for transport in TRANSPORTS
     ),
+    Row(VIEWED, "zero-copy", "server", "local", "memory"),
     *(Row(store, pipeline, kind) for store, kind in _OF_ZARR for pipeline in ("default", "fused")),
     Row("zarrs-python, local", "zarrs", "folder"),
     Row("zarr 2.18, local", "none", "folder", zarr2=True),
@@ -137,6 +151,13 @@ def opened(row: Row, location: str, s3: Mapping[str, str] | None) -> Iterator[St
         yield store
     finally:
         store.close()
+
+
+def reader(row: Row, store: Any) -> Callable[[Any], Any]:
+    """Return what reads a whole array of the row's store."""
+    if row.is_viewed:
+        return lambda array: store.view_array(array, ...)
+    return lambda array: array[:]
 
 
 def check_transport(row: Row, store: Store) -> None:

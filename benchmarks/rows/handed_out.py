@@ -1,4 +1,4 @@
-"""An array in one raw chunk, handed out by ``z[:]``, and summed."""
+"""An array in one raw chunk, handed out by ``z[:]`` and as a view, and summed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,20 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.candidates import our_reads, ours
-from benchmarks.data import Stored, Values, random_values
+from benchmarks.candidates import our_reads, ours, reading_store
+from benchmarks.data import Stored, Values, put_into_server, random_values
 from benchmarks.peers import LMDB_OPTIONS, put_into_lmdb
 from benchmarks.result import Line, Row, at_least, below, figure, times_as_fast
 from benchmarks.scale import Scale
+from benchmarks.settings import ZERO_COPY, open_array
 from benchmarks.timing import Candidate, Times, interleave
 from benchmarks.ways import LOCAL, WAYS
 
 _HANDED_OUT = below(0.2)  # ms
+_VIEWED = below(0.1)
 _SUMMED = at_least(0.87)  # within 15 % of the time
 
 _READS = [(way, "memory", "recycled") for way in WAYS]
 _NAMES = [ours(*one) for one in _READS]
 _TARGET = ours(LOCAL, "memory", "recycled")
+_VIEWS = [f"ucxstore, {LOCAL.name}, store.{name}" for name in ("view", "view_array")]
 _LMDB = "LMDB, a view"
 _IN_MEMORY = "an array in memory"
 
@@ -29,9 +32,10 @@ def measure(scale: Scale, folder: Path) -> Row:
     values = random_values(scale.shape)
     with (
         our_reads(folder, values, Stored(scale.shape), _READS) as (reads, notes),
+        _views(values) as views,
         _lmdb(folder, values) as lmdb,
     ):
-        handed_out = [*reads, lmdb]
+        handed_out = [*reads, *views, lmdb]
         summed = [_summed(one, values) for one in handed_out]
         summed.append(_summed(Candidate(_IN_MEMORY, lambda: values), values))
         times = interleave([*handed_out, *summed], rounds=scale.rounds)
@@ -45,13 +49,14 @@ def measure(scale: Scale, folder: Path) -> Row:
 
 
 def _handed_out(times: dict[str, Times]) -> Iterator[Line]:
-    for name in (*_NAMES, _LMDB):
+    bounds = dict.fromkeys(_NAMES, _HANDED_OUT) | dict.fromkeys([*_VIEWS, _LMDB], _VIEWED)
+    for name, bound in bounds.items():
         values = [1e3 * seconds for seconds in times[name].seconds]
-        yield figure(name, values, "ms", _HANDED_OUT, counts=name == _TARGET)
+        yield figure(name, values, "ms", bound, counts=name in (_TARGET, *_VIEWS))
 
 
 def _sums(times: dict[str, Times]) -> Iterator[Line]:
-    for name in (*_NAMES, _LMDB):
+    for name in (*_NAMES, *_VIEWS, _LMDB):
         summed, in_memory = f"summed: {name}", f"summed: {_IN_MEMORY}"
         yield times_as_fast(times, summed, in_memory, _SUMMED, counts=name == _TARGET)
 
@@ -61,11 +66,30 @@ def _summed(candidate: Candidate, values: Values) -> Candidate:
     expected = values.sum()
     return Candidate(
         f"summed: {candidate.name}",
-        lambda: np.asarray(candidate.call()).sum(),
+        lambda: np.asarray(candidate.call()).view(values.dtype).sum(),
         candidate.pipeline,
         candidate.ndbuffer,
         lambda result: bool(np.isclose(result, expected)),
     )
+
+
+@contextmanager
+def _views(values: Values) -> Iterator[list[Candidate]]:
+    """Yield the views of a chunk and of a whole array; they move no byte."""
+
+    def is_right(result: Any) -> bool:
+        found = np.asarray(result).view(values.dtype).reshape(values.shape)
+        return np.array_equal(found, values)
+
+    with LOCAL.serve("memory://") as server:
+        put_into_server(server.address, values, Stored(values.shape), **LOCAL.of_client)
+        with reading_store(server.address, LOCAL) as store:
+            array = open_array(store, ZERO_COPY)
+            calls = (lambda: store.view("c/0/0"), lambda: store.view_array(array, ...))
+            yield [
+                Candidate(name, call, is_right=is_right)
+                for name, call in zip(_VIEWS, calls, strict=True)
+            ]
 
 
 @contextmanager

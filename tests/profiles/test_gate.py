@@ -74,7 +74,8 @@ def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
     found = measure([f"UcxStore, {storage}"], ["raw-one", "raw-grid"], tmp_path)
     assert {result.side for result in found} == {"client", "server"}
     assert {result.transport for result in found} == {"local", "shared memory", "TCP"}
-    assert len(found) == 24
+    # Views are only read, of a chunk in the memory of a server.
+    assert len(found) == (26 if storage == "memory" else 24)
     for result in found:
         assert result.counts is not None
         is_strict = result.side == "server" or result.layout == "one"

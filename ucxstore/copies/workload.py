@@ -168,6 +168,8 @@ def count_workload(
     pipeline: str,
     capture: Path | None = None,
     wait: Callable[[str], object] = lambda state: None,
+    *,
+    read: Callable[[Any], Any] = lambda array: array[:],
 ) -> Counts:
     """Move the array, count the copies in this process, and compare the values.
 
@@ -182,6 +184,8 @@ def count_workload(
         As for `ucxstore.copies.count_copies`.
     wait : callable
         Called with ``"connected"`` right before the array is moved, and with ``"done"`` after it.
+    read : callable
+        Reads the whole array.
 
     Raises
     ------
@@ -192,8 +196,8 @@ def count_workload(
     values = workload.values()
     results: list[Any] = []
 
-    def read() -> Any:
-        results.append(array[:])
+    def read_whole() -> Any:
+        results.append(read(array))
         return results[0]
 
     def write() -> None:
@@ -201,7 +205,7 @@ def count_workload(
 
     wait("connected")
     counts = count_copies(
-        write if workload.direction == "write" else read,
+        write if workload.direction == "write" else read_whole,
         workload.nbytes,
         chunk_nbytes=workload.chunk_nbytes,
         capture=capture,
