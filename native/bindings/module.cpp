@@ -334,7 +334,7 @@ NB_MODULE(_core, module) {
             "__init__",
             [](MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit) {
                 new (self) MemoryStorage(std::make_shared<Quota>(limit), false,
-                                         visible ? shared::Shelf::make(mapped_limit) : nullptr);
+                                         visible ? shared::Shelf::make({.most_held = mapped_limit}) : nullptr);
             },
             "limit"_a = std::numeric_limits<std::uint64_t>::max(), "visible"_a = false,
             "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),

@@ -109,9 +109,11 @@ void Arena::set_huge(std::uint64_t piece) const {
 
 // ---- all of them ----
 
-Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t keep_bytes)
+Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t most_bytes,
+               std::uint64_t keep_bytes)
     : on_drop_(std::move(on_drop)),
       first_bytes_(first_bytes),
+      most_bytes_(most_bytes),
       keep_bytes_(keep_bytes),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     if (!timer_) {
@@ -209,15 +211,47 @@ Block Arenas::take_pages(std::uint64_t bytes) {
         return Block{room.arena->number(), offset, bytes, room.arena->data() + offset};
     };
     for (auto& [number, room] : rooms_) {
-        if (const auto page = room.pages.take(count, alignment)) {
+        const auto page = room.pages.take(count, alignment);
+        if (page && touch(room, *page, count)) {
             if (std::exchange(room.empty_since, std::nullopt)) {
                 kept_ -= room.arena->size();
             }
             return block_in(room, *page);
         }
+        if (page) {
+            room.pages.give(*page, count);
+        }
+    }
+    const auto too_many = [&] { return bytes > most_bytes_ - std::min(most_bytes_, touched_); };
+    while (too_many() && kept_ > 0) {
+        drop(longest_empty());
+    }
+    if (too_many()) {
+        throw Error(ErrorKind::memory, "no room for " + std::to_string(bytes) +
+                                           " bytes: arenas take " + std::to_string(touched_) +
+                                           " of " + std::to_string(most_bytes_) + " bytes");
     }
     Room& room = add_arena(bytes);
-    return block_in(room, room.pages.take(count, alignment).value());
+    const std::uint64_t page = room.pages.take(count, alignment).value();
+    touch(room, page, count);
+    return block_in(room, page);
+}
+
+// Counts the pages that no block has had so far; false where they would be too many.
+bool Arenas::touch(Room& room, std::uint64_t page, std::uint64_t count) {
+    if (most_bytes_ == kAnyBytes) {
+        return true;
+    }
+    const auto begin = room.touched.begin() + static_cast<std::ptrdiff_t>(page);
+    const auto end = begin + static_cast<std::ptrdiff_t>(count);
+    const auto fresh = static_cast<std::uint64_t>(std::count(begin, end, false)) * kPage;
+    if (touched_ + fresh > most_bytes_) {
+        return false;
+    }
+    std::fill(begin, end, true);
+    room.touched_bytes += fresh;
+    touched_ += fresh;
+    return true;
 }
 
 void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes) {
@@ -239,6 +273,7 @@ void Arenas::drop(Rooms::iterator room) {
     const auto [number, bytes] = std::pair(room->first, room->second.arena->size());
     reserved_ -= bytes;
     kept_ -= bytes;
+    touched_ -= room->second.touched_bytes;
     rooms_.erase(room);
     if (on_drop_) {
         on_drop_(number);
@@ -321,8 +356,11 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
     auto arena = std::make_shared<const Arena>(last_number_ + 1, bytes);
     ++last_number_;
     reserved_ += bytes;
-    return rooms_.emplace(last_number_, Room{std::move(arena), Extents(bytes / kPage), {}, {}, {}})
-        .first->second;
+    Room room{std::move(arena), Extents(bytes / kPage), {}};
+    if (most_bytes_ != kAnyBytes) {
+        room.touched.resize(bytes / kPage);
+    }
+    return rooms_.emplace(last_number_, std::move(room)).first->second;
 }
 
 std::uint64_t Arenas::bytes_of(std::uint32_t arena, std::uint64_t offset) const {
@@ -363,7 +401,8 @@ Arenas::Usage Arenas::usage() const {
                 .taken = taken_,
                 .slack = slack_,
                 .adopted = adopted_.size(),
-                .adopted_bytes = adopted_bytes_};
+                .adopted_bytes = adopted_bytes_,
+                .touched = touched_};
     for (const auto& [number, room] : rooms_) {
         usage.largest = std::max(usage.largest, room.pages.largest() * kPage);
     }

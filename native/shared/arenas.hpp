@@ -78,17 +78,20 @@ class Arenas {
     // Of the first arena. Later ones are larger, so that their number stays small.
     static constexpr std::uint64_t kFirstBytes = 64ull << 20;
     static constexpr std::uint64_t kMostBytes = 1ull << 30;
+    static constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0};
 
     // How long an arena is kept that has become empty: the kernel clears every page of a new one,
     // which costs as much as filling it.
     static constexpr std::chrono::seconds kKeepFor{5};
 
     // `on_drop` is told the number of each arena that is given back to the system. It runs under a
-    // lock: it must not call back. Empty arenas of at most `keep_bytes` together are kept.
-    // Throws Error(resource).
+    // lock: it must not call back.
     using OnDrop = std::function<void(std::uint32_t)>;
+    // `most_bytes`: so many bytes of all arenas may have been in blocks, now or before: what a
+    // block once had stays this process's memory until its arena goes. Empty arenas of at most
+    // `keep_bytes` together are kept. Throws Error(resource).
     explicit Arenas(OnDrop on_drop = nullptr, std::uint64_t first_bytes = kFirstBytes,
-                    std::uint64_t keep_bytes = 0);
+                    std::uint64_t most_bytes = kAnyBytes, std::uint64_t keep_bytes = 0);
     Arenas(const Arenas&) = delete;
     Arenas& operator=(const Arenas&) = delete;
 
@@ -121,6 +124,7 @@ class Arenas {
         std::uint64_t largest = 0;   // the most that a block can have without a new arena
         std::uint64_t adopted = 0;   // arenas of one block each, among the others
         std::uint64_t adopted_bytes = 0;
+        std::uint64_t touched = 0;   // bytes that blocks have, or had; only counted with a limit
     };
     Usage usage() const;
 
@@ -140,6 +144,8 @@ class Arenas {
         std::map<std::uint64_t, Slab> slabs;  // by where they begin
         std::unordered_map<std::uint64_t, std::uint64_t> large{};  // bytes of blocks of whole pages
         std::optional<TimePoint> empty_since{};
+        std::vector<bool> touched{};  // pages, where there is a limit
+        std::uint64_t touched_bytes = 0;
     };
     using Rooms = std::map<std::uint32_t, Room>;
     using SlabPlace = std::pair<std::uint32_t, std::uint64_t>;  // arena and offset
@@ -148,6 +154,7 @@ class Arenas {
     Block take_pages(std::uint64_t bytes);
     void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes);
     Room& add_arena(std::uint64_t at_least);
+    bool touch(Room& room, std::uint64_t page, std::uint64_t count);
     void drop(Rooms::iterator room);
     Rooms::iterator longest_empty();
     void set_timer();
@@ -155,6 +162,7 @@ class Arenas {
 
     const OnDrop on_drop_;
     const std::uint64_t first_bytes_;
+    const std::uint64_t most_bytes_;
     const std::uint64_t keep_bytes_;
     const Fd timer_;
     mutable std::mutex mutex_;
@@ -167,6 +175,7 @@ class Arenas {
     std::uint64_t taken_ = 0;
     std::uint64_t slack_ = 0;
     std::uint64_t adopted_bytes_ = 0;
+    std::uint64_t touched_ = 0;
 };
 
 }  // namespace ucxstore

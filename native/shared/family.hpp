@@ -27,6 +27,7 @@ struct FamilyHeader {
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint64_t> children;  // the greatest number that a child's table ever had
     std::atomic<std::uint64_t> held;      // the server: bytes that all of them had pinned
+    std::atomic<std::uint64_t> counts_uses;  // 1 where the server asks for uses
 };
 
 // A table. That of the reader itself has number 0.
@@ -38,7 +39,17 @@ struct PinTableMemory {
 constexpr std::uint64_t kFamilyStride = 64ull << 10;
 // Tables of one file. Those that nobody uses take no memory.
 constexpr std::uint64_t kFamilyTables = 128;
-constexpr std::uint64_t kFamilyBytes = kFamilyStride * (1 + kFamilyTables);
+
+// Behind the tables, counters of what the reader has used. Blocks may share one: then the server
+// takes some for used that are not, or the other way round.
+constexpr std::size_t kUses = 64 * 1024;
+constexpr unsigned kMostUses = 3;
+constexpr std::size_t use_of(Place place) { return (place * 0x9E3779B97F4A7C15ull) >> 48; }
+struct Uses {
+    std::atomic<std::uint8_t> counts[kUses];  // by use_of(): reads since the server has looked last
+};
+constexpr std::uint64_t kUsesOffset = kFamilyStride * (1 + kFamilyTables);
+constexpr std::uint64_t kFamilyBytes = kUsesOffset + sizeof(Uses);
 
 constexpr std::uint64_t table_offset(std::uint64_t number) { return kFamilyStride * (1 + number); }
 

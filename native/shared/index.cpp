@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <string>
@@ -53,6 +54,15 @@ struct SipState {
         v0 ^= word;
     }
 };
+
+// Whether an entry is not believed any more.
+bool is_over(std::uint64_t until) {
+    return until != Entry::kForEver &&
+           until <=
+               static_cast<std::uint64_t>(
+                   std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch())
+                       .count());
+}
 
 bool is_key_at(const std::byte* block, std::uint64_t size, std::string_view key) {
     return std::memcmp(block + key_offset(size), key.data(), key.size()) == 0;
@@ -303,7 +313,11 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
                 return std::nullopt;
             }
             if (is_key_at(block, entry.size, key)) {
-                return entry;
+                if (!is_over(entry.until)) {
+                    return entry;
+                }
+                pin.store(0, memory_order_release);
+                return std::nullopt;
             }
             pin.store(0, memory_order_release);
         }

@@ -144,8 +144,9 @@ class IndexReader {
     bool superseded() const;
 
     // The entry of the key, with its place in `pin`: until that is cleared, the server does not use
-    // the block for anything else. nullopt, and nothing pinned, where there is none, or where
-    // `bytes_at` does not know the arena of what may be it: then `unknown` is that arena.
+    // the block for anything else. nullopt, and nothing pinned, where there is none that is still
+    // believed, or where `bytes_at` does not know the arena of what may be it: then `unknown` is
+    // that arena.
     std::optional<Entry> find(std::string_view key, std::atomic<Place>& pin,
                               const BytesAt& bytes_at, std::uint32_t& unknown) const;
 

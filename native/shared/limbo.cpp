@@ -1,19 +1,27 @@
 #include "shared/limbo.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/steps.hpp"
 
 namespace ucxstore::shared {
 
-void Limbo::add(std::shared_ptr<const PinTable> table) {
+void Limbo::add(std::shared_ptr<PinTable> table) {
     const std::lock_guard lock(mutex_);
     tables_.push_back(std::move(table));
 }
 
-void Limbo::retire(const Block& block) {
+void Limbo::end() {
     const std::lock_guard lock(mutex_);
-    retired_.push_back(block);
+    for (const auto& table : tables_) {
+        table->end();
+    }
+}
+
+void Limbo::retire(const Block& block, std::shared_ptr<void> keeps) {
+    const std::lock_guard lock(mutex_);
+    retired_.push_back({block, std::move(keeps)});
     bytes_ += block.bytes;
     if (tables_.empty() || retired_.size() >= next_blocks_ || bytes_ >= next_bytes_) {
         sweep_locked();
@@ -44,17 +52,17 @@ void Limbo::sweep_locked() {
     if (board_ != nullptr) {
         board_->set_held(bytes_of(pinned));
     }
-    std::erase_if(retired_, [&](const Block& block) {
-        const bool free = !pinned.contains(place_of(block.arena, block.offset));
+    std::erase_if(retired_, [&](const Retired& one) {
+        const bool free = !pinned.contains(place_of(one.block.arena, one.block.offset));
         if (free) {
-            bytes_ -= block.bytes;
+            bytes_ -= one.block.bytes;
             step();
-            arenas_.give(block);
+            arenas_.give(one.block);
         }
         return free;
     });
     next_blocks_ = retired_.size() + kBlocks;
-    next_bytes_ = bytes_ + kBytes;
+    next_bytes_ = bytes_ + std::min(kBytes, tables_.size() * kBytesPerReader);
 }
 
 std::uint64_t Limbo::bytes_of(const std::unordered_set<Place>& places) const {
@@ -71,6 +79,15 @@ PinTable::Seen Limbo::seen() const {
     for (const auto& table : tables_) {
         sum.gets += table->seen().gets;
         sum.bytes += table->seen().bytes;
+    }
+    return sum;
+}
+
+unsigned Limbo::take_uses(Place place) const {
+    unsigned sum = 0;
+    const std::lock_guard lock(mutex_);
+    for (const auto& table : tables_) {
+        sum += table->take_uses(place);
     }
     return sum;
 }

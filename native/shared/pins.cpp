@@ -25,7 +25,7 @@ using std::memory_order_seq_cst;
 
 // ---- the server's side ----
 
-PinTable::PinTable() {
+PinTable::PinTable(bool counts_uses) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         throw_errno("a pipe to a reader", ErrorKind::resource);
@@ -48,6 +48,7 @@ PinTable::PinTable() {
         munmap(memory_, kFamilyBytes);
         throw_errno("opening a table of pins", ErrorKind::resource);
     }
+    header().counts_uses.store(counts_uses ? 1 : 0, memory_order_relaxed);
     descriptors_.table = std::move(file);
 }
 
@@ -86,6 +87,16 @@ PinTable::Seen PinTable::seen() const {
     return {header().gets.load(memory_order_relaxed), header().bytes.load(memory_order_relaxed)};
 }
 
+unsigned PinTable::take_uses(Place place) const {
+    // A use that is counted between the two is lost, which does no harm.
+    auto& uses = reinterpret_cast<Uses*>(memory_ + kUsesOffset)->counts[use_of(place)];
+    const unsigned count = uses.load(memory_order_relaxed);
+    if (count != 0) {
+        uses.store(0, memory_order_relaxed);
+    }
+    return std::min(count, kMostUses);
+}
+
 void PinTable::collect(std::unordered_set<Place>& pinned) const {
     const auto add = [&](std::uint64_t number) {
         for (const auto& pin : table(number).pins) {
@@ -121,19 +132,27 @@ Pins::Pins(PinTable::Descriptors descriptors)
     };
     void* const header = map(sizeof(FamilyHeader), 0);
     void* const memory = map(sizeof(PinTableMemory), table_offset(0));
-    if (header == MAP_FAILED || memory == MAP_FAILED) {
-        if (header != MAP_FAILED) {
-            munmap(header, sizeof(FamilyHeader));
-        }
+    void* const uses = map(sizeof(Uses), kUsesOffset);
+    if (header == MAP_FAILED || memory == MAP_FAILED || uses == MAP_FAILED) {
+        const auto unmap = [](void* place, std::size_t bytes) {
+            if (place != MAP_FAILED) {
+                munmap(place, bytes);
+            }
+        };
+        unmap(header, sizeof(FamilyHeader));
+        unmap(memory, sizeof(PinTableMemory));
+        unmap(uses, sizeof(Uses));
         throw_errno("the server's table of pins", ErrorKind::protocol);
     }
     header_ = static_cast<FamilyHeader*>(header);
     memory_ = static_cast<PinTableMemory*>(memory);
+    uses_ = static_cast<Uses*>(uses);
     enlist();
 }
 
 Pins::~Pins() {
     strike_off();
+    munmap(uses_, sizeof(Uses));
     munmap(memory_, sizeof(PinTableMemory));
     munmap(header_, sizeof(FamilyHeader));
 }
@@ -141,6 +160,18 @@ Pins::~Pins() {
 void Pins::count(std::uint64_t bytes) {
     header_->gets.fetch_add(1, memory_order_relaxed);
     header_->bytes.fetch_add(bytes, memory_order_relaxed);
+}
+
+void Pins::note_use(Place place) {
+    if (header_->counts_uses.load(memory_order_relaxed) == 0) {
+        return;
+    }
+    // What is read all the time is not written again and again: other threads have the line, too.
+    std::atomic<std::uint8_t>& uses = uses_->counts[use_of(place)];
+    const std::uint8_t count = uses.load(memory_order_relaxed);
+    if (count < kMostUses) {
+        uses.store(static_cast<std::uint8_t>(count + 1), memory_order_relaxed);
+    }
 }
 
 std::atomic<Place>* Pins::take() {

@@ -18,8 +18,9 @@ namespace ucxstore::shared {
 // has gone, whatever becomes of its session: so the tables outlive that.
 class PinTable {
   public:
-    // Throws Error(memory), Error(resource).
-    PinTable();
+    // `counts_uses`: the reader counts which blocks it reads. Throws Error(memory),
+    // Error(resource).
+    explicit PinTable(bool counts_uses = false);
     PinTable(const PinTable&) = delete;
     PinTable& operator=(const PinTable&) = delete;
     ~PinTable();
@@ -49,6 +50,8 @@ class PinTable {
         std::uint64_t bytes = 0;
     };
     Seen seen() const;
+    // How often it says that it has read the block since the last call; kMostUses at the most.
+    unsigned take_uses(Place place) const;
 
   private:
     FamilyHeader& header() const;
@@ -75,6 +78,8 @@ class Pins final : private AroundForks {
     bool ended() const { return header_->ended.load(std::memory_order_acquire) != 0; }
     // For the server's statistics.
     void count(std::uint64_t bytes);
+    // For the server's choice of what to keep: a block was read without asking for it.
+    void note_use(Place place);
 
     // The bytes that this process and its children had pinned when the server looked.
     std::uint64_t held() const { return header_->held.load(std::memory_order_relaxed); }
@@ -102,6 +107,7 @@ class Pins final : private AroundForks {
     std::uint64_t number_ = 0;  // of this process's table
     FamilyHeader* header_ = nullptr;
     PinTableMemory* memory_ = nullptr;
+    Uses* uses_ = nullptr;
     Words used_ = {};
     Words passed_on_ = {};
     // Those that children without tables of their own hold, too: never cleared in this table, nor

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -28,14 +29,17 @@ Fd duplicate(int descriptor) {
 // A value in a block of an arena, with its key behind it.
 class Shelf::Value : public Region {
   public:
-    Value(std::shared_ptr<Shelf> shelf, std::string_view key, std::uint64_t size)
-        : Value(shelf, key.size(), size, shelf->arenas_.take(block_bytes(size, key.size()))) {
+    Value(std::shared_ptr<Shelf> shelf, std::string_view key, std::uint64_t size,
+          std::shared_ptr<void> keeps)
+        : Value(shelf, key.size(), size, shelf->arenas_.take(block_bytes(size, key.size())), false,
+                std::move(keeps)) {
         std::memcpy(block_.data + key_offset(size), key.data(), key.size());
     }
     // In a block that has the value and its key already.
     Value(std::shared_ptr<Shelf> shelf, std::size_t key_bytes, std::uint64_t size,
-          const Block& block, bool read_only = false)
+          const Block& block, bool read_only, std::shared_ptr<void> keeps)
         : shelf_(std::move(shelf)),
+          keeps_(std::move(keeps)),
           size_(size),
           key_bytes_(key_bytes),
           block_(block),
@@ -44,7 +48,7 @@ class Shelf::Value : public Region {
     Value& operator=(const Value&) = delete;
     ~Value() override {
         if (was_published) {
-            shelf_->limbo_.retire(block_);
+            shelf_->limbo_.retire(block_, std::move(keeps_));
         } else {
             shelf_->arenas_.give(block_);
         }
@@ -69,13 +73,15 @@ class Shelf::Value : public Region {
         }
     }
 
-    const Shelf* shelf() const { return shelf_.get(); }
+    const std::shared_ptr<Shelf>& shelf() const { return shelf_; }
     std::uint32_t arena() const { return block_.arena; }
+    Place place() const { return place_of(block_.arena, block_.offset); }
 
     mutable bool was_published = false;  // under the shelf's mutex, and in the destructor
 
   private:
     const std::shared_ptr<Shelf> shelf_;
+    std::shared_ptr<void> keeps_;
     const std::uint64_t size_;
     const std::size_t key_bytes_;
     const Block block_;
@@ -83,25 +89,41 @@ class Shelf::Value : public Region {
     mutable std::shared_ptr<void> alive_;  // for others to see its end
 };
 
-Shelf::Shelf(std::uint64_t most_held)
-    : arenas_([this](std::uint32_t number) { dropped(number); }, Arenas::kFirstBytes,
-              Recycler::instance().limit()),
-      board_(most_held) {}
+Shelf::Shelf(const ShelfOptions& options)
+    : counts_uses_(options.counts_uses),
+      arenas_([this](std::uint32_t number) { dropped(number); }, options.first_bytes,
+              options.most_bytes, Recycler::instance().limit()),
+      board_(options.most_held) {}
 
-std::shared_ptr<Shelf> Shelf::make(std::uint64_t most_held) {
-    return std::shared_ptr<Shelf>(new Shelf(most_held));
+std::shared_ptr<Shelf> Shelf::make(const ShelfOptions& options) {
+    return std::shared_ptr<Shelf>(new Shelf(options));
 }
+
+std::shared_ptr<Shelf> Shelf::of(const Region& value) {
+    const auto* const one = dynamic_cast<const Value*>(&value);
+    return one == nullptr ? nullptr : one->shelf();
+}
+
+// nullptr where it is none of this shelf's.
+const Shelf::Value* Shelf::own(const Sized& value) const {
+    const auto* const one = dynamic_cast<const Value*>(&value);
+    return one == nullptr || one->shelf().get() != this ? nullptr : one;
+}
+
+bool Shelf::holds(const Sized& value) const { return own(value) != nullptr; }
 
 const std::byte* Shelf::bytes_at(Place place) const {
     const auto arena = arenas_.arena(arena_of(place));
     return arena == nullptr ? nullptr : arena->data() + offset_of(place);
 }
 
-std::shared_ptr<Region> Shelf::allocate(std::string_view key, std::uint64_t size) {
-    return std::make_shared<Value>(shared_from_this(), key, size);
+std::shared_ptr<Region> Shelf::allocate(std::string_view key, std::uint64_t size,
+                                        std::shared_ptr<void> keeps) {
+    return std::make_shared<Value>(shared_from_this(), key, size, std::move(keeps));
 }
 
-std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, Fd file) {
+std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, Fd file,
+                                     std::shared_ptr<void> keeps) {
     const auto block = size < kLeastInFile
                            ? std::nullopt
                            : arenas_.adopt(std::move(file), file_bytes(size, key.size()));
@@ -111,7 +133,8 @@ std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, F
     step();
     std::shared_ptr<Value> value;
     try {
-        value = std::make_shared<Value>(shared_from_this(), key.size(), size, *block, true);
+        value = std::make_shared<Value>(shared_from_this(), key.size(), size, *block, true,
+                                        std::move(keeps));
     } catch (...) {
         arenas_.give(*block);
         throw;
@@ -120,7 +143,7 @@ std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, F
 }
 
 void Shelf::publish(const Region& value, std::uint64_t until) {
-    const auto* const ours = dynamic_cast<const Value*>(&value);
+    const Value* const ours = own(value);
     ensure(ours != nullptr && value.version() != 0, "only finished values of a shelf are shown");
     const std::lock_guard lock(mutex_);
     try {
@@ -140,10 +163,41 @@ void Shelf::withdraw(std::string_view key) {
     index_.remove(key);
 }
 
+void Shelf::withdraw(const Sized& value) {
+    const Value* const ours = own(value);
+    const std::lock_guard lock(mutex_);
+    if (ours != nullptr && ours->was_published) {
+        index_.remove(ours->key());
+    }
+}
+
+void Shelf::end() {
+    {
+        const std::lock_guard lock(mutex_);
+        ended_ = true;
+        limbo_.end();
+    }
+    dropped(kAllArenas);
+}
+
 std::shared_ptr<PinTable> Shelf::add_reader() {
-    auto table = std::make_shared<PinTable>();
+    auto table = std::make_shared<PinTable>(counts_uses_);
+    const std::lock_guard lock(mutex_);
+    if (ended_) {
+        throw Error(ErrorKind::scratch_ended, "its values are not shown any more");
+    }
     limbo_.add(table);
     return table;
+}
+
+unsigned Shelf::take_uses(const Sized& value) const {
+    const Value* const ours = own(value);
+    return ours == nullptr ? 0 : limbo_.take_uses(ours->place());
+}
+
+std::uint64_t Shelf::seen_unasked() const {
+    const std::uint64_t shown = shown_;
+    return std::max(limbo_.seen().gets, shown) - shown;
 }
 
 Shelf::Index Shelf::index() const {
@@ -159,12 +213,12 @@ std::uint64_t Shelf::generation() const {
 Fd Shelf::board() const { return duplicate(board_.descriptor()); }
 
 std::optional<std::uint32_t> Shelf::arena_with(const Region& value) const {
-    const auto* const ours = dynamic_cast<const Value*>(&value);
-    if (ours == nullptr || ours->shelf() != this) {
+    const Value* const ours = own(value);
+    if (ours == nullptr) {
         return std::nullopt;
     }
     const std::lock_guard lock(mutex_);
-    return ours->was_published ? std::optional(ours->arena()) : std::nullopt;
+    return ours->was_published && !ended_ ? std::optional(ours->arena()) : std::nullopt;
 }
 
 std::shared_ptr<void> Shelf::watch_drops(OnDrop on_drop) {

@@ -2,6 +2,7 @@
 // is in them, and the tables of what readers have pinned.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,19 +20,38 @@
 
 namespace ucxstore::shared {
 
+struct ShelfOptions {
+    std::uint64_t first_bytes = Arenas::kFirstBytes;  // of the first arena
+    std::uint64_t most_bytes = Arenas::kAnyBytes;     // see Arenas
+    // The bytes of values that all readers together may hold for as long as they like.
+    std::uint64_t most_held = Board::kNoLimit;
+    bool counts_uses = false;  // whether readers count what they read
+};
+
 // Called from any thread. Regions keep it alive.
 class Shelf : public std::enable_shared_from_this<Shelf> {
   public:
-    // `most_held`: the bytes of values that all readers together may hold for as long as they like.
-    static std::shared_ptr<Shelf> make(std::uint64_t most_held = Board::kNoLimit);
+    // Throws Error(memory), Error(resource).
+    static std::shared_ptr<Shelf> make(const ShelfOptions& options = {});
+    // The shelf of a value; nullptr where that is on none.
+    static std::shared_ptr<Shelf> of(const Region& value);
     Shelf(const Shelf&) = delete;
     Shelf& operator=(const Shelf&) = delete;
 
-    // Memory for a value of `size` bytes that is to be put under `key`. Throws Error(memory).
-    std::shared_ptr<Region> allocate(std::string_view key, std::uint64_t size);
+    // Memory for a value of `size` bytes that is to be put under `key`. `keeps` lives until it can
+    // be used for something else. Throws Error(memory).
+    std::shared_ptr<Region> allocate(std::string_view key, std::uint64_t size,
+                                     std::shared_ptr<void> keeps = nullptr);
     // A value that has come in a file (sealed.hpp), with the key behind it: it is published as one
     // of allocate(). nullptr where the file cannot be taken over. Throws Error(memory).
-    std::shared_ptr<Region> adopt(std::string_view key, std::uint64_t size, Fd file);
+    std::shared_ptr<Region> adopt(std::string_view key, std::uint64_t size, Fd file,
+                                  std::shared_ptr<void> keeps = nullptr);
+    // The bytes that it takes.
+    static std::uint64_t capacity(std::string_view key, std::uint64_t size) {
+        return Arenas::capacity(block_bytes(size, key.size()));
+    }
+    // Whether a value lies here, shown or not.
+    bool holds(const Sized& value) const;
 
     // Shows a value to readers, in place of what the key had. It was made above for that key, has
     // its version, and does not change any more. `until`: see Entry. Where there is no memory for a
@@ -39,18 +59,30 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     void publish(const Region& value, std::uint64_t until = Entry::kForEver);
     // Readers do not find it from now on; who has pinned the value keeps it.
     void withdraw(std::string_view key);
+    // The same for the key of a value; does nothing for one that is not shown here.
+    void withdraw(const Sized& value);
+    // From now on readers find nothing at all. What they have pinned stays as it is.
+    void end();
 
     // A table for one more reader, whose pins count until that has gone. Throws Error(memory),
-    // Error(resource).
+    // Error(resource), and Error(scratch_ended) after end().
     std::shared_ptr<PinTable> add_reader();
     // To be called when a reader has gone, or holds much more or less than before.
     void sweep() { limbo_.sweep(); }
     // Gives back memory that has been empty for too long. To be called when timer() can be read.
     void trim() { arenas_.trim(Clock::now()); }
     int timer() const { return arenas_.timer(); }
+    // Bytes without a key that readers may still have pinned.
+    std::uint64_t waiting() const { return limbo_.waiting(); }
+    // How often readers say that they have read a value since the last call.
+    unsigned take_uses(const Sized& value) const;
 
     // The arena that a value lies in; nullopt where it is none of this shelf's that readers find.
     std::optional<std::uint32_t> arena_with(const Region& value) const;
+    // Counts a reader that asked, and was told to look here.
+    void count_shown() { ++shown_; }
+    // Values that readers have read without asking, as they say.
+    std::uint64_t seen_unasked() const;
 
     // Descriptors for readers: the caller's own copies. Throws Error(resource).
     struct Index {
@@ -68,7 +100,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     SharedArena arena(std::uint32_t number) const;
 
     // `on_drop` is told the number of each arena that is given back to the system, on any thread,
-    // until the handle goes: readers should unmap it, too.
+    // until the handle goes: readers should unmap it, too. kAllArenas: the shelf has ended.
+    static constexpr std::uint32_t kAllArenas = 0;
     using OnDrop = std::function<void(std::uint32_t)>;
     std::shared_ptr<void> watch_drops(OnDrop on_drop);
 
@@ -78,11 +111,14 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
   private:
     class Value;
 
-    explicit Shelf(std::uint64_t most_held);
+    explicit Shelf(const ShelfOptions& options);
+    const Value* own(const Sized& value) const;
     const std::byte* bytes_at(Place place) const;
 
     void dropped(std::uint32_t number);
 
+    const bool counts_uses_;
+    std::atomic<std::uint64_t> shown_ = 0;
     std::mutex watchers_mutex_;
     std::vector<std::weak_ptr<OnDrop>> watchers_;
     Arenas arenas_;
@@ -90,6 +126,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     Board board_;
     Limbo limbo_{arenas_, &board_};
     mutable std::mutex mutex_;
+    bool ended_ = false;
     IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};
 };
 

@@ -208,7 +208,7 @@ TEST(Arenas, AreFewHoweverMuchThereIs) {
 TEST(Arenas, AnEmptyOneIsKeptForAWhile) {
     std::vector<std::uint32_t> dropped;
     const auto on_drop = [&](std::uint32_t number) { dropped.push_back(number); };
-    Arenas arenas(on_drop, kMiB, 16 * kMiB);
+    Arenas arenas(on_drop, kMiB, Arenas::kAnyBytes, 16 * kMiB);
     const auto later = [](int seconds) { return Clock::now() + std::chrono::seconds(seconds); };
     const Block first = arenas.take(10 * kMiB);
     std::memset(first.data, 7, first.bytes);
@@ -241,7 +241,7 @@ TEST(Arenas, AnEmptyOneIsKeptForAWhile) {
 }
 
 TEST(Arenas, TheTimerRunsWhileOneIsKept) {
-    Arenas arenas(nullptr, kMiB, 16 * kMiB);
+    Arenas arenas(nullptr, kMiB, Arenas::kAnyBytes, 16 * kMiB);
     const auto seconds_left = [&] {
         itimerspec left{};
         timerfd_gettime(arenas.timer(), &left);
