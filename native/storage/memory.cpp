@@ -34,14 +34,28 @@ struct CountedRegion {
 // What an entry takes beside its key and its value, at the most: nodes and control blocks.
 constexpr std::uint64_t kEntryBytes = 512;
 
-// The region that `make` returns, with its share of the quota, which is taken before.
-template <typename Make>
-std::shared_ptr<Region> counted(std::shared_ptr<Quota> quota, std::uint64_t bytes, Make make) {
-    auto both =
-        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), bytes}, nullptr});
-    both->region = make();
-    Region* region = both->region.get();
-    return {std::move(both), region};
+std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint64_t size,
+                                         std::uint64_t more) {
+    auto counted =
+        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size + more}, nullptr});
+    counted->region = allocate_region(size);
+    Region* region = counted->region.get();
+    return {std::move(counted), region};
+}
+
+// On a shelf the share is taken until no reader has the value pinned any more. Where the shelf has
+// no memory or descriptor for it, the value is one that nobody is shown.
+std::shared_ptr<Region> allocate_on(shared::Shelf& shelf, const std::shared_ptr<Quota>& quota,
+                                    const std::string& key, std::uint64_t size,
+                                    std::uint64_t more) {
+    try {
+        return shelf.allocate(key, size, std::make_shared<Share>(quota, size + more));
+    } catch (const Error& error) {
+        if (error.kind() != ErrorKind::memory) {
+            throw;
+        }
+    }
+    return allocate_counted(quota, size, more);
 }
 
 class MemoryIncoming : public Incoming {
@@ -61,13 +75,28 @@ class MemoryIncoming : public Incoming {
 
 }  // namespace
 
+MemoryStorage::MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys,
+                             std::shared_ptr<shared::Shelf> shelf)
+    : quota_(std::move(quota)), count_keys_(count_keys), shelf_(std::move(shelf)) {
+    if (shelf_ != nullptr) {
+        reclaim_ = quota_->add_reclaim([weak = std::weak_ptr(shelf_)] {
+            if (const auto one = weak.lock()) {
+                one->sweep();
+            }
+        });
+    }
+}
+
+std::uint64_t MemoryStorage::held() const {
+    quota_->reclaim();
+    return quota_->taken();
+}
+
 MemoryStorage::Catalog MemoryStorage::close(std::string why) {
     const std::lock_guard lock(mutex_);
     closed_ = std::move(why);
     if (shelf_ != nullptr) {
-        for (const auto& [key, value] : catalog_) {
-            shelf_->withdraw(key);
-        }
+        shelf_->end();
     }
     return std::exchange(catalog_, {});
 }
@@ -95,9 +124,11 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
         const std::shared_lock lock(mutex_);
         check_open();
     }
-    return std::make_unique<MemoryIncoming>(*this, key, counted(quota_, size + more_for(key), [&] {
-        return shelf_ == nullptr ? allocate_region(size) : shelf_->allocate(key, size);
-    }));
+    const std::uint64_t more = more_for(key);
+    return std::make_unique<MemoryIncoming>(*this, key,
+                                            shelf_ == nullptr
+                                                ? allocate_counted(quota_, size, more)
+                                                : allocate_on(*shelf_, quota_, key, size, more));
 }
 
 std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint64_t size,
@@ -109,8 +140,8 @@ std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint
         const std::shared_lock lock(mutex_);
         check_open();
     }
-    auto region = counted(quota_, size + more_for(key),
-                          [&] { return shelf_->adopt(key, size, std::move(file)); });
+    auto region = shelf_->adopt(key, size, std::move(file),
+                                std::make_shared<Share>(quota_, size + more_for(key)));
     return region == nullptr ? nullptr
                              : std::make_unique<MemoryIncoming>(*this, key, std::move(region));
 }
@@ -130,8 +161,10 @@ bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committe
         return false;
     }
     at->second.swap(region);
-    if (shelf_ != nullptr) {
+    if (shelf_ != nullptr && shelf_->holds(*at->second)) {
         shelf_->publish(*at->second);
+    } else if (shelf_ != nullptr) {
+        shelf_->withdraw(key);
     }
     return true;
 }

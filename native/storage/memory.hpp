@@ -20,8 +20,7 @@ class MemoryStorage : public Storage {
     // `count_keys`: keys and entries count, too. For values of few bytes. `shelf`: where values are
     // kept, for processes of this host to see; memory of this process alone where it is nullptr.
     explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false,
-                           std::shared_ptr<shared::Shelf> shelf = nullptr)
-        : quota_(std::move(quota)), count_keys_(count_keys), shelf_(std::move(shelf)) {}
+                           std::shared_ptr<shared::Shelf> shelf = nullptr);
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
@@ -34,14 +33,14 @@ class MemoryStorage : public Storage {
 
     std::shared_ptr<shared::Shelf> shelf() const override { return shelf_; }
 
-    // Bytes of values that lie in memory.
-    std::uint64_t held() const { return quota_->taken(); }
+    // Bytes of values that lie in memory, and that somebody may still read.
+    std::uint64_t held() const;
     const std::shared_ptr<Quota>& quota() const { return quota_; }
 
     using Catalog = std::map<std::string, std::shared_ptr<const Region>, std::less<>>;
 
-    // Every later call throws Error(scratch_ended) with this text, which is not empty. Returns the
-    // values, as freeing them may take long.
+    // Nobody sees the values any more, and every later call throws Error(scratch_ended) with this
+    // text, which is not empty. Returns the values, as freeing them may take long.
     Catalog close(std::string why);
 
     // For Incoming: puts the region under the key.
@@ -55,6 +54,7 @@ class MemoryStorage : public Storage {
     const std::shared_ptr<Quota> quota_;
     const bool count_keys_;
     const std::shared_ptr<shared::Shelf> shelf_;
+    std::shared_ptr<void> reclaim_;  // of what the shelf keeps for readers
     std::shared_mutex mutex_;
     Catalog catalog_;
     std::string closed_;  // why; "" where it is not
