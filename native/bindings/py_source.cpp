@@ -101,10 +101,11 @@ struct AsTuple {
 }  // namespace
 
 PyCachedSource::PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                               std::optional<double> freshness, std::uint64_t write_bytes)
+                               std::optional<double> freshness, std::uint64_t write_bytes,
+                               bool visible)
     : source(std::make_shared<CachedSource>(
           cache_bytes, block_bytes, freshness ? milliseconds(*freshness) : CachedSource::kForEver,
-          write_bytes)),
+          write_bytes, Cache::Clock::now, visible ? make_cache_shelf(cache_bytes) : nullptr)),
       released_(std::make_shared<ReleaseQueue>(source)) {}
 
 PyCachedSource::~PyCachedSource() { released_->drain(); }
@@ -136,7 +137,7 @@ void PyCachedSource::close(const std::string& why) {
 
 std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
     const SourceCounters& counters = source->counters();
-    return {{"cache_hits", counters.hits},
+    return {{"cache_hits", source->hits()},
             {"cache_misses", counters.misses},
             {"requests_saved", counters.joined},
             {"cached_bytes", source->cached_bytes()},
@@ -147,8 +148,9 @@ std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
 void bind_source(nb::module_& module) {
     using Self = PyCachedSource;
     nb::class_<Self>(module, "CachedSource")
-        .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>, std::uint64_t>(),
-             "cache_bytes"_a, "block_bytes"_a, "freshness"_a.none(), "write_bytes"_a)
+        .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>, std::uint64_t, bool>(),
+             "cache_bytes"_a, "block_bytes"_a, "freshness"_a.none(), "write_bytes"_a,
+             "visible"_a = false)
         .def("fileno", &Self::fileno)
         .def("wake", &Self::wake)
         .def("take", &Self::take)

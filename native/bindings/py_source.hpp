@@ -17,9 +17,10 @@ class ReleaseQueue;
 
 class PyCachedSource {
   public:
-    // `freshness` is in seconds; nullopt is for ever.
+    // `freshness` is in seconds; nullopt is for ever. `visible`: whole values lie where other
+    // processes may be let see them.
     PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
-                   std::optional<double> freshness, std::uint64_t write_bytes);
+                   std::optional<double> freshness, std::uint64_t write_bytes, bool visible);
     ~PyCachedSource();
     PyCachedSource(const PyCachedSource&) = delete;
     PyCachedSource& operator=(const PyCachedSource&) = delete;

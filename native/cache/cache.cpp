@@ -18,6 +18,10 @@ constexpr unsigned kMostUses = 3;
 // A fiftieth of the cache for ghosts.
 constexpr std::uint64_t kGhostPart = 50;
 
+// Where other processes read, so much more than needed is evicted at a time: whether they still
+// read it is then looked up once for many values.
+constexpr std::uint64_t kAheadPart = 64;
+
 }  // namespace
 
 std::uint64_t Cache::ghost_bytes() const { return ghosts_.size() * kGhostBytes; }
@@ -32,6 +36,20 @@ Cache::Value Cache::find(const std::string& key) {
     return slot.value;
 }
 
+Cache::Value Cache::peek(const std::string& key) const {
+    const auto found = slots_.find(key);
+    return found == slots_.end() ? nullptr : found->second.value;
+}
+
+void Cache::exchange(const std::string& key, Value equal) {
+    slots_.at(key).value = std::move(equal);
+}
+
+std::optional<Cache::Clock::time_point> Cache::confirmed(const std::string& key) const {
+    const auto found = slots_.find(key);
+    return found == slots_.end() ? std::nullopt : std::optional(found->second.confirmed);
+}
+
 std::pair<std::string, Cache::Value> Cache::find_last(const std::string& key) {
     auto found = slots_.upper_bound(key);
     if (found == slots_.begin()) {
@@ -44,7 +62,9 @@ std::pair<std::string, Cache::Value> Cache::find_last(const std::string& key) {
 
 void Cache::put(const std::string& key, Value value) {
     remove(key);
-    const std::uint64_t charge = value->size() + key.size() + kSlotBytes;
+    const std::uint64_t bytes =
+        readers_ == nullptr ? value->size() : readers_->bytes_of(key, *value);
+    const std::uint64_t charge = bytes + key.size() + kSlotBytes;
     const bool again = recall(key);
     if (!make_room(charge)) {
         return;
@@ -106,6 +126,9 @@ void Cache::leave(Slots::iterator slot) {
 void Cache::drop(Slots::iterator slot) {
     leave(slot);
     const Slot& one = slot->second;
+    if (readers_ != nullptr) {
+        readers_->withdraw(*one.value);
+    }
     if (one.value.use_count() > 1) {
         left_.emplace_back(one.value, one.charge);
         left_bytes_ += one.charge;
@@ -118,26 +141,65 @@ bool Cache::make_room(std::uint64_t charge) {
     if (charge > capacity_) {
         return false;
     }
-    // Each entry may be looked at once for each of its uses, once in the small queue, and once
-    // more. Entries that are being sent are passed over. If all are, there is no room.
-    for (std::size_t looks = (kMostUses + 2) * slots_.size(); bytes() + charge > capacity_;
-         --looks) {
-        if (looks == 0 || slots_.empty()) {
+    return readers_ == nullptr ? evict_to(capacity_ - charge) : make_room_beside_readers(charge);
+}
+
+// What is evicted is free once nobody reads it. If much is read for long, there is less room.
+bool Cache::make_room_beside_readers(std::uint64_t charge) {
+    const std::uint64_t most = capacity_ - charge;
+    if (bytes() <= most) {
+        return true;
+    }
+    std::uint64_t evicted_before = 0;
+    do {
+        readers_->sweep();
+        const std::uint64_t waiting = readers_->waiting();
+        if (waiting > most) {
             return false;
         }
+        if (held() <= most - waiting) {
+            return true;
+        }
+        evicted_before = evicted_;
+        evict_to(most - waiting - std::min(most - waiting, capacity_ / kAheadPart));
+    } while (evicted_ > evicted_before);
+    return false;
+}
+
+// Evicts until the cache holds no more; false where it cannot.
+bool Cache::evict_to(std::uint64_t bytes) {
+    // Each entry may be looked at once for each of its uses, once in the small queue, and once
+    // more. Entries that are being sent are passed over. If all are, there is no room.
+    // What readers count is added in the first round only: one who counts on and on keeps nothing.
+    const std::size_t first_round = slots_.size();
+    const std::size_t most_looks = (kMostUses + 2) * first_round;
+    for (std::size_t looks = 0; held() > bytes; ++looks) {
+        if (looks == most_looks || slots_.empty()) {
+            return false;
+        }
+        const bool counts = looks < first_round;
         if (main_.empty() || (!small_.empty() && small_bytes_ >= capacity_ / kSmallPart)) {
-            pass_small();
+            pass_small(counts);
         } else {
-            pass_main();
+            pass_main(counts);
         }
     }
     return true;
 }
 
+void Cache::count_uses(Slot& slot) {
+    if (readers_ != nullptr) {
+        slot.uses = std::min(slot.uses + readers_->take_uses(*slot.value), kMostUses);
+    }
+}
+
 // Evicts the oldest of the small queue, or moves it to the main one.
-void Cache::pass_small() {
+void Cache::pass_small(bool counts) {
     const auto slot = small_.back();
     Slot& one = slot->second;
+    if (counts) {
+        count_uses(one);
+    }
     if (one.uses > 1 || one.value.use_count() > 1) {
         leave(slot);
         one.uses = 0;
@@ -151,9 +213,12 @@ void Cache::pass_small() {
 }
 
 // Evicts the oldest of the main queue, or moves it to the front again.
-void Cache::pass_main() {
+void Cache::pass_main(bool counts) {
     const auto slot = main_.back();
     Slot& one = slot->second;
+    if (counts) {
+        count_uses(one);
+    }
     if (one.uses > 0 || one.value.use_count() > 1) {
         one.uses -= one.uses > 0 ? 1 : 0;
         main_.splice(main_.begin(), main_, one.at);

@@ -29,11 +29,33 @@ class Cache {
     using Clock = std::chrono::steady_clock;
     using Now = std::function<Clock::time_point()>;
 
+    // Other processes that see values of the cache, and use their memory.
+    class Readers {
+      public:
+        virtual ~Readers() = default;
+        // The bytes that the value takes, or will take once they see it.
+        virtual std::uint64_t bytes_of(const std::string& key, const Sized& value) const = 0;
+        // They do not find the value any more.
+        virtual void withdraw(const Sized& value) = 0;
+        // How often they have read it since the last call.
+        virtual unsigned take_uses(const Sized& value) = 0;
+        // Bytes of what was withdrawn, and may still be read.
+        virtual std::uint64_t waiting() const = 0;
+        // Frees what is read no more.
+        virtual void sweep() = 0;
+    };
+
     // `capacity` bounds the bytes of values and of what it takes to keep them. Values that were
     // evicted or removed while they are being sent count, too, and only they may exceed it. `now`
-    // is the clock by which values age; `name` is for the log.
-    explicit Cache(std::uint64_t capacity, Now now = Clock::now, const char* name = "the cache")
-        : capacity_(capacity), now_(std::move(now)), evictions_(name) {}
+    // is the clock by which values age; `name` is for the log. What `readers`, if any, still read
+    // of evicted values counts, too, and is in the place of values: it does not exceed the
+    // capacity.
+    explicit Cache(std::uint64_t capacity, Now now = Clock::now, const char* name = "the cache",
+                   std::unique_ptr<Readers> readers = nullptr)
+        : capacity_(capacity),
+          now_(std::move(now)),
+          readers_(std::move(readers)),
+          evictions_(name) {}
 
     // nullptr where the key has none. Counts as a use.
     Value find(const std::string& key);
@@ -41,6 +63,12 @@ class Cache {
     std::pair<std::string, Value> find_last(const std::string& key);
     // Replaces the value of the key. A value too large for the cache is not kept.
     void put(const std::string& key, Value value);
+    // The same as find(), but is no use.
+    Value peek(const std::string& key) const;
+    // Puts what is equal to the value of the key, but lies elsewhere, in its place.
+    void exchange(const std::string& key, Value equal);
+    // When the value was put or confirmed last; nullopt where the key has none.
+    std::optional<Clock::time_point> confirmed(const std::string& key) const;
     // The time since put() or the last confirm(); nullopt where the key has no value.
     std::optional<Clock::duration> age(const std::string& key) const;
     // Makes the value's age 0: it is still what the source has.
@@ -49,7 +77,7 @@ class Cache {
     void remove_prefix(const std::string& prefix);
     void clear();
 
-    std::uint64_t bytes() const { return small_bytes_ + main_bytes_ + ghost_bytes() + left_bytes_; }
+    std::uint64_t bytes() const { return held() + (readers_ == nullptr ? 0 : readers_->waiting()); }
     std::uint64_t size() const { return slots_.size(); }
     std::uint64_t evicted() const { return evicted_; }
 
@@ -72,12 +100,17 @@ class Cache {
     };
 
     std::uint64_t ghost_bytes() const;
+    // Bytes of values, and of what was evicted while it is being sent.
+    std::uint64_t held() const { return small_bytes_ + main_bytes_ + ghost_bytes() + left_bytes_; }
+    void count_uses(Slot& slot);
     void enter(Slots::iterator slot, bool in_main);
     void leave(Slots::iterator slot);
     void drop(Slots::iterator slot);
     bool make_room(std::uint64_t charge);
-    void pass_small();
-    void pass_main();
+    bool make_room_beside_readers(std::uint64_t charge);
+    bool evict_to(std::uint64_t bytes);
+    void pass_small(bool counts);
+    void pass_main(bool counts);
     void evict(Slots::iterator slot);
     void remember(const std::string& key, std::uint64_t charge);
     bool recall(const std::string& key);
@@ -85,6 +118,7 @@ class Cache {
 
     const std::uint64_t capacity_;
     const Now now_;
+    const std::unique_ptr<Readers> readers_;
     Slots slots_;
     Queue small_;
     Queue main_;

@@ -3,6 +3,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/copier.hpp"
+#include "base/status.hpp"
 #include "storage/version.hpp"
 
 namespace ucxstore {
@@ -56,6 +58,48 @@ bool CachedSource::end_change(const std::string& key) {
     wholes_.ground(key);  // a fetch that began meanwhile may bring the old value
     blocks_.ground(key);
     return state_.changes.end(key);
+}
+
+// A copy of a value on the shelf; nullptr where there is no room for it.
+std::shared_ptr<Region> CachedSource::copy_to_shelf(const std::string& key, const Region& value) {
+    std::shared_ptr<Region> copy;
+    try {
+        copy = shelf_->allocate(key, value.size());
+    } catch (const Error&) {
+        return nullptr;
+    }
+    const ucp_dt_iov_t target{copy->data(), copy->size()};
+    Copier({&target, 1}).scatter(0, value.data(), value.size(), Write::past_caches);
+    copy->set_version(value.version());
+    return copy;
+}
+
+CachedSource::Value CachedSource::show(const std::string& key, const Value& value, bool may_copy) {
+    const auto shown = [&](const Value& kept) {
+        const bool same = kept != nullptr && kept->version() == value->version();
+        return same && shelf_->holds(*kept) ? kept : nullptr;
+    };
+    if (shelf_ == nullptr || value->pieced()) {
+        return nullptr;
+    }
+    {
+        const std::lock_guard lock(state_.mutex);
+        const Value kept = state_.objects.fresh_whole(key);
+        if (kept != value || shelf_->holds(*value)) {
+            return shown(kept);
+        }
+    }
+    const auto copy = may_copy ? copy_to_shelf(key, *value) : nullptr;
+    if (copy == nullptr) {
+        return nullptr;
+    }
+    const std::lock_guard lock(state_.mutex);
+    const Value kept = state_.objects.fresh_whole(key);
+    if (kept != value) {
+        return shown(kept);
+    }
+    state_.objects.put_on_shelf(key, copy);
+    return copy;
 }
 
 std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) { return allocate_region(size); }
@@ -134,6 +178,10 @@ void CachedSource::end_removal(const StorageCall& call) {
         blocks_.ground_prefix(removal->prefix);
         state_.objects.forget_prefix(removal->prefix);
     }
+}
+
+std::uint64_t CachedSource::hits() const {
+    return state_.counters.hits + (shelf_ == nullptr ? 0 : shelf_->seen_unasked());
 }
 
 std::uint64_t CachedSource::cached_bytes() {

@@ -26,12 +26,15 @@ class CachedSource {
     // none are where a block has no bytes.
     // A cached value is believed for `freshness`. Then the source is asked whether it has changed.
     // Values on their way to the source take at most `write_bytes`, unless there is only one.
+    // `shelf`: where other processes see whole values; nullptr for nowhere.
     CachedSource(std::uint64_t cache_bytes, std::uint64_t block_bytes,
                  std::chrono::milliseconds freshness = kForEver,
-                 std::uint64_t write_bytes = kWriteBytes, Cache::Now now = Cache::Clock::now)
+                 std::uint64_t write_bytes = kWriteBytes, Cache::Now now = Cache::Clock::now,
+                 std::shared_ptr<shared::Shelf> shelf = nullptr)
         : block_(block_bytes),
+          shelf_(std::move(shelf)),
           writes_(write_bytes),
-          state_(cache_bytes, block_bytes, freshness, std::move(now)) {}
+          state_(cache_bytes, block_bytes, freshness, std::move(now), shelf_) {}
     CachedSource(const CachedSource&) = delete;
     CachedSource& operator=(const CachedSource&) = delete;
 
@@ -40,7 +43,12 @@ class CachedSource {
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
     // request for an object or a block, however many ask meanwhile.
     void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
-    // Memory for a value that is to be written. Throws Error(memory) where there is not enough.
+    // The value that find() or fetch() has brought, where other processes see it: with `may_copy` it
+    // is put there, if it is not, and lies in the cache, whole. nullptr where they do not see it.
+    Value show(const std::string& key, const Value& value, bool may_copy);
+    // Memory for a value that is to be written. It is not on the shelf: a source may keep it for
+    // its own, and use it in a forked child, which has no arenas. Throws Error(memory) where there
+    // is not enough.
     std::shared_ptr<Region> receive(std::uint64_t size);
     // Writes the value to the source, and then keeps it in the cache. False where `if_absent`, and
     // the key had a value.
@@ -53,12 +61,16 @@ class CachedSource {
     // The bytes of values that are written, from when they are received until they are stored.
     WriteBudget& writes() { return writes_; }
     const SourceCounters& counters() const { return state_.counters; }
+    // Values that were found in the cache, also by other processes, without asking.
+    std::uint64_t hits() const;
+    const std::shared_ptr<shared::Shelf>& shelf() const { return shelf_; }
     std::uint64_t cached_bytes();
     std::uint64_t evicted();
     // Fails every call, and empties the cache.
     void close(const std::string& why);
 
   private:
+    std::shared_ptr<Region> copy_to_shelf(const std::string& key, const Region& value);
     bool is_stale(const std::string& key);
     // Whether the value may be kept: its key was not changed meanwhile.
     bool stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
@@ -70,6 +82,7 @@ class CachedSource {
     void end_removal(const StorageCall& call);
 
     const std::uint64_t block_;
+    const std::shared_ptr<shared::Shelf> shelf_;
     WriteBudget writes_;
     SourceState state_;
     WholeFetches wholes_{state_};

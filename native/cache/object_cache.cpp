@@ -1,9 +1,15 @@
 #include "cache/object_cache.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "cache/run_names.hpp"
 
 namespace ucxstore {
 namespace {
+
+// What is fresh for longer is so for ever: it would not fit in nanoseconds.
+constexpr std::chrono::hours kAges{24 * 365 * 100};
 
 // The info of an object, as an entry of the cache.
 class CachedInfo : public Sized {
@@ -24,6 +30,14 @@ ObjectCache::Value to_region(const Cache::Value& entry) {
 
 }  // namespace
 
+ObjectCache::ObjectCache(std::uint64_t bytes, std::uint64_t block_bytes,
+                         std::chrono::milliseconds freshness, Cache::Now now,
+                         std::shared_ptr<shared::Shelf> shelf)
+    : block_(block_bytes),
+      freshness_(freshness),
+      shelf_(std::move(shelf)),
+      cache_(bytes, std::move(now), "the cache", readers_of(shelf_)) {}
+
 bool ObjectCache::is_fresh(const std::string& key) const {
     if (freshness_ == kForEver) {
         return true;
@@ -41,6 +55,29 @@ bool ObjectCache::knows(const std::string& key) const {
 
 ObjectCache::Value ObjectCache::whole(const std::string& key) {
     return to_region(cache_.find(key));
+}
+
+ObjectCache::Value ObjectCache::fresh_whole(const std::string& key) const {
+    return is_fresh(key) ? to_region(cache_.peek(key)) : nullptr;
+}
+
+void ObjectCache::put_on_shelf(const std::string& key, Value equal) {
+    cache_.exchange(key, std::move(equal));
+    publish(key);
+}
+
+void ObjectCache::publish(const std::string& key) {
+    const Value value = shelf_ == nullptr ? nullptr : to_region(cache_.peek(key));
+    if (value == nullptr || !shelf_->holds(*value)) {
+        return;
+    }
+    std::uint64_t until = shared::Entry::kForEver;
+    if (freshness_ < kAges) {
+        const auto end = *cache_.confirmed(key) + freshness_;
+        until =
+            static_cast<std::uint64_t>(std::chrono::nanoseconds(end.time_since_epoch()).count());
+    }
+    shelf_->publish(*value, until);
 }
 
 std::shared_ptr<const ObjectInfo> ObjectCache::info(const std::string& key) {
@@ -91,12 +128,14 @@ void ObjectCache::keep_whole(const std::string& key, const Value& value) {
     cache_.put(key, value);
     if (cache_.find(key) != nullptr) {
         cache_.remove_prefix(runs_of(key));
+        publish(key);
     }
 }
 
 void ObjectCache::keep_written(const std::string& key, Value value) {
     forget(key);
     cache_.put(key, std::move(value));
+    publish(key);
 }
 
 bool ObjectCache::keep_info(const std::string& key, const ObjectInfo& info) {
@@ -116,6 +155,7 @@ void ObjectCache::judge(const std::string& key, const ObjectInfo& now) {
     const auto known = info(key);
     if (value != nullptr && value->version() == now.version) {
         cache_.confirm(key);
+        publish(key);
     } else {
         cache_.remove(key);
     }

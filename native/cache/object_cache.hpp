@@ -11,6 +11,7 @@
 
 #include "cache/blocks.hpp"
 #include "cache/cache.hpp"
+#include "cache/cache_shelf.hpp"
 #include "protocol/wire.hpp"
 
 namespace ucxstore {
@@ -25,10 +26,10 @@ class ObjectCache {
     static constexpr auto kForEver = std::chrono::milliseconds::max();
 
     // An object is kept whole, or in runs of blocks of `block_bytes`. It is believed for
-    // `freshness`. Then the source must be asked about it.
+    // `freshness`. Then the source must be asked about it. Whole values that lie on `shelf`, if
+    // any, are shown there for as long as they are kept and believed.
     ObjectCache(std::uint64_t bytes, std::uint64_t block_bytes, std::chrono::milliseconds freshness,
-                Cache::Now now)
-        : block_(block_bytes), freshness_(freshness), cache_(bytes, std::move(now)) {}
+                Cache::Now now, std::shared_ptr<shared::Shelf> shelf = nullptr);
 
     // Whether a get may join a request that began before it.
     bool may_join() const { return freshness_.count() > 0; }
@@ -39,6 +40,10 @@ class ObjectCache {
 
     // The whole value; nullptr where it is not kept.
     Value whole(const std::string& key);
+    // The same where it is fresh; no use of it.
+    Value fresh_whole(const std::string& key) const;
+    // Keeps what is equal to the whole value, and lies on the shelf, in its place.
+    void put_on_shelf(const std::string& key, Value equal);
     // The info of an object that is kept in runs; else nullptr.
     std::shared_ptr<const ObjectInfo> info(const std::string& key);
     // The whole value, or one that has the bytes that are wanted; nullptr where some are missing.
@@ -67,8 +72,12 @@ class ObjectCache {
     std::uint64_t evicted() const { return cache_.evicted(); }
 
   private:
+    // Shows the whole value of a key, if it lies on the shelf, for as long as it is fresh.
+    void publish(const std::string& key);
+
     const std::uint64_t block_;
     const std::chrono::milliseconds freshness_;
+    const std::shared_ptr<shared::Shelf> shelf_;
     Cache cache_;
 };
 

@@ -26,8 +26,8 @@ struct SourceCounters {
 struct SourceState {
     // As for ObjectCache.
     SourceState(std::uint64_t bytes, std::uint64_t block_bytes, std::chrono::milliseconds freshness,
-                Cache::Now now)
-        : objects(bytes, block_bytes, freshness, std::move(now)) {}
+                Cache::Now now, std::shared_ptr<shared::Shelf> shelf)
+        : objects(bytes, block_bytes, freshness, std::move(now), std::move(shelf)) {}
 
     Calls calls;
     SourceCounters counters;

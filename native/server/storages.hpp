@@ -19,7 +19,7 @@ struct Storages {
     Storages(std::shared_ptr<Storage> values, std::shared_ptr<Spaces> scratch = nullptr)
         : shelf(values->shelf()), local(std::move(values)), spaces(std::move(scratch)) {}
     Storages(std::shared_ptr<CachedSource> values, std::shared_ptr<Spaces> scratch = nullptr)
-        : source(std::move(values)), spaces(std::move(scratch)) {}
+        : shelf(values->shelf()), source(std::move(values)), spaces(std::move(scratch)) {}
 
     // The storage of a key's value; nullptr for `source`. For a key in a scratch space, throws
     // Error(scratch_ended) where that has ended, and Error(storage) where none are offered.
