@@ -160,8 +160,10 @@ class DirectoryStorage(Storage):
     def __init__(self, root: str) -> None: ...
 
 class Spaces:
-    def __init__(self, memory: MemoryStorage) -> None:
-        """Scratch spaces that take of the limit of this memory."""
+    def __init__(self, memory: MemoryStorage, visible: bool = False) -> None:
+        """
+        Scratch spaces that take of the limit of this memory; `visible`: other processes may be let see each.
+        """
 
 class DiskFile:
     pass
@@ -206,7 +208,7 @@ def log_take() -> tuple[list[dict[str, Any]], int]:
     """Take the queued events, and how many were dropped."""
 
 class CachedSource:
-    def __init__(self, cache_bytes: int, block_bytes: int, freshness: float | None, write_bytes: int) -> None: ...
+    def __init__(self, cache_bytes: int, block_bytes: int, freshness: float | None, write_bytes: int, visible: bool = False) -> None: ...
 
     def fileno(self) -> int: ...
 

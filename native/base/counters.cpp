@@ -71,6 +71,17 @@ std::string space_json(const SpaceCounts& space) {
 
 }  // namespace
 
+ShelfCounts& ShelfCounts::operator+=(const ShelfCounts& other) {
+    gets_seen += other.gets_seen;
+    bytes_seen += other.bytes_seen;
+    arenas += other.arenas;
+    arena_bytes += other.arena_bytes;
+    arena_bytes_used += other.arena_bytes_used;
+    arena_bytes_slack += other.arena_bytes_slack;
+    arena_bytes_waiting += other.arena_bytes_waiting;
+    return *this;
+}
+
 std::shared_ptr<ClientCounters> Counters::add(const std::string& peer) {
     auto client = std::make_shared<ClientCounters>(peer);
     const std::lock_guard lock(mutex_);

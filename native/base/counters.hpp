@@ -50,6 +50,8 @@ struct ShelfCounts {
     std::uint64_t arena_bytes_held = 0;     // of blocks that clients read, with a key or without
     std::uint64_t adopted = 0;        // those of `arenas` that clients have made for one value each
     std::uint64_t adopted_bytes = 0;  // of these
+
+    ShelfCounts& operator+=(const ShelfCounts& other);
 };
 
 class Counters {

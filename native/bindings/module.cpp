@@ -347,8 +347,13 @@ NB_MODULE(_core, module) {
     nb::class_<Spaces>(module, "Spaces")
         .def(
             "__init__",
-            [](Spaces* self, const MemoryStorage& memory) { new (self) Spaces(memory.quota()); },
-            "memory"_a, "Scratch spaces that take of the limit of this memory.");
+            [](Spaces* self, const MemoryStorage& memory, bool visible) {
+                new (self) Spaces(memory.quota(), visible);
+            },
+            "memory"_a, "visible"_a = false,
+            "Scratch spaces that take of the limit of this memory; `visible`: other processes may "
+            "be "
+            "let see each.");
 
     bind_disk(module);
     bind_log(module);

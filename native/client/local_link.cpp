@@ -11,6 +11,7 @@
 #include "client/charge.hpp"
 #include "client/link_events.hpp"
 #include "client/reply.hpp"
+#include "protocol/keys.hpp"
 
 namespace ucxstore {
 
@@ -19,9 +20,6 @@ using local::Kind;
 using local::OutMessage;
 
 namespace {
-
-// The largest arena that a server may have.
-constexpr std::uint64_t kMaxArenaBytes = wire::kMaxValueBytes;
 
 template <typename Header>
 std::string raw(const Header& header) {
@@ -44,10 +42,13 @@ void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
     if (operation->kind == Operation::Kind::get && !operation->items.empty()) {
         operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
         std::vector<std::uint32_t> others;
-        const auto visible = closed_ ? nullptr : visible_.load();
-        const bool usable = visible != nullptr && visible->usable();
+        std::shared_ptr<const Visible> visible;
         for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
-            if (!usable || !visible->answer(peer_, *operation, i)) {
+            const std::string& key = operation->gets[i].key;
+            if (i == 0 || wire::space_of(key) != wire::space_of(operation->gets[i - 1].key)) {
+                visible = visible_for(key);
+            }
+            if (visible == nullptr || !visible->answer(peer_, *operation, i)) {
                 others.push_back(i);
             } else if (operation->item_done(operation->items[i])) {
                 report_slow(peer_, *operation);
@@ -65,13 +66,18 @@ void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
 
 std::optional<std::uint64_t> LocalLink::see(std::string_view key, std::byte* out,
                                             std::uint64_t room) {
-    const auto visible = closed_ ? nullptr : visible_.load();
-    return visible != nullptr && visible->usable() ? visible->copy(key, out, room) : std::nullopt;
+    const auto visible = visible_for(key);
+    return visible == nullptr ? std::nullopt : visible->copy(key, out, room);
+}
+
+std::shared_ptr<const Visible> LocalLink::visible_for(std::string_view key) const {
+    auto visible = closed_ ? nullptr : wire::space_of(key) ? spaces_.of(key) : visible_.load();
+    return visible != nullptr && visible->usable() ? visible : nullptr;
 }
 
 std::shared_ptr<Region> LocalLink::hold(std::string_view key) {
-    const auto visible = closed_ ? nullptr : visible_.load();
-    return visible != nullptr && visible->usable() ? visible->hold(key) : nullptr;
+    const auto visible = visible_for(key);
+    return visible == nullptr ? nullptr : visible->hold(key);
 }
 
 bool LocalLink::takes_files(std::uint64_t bytes) const {
@@ -92,12 +98,16 @@ void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {
     });
 }
 
-void LocalLink::tell_held() {
-    thread_->post([self = shared_from_this()] {
-        if (!self->closed_) {
-            self->send({.kind = Kind::held});
+std::function<void()> LocalLink::tell_held() {
+    return [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) {
+            self->thread_->post([self] {
+                if (!self->closed_) {
+                    self->send({.kind = Kind::held});
+                }
+            });
         }
-    });
+    };
 }
 
 void LocalLink::close() {
@@ -125,6 +135,7 @@ void LocalLink::end(ErrorKind kind, const std::string& message, bool lost) {
     values_.clear();
     uploaded_.clear();
     visible_.store(nullptr);
+    spaces_.clear();
     for (const auto& operation : in_flight_.all()) {
         operation->fail(kind, peer_ + ": " + message);
         finish(operation);
@@ -404,8 +415,8 @@ void LocalLink::on_shown(const Pointer& operation, std::uint32_t number) {
         operation->items[number].done) {
         throw Error(ErrorKind::protocol, "'shown' for what was not wanted");
     }
-    const auto visible = visible_.load();
-    if (visible != nullptr && visible->usable() && visible->answer(peer_, *operation, number)) {
+    const auto visible = visible_for(operation->gets[number].key);
+    if (visible != nullptr && visible->answer(peer_, *operation, number, true)) {
         item_done(operation, operation->items[number]);
         return;
     }
@@ -424,36 +435,11 @@ void LocalLink::on_unmoved(const Pointer& operation, std::uint32_t number) {
 }
 
 void LocalLink::see(InMessage& message) {
-    auto visible = std::make_shared<Visible>();
-    if (const auto before = visible_.load()) {
-        *visible = *before;
-    }
-    const auto arena =
-        wire::read_header<local::ArenaHeader>(message.header.data(), message.header.size());
-    const bool has_descriptor = message.descriptors.size() == 1;
-    if (message.kind == Kind::dropped && arena) {
-        visible->arenas.erase(static_cast<std::uint32_t>(arena->number));
-    } else if (message.kind == Kind::pins && message.descriptors.size() == 4) {
-        visible->life = std::make_shared<shared::LifeWatch>(message.descriptors[0]);
-        visible->pins = std::make_shared<shared::Pins>(shared::PinTable::Descriptors{
-            std::move(message.descriptors[1]), std::move(message.descriptors[2])});
-        visible->held = std::make_shared<Held>(
-            visible->pins, std::make_shared<shared::BoardView>(message.descriptors[3]),
-            [weak = weak_from_this()] {
-                if (const auto self = weak.lock()) {
-                    self->tell_held();
-                }
-            });
-    } else if (message.kind == Kind::index && has_descriptor) {
-        visible->index = std::make_shared<shared::IndexReader>(message.descriptors[0]);
-    } else if (message.kind == Kind::arena && has_descriptor && arena) {
-        visible->arenas[static_cast<std::uint32_t>(arena->number)] =
-            std::make_shared<SeenArena>(std::move(message.descriptors[0]), arena->bytes,
-                                        kMaxArenaBytes);
+    if (VisibleSpaces::is_for_space(message)) {
+        spaces_.see(message, tell_held());
     } else {
-        throw Error(ErrorKind::protocol, "what no server sends");
+        visible_.store(renewed(visible_.load(), message, tell_held()));
     }
-    visible_.store(std::move(visible));
 }
 
 void LocalLink::item_done(const Pointer& operation, Item& item) {

@@ -16,7 +16,7 @@
 #include "client/in_flight.hpp"
 #include "client/link.hpp"
 #include "client/upload.hpp"
-#include "client/visible.hpp"
+#include "client/visible_spaces.hpp"
 #include "local/local_socket.hpp"
 #include "shared/sealed.hpp"
 
@@ -66,8 +66,10 @@ class LocalLink : public Link,
         wire::ReplyHeader header;
     };
 
-    // Lets the server look at what this process holds.
-    void tell_held();
+    // Lets the server look at what this process holds, whenever it is called.
+    std::function<void()> tell_held();
+    // Where the value of a key may be seen now; nullptr for nowhere. Any thread.
+    std::shared_ptr<const Visible> visible_for(std::string_view key) const;
     void start(const Pointer& operation);
     void move();
     void send(local::OutMessage message);
@@ -93,7 +95,8 @@ class LocalLink : public Link,
     const std::string peer_;
     const std::function<void(TimePoint)> due_;
     std::atomic<bool> closed_ = false;
-    std::atomic<std::shared_ptr<const Visible>> visible_;
+    std::atomic<std::shared_ptr<const Visible>> visible_;  // but for scratch spaces
+    VisibleSpaces spaces_;
     // Until the server says what it takes, it is worth a try.
     std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
     mutable std::once_flag charge_looked_at_;

@@ -125,6 +125,7 @@ std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
         .scatter(0, bytes_at(entry->place, entry->size), entry->size,
                  large ? Write::past_caches : Write::cached);
     pins->count(entry->size);
+    pins->note_use(entry->place);
     return entry->size;
 }
 
@@ -162,6 +163,7 @@ std::shared_ptr<Region> Visible::hold(std::string_view key) const {
     }
     pin.pass_on();
     pins->count(entry->size);
+    pins->note_use(entry->place);
     return std::make_shared<Borrowed>(std::move(pin), arenas.at(shared::arena_of(entry->place)),
                                       bytes_at(entry->place, entry->size), entry->size,
                                       std::move(hold));
@@ -230,7 +232,8 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
     return true;
 }
 
-bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_t number) const {
+bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_t number,
+                     bool asked) const {
     Used pin(pins);
     const auto entry = find(operation.gets[number].key, pin.get());
     if (!entry) {
@@ -269,6 +272,9 @@ bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_
     item.size = item.received = wanted.size;
     item.version = entry->version;
     pins->count(wanted.size);
+    if (!asked) {
+        pins->note_use(entry->place);
+    }
     return true;
 }
 

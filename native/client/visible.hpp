@@ -32,9 +32,11 @@ struct Visible {
     }
 
     // Does what a server would do for a get of this item: copies what is wanted of the value, lends
-    // it where the operation borrows, or notes why that cannot be. False where it is not to be seen here: then the server must be
-    // asked, and nothing was noted.
-    bool answer(const std::string& peer, Operation& operation, std::uint32_t item) const;
+    // it where the operation borrows, or notes why that cannot be. False where it is not to be seen
+    // here: then the server must be asked, and nothing was noted. `asked`: it was, and has counted
+    // this use of the value.
+    bool answer(const std::string& peer, Operation& operation, std::uint32_t item,
+                bool asked = false) const;
 
     // Copies a whole value to memory with so much room. nullopt as in answer(), or where it has
     // more bytes.

@@ -12,15 +12,16 @@ enum class Kind : std::uint32_t {
     request = 1,  // wire::RequestHeader; the body is as over UCX
     value = 2,    // ValueHeader, the key; the body is the segment, unless that is in the upload
     reply = 3,    // wire::ReplyHeader; the body is the segment
-    pins = 4,     // server: whether it lives, a table for this client's pins, a lifeline, what may be
-                  // held; 4 descriptors
-    index = 5,    // server: the index, which replaces an older one; 1 descriptor
+    pins = 4,     // server: ShelfHeader, a space's name; whether it lives, a table for this client's
+                  // pins, a lifeline, what may be held: 4 descriptors
+    index = 5,    // server: ShelfHeader, of the index that replaces an older one; 1 descriptor
     arena = 6,    // server: ArenaHeader; 1 descriptor
     dropped = 9,  // server: ArenaHeader, of an arena that should be unmapped
     upload = 7,   // client: memory that its values come in; 1 descriptor
     room = 8,     // server: RoomHeader, a piece of the upload that may be used again
     file = 10,    // client: wire::ValueHeader, the key; a sealed file with the value; 1 descriptor
     files = 11,   // server: FilesHeader
+    ended = 16,   // server: ShelfHeader, of a scratch space's that should be forgotten
     held = 20,    // client: what it holds has changed by much
 };
 
@@ -40,8 +41,18 @@ struct ValueHeader {
 };
 constexpr std::uint64_t kInBody = ~0ull;
 
+// The shelves that a client is shown have numbers: kMainShelf has the server's values, others have
+// those of a scratch space each.
+struct ShelfHeader {
+    std::uint64_t shelf;
+};
+constexpr std::uint64_t kMainShelf = 0;
+// So many scratch spaces a client is shown at a time: each takes descriptors and mappings.
+constexpr std::size_t kMaxSpaces = 16;
+
 struct ArenaHeader {
     std::uint64_t number;
+    std::uint64_t shelf;
     std::uint64_t bytes;  // of its blocks; behind them lie the bits of its huge pages
 };
 

@@ -34,17 +34,18 @@ class LocalSession::LocalSending : public Sending {
     bool failed() const override { return false; }
 
     bool show(const PendingGet& get) override {
-        if (session_.showing_ == nullptr || get.send_bytes()) {
+        if (get.send_bytes()) {
             return false;
         }
         std::vector<OutMessage> messages;
-        if (!session_.showing_->show(*get.value(), messages)) {
-            return false;
-        }
+        const auto value = session_.showings_.show(get, session_.on_drop(), messages);
         for (OutMessage& message : messages) {
             session_.send(std::move(message));
         }
-        refuse(get.id(), {wire::Status::shown, get.value()->size(), get.value()->version()});
+        if (value == nullptr) {
+            return false;
+        }
+        refuse(get.id(), {wire::Status::shown, value->size(), value->version()});
         return true;
     }
 
@@ -114,25 +115,20 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
 // ---- the session ----
 
 LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket,
-                           const Service& service,
-                           const wire::Token& token, const std::string& peer,
-                           std::function<void()> look)
+                           const Service& service, const wire::Token& token,
+                           const std::string& peer, std::function<void()> look)
     : thread_(std::move(thread)),
       client_(std::make_shared<ClientRecord>(service.counters, peer)),
       look_(std::move(look)),
-      shelf_(service.storages.shelf),
+      takes_files_(service.storages.local != nullptr &&
+                   service.storages.local->shelf() != nullptr),
       socket_(std::move(socket), *this),
+      showings_(service.storages, life),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),
       session_(service, thread_, token, client_, sending_, receiver_) {
-    if (shelf_ != nullptr) {
-        showing_ = std::make_unique<Showing>(shelf_, life);
-    }
     thread_->watch(socket_.fd(), [this] { move(); });
     client_->set_lanes({"local"});
-    const std::uint64_t least =
-        service.storages.shelf == nullptr ? local::kNoFiles : shared::kLeastInFile;
-    send({.kind = Kind::files, .header = raw(local::FilesHeader{least})});
 }
 
 LocalSession::~LocalSession() { close(); }
@@ -188,13 +184,31 @@ void LocalSession::close() {
     }
     thread_->unwatch(socket_.fd());
     session_.close();
-    showing_.reset();
+    showings_.close();
 }
 
-void LocalSession::drop_arena(std::uint32_t number) {
-    if (!closed_ && showing_ != nullptr && showing_->forget(number)) {
-        send({.kind = Kind::dropped, .header = raw(local::ArenaHeader{number, 0})});
+void LocalSession::drop_arena(std::uint64_t shelf, std::uint32_t number) {
+    if (closed_) {
+        return;
     }
+    std::vector<OutMessage> messages;
+    showings_.drop(shelf, number, messages);
+    for (OutMessage& message : messages) {
+        send(std::move(message));
+    }
+}
+
+Showings::OnDrop LocalSession::on_drop() {
+    return [on = std::weak_ptr(thread_), weak = weak_from_this()](std::uint64_t shelf,
+                                                                  std::uint32_t arena) {
+        if (const auto thread = on.lock()) {
+            thread->post([weak, shelf, arena] {
+                if (const auto self = weak.lock()) {
+                    self->drop_arena(shelf, arena);
+                }
+            });
+        }
+    };
 }
 
 std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(Kind kind, std::string_view,
@@ -231,10 +245,7 @@ void LocalSession::take(InMessage message) {
                             local::kMaxUploadBytes);
             return;
         case Kind::held:
-            if (shelf_ != nullptr) {
-                shelf_->sweep();
-            }
-            return;
+            return showings_.sweep();
         default:
             throw Error(ErrorKind::protocol, "what no client sends");
     }
@@ -244,6 +255,9 @@ void LocalSession::on_file(InMessage& message) {
     if (message.descriptors.size() != 1 ||
         message.header.size() > sizeof(wire::ValueHeader) + wire::kMaxKeyBytes) {
         throw Error(ErrorKind::protocol, "a file without its descriptor, or its key");
+    }
+    if (!takes_files_) {
+        send({.kind = Kind::files, .header = raw(local::FilesHeader{local::kNoFiles})});
     }
     session_.dispatch<wire::ValueHeader>(
         message.header.data(), message.header.size(), [&](const wire::ValueHeader& header) {

@@ -11,7 +11,7 @@
 #include "local/local_socket.hpp"
 #include "local/mapping.hpp"
 #include "server/session.hpp"
-#include "server/showing.hpp"
+#include "server/showings.hpp"
 
 namespace ucxstore {
 
@@ -32,8 +32,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     void close();
     bool closed() const { return closed_; }
     bool busy() const { return session_.busy(); }
-    // Tells the client, if it has been shown the arena, that this has gone.
-    void drop_arena(std::uint32_t number);
+    // Tells the client, if it has been shown the arena of a shelf, that this has gone.
+    void drop_arena(std::uint64_t shelf, std::uint32_t number);
 
   private:
     class LocalSending;
@@ -62,14 +62,15 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     void move();
     void on_value(const local::InMessage& message);
     void on_file(local::InMessage& message);
+    Showings::OnDrop on_drop();
     void send(local::OutMessage message);
 
     const std::shared_ptr<EventThread> thread_;
     const std::shared_ptr<ClientRecord> client_;
     const std::function<void()> look_;
-    const std::shared_ptr<shared::Shelf> shelf_;  // nullptr where there is none
+    const bool takes_files_;  // whether it takes over what comes in files
     local::LocalSocket socket_;
-    std::unique_ptr<Showing> showing_;  // nullptr where there is nothing to see
+    Showings showings_;
     std::optional<local::Mapping> upload_;
     UploadReceiver receiver_;
     const std::shared_ptr<LocalSending> sending_;

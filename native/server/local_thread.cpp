@@ -25,7 +25,7 @@ LocalThread::LocalThread(const Service& service, int index)
                 if (const auto thread = weak.lock()) {
                     thread->post([this, number] {
                         for (const auto& session : sessions_) {
-                            session->drop_arena(number);
+                            session->drop_arena(local::kMainShelf, number);
                         }
                     });
                 }

@@ -46,6 +46,8 @@ class PendingGet {
 
     // What follows is for an open get.
     const std::shared_ptr<const Region>& value() const { return value_; }
+    // The bytes of it that are wanted.
+    std::uint64_t size() const { return selected_.size; }
     // The next segment: its memory, as pieces of the value, or copied into `packed` where that is
     // cheaper, and then without pieces; and its header, but for the token. Throws Error(storage)
     // where bytes are missing.

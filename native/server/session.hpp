@@ -25,9 +25,12 @@ struct Service {
 
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
-        return counters->to_json(
-            storages.spaces == nullptr ? std::vector<SpaceCounts>() : storages.spaces->counts(),
-            storages.shelf == nullptr ? ShelfCounts() : storages.shelf->counts());
+        ShelfCounts shown = storages.shelf == nullptr ? ShelfCounts() : storages.shelf->counts();
+        if (storages.spaces == nullptr) {
+            return counters->to_json({}, shown);
+        }
+        shown += storages.spaces->shelf_counts();
+        return counters->to_json(storages.spaces->counts(), shown);
     }
 };
 

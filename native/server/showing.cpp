@@ -19,7 +19,12 @@ Fd copy_of(int descriptor) {
     return copy;
 }
 
-local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header = {}) {
+template <typename Header>
+std::string raw(const Header& header) {
+    return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+
+local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header) {
     local::OutMessage message{.kind = kind, .header = std::move(header)};
     message.descriptors.push_back(std::move(descriptor));
     return message;
@@ -27,8 +32,9 @@ local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header =
 
 }  // namespace
 
-Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life)
-    : shelf_(std::move(shelf)), life_(life) {}
+Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::uint64_t number,
+                 std::string space)
+    : shelf_(std::move(shelf)), life_(life), number_(number), space_(std::move(space)) {}
 
 Showing::~Showing() {
     if (pins_ != nullptr) {
@@ -45,7 +51,8 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
     if (pins_ == nullptr) {
         auto pins = shelf_->add_reader();
         auto [table, lifeline] = pins->take_descriptors();
-        messages.push_back(with_descriptor(Kind::pins, copy_of(life_)));
+        messages.push_back(
+            with_descriptor(Kind::pins, copy_of(life_), raw(local::ShelfHeader{number_}) + space_));
         messages.back().descriptors.push_back(std::move(table));
         messages.back().descriptors.push_back(std::move(lifeline));
         messages.back().descriptors.push_back(shelf_->board());
@@ -53,15 +60,14 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
     }
     if (generation_ != shelf_->generation()) {
         auto [descriptor, generation] = shelf_->index();
-        messages.push_back(with_descriptor(Kind::index, std::move(descriptor)));
+        messages.push_back(
+            with_descriptor(Kind::index, std::move(descriptor), raw(local::ShelfHeader{number_})));
         generation_ = generation;
     }
     if (!arenas_.contains(*number)) {
         auto [descriptor, bytes] = shelf_->arena(*number);  // it is there, as the value is
-        const local::ArenaHeader header{*number, bytes};
-        messages.push_back(
-            with_descriptor(Kind::arena, std::move(descriptor),
-                            {reinterpret_cast<const char*>(&header), sizeof(header)}));
+        messages.push_back(with_descriptor(Kind::arena, std::move(descriptor),
+                                           raw(local::ArenaHeader{*number, number_, bytes})));
         arenas_.insert(*number);
     }
     return true;

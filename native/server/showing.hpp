@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "local/local_socket.hpp"
 #include "shared/shelf.hpp"
@@ -13,8 +15,10 @@ namespace ucxstore {
 // On the session's thread.
 class Showing {
   public:
-    // `life` is the descriptor of the thread's life.
-    Showing(std::shared_ptr<shared::Shelf> shelf, int life);
+    // `life` is the descriptor of the thread's life. `number` is the shelf's for the client, and
+    // `space` the name of the scratch space that it is of; "" for none.
+    Showing(std::shared_ptr<shared::Shelf> shelf, int life,
+            std::uint64_t number = local::kMainShelf, std::string space = {});
     Showing(const Showing&) = delete;
     Showing& operator=(const Showing&) = delete;
     // From now on the client finds nothing. What it has pinned stays.
@@ -25,10 +29,17 @@ class Showing {
     bool show(const Region& value, std::vector<local::OutMessage>& messages);
     // Whether the client was shown this arena, which has gone; to be called once.
     bool forget(std::uint32_t arena) { return arenas_.erase(arena) > 0; }
+    // Values that the client says it has read there.
+    std::uint64_t seen() const { return pins_ == nullptr ? 0 : pins_->seen().gets; }
+    const std::shared_ptr<shared::Shelf>& shelf() const { return shelf_; }
+    std::uint64_t number() const { return number_; }
+    const std::string& space() const { return space_; }
 
   private:
     const std::shared_ptr<shared::Shelf> shelf_;
     const int life_;
+    const std::uint64_t number_;
+    const std::string space_;
     std::shared_ptr<shared::PinTable> pins_;
     std::uint64_t generation_ = 0;  // of the index that it has
     std::set<std::uint32_t> arenas_;

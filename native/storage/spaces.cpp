@@ -16,6 +16,9 @@ constexpr std::size_t kShownBytes = 8;
 // The least time between two calls of malloc_trim(), which looks through all memory.
 constexpr auto kTrimEvery = std::chrono::seconds(1);
 
+// The least time between two looks at what is pinned of spaces that have ended.
+constexpr auto kSweepEvery = std::chrono::seconds(1);
+
 // Gives freed memory back to the system: glibc keeps small values', in the arenas of the threads
 // that received them.
 void trim() {
@@ -50,13 +53,13 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
         throw Error(ErrorKind::storage,
                     "no time-out of a scratch space: " + std::to_string(timeout.count()) + " ms");
     }
-    auto values =
-        std::make_shared<MemoryStorage>(std::make_shared<Quota>(quota, called(name), room_));
     const std::lock_guard lock(mutex_);
     if (spaces_.size() >= kMaxSpaces) {
         throw Error(ErrorKind::storage, "there are " + std::to_string(kMaxSpaces) +
                                             " scratch spaces, more than which no server keeps");
     }
+    auto values = std::make_shared<MemoryStorage>(
+        std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota));
     if (!thread_.joinable()) {
         // Started by a progress thread, so it has signals blocked, as that has.
         thread_ = std::thread([this] { run(); });
@@ -65,6 +68,19 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
         throw Error(ErrorKind::storage, "the " + called(name) + " is there already");
     }
     changed_.notify_all();
+}
+
+// nullptr where there are enough, or no descriptor or memory for one.
+std::shared_ptr<shared::Shelf> Spaces::make_shelf(std::uint64_t quota) const {
+    if (!visible_ || spaces_.size() + pinned_.size() >= kMaxVisible) {
+        return nullptr;
+    }
+    const std::uint64_t first = std::min(quota, Arenas::kFirstBytes - 1) / Arenas::kHugePage + 1;
+    try {
+        return shared::Shelf::make({.first_bytes = first * Arenas::kHugePage});
+    } catch (const Error&) {
+        return nullptr;
+    }
 }
 
 void Spaces::renew(const std::string& name, TimePoint now) {
@@ -122,16 +138,39 @@ std::vector<SpaceCounts> Spaces::counts(TimePoint now) const {
     std::vector<SpaceCounts> counts;
     const std::lock_guard lock(mutex_);
     for (const auto& [name, space] : spaces_) {
-        const Quota& quota = *space.values->quota();
-        counts.push_back({name.substr(0, kShownBytes), quota.taken(), quota.limit(),
+        counts.push_back({name.substr(0, kShownBytes), space.values->held(),
+                          space.values->quota()->limit(),
                           std::chrono::duration<double>(now - space.begun).count()});
     }
     return counts;
 }
 
+ShelfCounts Spaces::shelf_counts() const {
+    const std::lock_guard lock(mutex_);
+    ShelfCounts sum = seen_before_;
+    for (const auto& [name, space] : spaces_) {
+        if (const auto shelf = space.values->shelf()) {
+            sum += shelf->counts();
+        }
+    }
+    for (const auto& shelf : pinned_) {
+        ShelfCounts counts = shelf->counts();
+        counts.gets_seen = counts.bytes_seen = 0;  // these are in seen_before_
+        sum += counts;
+    }
+    return sum;
+}
+
 Spaces::All::iterator Spaces::close(All::iterator at, std::function<void()> freed) {
     // Whoever has just found the space gets this failure from its storage.
-    ended_.push_back({at->second.values->close(gone(at->first)), std::move(freed)});
+    auto values = at->second.values->close(gone(at->first));
+    auto shelf = at->second.values->shelf();
+    if (shelf != nullptr) {
+        const ShelfCounts counts = shelf->counts();
+        seen_before_.gets_seen += counts.gets_seen;
+        seen_before_.bytes_seen += counts.bytes_seen;
+    }
+    ended_.push_back({std::move(values), std::move(shelf), std::move(freed)});
     changed_.notify_all();
     return spaces_.erase(at);
 }
@@ -151,6 +190,7 @@ Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
 
 void Spaces::run() {
     TimePoint next_trim{};
+    TimePoint next_sweep{};
     bool trimmed = true;
     std::unique_lock lock(mutex_);
     while (!stopping_) {
@@ -159,12 +199,25 @@ void Spaces::run() {
         if (!trimmed) {
             next = std::min(next, next_trim);
         }
+        if (!pinned_.empty() && next_sweep <= now) {
+            std::erase_if(pinned_, [](const auto& shelf) {
+                shelf->sweep();
+                return shelf->waiting() == 0;
+            });
+            next_sweep = now + kSweepEvery;
+        }
+        if (!pinned_.empty()) {
+            next = std::min(next, next_sweep);
+        }
         auto ended = std::exchange(ended_, {});
         if (!ended.empty()) {
             trimmed = false;
             lock.unlock();
             for (Ended& one : ended) {
                 one.values.clear();
+                if (one.shelf != nullptr) {
+                    one.shelf->sweep();
+                }
                 try {
                     if (one.freed) {
                         one.freed();
@@ -173,6 +226,11 @@ void Spaces::run() {
                 }
             }
             lock.lock();
+            for (Ended& one : ended) {
+                if (one.shelf != nullptr && one.shelf->waiting() > 0) {
+                    pinned_.push_back(std::move(one.shelf));
+                }
+            }
         } else if (!trimmed && next_trim <= now) {
             lock.unlock();
             trim();

@@ -25,10 +25,14 @@ class Spaces {
     using Timeout = std::chrono::milliseconds;
 
     static constexpr std::size_t kMaxSpaces = 4096;
+    // Of so many spaces at a time, clients of this host may see the values: each takes descriptors.
+    static constexpr std::size_t kMaxVisible = 256;
     static constexpr Timeout kMaxTimeout = std::chrono::hours(24 * 366);
 
-    // All spaces take their bytes from `room`.
-    explicit Spaces(std::shared_ptr<Quota> room) : room_(std::move(room)) {}
+    // All spaces take their bytes from `room`. `visible`: each keeps its values on a shelf of its
+    // own, so that clients of this host see those of the spaces whose names they know.
+    explicit Spaces(std::shared_ptr<Quota> room, bool visible = false)
+        : room_(std::move(room)), visible_(visible) {}
     Spaces(const Spaces&) = delete;
     Spaces& operator=(const Spaces&) = delete;
     ~Spaces();
@@ -52,6 +56,8 @@ class Spaces {
     // Bytes of values in all of them.
     std::uint64_t held() const;
     std::vector<SpaceCounts> counts(TimePoint now = Clock::now()) const;
+    // Of the shelves of all of them; what was seen of those that have ended, too.
+    ShelfCounts shelf_counts() const;
 
   private:
     struct Space {
@@ -62,6 +68,7 @@ class Spaces {
     };
     struct Ended {
         MemoryStorage::Catalog values;
+        std::shared_ptr<shared::Shelf> shelf;  // nullptr where it had none
         std::function<void()> freed;
     };
     using All = std::map<std::string, Space, std::less<>>;
@@ -69,13 +76,18 @@ class Spaces {
     // These two under the lock.
     All::iterator close(All::iterator at, std::function<void()> freed);
     TimePoint close_overdue(TimePoint now);
+    std::shared_ptr<shared::Shelf> make_shelf(std::uint64_t quota) const;
     void run();
 
     const std::shared_ptr<Quota> room_;
+    const bool visible_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     All spaces_;
     std::vector<Ended> ended_;  // still to be freed
+    // Of spaces that have ended, while somebody has some of their values pinned.
+    std::vector<std::shared_ptr<shared::Shelf>> pinned_;
+    ShelfCounts seen_before_;  // of spaces that have ended
     bool stopping_ = false;
     std::thread thread_;  // started with the first space
 };

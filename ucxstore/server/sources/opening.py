@@ -67,6 +67,7 @@ def open_storage(
         _or(options.block_size, DEFAULT_BLOCK_SIZE) if source.has_parts else 0,
         freshness,
         _or(options.write_budget, DEFAULT_WRITE_BUDGET),
+        visible=options.local,
     )
     return cached, Carrier(cached, source, timeout)
 
@@ -103,9 +104,10 @@ def open_scratch(
     """
     if options.has_scratch:
         limit = options.scratch_limit
-        return core.Spaces(core.MemoryStorage() if limit is None else core.MemoryStorage(limit))
+        memory = core.MemoryStorage() if limit is None else core.MemoryStorage(limit)
+        return core.Spaces(memory, visible=options.local)
     if isinstance(storage, core.MemoryStorage) and not options.read_only:
-        return core.Spaces(storage)
+        return core.Spaces(storage, visible=options.local)
     return None
 
 
