@@ -1,0 +1,52 @@
+"""Servers with a local plane, for tests that make their own with `Server(...)`."""
+
+from typing import Unpack
+
+import pytest
+
+from ucxstore.address import HostPort
+from ucxstore.server import Server
+from ucxstore.server.options import LOOPBACK, ServerKeywords
+from ucxstore.server.sources.opening import Storage
+from ucxstore.server.spawn import START_SECONDS, ServerProcess
+
+__all__ = ["LocalServer", "local_servers"]
+
+
+class LocalServer(Server):
+    """A server with a local plane, unless the test says otherwise."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        bind: str | HostPort = LOOPBACK,
+        **options: Unpack[ServerKeywords],
+    ) -> None:
+        options.setdefault("local", True)
+        super().__init__(storage, bind, **options)
+
+    @staticmethod
+    def spawn(
+        storage: Storage,
+        bind: str | HostPort = LOOPBACK,
+        *,
+        die_with_parent: bool = True,
+        start_timeout: float = START_SECONDS,
+        **options: Unpack[ServerKeywords],
+    ) -> ServerProcess:
+        options.setdefault("local", True)
+        return Server.spawn(
+            storage,
+            bind,
+            die_with_parent=die_with_parent,
+            start_timeout=start_timeout,
+            **options,
+        )
+
+
+@pytest.fixture(autouse=True)
+def local_servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put `LocalServer` in the place of `Server` where the test and its fixtures look it up."""
+    names = request.function.__globals__
+    if names.get("Server") is Server:
+        monkeypatch.setitem(names, "Server", LocalServer)

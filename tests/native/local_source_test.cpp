@@ -1,0 +1,495 @@
+// The cache of a source on the plane of one host: which of its values a client sees, and for how
+// long.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "cache/cache_shelf.hpp"
+#include "cache/cached_source.hpp"
+#include "client/batch.hpp"
+#include "client/local_client.hpp"
+#include "loopback.hpp"
+#include "remote_fixture.hpp"
+#include "server/local_thread.hpp"
+
+namespace ucxstore {
+namespace {
+
+using namespace test;
+using namespace std::chrono_literals;
+
+// Objects, and a thread that answers for them.
+class Objects {
+  public:
+    explicit Objects(std::shared_ptr<CachedSource> source) : source_(std::move(source)) {
+        thread_ = std::thread([this] { run(); });
+    }
+    ~Objects() {
+        stop_ = true;
+        source_->calls().wake();
+        thread_.join();
+        source_->close("the end");
+    }
+
+    void set(const std::string& key, Bytes value) {
+        const std::lock_guard lock(mutex_);
+        ++etag_;
+        objects_[key] = {std::move(value), std::to_string(etag_)};
+    }
+    std::optional<Bytes> get(const std::string& key) {
+        const std::lock_guard lock(mutex_);
+        const auto found = objects_.find(key);
+        return found == objects_.end() ? std::nullopt : std::optional(found->second.value);
+    }
+    int fetched(const std::string& key) {
+        const std::lock_guard lock(mutex_);
+        return fetched_[key];
+    }
+
+    std::atomic<int> heads = 0;
+
+  private:
+    struct One {
+        Bytes value;
+        std::string etag;
+    };
+
+    void run() {
+        while (!stop_) {
+            pollfd entry{source_->calls().fd(), POLLIN, 0};
+            poll(&entry, 1, 1000);
+            for (auto& [ticket, call] : source_->calls().take()) {
+                source_->calls().answer(ticket,
+                                        std::visit([this](auto& one) { return act(one); }, call));
+            }
+        }
+    }
+
+    CallResult act(const GetCall& call) {
+        const std::lock_guard lock(mutex_);
+        ++fetched_[call.key];
+        const auto found = objects_.find(call.key);
+        if (found == objects_.end()) {
+            return Missing{};
+        }
+        const auto& [value, etag] = found->second;
+        if (!call.if_match.empty() && call.if_match != etag) {
+            return Changed{};
+        }
+        const std::size_t end =
+            call.end == 0 ? value.size() : std::min<std::size_t>(call.end, value.size());
+        const auto at = [&](std::size_t offset) {
+            return value.begin() + static_cast<std::ptrdiff_t>(offset);
+        };
+        return Object{region(Bytes(at(call.begin), at(end))), etag, value.size()};
+    }
+    CallResult act(const HeadCall& call) {
+        const std::lock_guard lock(mutex_);
+        ++heads;
+        const auto found = objects_.find(call.key);
+        if (found == objects_.end()) {
+            return Missing{};
+        }
+        return Object{nullptr, found->second.etag, found->second.value.size()};
+    }
+    CallResult act(const PutCall& call) {
+        const std::lock_guard lock(mutex_);
+        if (call.if_absent && objects_.contains(call.key)) {
+            return Stored{false, ""};
+        }
+        const Bytes value(call.value->data(), call.value->data() + call.value->size());
+        objects_[call.key] = {value, std::to_string(++etag_)};
+        return Stored{true, std::to_string(etag_)};
+    }
+    CallResult act(const RemoveCall& call) {
+        const std::lock_guard lock(mutex_);
+        for (const std::string& key : call.keys) {
+            objects_.erase(key);
+        }
+        return Missing{};
+    }
+    CallResult act(const RemovePrefixCall& call) {
+        const std::lock_guard lock(mutex_);
+        return Removed{std::erase_if(
+            objects_, [&](const auto& one) { return one.first.starts_with(call.prefix); })};
+    }
+    template <typename Other>
+    CallResult act(const Other&) {
+        return Failure{"not here"};
+    }
+
+    const std::shared_ptr<CachedSource> source_;
+    std::mutex mutex_;
+    std::map<std::string, One> objects_;
+    std::map<std::string, int> fetched_;
+    int etag_ = 0;
+    std::atomic<bool> stop_ = false;
+    std::thread thread_;
+};
+
+class LocalSource : public testing::Test {
+  protected:
+    struct How {
+        std::uint64_t cache = 64 << 20;
+        std::uint64_t block = 0;
+        std::chrono::milliseconds freshness = CachedSource::kForEver;
+    };
+
+    LocalSource() : LocalSource(How()) {}
+    explicit LocalSource(const How& how)
+        : capacity(how.cache),
+          source(std::make_shared<CachedSource>(how.cache, how.block, how.freshness,
+                                                CachedSource::kWriteBytes, Cache::Clock::now,
+                                                make_cache_shelf(how.cache))) {
+        link = connect();
+    }
+    ~LocalSource() override {
+        link.reset();
+        client.close();
+        server.close();
+    }
+
+    std::shared_ptr<LocalLink> connect() {
+        ControlPair pair = control_pair();
+        const wire::Token token = new_token();
+        server.attach(std::move(pair.one), token, "client");
+        return client.attach(std::move(pair.other), token, "server");
+    }
+    static void run(LocalLink& with, const std::shared_ptr<Operation>& operation) {
+        with.submit(operation);
+        finish(operation);
+    }
+    void set(const std::string& key, const Bytes& value) { set(*link, key, value); }
+    static void set(LocalLink& with, const std::string& key, const Bytes& value) {
+        Bytes copy = value;
+        run(with, set_operation({{key, memory_of(copy)}}));
+    }
+    std::optional<Bytes> get(const std::string& key, wire::Selection selection = {}) {
+        return get(*link, key, std::move(selection));
+    }
+    static std::optional<Bytes> get(LocalLink& with, const std::string& key,
+                                    wire::Selection selection = {}) {
+        const auto operation = get_operation({{key, std::move(selection)}});
+        run(with, operation);
+        if (operation->items[0].status == wire::Status::missing) {
+            return std::nullopt;
+        }
+        return reply_of(*operation);
+    }
+    // Reads the value, and says whether the server was not asked for it.
+    bool seen(const std::string& key, const Bytes& value) {
+        const std::uint64_t asked = counters->gets;
+        EXPECT_EQ(get(key), value) << key;
+        return counters->gets == asked;
+    }
+    std::shared_ptr<const Region> borrow(const std::string& key) {
+        const auto operation = get_operation({{key}});
+        operation->borrows = true;
+        run(*link, operation);
+        return operation->items[0].owned;
+    }
+
+    const std::uint64_t capacity;
+    const std::shared_ptr<CachedSource> source;
+    Objects objects{source};
+    const std::shared_ptr<Counters> counters = std::make_shared<Counters>();
+    LocalThread server{Service{Storages(source), counters}, 0};
+    LocalClient client;
+    std::shared_ptr<LocalLink> link;
+};
+
+TEST_F(LocalSource, WhatWasFetchedIsSeen) {
+    for (const std::size_t size : {0ul, 1ul, 5000ul, 100'000ul, 5'000'000ul}) {
+        const std::string key = "k" + std::to_string(size);
+        const Bytes value = pattern(size);
+        objects.set(key, value);
+        EXPECT_FALSE(seen(key, value));
+        EXPECT_TRUE(seen(key, value)) << size;
+        EXPECT_TRUE(seen(key, value)) << size;
+        EXPECT_EQ(objects.fetched(key), 1);
+    }
+    EXPECT_EQ(source->counters().misses, 5u);
+    EXPECT_EQ(source->hits(), 10u);
+}
+
+TEST_F(LocalSource, PartsOfIt) {
+    using Kind = wire::Range::Kind;
+    const Bytes value = pattern(10'000);
+    objects.set("k", value);
+    const wire::Selection part = std::vector<wire::Range>{{Kind::range, 100, 200}};
+    const Bytes expected(value.begin() + 100, value.begin() + 200);
+    EXPECT_EQ(get("k", part), expected);
+    const std::uint64_t asked = counters->gets;
+    EXPECT_EQ(get("k", part), expected);
+    EXPECT_EQ(counters->gets, asked);
+}
+
+TEST_F(LocalSource, PartsOfLargeValuesAreSentUntilAllIsWanted) {
+    using Kind = wire::Range::Kind;
+    const Bytes value = pattern(20'000'000);
+    set("k", value);
+    const wire::Selection part = std::vector<wire::Range>{{Kind::range, 100, 200}};
+    const Bytes expected(value.begin() + 100, value.begin() + 200);
+    EXPECT_EQ(get("k", part), expected);
+    EXPECT_EQ(get("k", part), expected);
+    EXPECT_EQ(source->shelf()->counts().arenas, 0u);
+    EXPECT_EQ(get("k"), value);
+    const std::uint64_t asked = counters->gets;
+    EXPECT_EQ(get("k", part), expected);
+    EXPECT_EQ(counters->gets, asked);
+}
+
+TEST_F(LocalSource, AnotherClientSeesItAfterItHasAskedOnce) {
+    const Bytes value = pattern(100'000);
+    objects.set("k", value);
+    objects.set("other", value);
+    const auto other = connect();
+    EXPECT_EQ(get("k"), value);
+    EXPECT_EQ(get("other"), value);
+    EXPECT_EQ(get(*other, "other"), value);
+    const std::uint64_t asked = counters->gets;
+    EXPECT_EQ(get(*other, "k"), value);
+    EXPECT_EQ(counters->gets, asked);
+    EXPECT_EQ(source->hits(), 2u);
+    EXPECT_EQ(source->counters().misses, 2u);
+}
+
+TEST_F(LocalSource, WhatIsWrittenIsReadAtOnce) {
+    const auto other = connect();
+    for (const std::size_t size : {10ul, 100'000ul, 3'000'000ul}) {
+        for (unsigned seed = 0; seed < 5; ++seed) {
+            const Bytes value = pattern(size, seed);
+            set(*other, "k", value);
+            EXPECT_EQ(objects.get("k"), value);
+            EXPECT_FALSE(seen("k", value)) << "it replaces one that was seen";
+            EXPECT_TRUE(seen("k", value)) << size;
+        }
+    }
+    EXPECT_EQ(objects.fetched("k"), 0);
+}
+
+TEST_F(LocalSource, WhatIsRemovedIsGone) {
+    for (const auto& remove :
+         {make_calls(wire::Op::remove, {"a/k"}, 60, nullptr),
+          make_call(wire::Op::remove_prefix, "a/", strings({"a/"}), 60, nullptr)}) {
+        objects.set("a/k", pattern(1000));
+        EXPECT_EQ(get("a/k"), pattern(1000));
+        EXPECT_TRUE(seen("a/k", pattern(1000)));
+        run(*link, remove);
+        EXPECT_EQ(get("a/k"), std::nullopt);
+    }
+}
+
+TEST_F(LocalSource, TheOldValueIsSeenUntilTheNewOneIsWritten) {
+    set("k", pattern(1000, 1));
+    EXPECT_EQ(get("k"), pattern(1000, 1));
+    for (unsigned round = 2; round < 100; ++round) {
+        Bytes value = pattern(1000 + 500 * round, round);
+        const auto writing = set_operation({{"k", memory_of(value)}});
+        link->submit(writing);
+        const auto meanwhile = get("k");
+        finish(writing);
+        EXPECT_TRUE(meanwhile == value ||
+                    meanwhile == pattern(1000 + (round > 2 ? 500 * (round - 1) : 0), round - 1));
+        EXPECT_EQ(get("k"), value);
+    }
+}
+
+TEST_F(LocalSource, BorrowedValuesOutliveTheirEviction) {
+    const Bytes value = pattern(30'000'000);
+    objects.set("k", value);
+    auto borrowed = borrow("k");
+    ASSERT_TRUE(borrowed->read_only());
+    for (int i = 0; i < 40; ++i) {
+        const std::string key = std::to_string(i);
+        objects.set(key, pattern(4'000'000, static_cast<unsigned>(i)));
+        EXPECT_EQ(get(key), pattern(4'000'000, static_cast<unsigned>(i)));
+        ASSERT_LE(source->cached_bytes(), capacity);
+    }
+    EXPECT_FALSE(seen("k", value));  // it was evicted
+    EXPECT_EQ(Bytes(borrowed->data(), borrowed->data() + borrowed->size()), value);
+    source->shelf()->sweep();
+    EXPECT_GE(source->shelf()->waiting(), 30'000'000u);
+    borrowed.reset();
+    source->shelf()->sweep();
+    EXPECT_EQ(source->shelf()->waiting(), 0u);
+}
+
+TEST_F(LocalSource, WhereAllIsPinnedValuesAreSent) {
+    std::vector<std::shared_ptr<const Region>> borrowed;
+    for (int i = 0; i < 30; ++i) {
+        const std::string key = std::to_string(i);
+        const Bytes value = pattern(4'000'000, static_cast<unsigned>(i));
+        objects.set(key, value);
+        EXPECT_EQ(get(key), value);
+        borrowed.push_back(borrow(key));
+        ASSERT_LE(source->cached_bytes(), capacity);
+        ASSERT_LE(source->shelf()->counts().arena_bytes_used, capacity + capacity / 4 + (8 << 20));
+    }
+    for (unsigned i = 0; i < 30; ++i) {
+        EXPECT_EQ(Bytes(borrowed[i]->data(), borrowed[i]->data() + 4'000'000),
+                  pattern(4'000'000, i));
+    }
+    borrowed.clear();
+    objects.set("last", pattern(4'000'000));
+    EXPECT_EQ(get("last"), pattern(4'000'000));
+    EXPECT_TRUE(seen("last", pattern(4'000'000)));
+}
+
+class LittleCache : public LocalSource {
+  protected:
+    LittleCache() : LocalSource({.cache = 1 << 20}) {}
+};
+
+TEST_F(LittleCache, WhatAClientSeesOftenStays) {
+    const Bytes value = pattern(20'000);
+    objects.set("read", value);
+    objects.set("unread", value);
+    EXPECT_EQ(get("unread"), value);
+    EXPECT_EQ(get("read"), value);
+    EXPECT_TRUE(seen("read", value));
+    for (unsigned i = 0; i < 300; ++i) {
+        const std::string key = std::to_string(i);
+        objects.set(key, pattern(20'000, i));
+        EXPECT_EQ(get(key), pattern(20'000, i));
+        ASSERT_TRUE(seen("read", value)) << i;
+        ASSERT_LE(source->cached_bytes(), capacity);
+    }
+    EXPECT_EQ(objects.fetched("read"), 1);
+    EXPECT_FALSE(seen("unread", value));
+    EXPECT_EQ(objects.fetched("unread"), 2);
+}
+
+TEST_F(LittleCache, WhatIsTooLargeForItIsSent) {
+    const Bytes value = pattern(3'000'000);
+    set("k", value);
+    EXPECT_EQ(get("k"), value);
+    EXPECT_FALSE(seen("k", value));
+    EXPECT_EQ(source->shelf()->counts().arenas, 0u);
+}
+
+class WithBlocks : public LocalSource {
+  protected:
+    WithBlocks() : LocalSource({.block = 64 << 10}) {}
+};
+
+TEST_F(WithBlocks, BlocksAreSentAndWholeValuesSeen) {
+    using Kind = wire::Range::Kind;
+    const Bytes value = pattern(1'000'000);
+    objects.set("k", value);
+    const wire::Selection part = std::vector<wire::Range>{{Kind::range, 700'000, 700'100}};
+    const Bytes expected(value.begin() + 700'000, value.begin() + 700'100);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(get("k", part), expected);
+    }
+    EXPECT_EQ(counters->gets, 3u);
+    EXPECT_EQ(source->shelf()->counts().arenas, 0u);
+    objects.set("whole", value);
+    EXPECT_EQ(get("whole"), value);
+    EXPECT_TRUE(seen("whole", value));
+}
+
+class ShortlyFresh : public LocalSource {
+  protected:
+    ShortlyFresh() : LocalSource({.block = 64 << 10, .freshness = 300ms}) {}
+};
+
+TEST_F(ShortlyFresh, ItIsAskedForWhenTheTimeIsOver) {
+    const Bytes value = pattern(1000);
+    objects.set("k", value);
+    EXPECT_EQ(get("k"), value);
+    EXPECT_TRUE(eventually([&] { return !seen("k", value); }));
+    EXPECT_TRUE(eventually([&] { return objects.heads > 0; }));
+    EXPECT_EQ(objects.fetched("k"), 1);
+    EXPECT_TRUE(eventually([&] { return seen("k", value); })) << "for as long again";
+    objects.set("k", pattern(1000, 9));
+    EXPECT_TRUE(eventually([&] { return get("k") == pattern(1000, 9); }));
+    EXPECT_TRUE(eventually([&] { return seen("k", pattern(1000, 9)); }));
+    run(*link, make_calls(wire::Op::remove, {"k"}, 60, nullptr));
+    EXPECT_EQ(get("k"), std::nullopt);
+}
+
+class NeverFresh : public LocalSource {
+  protected:
+    NeverFresh() : LocalSource({.block = 64 << 10, .freshness = 0ms}) {}
+};
+
+TEST_F(NeverFresh, TheSourceIsAskedEachTime) {
+    const Bytes value = pattern(1000);
+    set("k", value);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_FALSE(seen("k", value));
+    }
+    objects.set("k", pattern(1000, 9));
+    EXPECT_FALSE(seen("k", pattern(1000, 9)));
+    EXPECT_EQ(source->shelf()->counts().arenas, 0u);
+}
+
+// Whoever reads after a write was acknowledged reads that value or a newer one, whatever is
+// evicted, expires or is fetched again meanwhile.
+class Busy : public LocalSource, public testing::WithParamInterface<int> {
+  protected:
+    Busy()
+        : LocalSource({.cache = 400'000,
+                       .block = 16 << 10,
+                       .freshness = GetParam() == 0 ? CachedSource::kForEver
+                                                    : std::chrono::milliseconds(GetParam())}) {}
+};
+
+TEST_P(Busy, NoReadReturnsAnOlderValueThanBefore) {
+    static constexpr std::size_t kSizes[] = {100, 3000, 70'000, 150'000};
+    static constexpr int kKeys = 6;
+    const auto value_of = [](unsigned round) {
+        Bytes value(kSizes[round % 4], static_cast<std::byte>(round % 251));
+        std::memcpy(value.data(), &round, sizeof(round));
+        return value;
+    };
+    const auto round_of = [](const Bytes& value) {
+        unsigned round = 0;
+        std::memcpy(&round, value.data(), sizeof(round));
+        return round;
+    };
+    std::atomic<unsigned> written[kKeys] = {};
+    for (int key = 0; key < kKeys; ++key) {
+        set(std::to_string(key), value_of(0));
+    }
+    std::atomic<bool> stop = false;
+    std::atomic<std::uint64_t> wrong = 0;
+    std::atomic<std::uint64_t> reads = 0;
+    std::vector<std::thread> readers;
+    for (int i = 0; i < 3; ++i) {
+        readers.emplace_back([&, i] {
+            const auto mine = connect();
+            for (int n = i; !stop; ++n) {
+                const int key = n % kKeys;
+                const unsigned before = written[key];
+                const Bytes value = get(*mine, std::to_string(key)).value();
+                const unsigned round = round_of(value);
+                wrong += round < before || value != value_of(round);
+                ++reads;
+            }
+        });
+    }
+    for (unsigned round = 1; round < 600; ++round) {
+        const int key = static_cast<int>(round) % kKeys;
+        set(std::to_string(key), value_of(round));
+        written[key] = round;
+        ASSERT_LE(source->cached_bytes(), capacity);
+    }
+    stop = true;
+    for (auto& reader : readers) {
+        reader.join();
+    }
+    EXPECT_EQ(wrong, 0u);
+    EXPECT_GT(reads, 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Busy, testing::Values(0, 1, 20));
+
+}  // namespace
+}  // namespace ucxstore
