@@ -34,7 +34,7 @@ class PyAllocation {
 
 inline void bind_allocation(nb::module_& module) {
     nb::class_<PyAllocation>(module, "Allocation")
-        .def_prop_ro("array", &PyAllocation::array)
+        .def_prop_ro("array", &PyAllocation::array, nb::rv_policy::automatic)
         .def(
             "seal", [](const PyAllocation& self) { return static_cast<bool>(self.seal()); },
             "End the writing to the file, which may take a while; False where that cannot be.")

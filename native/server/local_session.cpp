@@ -7,7 +7,6 @@
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "protocol/keys.hpp"
-#include "shared/sealed.hpp"
 
 namespace ucxstore {
 
