@@ -226,7 +226,7 @@ def check_local(value: str | None) -> Local:
 def check_map(value: object) -> Map:
     """Return `value` if it says whether values are mapped in place of being copied."""
     if value is True or value is False or value == "auto":
-        return cast(Map, value)
+        return value
     raise ValueError(f"map: {value!r} is neither True, nor False, nor 'auto'")
 
 

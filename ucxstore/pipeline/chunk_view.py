@@ -1,7 +1,7 @@
 """Find the one raw chunk that a selection lies in, and view it as an array: no I/O."""
 
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -125,7 +125,7 @@ def locate(array: AsyncArray[Any], selection: Any) -> ChunkPart | None:
         dtype=kind.dtype,
         shape=_chunk_shape(grid, coordinates),
         order="C" if is_v3 else metadata.order,
-        selection=chunk_selection,
+        selection=cast(tuple[Any, ...], chunk_selection),  # of a basic selection, it is a tuple
     )
 
 
