@@ -63,8 +63,8 @@ def main(spec: Spec) -> dict[str, Any]:
             capture = Path(spec.capture)
             pipeline, read = spec.row.pipeline, reader(spec.row, store)
             counts = asdict(count_workload(store, workload, pipeline, capture, _wait, read=read))
-            check_transport(spec.row, store)
         stored = sync(store.getsize_prefix("c"))
+        check_transport(spec.row, store)
     return {"counts": counts, "stored_nbytes": stored, "versions": versions()}
 
 
