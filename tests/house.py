@@ -52,7 +52,7 @@ PURE |= {"math", "numpy", "operator", "typing"}
 # The same for folders of native/, whose #include lines name the folder.
 NATIVE_LAYERS = (
     {"base"},
-    {"protocol", "shared"},
+    {"protocol", "shared", "files"},
     {"ucx", "local", "storage"},
     {"cache"},
     {"client", "server"},

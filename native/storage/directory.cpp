@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "base/status.hpp"
+#include "files/value_file.hpp"
 #include "protocol/keys.hpp"
 #include "storage/file.hpp"
 
@@ -25,6 +26,11 @@ struct Entry {
 struct DirClose {
     void operator()(DIR* directory) const { closedir(directory); }
 };
+
+// The file of a key; an empty Fd where it has none.
+Fd open_value(const DirectoryRoot& root, const std::string& key) {
+    return is_unfinished(key) ? Fd() : root.file(key);
+}
 
 // The entry, if it is a key or the beginning of keys. nullopt for a name that no key has, and for a
 // file that a get would refuse.
@@ -137,12 +143,12 @@ bool add_to_page(Page& page, std::size_t& bytes, std::size_t max_bytes, const st
 }  // namespace
 
 std::shared_ptr<const Region> DirectoryStorage::find(const std::string& key) {
-    const Fd file = root_.file(key);
+    const Fd file = open_value(root_, key);
     return file ? map_file(file, key) : nullptr;
 }
 
 std::optional<std::uint64_t> DirectoryStorage::size(const std::string& key) {
-    const Fd file = root_.file(key);
+    const Fd file = open_value(root_, key);
     if (!file) {
         return std::nullopt;
     }

@@ -2,7 +2,7 @@
 // directory.
 #pragma once
 
-#include "storage/directory_root.hpp"
+#include "files/directory_root.hpp"
 #include "storage/reclaimer.hpp"
 #include "storage/storage.hpp"
 
@@ -20,6 +20,7 @@ class DirectoryStorage : public Storage {
     Measure measure(const std::string& prefix, bool any) override;
     Page list(const std::string& prefix, bool delimited, const std::string& cursor,
               std::size_t max_bytes) override;
+    int root() const override { return root_.is_kept_by_kernel() ? root_.descriptor() : -1; }
 
   private:
     DirectoryRoot root_;

@@ -2,17 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <ctime>
 
 #include "base/status.hpp"
+#include "files/value_file.hpp"
 #include "storage/file_writer.hpp"
 
 namespace ucxstore {
@@ -27,14 +25,6 @@ constexpr std::uint64_t kLarge = 2 << 20;
 // How often a directory is made again that a removal of another key has pruned since it was opened.
 // 8 times was not always enough for four threads that wrote and removed.
 constexpr int kAttempts = 64;
-
-constexpr const char* kUnfinishedPrefix = ".ucxstore-";
-constexpr const char* kUnfinishedSuffix = ".partial";
-
-std::uint64_t nanoseconds(const timespec& time) {
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(time.tv_nsec);
-}
 
 class FileMapping : public Region {
   public:
@@ -55,30 +45,6 @@ class FileMapping : public Region {
     std::byte* data_;
     std::uint64_t size_;
 };
-
-// Files are replaced, never written to. So another value has another inode, or a later time where
-// the inode's number is used again.
-std::uint64_t version_of(const struct stat& about) {
-    std::uint64_t hash = 0;
-    for (const auto number :
-         {static_cast<std::uint64_t>(about.st_ino), nanoseconds(about.st_mtim),
-          nanoseconds(about.st_ctim), static_cast<std::uint64_t>(about.st_size)}) {
-        hash = (hash ^ number) * 0x9E3779B97F4A7C15ull;
-        hash ^= hash >> 32;
-    }
-    return std::max<std::uint64_t>(hash, 1);
-}
-
-std::string unfinished_name() {
-    std::uint64_t number = 0;
-    if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
-        throw_errno("drawing a random name");
-    }
-    char text[64];
-    std::snprintf(text, sizeof(text), "%s%016" PRIx64 "%s", kUnfinishedPrefix, number,
-                  kUnfinishedSuffix);
-    return text;
-}
 
 class FileIncoming : public Incoming {
   public:
@@ -288,10 +254,6 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
 std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, Reclaimer& reclaimer,
                                        const std::string& key, std::uint64_t size) {
     return std::make_unique<FileIncoming>(root, reclaimer, key, size);
-}
-
-bool is_unfinished(const std::string& name) {
-    return name.starts_with(kUnfinishedPrefix) && name.ends_with(kUnfinishedSuffix);
 }
 
 }  // namespace ucxstore

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/handle.hpp"
-#include "storage/directory_root.hpp"
+#include "files/directory_root.hpp"
 #include "storage/reclaimer.hpp"
 #include "storage/storage.hpp"
 
@@ -14,8 +14,5 @@ std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key);
 // Writes a value into the file `key` under `root`. `reclaimer` frees the file that it replaces.
 std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, Reclaimer& reclaimer,
                                        const std::string& key, std::uint64_t size);
-
-// Whether a file of this name is one of our unfinished files, which are no keys.
-bool is_unfinished(const std::string& name);
 
 }  // namespace ucxstore

@@ -70,6 +70,8 @@ class Storage {
                       std::size_t max_bytes) = 0;
     // Where its values are kept for other processes to see; nullptr for nowhere.
     virtual std::shared_ptr<shared::Shelf> shelf() const { return nullptr; }
+    // The directory that its values are files of, for other processes to look in; -1 for none.
+    virtual int root() const { return -1; }
 };
 
 }  // namespace ucxstore

@@ -1,4 +1,4 @@
-#include "storage/directory_root.hpp"
+#include "files/directory_root.hpp"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -16,16 +16,19 @@ namespace {
 // A directory made for one key can be pruned for another in between.
 constexpr int kMakeAttempts = 16;
 
+// RESOLVE_CACHED, which is newer than some headers: fails with EAGAIN where the disk must be asked.
+constexpr std::uint64_t kCached = 0x20;
+
 // Whether a failure to open means that there is nothing: ENXIO is a socket, which is no file, and a
 // name too long for the file system cannot have been written.
 bool is_absent(int code) {
     return code == ENOENT || code == ENOTDIR || code == ENXIO || code == ENAMETOOLONG;
 }
 
-int open_beneath(int root, const char* path, int flags) {
+int open_beneath(int root, const char* path, int flags, std::uint64_t resolve = 0) {
     open_how how{};
     how.flags = static_cast<std::uint64_t>(flags | O_CLOEXEC);
-    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve;
     return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof(how)));
 }
 
@@ -96,12 +99,20 @@ Fd DirectoryRoot::resolve(const std::string& path, int flags) const {
     throw_errno("opening '" + path + "'");
 }
 
-void DirectoryRoot::check_present() const {
+bool DirectoryRoot::is_present() const {
     struct stat about{};
-    if (fstat(root_.get(), &about) == 0 && about.st_nlink == 0) {
+    return fstat(root_.get(), &about) != 0 || about.st_nlink > 0;
+}
+
+void DirectoryRoot::check_present() const {
+    if (!is_present()) {
         throw Error(ErrorKind::storage,
                     "the served directory was removed: No such file or directory");
     }
+}
+
+bool DirectoryRoot::is_kept_by_kernel() const {
+    return static_cast<bool>(Fd(open_beneath(root_.get(), ".", O_PATH)));
 }
 
 Fd DirectoryRoot::directory(const std::string& path) const {
@@ -121,6 +132,24 @@ Fd DirectoryRoot::file(const std::string& key) const {
         }
     }
     return fd;
+}
+
+DirectoryRoot::Sight DirectoryRoot::look(const std::string& key, Wait wait) const noexcept {
+    using What = Sight::What;
+    const bool cached = wait == Wait::never;
+    Sight sight;
+    sight.file =
+        Fd(open_beneath(root_.get(), key.c_str(), O_RDONLY | O_NONBLOCK, cached ? kCached : 0));
+    if (!sight.file) {
+        if (errno == ENOENT) {
+            sight.what = is_present() ? What::nothing : What::unknown;
+        } else if (cached && (errno == EAGAIN || errno == EINVAL)) {  // an older kernel
+            sight.what = What::later;
+        }
+    } else if (fstat(sight.file.get(), &sight.about) == 0) {
+        sight.what = S_ISREG(sight.about.st_mode) ? What::file : What::nothing;
+    }
+    return sight;
 }
 
 Fd DirectoryRoot::make_parents(const std::string& key) const {

@@ -1,7 +1,10 @@
 // A directory that keys cannot leave: every path is resolved beneath it, symbolic links included.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <string>
+#include <utility>
 
 #include "base/handle.hpp"
 
@@ -11,11 +14,35 @@ class DirectoryRoot {
   public:
     // Makes the directory where there is none. Throws Error(storage).
     explicit DirectoryRoot(const std::string& path);
+    // Takes over the descriptor() of another process.
+    explicit DirectoryRoot(Fd root) : root_(std::move(root)) {}
+
+    // For processes that have our rights: whoever has it can open what is beneath it and above it.
+    int descriptor() const { return root_.get(); }
+    // Whether it is the kernel that keeps keys beneath the root, in this process: then others that
+    // ask it find the same.
+    bool is_kept_by_kernel() const;
 
     // The directory that `path` ("" for the root) names; an empty Fd where there is none.
     Fd directory(const std::string& path) const;
     // The regular file under `key`, for reading; an empty Fd where there is none.
     Fd file(const std::string& key) const;
+    // The same, for a process that the descriptor was passed to.
+    enum class Wait { for_disk, never };
+    struct Sight {
+        enum class What {
+            file,
+            nothing,
+            unknown,  // this process may see less than the one that has opened the root
+            later,    // what would have to wait for the disk, and was not to
+        };
+        What what = What::unknown;
+        Fd file = {};
+        struct stat about{};
+    };
+    Sight look(const std::string& key, Wait wait) const noexcept;
+    // Whether the root directory is still there.
+    bool is_present() const;
     // The directory that `key` lies in, made where it is missing.
     Fd make_parents(const std::string& key) const;
     // Removes the directories above `key` that are empty now, as far as it can. Never throws.

@@ -1,0 +1,53 @@
+#include "files/value_file.hpp"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <ctime>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+constexpr std::string_view kUnfinishedPrefix = ".ucxstore-";
+constexpr std::string_view kUnfinishedSuffix = ".partial";
+
+std::uint64_t nanoseconds(const timespec& time) {
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+// Files are replaced, never written to. So another value has another inode, or a later time where
+// the inode's number is used again.
+std::uint64_t version_of(const struct stat& about) {
+    std::uint64_t hash = 0;
+    for (const auto number :
+         {static_cast<std::uint64_t>(about.st_ino), nanoseconds(about.st_mtim),
+          nanoseconds(about.st_ctim), static_cast<std::uint64_t>(about.st_size)}) {
+        hash = (hash ^ number) * 0x9E3779B97F4A7C15ull;
+        hash ^= hash >> 32;
+    }
+    return std::max<std::uint64_t>(hash, 1);
+}
+
+std::string unfinished_name() {
+    std::uint64_t number = 0;
+    if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+        throw_errno("drawing a random name");
+    }
+    char text[17];
+    std::snprintf(text, sizeof(text), "%016" PRIx64, number);
+    return std::string(kUnfinishedPrefix) + text + std::string(kUnfinishedSuffix);
+}
+
+bool is_unfinished(std::string_view key) {
+    const std::string_view name = key.substr(key.rfind('/') + 1);  // all of it where there is none
+    return name.starts_with(kUnfinishedPrefix) && name.ends_with(kUnfinishedSuffix);
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,21 @@
+// Files that hold values: what tells two of them apart, and which names are no values.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ucxstore {
+
+// The version of the value in a file: the same for every process that looks.
+std::uint64_t version_of(const struct stat& about);
+
+// A name for a file that is not finished, which no other one has.
+std::string unfinished_name();
+// Whether a file of this name, or under this key, is one of our unfinished files, which are no
+// keys.
+bool is_unfinished(std::string_view key);
+
+}  // namespace ucxstore
