@@ -135,11 +135,11 @@ class ServerStats(TypedDict):
     spaces : list of SpaceStats
         Those, or the first 512.
     gets_seen, bytes_seen : int
-        Values that clients of the server's host have read themselves, in memory that they see, and
-        their bytes, as they say. They are not in `gets` and `bytes_sent`. These and the following
-        are 0 where there is no such memory.
+        Values that clients of the server's host have read themselves, in memory that they see or
+        from its files, and their bytes, as they say. They are not in `gets` and `bytes_sent`.
     arenas, arena_bytes : int
-        Pieces of that memory, and the bytes that they may take.
+        Pieces of that memory, and the bytes that they may take; these and the following are 0 where
+        there is no such memory.
     arena_bytes_used, arena_bytes_slack : int
         Those of them that values take, and that are kept for small values.
     arena_bytes_waiting : int

@@ -22,6 +22,18 @@ Memory::Memory(std::vector<Part> parts) {
     }
 }
 
+std::uint64_t Memory::shortest_run() const {
+    std::uint64_t shortest = size_;
+    const auto look = [&](const Layout& layout) {
+        shortest = layout.size() > 0 ? std::min(shortest, layout.run()) : shortest;
+    };
+    look(first_.layout);
+    for (const Part& part : others_) {
+        look(part.layout);
+    }
+    return shortest;
+}
+
 std::uint64_t Memory::segment_bytes() const {
     if (others_.empty()) {
         return wire::segment_bytes(first_.layout);

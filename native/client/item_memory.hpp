@@ -23,6 +23,8 @@ class Memory {
     explicit Memory(std::vector<Part> parts);
 
     std::uint64_t size() const { return size_; }
+    // The bytes that lie together everywhere; 0 where it has none.
+    std::uint64_t shortest_run() const;
     // The segments in which it is best moved: see wire::segment_bytes().
     std::uint64_t segment_bytes() const;
     // Appends the pieces that hold bytes [begin, begin + length) of it.

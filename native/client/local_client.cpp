@@ -10,6 +10,9 @@ namespace {
 
 constexpr const char* kClosed = "the client is closed";
 
+// How long files that nobody wants any more may be read at the end.
+constexpr auto kSettles = std::chrono::seconds(1);
+
 }  // namespace
 
 LocalClient::LocalClient() : thread_(std::make_shared<EventThread>(driver_, "ucxstore-local")) {
@@ -24,7 +27,7 @@ std::shared_ptr<LocalLink> LocalClient::attach(Fd socket, const wire::Token& tok
                 throw Error(ErrorKind::connect, kClosed);
             }
             auto link = std::make_shared<LocalLink>(
-                thread_, std::move(socket), token, peer,
+                thread_, pool_, std::move(socket), token, peer,
                 [this](TimePoint due) { deadline_ = std::min(deadline_, due); });
             link->begin();
             links_.push_back(link);
@@ -41,7 +44,7 @@ void LocalClient::tick(TimePoint now) {
     for (const auto& link : links_) {
         deadline_ = std::min(deadline_, link->tick(now));
     }
-    std::erase_if(links_, [](const auto& link) { return link->failed(); });
+    std::erase_if(links_, [](const auto& link) { return link->failed() && link->released(); });
 }
 
 void LocalClient::close() {
@@ -49,6 +52,12 @@ void LocalClient::close() {
         ended_ = true;
         for (const auto& link : links_) {
             link->end(ErrorKind::server_lost, kClosed, false);
+        }
+    });
+    pool_->settle(kSettles);
+    thread_->post_and_wait([&] {
+        for (const auto& link : links_) {
+            link->abandon();
         }
         links_.clear();
     });

@@ -43,7 +43,8 @@ class LocalClient {
     TimePoint deadline_ = TimePoint::max();
     bool ended_ = false;
 
-    std::shared_ptr<EventThread> thread_;  // links hold it, too
+    const std::shared_ptr<WorkerPool> pool_ = std::make_shared<WorkerPool>();
+    std::shared_ptr<EventThread> thread_;  // links hold both, too
 };
 
 }  // namespace ucxstore

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/copier.hpp"
@@ -18,8 +19,21 @@ namespace ucxstore {
 using local::InMessage;
 using local::Kind;
 using local::OutMessage;
+using What = VisibleFiles::Finding::What;
 
 namespace {
+
+// How long a read of a file that is not wanted any more may wait for its disk. Then the caller gets
+// its failure, and the memory is leaked: never freed while the kernel may write to it.
+constexpr auto kReleaseTimeout = std::chrono::seconds(10);
+
+// The bytes that the caller's thread reads from files.
+std::uint64_t room_at_once(const Operation& operation) {
+    const std::uint64_t bytes = operation.memory_bytes();
+    return bytes > VisibleFiles::kMostAtOnce     ? 0
+           : bytes > VisibleFiles::kMostWithLock ? VisibleFiles::kMostAtOnce
+                                                 : VisibleFiles::kMostWithLock;
+}
 
 template <typename Header>
 std::string raw(const Header& header) {
@@ -28,9 +42,11 @@ std::string raw(const Header& header) {
 
 }  // namespace
 
-LocalLink::LocalLink(std::shared_ptr<EventThread> thread, Fd socket, const wire::Token& token,
-                     std::string peer, std::function<void(TimePoint)> due)
+LocalLink::LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<WorkerPool> pool,
+                     Fd socket, const wire::Token& token, std::string peer,
+                     std::function<void(TimePoint)> due)
     : thread_(std::move(thread)),
+      pool_(std::move(pool)),
       token_(token),
       peer_(std::move(peer)),
       due_(std::move(due)),
@@ -39,16 +55,27 @@ LocalLink::LocalLink(std::shared_ptr<EventThread> thread, Fd socket, const wire:
 // ---- any thread ----
 
 void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
+    std::shared_ptr<const VisibleFiles> files;
+    std::vector<std::uint32_t> later;  // are read from files by other threads
     if (operation->kind == Operation::Kind::get && !operation->items.empty()) {
         operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
         std::vector<std::uint32_t> others;
         std::shared_ptr<const Visible> visible;
+        files = usable_files();
+        std::uint64_t room = room_at_once(*operation);
         for (std::uint32_t i = 0; i < operation->items.size(); ++i) {
             const std::string& key = operation->gets[i].key;
             if (i == 0 || wire::space_of(key) != wire::space_of(operation->gets[i - 1].key)) {
                 visible = visible_for(key);
             }
-            if (visible == nullptr || !visible->answer(peer_, *operation, i)) {
+            const bool answered = visible != nullptr && visible->answer(peer_, *operation, i);
+            auto what = answered ? What::answer : What::unknown;
+            if (what == What::unknown && files != nullptr) {
+                what = files->answer(peer_, *operation, i, room);
+            }
+            if (what == What::later) {
+                later.push_back(i);
+            } else if (what == What::unknown) {
                 others.push_back(i);
             } else if (operation->item_done(operation->items[i])) {
                 report_slow(peer_, *operation);
@@ -58,7 +85,12 @@ void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
         }
         operation->requests = request_gets(*operation, others);
     }
-    if (!thread_->post([self = shared_from_this(), operation] { self->start(operation); })) {
+    if (!thread_->post([self = shared_from_this(), operation, files, later = std::move(later)] {
+            self->start(operation);
+            if (!later.empty() && operation->registered) {
+                self->read_files(files, operation, later);
+            }
+        })) {
         operation->fail(ErrorKind::server_lost, peer_ + ": the client is closed");
         operation->complete();
     }
@@ -66,13 +98,23 @@ void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
 
 std::optional<std::uint64_t> LocalLink::see(std::string_view key, std::byte* out,
                                             std::uint64_t room) {
-    const auto visible = visible_for(key);
-    return visible == nullptr ? std::nullopt : visible->copy(key, out, room);
+    if (const auto visible = visible_for(key)) {
+        if (const auto size = visible->copy(key, out, room)) {
+            return size;
+        }
+    }
+    const auto files = usable_files();
+    return files != nullptr ? files->copy(key, out, room) : std::nullopt;
 }
 
 std::shared_ptr<const Visible> LocalLink::visible_for(std::string_view key) const {
     auto visible = closed_ ? nullptr : wire::space_of(key) ? spaces_.of(key) : visible_.load();
     return visible != nullptr && visible->usable() ? visible : nullptr;
+}
+
+std::shared_ptr<const VisibleFiles> LocalLink::usable_files() const {
+    auto files = closed_ ? nullptr : files_.load();
+    return files != nullptr && files->usable() ? files : nullptr;
 }
 
 std::shared_ptr<Region> LocalLink::hold(std::string_view key) {
@@ -136,6 +178,7 @@ void LocalLink::end(ErrorKind kind, const std::string& message, bool lost) {
     uploaded_.clear();
     visible_.store(nullptr);
     spaces_.clear();
+    files_.store(nullptr);
     for (const auto& operation : in_flight_.all()) {
         operation->fail(kind, peer_ + ": " + message);
         finish(operation);
@@ -144,13 +187,29 @@ void LocalLink::end(ErrorKind kind, const std::string& message, bool lost) {
 }
 
 TimePoint LocalLink::tick(TimePoint now) {
+    for (const auto& [id, reads] : reads_) {
+        if (reads->moved()) {
+            reads->operation()->moved(now);
+        }
+    }
     const auto [late, next] = in_flight_.late(now);
     for (const auto& operation : late) {
         operation->fail(ErrorKind::timeout, peer_ + ": " + operation->late_text());
         finish(operation);
     }
+    return std::min(next, leak_stuck(now, kReleaseTimeout));
+}
+
+// Returns when the next ones may be stuck.
+TimePoint LocalLink::leak_stuck(TimePoint now, Clock::duration timeout) {
+    const auto [stuck, next] = in_flight_.unreleased(now, timeout);
+    for (const auto& operation : stuck) {
+        in_flight_.leak(operation, peer_ + ": a file is still being read");
+    }
     return next;
 }
+
+void LocalLink::abandon() { leak_stuck(Clock::now(), Clock::duration(0)); }
 
 void LocalLink::move() {
     try {
@@ -377,6 +436,8 @@ void LocalLink::take(InMessage message) {
             least_in_file_ = files->least_bytes;
             return;
         }
+        case Kind::root:
+            return see_files(message);
         default:
             return see(message);
     }
@@ -442,6 +503,62 @@ void LocalLink::see(InMessage& message) {
     }
 }
 
+// ---- what other threads read from files ----
+
+void LocalLink::see_files(InMessage& message) {
+    if (message.descriptors.size() != 3) {
+        throw Error(ErrorKind::protocol, "a directory without its descriptors");
+    }
+    files_.store(std::make_shared<VisibleFiles>(message.descriptors[0], message.descriptors[1],
+                                                std::move(message.descriptors[2])));
+}
+
+void LocalLink::read_files(const std::shared_ptr<const VisibleFiles>& files,
+                           const Pointer& operation, const std::vector<std::uint32_t>& items) {
+    try {
+        const auto reads = std::make_shared<FileReads>(files, operation, items);
+        std::function<void()> on_end = [self = shared_from_this(), reads] {
+            // Once the thread has stopped, the operation was abandoned.
+            self->thread_->post([self, reads] { self->on_read(reads); });
+        };
+        reads_.emplace(operation->id, reads);
+        ++operation->active;
+        reads->start(pool_, std::move(on_end));
+    } catch (const std::bad_alloc&) {
+        operation->fail(ErrorKind::memory,
+                        "not enough memory to read '" + operation->items[items[0]].key + "'");
+        finish(operation);
+    }
+}
+
+void LocalLink::on_read(const std::shared_ptr<FileReads>& reads) {
+    const Pointer& operation = reads->operation();
+    reads_.erase(operation->id);
+    --operation->active;
+    if (!operation->registered) {
+        in_flight_.released(operation);
+        due_(TimePoint::min());
+        return;
+    }
+    operation->moved(Clock::now());
+    try {
+        const auto noted = reads->note(peer_);
+        for (Outgoing& outgoing : request_gets(*operation, noted.unknown)) {
+            outgoing.header.flags = wire::kSendBytes;
+            send_request(*operation, std::move(outgoing));
+        }
+        for (const std::uint32_t item : noted.done) {
+            item_done(operation, operation->items[item]);
+        }
+    } catch (const Error& error) {
+        operation->fail(error);
+        finish(operation);
+    } catch (const std::exception& error) {  // for want of memory
+        operation->fail(ErrorKind::memory, error.what());
+        finish(operation);
+    }
+}
+
 void LocalLink::item_done(const Pointer& operation, Item& item) {
     if (operation->item_done(item)) {
         finish(operation);
@@ -452,6 +569,10 @@ void LocalLink::finish(const Pointer& operation) {
     if (filling_ && filling_->operation == operation) {
         filling_.reset();
         socket_.redirect();
+    }
+    if (const auto found = reads_.find(operation->id); found != reads_.end()) {
+        found->second->stop();
+        due_(Clock::now() + kReleaseTimeout);
     }
     if (operation->failed() && !closed_) {
         send_request(*operation, {{{}, 0, wire::Op::abandon, 0, 0, 0}, {}});

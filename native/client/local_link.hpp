@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/event_thread.hpp"
+#include "client/file_reads.hpp"
 #include "client/in_flight.hpp"
 #include "client/link.hpp"
 #include "client/upload.hpp"
@@ -26,9 +27,10 @@ class LocalLink : public Link,
                   public std::enable_shared_from_this<LocalLink>,
                   private local::LocalSocket::Handler {
   public:
-    // `due` is told of each deadline, on the thread: tick() is to be called by then.
-    LocalLink(std::shared_ptr<EventThread> thread, Fd socket, const wire::Token& token,
-              std::string peer, std::function<void(TimePoint)> due);
+    // `due` is told of each deadline, on the thread: tick() is to be called by then. `pool` reads
+    // files.
+    LocalLink(std::shared_ptr<EventThread> thread, std::shared_ptr<WorkerPool> pool, Fd socket,
+              const wire::Token& token, std::string peer, std::function<void(TimePoint)> due);
 
     const std::string& peer() const override { return peer_; }
     // Copies what can be seen before it returns.
@@ -50,6 +52,10 @@ class LocalLink : public Link,
     TimePoint tick(TimePoint now);
     // Fails what is under way; `lost` where this side did not want it.
     void end(ErrorKind kind, const std::string& message, bool lost);
+    // Whether no operation waits any more for its memory to be given back.
+    bool released() const { return in_flight_.empty(); }
+    // Completes those that do, as leaked.
+    void abandon();
 
   private:
     using Pointer = std::shared_ptr<Operation>;
@@ -70,6 +76,8 @@ class LocalLink : public Link,
     std::function<void()> tell_held();
     // Where the value of a key may be seen now; nullptr for nowhere. Any thread.
     std::shared_ptr<const Visible> visible_for(std::string_view key) const;
+    // nullptr where there are none.
+    std::shared_ptr<const VisibleFiles> usable_files() const;
     void start(const Pointer& operation);
     void move();
     void send(local::OutMessage message);
@@ -87,16 +95,24 @@ class LocalLink : public Link,
     // The server says that it does not take the file.
     void on_unmoved(const Pointer& operation, std::uint32_t item);
     void see(local::InMessage& message);
+    void see_files(local::InMessage& message);
+    TimePoint leak_stuck(TimePoint now, Clock::duration timeout);
+    // Has other threads read items from files, and takes what they have read.
+    void read_files(const std::shared_ptr<const VisibleFiles>& files, const Pointer& operation,
+                    const std::vector<std::uint32_t>& items);
+    void on_read(const std::shared_ptr<FileReads>& reads);
     void item_done(const Pointer& operation, Item& item);
     void finish(const Pointer& operation);
 
     const std::shared_ptr<EventThread> thread_;
+    const std::shared_ptr<WorkerPool> pool_;
     const wire::Token token_;
     const std::string peer_;
     const std::function<void(TimePoint)> due_;
     std::atomic<bool> closed_ = false;
     std::atomic<std::shared_ptr<const Visible>> visible_;  // but for scratch spaces
     VisibleSpaces spaces_;
+    std::atomic<std::shared_ptr<const VisibleFiles>> files_;
     // Until the server says what it takes, it is worth a try.
     std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
     mutable std::once_flag charge_looked_at_;
@@ -105,6 +121,7 @@ class LocalLink : public Link,
     // On the thread:
     local::LocalSocket socket_;
     InFlight in_flight_;
+    std::unordered_map<std::uint64_t, std::shared_ptr<FileReads>> reads_;  // by operation
     std::deque<Value> values_;
     std::unique_ptr<Upload> upload_;
     std::unordered_map<std::uint64_t, Pointer> uploaded_;  // whose segments are there, by place

@@ -50,6 +50,7 @@ struct Item {
 
     wire::Status status = wire::Status::ok;
     bool done = false;
+    bool elsewhere = false;  // whether other threads read its value now: it takes no reply then
     std::uint64_t value_size = 0;
     // The version that the value must have: the requested one, or that of the first reply.
     std::uint64_t version = wire::kAnyVersion;
@@ -107,7 +108,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     void fail(const Error& error);
     bool failed() const { return error_.has_value(); }
 
-    // UCX operations that read or write the caller's memory right now.
+    // What reads or writes the caller's memory right now: operations of UCX, and other threads.
     std::uint64_t active = 0;
     // About a core's share of the last cache. Where more than this is read, the first bytes are in
     // no cache any more when the last have come, so all are written past the caches.
@@ -117,8 +118,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // Whether its connection takes replies for it: see InFlight.
     bool registered = false;
 
-    // Gives it back to the caller. To be called when `active` is 0; `leaked` where UCX has not
-    // given the memory back in time: the caller gets the failure, and the memory is never freed.
+    // Gives it back to the caller. To be called when `active` is 0; `leaked` where the memory
+    // was not given back in time: the caller gets the failure, and the memory is never freed.
     void complete(bool leaked = false);
 
     // Any thread.

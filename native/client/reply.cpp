@@ -21,7 +21,8 @@ void check_version(Item& item, std::uint64_t version) {
 
 bool note_reply(const std::string& peer, Operation& operation, const wire::ReplyHeader& header,
                 std::string_view text) {
-    if (header.item >= operation.items.size() || operation.items[header.item].done) {
+    if (header.item >= operation.items.size() || operation.items[header.item].done ||
+        operation.items[header.item].elsewhere) {
         throw Error(ErrorKind::protocol, "a reply to no request of ours");
     }
     Item& item = operation.items[header.item];

@@ -17,6 +17,7 @@ enum class Kind : std::uint32_t {
     index = 5,    // server: ShelfHeader, of the index that replaces an older one; 1 descriptor
     arena = 6,    // server: ArenaHeader; 1 descriptor
     dropped = 9,  // server: ArenaHeader, of an arena that should be unmapped
+    root = 14,    // server: whether it lives, the session's page, its directory; 3 descriptors
     upload = 7,   // client: memory that its values come in; 1 descriptor
     room = 8,     // server: RoomHeader, a piece of the upload that may be used again
     file = 10,    // client: wire::ValueHeader, the key; a sealed file with the value; 1 descriptor

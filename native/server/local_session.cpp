@@ -128,6 +128,7 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd soc
       session_(service, thread_, token, client_, sending_, receiver_) {
     thread_->watch(socket_.fd(), [this] { move(); });
     client_->set_lanes({"local"});
+    shown_root_ = ShownRoot::make(service.storages, life, socket_.fd());
 }
 
 LocalSession::~LocalSession() { close(); }
@@ -184,6 +185,7 @@ void LocalSession::close() {
     thread_->unwatch(socket_.fd());
     session_.close();
     showings_.close();
+    shown_root_.reset();
 }
 
 void LocalSession::drop_arena(std::uint64_t shelf, std::uint32_t number) {
@@ -222,6 +224,10 @@ std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(Kind kind, std::str
 }
 
 void LocalSession::take(InMessage message) {
+    // Not before the client's first message: until then, it reads the socket in Python.
+    if (shown_root_ != nullptr && !std::exchange(root_sent_, true)) {
+        send(shown_root_->take_message());
+    }
     switch (message.kind) {
         case Kind::request:
             return session_.dispatch<wire::RequestHeader>(

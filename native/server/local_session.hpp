@@ -12,6 +12,7 @@
 #include "local/mapping.hpp"
 #include "server/session.hpp"
 #include "server/showings.hpp"
+#include "server/shown_root.hpp"
 
 namespace ucxstore {
 
@@ -71,11 +72,13 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     const bool takes_files_;  // whether it takes over what comes in files
     local::LocalSocket socket_;
     Showings showings_;
+    std::unique_ptr<ShownRoot> shown_root_;  // nullptr where there is nothing to see
     std::optional<local::Mapping> upload_;
     UploadReceiver receiver_;
     const std::shared_ptr<LocalSending> sending_;
     Session session_;
     bool closed_ = false;
+    bool root_sent_ = false;
     bool waits_ = false;  // for the socket to take more
 };
 

@@ -25,7 +25,7 @@ struct Service {
 
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
-        ShelfCounts shown = storages.shelf == nullptr ? ShelfCounts() : storages.shelf->counts();
+        ShelfCounts shown = storages.shown_counts();
         if (storages.spaces == nullptr) {
             return counters->to_json({}, shown);
         }

@@ -2,6 +2,7 @@
 
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
+#include "shared/shelf.hpp"
 
 namespace ucxstore {
 
@@ -20,6 +21,14 @@ Spaces& Storages::offered_spaces() const {
                     "scratch=\"memory://\"), or ucxstore serve --scratch memory://");
     }
     return *spaces;
+}
+
+ShelfCounts Storages::shown_counts() const {
+    ShelfCounts counts = shelf == nullptr ? ShelfCounts() : shelf->counts();
+    const shared::ReadCounts read = readers->counts();
+    counts.gets_seen += read.gets;
+    counts.bytes_seen += read.bytes;
+    return counts;
 }
 
 }  // namespace ucxstore

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cache/cached_source.hpp"
+#include "shared/session_page.hpp"
 #include "storage/memory.hpp"
 #include "storage/spaces.hpp"
 #include "storage/storage.hpp"
@@ -17,7 +18,10 @@ constexpr std::uint64_t kNotesBytes = 4 << 20;
 // Shared by all threads of the server; it never changes.
 struct Storages {
     Storages(std::shared_ptr<Storage> values, std::shared_ptr<Spaces> scratch = nullptr)
-        : shelf(values->shelf()), local(std::move(values)), spaces(std::move(scratch)) {}
+        : shelf(values->shelf()),
+          root(values->root()),
+          local(std::move(values)),
+          spaces(std::move(scratch)) {}
     Storages(std::shared_ptr<CachedSource> values, std::shared_ptr<Spaces> scratch = nullptr)
         : shelf(values->shelf()), source(std::move(values)), spaces(std::move(scratch)) {}
 
@@ -26,9 +30,14 @@ struct Storages {
     std::shared_ptr<Storage> storage_of(const std::string& key) const;
     // Throws Error(storage) where scratch spaces are not offered.
     Spaces& offered_spaces() const;
+    // What clients of this host read by themselves, and the memory that is for that.
+    ShelfCounts shown_counts() const;
 
     // Where clients of this host see values themselves; nullptr for nowhere.
     std::shared_ptr<shared::Shelf> shelf;
+    // The directory in which they see files themselves, as Storage::root(); and what they read.
+    int root = -1;
+    std::shared_ptr<shared::SessionPages> readers = std::make_shared<shared::SessionPages>();
     // One of these two has the values; the other one is nullptr.
     std::shared_ptr<Storage> local;
     std::shared_ptr<CachedSource> source;

@@ -19,6 +19,7 @@
 #include "client/local_client.hpp"
 #include "loopback.hpp"
 #include "server/local_thread.hpp"
+#include "storage/directory.hpp"
 
 namespace ucxstore {
 namespace {
@@ -121,15 +122,21 @@ int read_all(LocalLink& link) {
     return well;
 }
 
+enum class Place { memory, directory };
+
+std::shared_ptr<Storage> storage_in(Place place, const TemporaryDirectory& directory) {
+    if (place == Place::directory) {
+        return std::make_shared<DirectoryStorage>(directory.path());
+    }
+    return std::make_shared<MemoryStorage>(std::make_shared<Quota>(1ull << 40), false,
+                                           shared::Shelf::make());
+}
+
 // Serves both until `stop` ends, and says whether anything is left of them then.
-int serve(Ends& writer, Ends& reader, const Fd& stop) {
+int serve(const std::shared_ptr<Storage>& storage, Ends& writer, Ends& reader, const Fd& stop) {
     writer.client.reset();
     reader.client.reset();
-    const auto shelf = shared::Shelf::make();
-    const auto storage =
-        std::make_shared<MemoryStorage>(std::make_shared<Quota>(1ull << 40), false, shelf);
-    LocalThread thread(
-        Service{Storages(std::shared_ptr<Storage>(storage)), std::make_shared<Counters>()}, 0);
+    LocalThread thread(Service{Storages(storage), std::make_shared<Counters>()}, 0);
     thread.attach(std::move(writer.server), writer.token, "writer");
     thread.attach(std::move(reader.server), reader.token, "reader");
     char byte;
@@ -137,8 +144,11 @@ int serve(Ends& writer, Ends& reader, const Fd& stop) {
     if (!eventually([&] { return thread.sessions() == 0; })) {
         return leaked;
     }
-    shelf->sweep();
     storage->remove_prefix("");
+    const auto shelf = storage->shelf();
+    if (shelf == nullptr) {
+        return storage->list("", false, "", 1000).names.empty() ? well : leaked;
+    }
     shelf->sweep();
     const ShelfCounts counts = shelf->counts();
     return counts.arena_bytes_waiting == 0 && counts.arena_bytes_used == 0 ? well : leaked;
@@ -171,7 +181,8 @@ pid_t start(const std::function<int()>& act) {
 }
 
 // True once the victim has come to its end.
-bool survives(Who victim, int step) {
+bool survives(Who victim, Place place, int step) {
+    const TemporaryDirectory directory;
     Ends writer = new_ends();
     Ends reader = new_ends();
     int pipe_ends[2];
@@ -186,7 +197,7 @@ bool survives(Who victim, int step) {
     const pid_t server = start([&] {
         hold.reset();
         begin(Who::server);
-        return serve(writer, reader, stop);
+        return serve(storage_in(place, directory), writer, reader, stop);
     });
     const pid_t writing = start([&] {
         hold.reset();
@@ -219,11 +230,12 @@ bool survives(Who victim, int step) {
     return ended == well;
 }
 
-class Ending : public testing::TestWithParam<Who> {};
+class Ending : public testing::TestWithParam<std::tuple<Who, Place>> {};
 
 TEST_P(Ending, AtEachStepHarmsNobodyElse) {
     int step = 1;
-    while (!survives(GetParam(), step)) {
+    const auto [who, place] = GetParam();
+    while (!survives(who, place, step)) {
         ASSERT_FALSE(HasFailure()) << "at step " << step;
         step += static_cast<int>(stride());
         ASSERT_LT(step, 5000);
@@ -231,11 +243,17 @@ TEST_P(Ending, AtEachStepHarmsNobodyElse) {
     EXPECT_GT(step, 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Ending, testing::Values(Who::server, Who::writer, Who::reader),
+INSTANTIATE_TEST_SUITE_P(Each, Ending,
+                         testing::Combine(testing::Values(Who::server, Who::writer, Who::reader),
+                                          testing::Values(Place::memory, Place::directory)),
                          [](const auto& info) {
-                             return info.param == Who::server   ? "Server"
-                                    : info.param == Who::writer ? "Writer"
-                                                                : "Reader";
+                             const Who who = std::get<0>(info.param);
+                             const std::string name = who == Who::server   ? "Server"
+                                                      : who == Who::writer ? "Writer"
+                                                                           : "Reader";
+                             return name + (std::get<1>(info.param) == Place::memory
+                                                ? "OfMemory"
+                                                : "OfADirectory");
                          });
 
 }  // namespace

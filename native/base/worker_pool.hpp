@@ -1,0 +1,40 @@
+// Threads for work that may wait for a disk. They are made when they are needed, and go when they
+// have had nothing to do for a while.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+
+#include "base/task_thread.hpp"
+
+namespace ucxstore {
+
+// Called from any thread.
+class WorkerPool {
+  public:
+    // Enough to copy as fast as memory is, mostly, and for a disk to have something to choose from.
+    static constexpr int kMostThreads = 4;
+
+    WorkerPool();
+    WorkerPool(const WorkerPool&) = delete;
+    WorkerPool& operator=(const WorkerPool&) = delete;
+    // Does not wait for the threads; they run what was posted.
+    ~WorkerPool();
+
+    // Runs the task on one of the threads; here, where none can be made.
+    void post(Task task);
+    // The same, before all that waits.
+    void post_first(Task task);
+    // Waits until all that was posted has run; false where `patience` is not enough for that.
+    bool settle(std::chrono::milliseconds patience);
+
+  private:
+    struct State;
+    void start_one(std::unique_lock<std::mutex> lock);
+    static void run(const std::shared_ptr<State>& state);
+
+    const std::shared_ptr<State> state_;  // threads hold it, too
+};
+
+}  // namespace ucxstore

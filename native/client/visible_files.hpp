@@ -1,0 +1,71 @@
+// What a client sees of the directory of a server of its host: the files themselves.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "client/operation.hpp"
+#include "files/directory_root.hpp"
+#include "protocol/selecting.hpp"
+#include "shared/life.hpp"
+#include "shared/session_page.hpp"
+
+namespace ucxstore {
+
+// Never changes. Any thread.
+class VisibleFiles {
+  public:
+    using Wait = DirectoryRoot::Wait;
+
+    // What a caller's own thread reads for one operation at the most: it may be an event loop's.
+    // The rest is read by other threads.
+    static constexpr std::uint64_t kMostAtOnce = 1 << 20;
+    // The same where it holds Python's lock.
+    static constexpr std::uint64_t kMostWithLock = 64 << 10;
+
+    // Of what a server sends. Throws Error(protocol).
+    VisibleFiles(const Fd& life, const Fd& page, Fd root);
+
+    // Whether the server lets its files be seen: it lives, and has not ended the session.
+    bool usable() const { return !life_.over() && !page_.ended(); }
+
+    // What a server would answer to a get. A value is still to be read.
+    struct Finding {
+        enum class What {
+            answer,   // the header is all of it
+            value,    // and `wanted` of the file
+            unknown,  // the server must be asked
+            later,    // it would have to wait for the disk, and was not to
+        };
+        What what = What::unknown;
+        wire::ReplyHeader header{};
+        wire::Selected wanted = {};
+        Fd file = {};
+    };
+    Finding find(const wire::GetItem& wanted, const Item& item, Wait wait) const;
+
+    // Answers a get of this item in the way of a server, without waiting for the disk, if what is
+    // wanted of the value has no more than `room` bytes, which it takes of that. `unknown` and
+    // `later`: nothing was noted, and another thread may find out. Throws Error(memory).
+    Finding::What answer(const std::string& peer, Operation& operation, std::uint32_t number,
+                         std::uint64_t& room) const;
+
+    // Notes what was found, and read where it is a value, in its item; to be called once.
+    void note(const std::string& peer, Operation& operation, std::uint32_t number,
+              Finding& finding) const;
+
+    // Reads a whole value to memory with so much room, in the same way. nullopt where that cannot
+    // be, or the value has more bytes.
+    std::optional<std::uint64_t> copy(std::string_view key, std::byte* out,
+                                      std::uint64_t room) const;
+
+  private:
+    const shared::LifeWatch life_;
+    const shared::SessionWatch page_;
+    const DirectoryRoot root_;
+    const bool in_memory_;  // there is no disk to wait for
+};
+
+}  // namespace ucxstore

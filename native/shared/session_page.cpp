@@ -1,0 +1,94 @@
+#include "shared/session_page.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.hpp"
+
+namespace ucxstore::shared {
+namespace {
+
+constexpr std::size_t kBytes = 4096;
+// Nobody can cut it, so that it never raises SIGBUS.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+SessionWords* map(int descriptor) {
+    void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<SessionWords*>(memory);
+}
+
+void add(ReadCounts& sum, const ReadCounts& more) {
+    sum.gets += more.gets;
+    sum.bytes += more.bytes;
+}
+
+}  // namespace
+
+SessionPage::SessionPage()
+    : descriptor_(memfd_create("ucxstore-session", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+    if (descriptor_ && ftruncate(descriptor_.get(), kBytes) == 0 &&
+        fcntl(descriptor_.get(), F_ADD_SEALS, kSeals) == 0) {
+        words_ = map(descriptor_.get());
+    }
+    if (words_ == nullptr) {
+        throw_errno("a page for a session", ErrorKind::memory);
+    }
+    madvise(words_, kBytes, MADV_DONTFORK);
+}
+
+SessionPage::~SessionPage() { munmap(words_, kBytes); }
+
+ReadCounts SessionPage::counts() const {
+    return {words_->gets.load(std::memory_order_relaxed),
+            words_->bytes.load(std::memory_order_relaxed)};
+}
+
+SessionWatch::SessionWatch(const Fd& descriptor) {
+    struct stat status{};
+    const int seals = fcntl(descriptor.get(), F_GET_SEALS);
+    if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(descriptor.get(), &status) == 0 &&
+        status.st_size == kBytes) {
+        words_ = map(descriptor.get());
+    }
+    if (words_ == nullptr) {
+        throw Error(ErrorKind::protocol, "a page of the session that cannot be used");
+    }
+}
+
+SessionWatch::~SessionWatch() { munmap(words_, kBytes); }
+
+void SessionWatch::count(std::uint64_t bytes) const {
+    words_->gets.fetch_add(1, std::memory_order_relaxed);
+    words_->bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+std::shared_ptr<SessionPage> SessionPages::add() {
+    auto page = std::make_shared<SessionPage>();
+    const std::lock_guard lock(mutex_);
+    drop_gone();
+    pages_.push_back(page);
+    return page;
+}
+
+ReadCounts SessionPages::counts() const {
+    const std::lock_guard lock(mutex_);
+    ReadCounts sum = before_;
+    for (const auto& page : pages_) {
+        shared::add(sum, page->counts());
+    }
+    return sum;
+}
+
+void SessionPages::drop_gone() {
+    std::erase_if(pages_, [this](const auto& page) {
+        const bool gone = page.use_count() == 1;
+        if (gone) {
+            shared::add(before_, page->counts());
+        }
+        return gone;
+    });
+}
+
+}  // namespace ucxstore::shared

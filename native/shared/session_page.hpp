@@ -1,0 +1,82 @@
+// A page of memory that a server shares with a client of its host: whether the session goes on, and
+// what the client has read by itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/handle.hpp"
+
+namespace ucxstore::shared {
+
+// What lies in the shared memory. Whatever a client writes there, it only counts wrongly, or finds
+// nothing itself any more.
+struct SessionWords {
+    std::atomic<std::uint64_t> ended;  // 1 once the server has ended the session
+    std::atomic<std::uint64_t> gets;   // that the client has answered itself, and their bytes
+    std::atomic<std::uint64_t> bytes;
+};
+
+// What clients say that they have read: values, and their bytes.
+struct ReadCounts {
+    std::uint64_t gets = 0;
+    std::uint64_t bytes = 0;
+};
+
+// The server's side. Any thread.
+class SessionPage {
+  public:
+    // Throws Error(memory).
+    SessionPage();
+    SessionPage(const SessionPage&) = delete;
+    SessionPage& operator=(const SessionPage&) = delete;
+    ~SessionPage();
+
+    // For the client. It is not kept here.
+    Fd take_descriptor() { return std::move(descriptor_); }
+    // From now on the client finds nothing.
+    void end() { words_->ended.store(1, std::memory_order_seq_cst); }
+    ReadCounts counts() const;
+
+  private:
+    Fd descriptor_;
+    SessionWords* words_ = nullptr;
+};
+
+// A client's side. Any thread.
+class SessionWatch {
+  public:
+    // Maps what a server's descriptor is. Throws Error(protocol).
+    explicit SessionWatch(const Fd& descriptor);
+    SessionWatch(const SessionWatch&) = delete;
+    SessionWatch& operator=(const SessionWatch&) = delete;
+    ~SessionWatch();
+
+    bool ended() const { return words_->ended.load(std::memory_order_acquire) != 0; }
+    void count(std::uint64_t bytes) const;
+
+  private:
+    SessionWords* words_ = nullptr;
+};
+
+// The pages of all sessions of a server. Any thread.
+class SessionPages {
+  public:
+    // Throws Error(memory).
+    std::shared_ptr<SessionPage> add();
+    // Of all clients, also those that have gone.
+    ReadCounts counts() const;
+
+  private:
+    void drop_gone();
+
+    mutable std::mutex mutex_;
+    std::vector<std::shared_ptr<SessionPage>> pages_;  // gone: those that nobody else has any more
+    ReadCounts before_;                                // of pages that were dropped
+};
+
+}  // namespace ucxstore::shared

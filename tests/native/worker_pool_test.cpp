@@ -1,0 +1,107 @@
+#include "base/worker_pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "support.hpp"
+
+namespace ucxstore {
+namespace {
+
+using test::eventually;
+using test::kPatience;
+
+// Tasks wait here until they are let go.
+class Gate {
+  public:
+    void open() {
+        const std::lock_guard lock(mutex_);
+        open_ = true;
+        opened_.notify_all();
+    }
+    void pass() {
+        std::unique_lock lock(mutex_);
+        ++waiting;
+        opened_.wait(lock, [this] { return open_; });
+    }
+    std::atomic<int> waiting = 0;
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable opened_;
+    bool open_ = false;
+};
+
+TEST(WorkerPool, RunsAllThatIsPosted) {
+    WorkerPool pool;
+    std::atomic<int> run = 0;
+    for (int i = 0; i < 1000; ++i) {
+        pool.post([&] { ++run; });
+    }
+    EXPECT_TRUE(pool.settle(kPatience));
+    EXPECT_EQ(run, 1000);
+    EXPECT_TRUE(pool.settle(std::chrono::milliseconds(0)));
+}
+
+TEST(WorkerPool, HasSoManyThreadsAndNoMore) {
+    WorkerPool pool;
+    Gate gate;
+    for (int i = 0; i < 3 * WorkerPool::kMostThreads; ++i) {
+        pool.post([&] { gate.pass(); });
+    }
+    EXPECT_TRUE(eventually([&] { return gate.waiting == WorkerPool::kMostThreads; }));
+    EXPECT_FALSE(pool.settle(std::chrono::milliseconds(50)));
+    EXPECT_EQ(gate.waiting, WorkerPool::kMostThreads);
+    gate.open();
+    EXPECT_TRUE(pool.settle(kPatience));
+    EXPECT_EQ(gate.waiting, 3 * WorkerPool::kMostThreads);
+}
+
+TEST(WorkerPool, RunsWhatIsFirstFirst) {
+    WorkerPool pool;
+    Gate gate;
+    for (int i = 0; i < WorkerPool::kMostThreads; ++i) {
+        pool.post([&] { gate.pass(); });
+    }
+    std::mutex mutex;
+    std::vector<int> order;
+    const auto note = [&](int number) {
+        return [&, number] {
+            const std::lock_guard lock(mutex);
+            order.push_back(number);
+        };
+    };
+    Gate last;
+    // One thread runs the rest.
+    for (int i = 1; i < WorkerPool::kMostThreads; ++i) {
+        pool.post_first([&] { last.pass(); });
+    }
+    pool.post(note(2));
+    pool.post(note(3));
+    pool.post_first(note(1));
+    gate.open();
+    EXPECT_TRUE(eventually([&] {
+        const std::lock_guard lock(mutex);
+        return order.size() == 3;
+    }));
+    last.open();
+    EXPECT_TRUE(pool.settle(kPatience));
+    EXPECT_EQ(order.front(), 1);
+}
+
+TEST(WorkerPool, RunsWhatWasPostedWhenItIsGone) {
+    std::atomic<int> run = 0;
+    {
+        WorkerPool pool;
+        for (int i = 0; i < 100; ++i) {
+            pool.post([&] { ++run; });
+        }
+    }
+    EXPECT_TRUE(eventually([&] { return run == 100; }));
+}
+
+}  // namespace
+}  // namespace ucxstore
