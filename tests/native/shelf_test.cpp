@@ -30,12 +30,12 @@ class Reader {
   public:
     explicit Reader(Shelf& shelf) : shelf_(shelf), table_(shelf.add_reader()) {
         auto descriptors = table_->take_descriptors();
-        void* const memory = mmap(nullptr, sizeof(PinMemory), PROT_READ | PROT_WRITE, MAP_SHARED,
+        void* const memory = mmap(nullptr, kFamilyBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                                   descriptors.table.get(), 0);
-        memory_ = static_cast<PinMemory*>(memory);
+        memory_ = static_cast<std::byte*>(memory);
         pins_.emplace(std::move(descriptors));
     }
-    ~Reader() { munmap(memory_, sizeof(PinMemory)); }
+    ~Reader() { munmap(memory_, kFamilyBytes); }
 
     // Pinned for as long as the result is not given back; nullptr where nothing is found.
     std::atomic<Place>* find(const std::string& key) {
@@ -51,9 +51,9 @@ class Reader {
                 auto& arena = arenas_[arena_of(place)];
                 if (arena == nullptr) {
                     // As large as any here; what lies beyond is not touched.
-                    arena =
-                        static_cast<const std::byte*>(mmap(nullptr, 64 << 20, PROT_READ, MAP_SHARED,
-                                                           shelf_.arena(arena_of(place)).get(), 0));
+                    const Fd file = shelf_.arena(arena_of(place)).descriptor;
+                    arena = static_cast<const std::byte*>(
+                        mmap(nullptr, 64 << 20, PROT_READ, MAP_SHARED, file.get(), 0));
                 }
                 return arena + offset_of(place);
             },
@@ -75,13 +75,17 @@ class Reader {
     }
 
     Pins& pins() { return *pins_; }
-    PinMemory& memory() { return *memory_; }
+    // Of the process itself, not of a child.
+    auto& pins_in_memory() {
+        return reinterpret_cast<PinTableMemory*>(memory_ + table_offset(0))->pins;
+    }
+    auto& uses_in_memory() { return reinterpret_cast<Uses*>(memory_ + kUsesOffset)->counts; }
 
   private:
     Shelf& shelf_;
     std::shared_ptr<PinTable> table_;
     std::optional<Pins> pins_;
-    PinMemory* memory_;
+    std::byte* memory_;
     std::map<std::uint32_t, const std::byte*> arenas_;
 };
 
@@ -105,7 +109,7 @@ TEST(Shelf, IsBelievedForAsLongAsItSays) {
     shelf->publish(*value);
     EXPECT_TRUE(reader.finds("a"));
     // What was not believed is not pinned, either.
-    for (const auto& pin : reader.memory().pins) {
+    for (const auto& pin : reader.pins_in_memory()) {
         ASSERT_EQ(pin.load(), 0u);
     }
 }
@@ -382,7 +386,7 @@ TEST_F(ReadCache, NobodyCanMakeItGrowOrKeepNothing) {
     static constexpr std::uint64_t kSizes[] = {100, 3000, 20'000, 40'000};
     std::mt19937_64 random(3);
     for (int round = 0; round < 30; ++round) {
-        for (auto& uses : reader.memory().uses) {
+        for (auto& uses : reader.uses_in_memory()) {
             uses.store(round % 3 == 0 ? 255 : static_cast<std::uint8_t>(random()));
         }
         for (int i = 0; i < 40; ++i) {
@@ -393,7 +397,7 @@ TEST_F(ReadCache, NobodyCanMakeItGrowOrKeepNothing) {
     }
     // Pins of what is there, of what is not, and of nonsense.
     for (int round = 0; round < 30; ++round) {
-        for (auto& pin : reader.memory().pins) {
+        for (auto& pin : reader.pins_in_memory()) {
             pin.store(round % 2 == 0 ? place_of(1, (random() % 400) * 4096) : random());
         }
         for (int i = 0; i < 40; ++i) {
@@ -401,7 +405,7 @@ TEST_F(ReadCache, NobodyCanMakeItGrowOrKeepNothing) {
         }
     }
     EXPECT_LE(shelf->counts().arena_bytes_used, kCapacity);
-    for (auto& pin : reader.memory().pins) {
+    for (auto& pin : reader.pins_in_memory()) {
         pin.store(0);
     }
     put("last", 500'000);
