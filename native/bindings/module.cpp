@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "base/copier.hpp"
 #include "base/fork.hpp"
 #include "base/inherited.hpp"
+#include "base/recycler.hpp"
 #include "base/ucx_library.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/py_allocation.hpp"
@@ -20,7 +22,6 @@
 #include "server/server.hpp"
 #include "storage/directory.hpp"
 #include "storage/memory.hpp"
-#include "base/copier.hpp"
 
 using namespace nb::literals;
 
@@ -288,8 +289,7 @@ NB_MODULE(_core, module) {
         .def(nb::init<std::uint64_t>(), "size"_a)
         .def("array", [](const PyResultMemory& self) { return to_numpy(self.memory); })
         .def("be_eager", [](const PyResultMemory& self) { self.memory->eager = true; })
-        .def_prop_ro("mapped",
-                     [](const PyResultMemory& self) { return self.memory->mapped(); });
+        .def_prop_ro("mapped", [](const PyResultMemory& self) { return self.memory->mapped(); });
     module.def("place", &place, "values"_a, "target"_a,
                "Copy values to their places in an array that is larger than the caches.");
     module.def("ucx_version", &ucx_version);
@@ -333,8 +333,11 @@ NB_MODULE(_core, module) {
         .def(
             "__init__",
             [](MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit) {
-                new (self) MemoryStorage(std::make_shared<Quota>(limit), false,
-                                         visible ? shared::Shelf::make({.most_held = mapped_limit}) : nullptr);
+                new (self) MemoryStorage(
+                    std::make_shared<Quota>(limit), false,
+                    visible ? shared::Shelf::make({.most_held = mapped_limit,
+                                                   .keep_bytes = Recycler::instance().limit()})
+                            : nullptr);
             },
             "limit"_a = std::numeric_limits<std::uint64_t>::max(), "visible"_a = false,
             "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/recycler.hpp"
 #include "bindings/gil.hpp"
 
 using namespace nb::literals;
@@ -105,7 +106,8 @@ PyCachedSource::PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_by
                                bool visible)
     : source(std::make_shared<CachedSource>(
           cache_bytes, block_bytes, freshness ? milliseconds(*freshness) : CachedSource::kForEver,
-          write_bytes, Cache::Clock::now, visible ? make_cache_shelf(cache_bytes) : nullptr)),
+          write_bytes, Cache::Clock::now,
+          visible ? make_cache_shelf(cache_bytes, Recycler::instance().limit()) : nullptr)),
       released_(std::make_shared<ReleaseQueue>(source)) {}
 
 PyCachedSource::~PyCachedSource() { released_->drain(); }

@@ -36,13 +36,15 @@ class ShelfReaders : public Cache::Readers {
 
 }  // namespace
 
-std::shared_ptr<shared::Shelf> make_cache_shelf(std::uint64_t cache_bytes) {
+std::shared_ptr<shared::Shelf> make_cache_shelf(std::uint64_t cache_bytes,
+                                                std::uint64_t keep_bytes) {
     const std::uint64_t loose = cache_bytes / kLoosePart + kLooseBytes;
     const std::uint64_t most = cache_bytes + std::min(loose, Arenas::kAnyBytes - 1 - cache_bytes);
     const std::uint64_t first = std::min(cache_bytes, Arenas::kFirstBytes - 1);
     return shared::Shelf::make({.first_bytes = (first / Arenas::kHugePage + 1) * Arenas::kHugePage,
                                 .most_bytes = most,
-                                .counts_uses = true});
+                                .counts_uses = true,
+                                .keep_bytes = keep_bytes});
 }
 
 std::unique_ptr<Cache::Readers> readers_of(std::shared_ptr<shared::Shelf> shelf) {

@@ -11,8 +11,9 @@
 
 namespace ucxstore {
 
-// A shelf for a cache of so many bytes.
-std::shared_ptr<shared::Shelf> make_cache_shelf(std::uint64_t cache_bytes);
+// A shelf for a cache of so many bytes. `keep_bytes`: see ShelfOptions.
+std::shared_ptr<shared::Shelf> make_cache_shelf(std::uint64_t cache_bytes,
+                                                std::uint64_t keep_bytes = 0);
 
 // What the cache must know of it; nullptr for no shelf.
 std::unique_ptr<Cache::Readers> readers_of(std::shared_ptr<shared::Shelf> shelf);

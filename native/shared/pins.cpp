@@ -245,9 +245,9 @@ bool Pins::take_table() noexcept {
         static_cast<ssize_t>(kPins * sizeof(Place))) {
         return false;
     }
-    // What is pinned there is seen before this process clears its own pins, after the fork.
-    std::atomic_thread_fence(memory_order_seq_cst);
-    std::uint64_t last = header_->children.load(memory_order_seq_cst);
+    // Written to, not just read: what is pinned there is seen before this process clears its own
+    // pins, after the fork.
+    std::uint64_t last = header_->children.fetch_add(0, memory_order_seq_cst);
     while (last < *number && !header_->children.compare_exchange_weak(last, *number)) {
     }
     step();

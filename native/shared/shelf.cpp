@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/ensure.hpp"
-#include "base/recycler.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "shared/sealed.hpp"
@@ -92,7 +91,7 @@ class Shelf::Value : public Region {
 Shelf::Shelf(const ShelfOptions& options)
     : counts_uses_(options.counts_uses),
       arenas_([this](std::uint32_t number) { dropped(number); }, options.first_bytes,
-              options.most_bytes, Recycler::instance().limit()),
+              options.most_bytes, options.keep_bytes),
       board_(options.most_held) {}
 
 std::shared_ptr<Shelf> Shelf::make(const ShelfOptions& options) {

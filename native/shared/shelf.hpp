@@ -26,6 +26,8 @@ struct ShelfOptions {
     // The bytes of values that all readers together may hold for as long as they like.
     std::uint64_t most_held = Board::kNoLimit;
     bool counts_uses = false;  // whether readers count what they read
+    // Empty arenas of so many bytes together are kept for a while: see timer().
+    std::uint64_t keep_bytes = 0;
 };
 
 // Called from any thread. Regions keep it alive.

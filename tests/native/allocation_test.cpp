@@ -152,7 +152,7 @@ class Committing : public testing::Test {
     void set(const std::string& key, Bytes value) { run(set_operation({{key, memory_of(value)}})); }
     // Whether it was written.
     bool commit(Allocation& memory, bool if_absent = false) {
-        const Memory value{memory.data(), Layout::contiguous(0, memory.size())};
+        const Memory value{memory.data(), Layout::contiguous(memory.size())};
         const auto operation = set_operation({{memory.key(), value}}, if_absent);
         operation->file = memory.seal();
         EXPECT_TRUE(operation->file);
