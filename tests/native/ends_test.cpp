@@ -15,11 +15,15 @@
 #include <optional>
 
 #include "base/steps.hpp"
+#include "cache/cache_shelf.hpp"
 #include "client/allocation.hpp"
 #include "client/local_client.hpp"
 #include "loopback.hpp"
+#include "objects.hpp"
+#include "protocol/keys.hpp"
 #include "server/local_thread.hpp"
 #include "storage/directory.hpp"
+#include "storage/spaces.hpp"
 
 namespace ucxstore {
 namespace {
@@ -35,7 +39,16 @@ constexpr unsigned kRounds = 3;
 // How often all is tried: each step in full runs, some of them else.
 unsigned stride() { return std::getenv("UCXSTORE_FULL_TESTS") == nullptr ? 7 : 1; }
 
-std::string key_of(std::size_t index) { return "key" + std::to_string(index); }
+// Where the values are kept.
+enum class Place { memory, directory, cache, space };
+
+const std::string kSpace(wire::kSpaceNameBytes, 'a');
+
+std::string key_of(Place place, std::size_t index) {
+    const std::string folder =
+        place == Place::space ? std::string(wire::kScratchFolder) + kSpace + "/" : "";
+    return folder + "key" + std::to_string(index);
+}
 
 Bytes value_of(std::size_t index, unsigned round) {
     return Bytes(kSizes[index], static_cast<std::byte>(1 + round));
@@ -71,21 +84,26 @@ int as_client(Ends& ends, const std::function<int(LocalLink&)>& act) {
     try {
         return act(*link);
     } catch (const Error& error) {
-        return error.kind() == ErrorKind::server_lost ? lost : failed;
+        if (error.kind() != ErrorKind::server_lost) {
+            ADD_FAILURE() << error.what();
+            return failed;
+        }
+        return lost;
     }
 }
 
-int write_all(LocalLink& link) {
+int write_all(LocalLink& link, Place place) {
     for (unsigned round = 0; round < kRounds; ++round) {
         for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+            const std::string key = key_of(place, i);
             Bytes value = value_of(i, round);
-            auto operation = set_operation({{key_of(i), memory_of(value)}});
+            auto operation = set_operation({{key, memory_of(value)}});
             std::optional<Allocation> memory;
             if (value.size() >= shared::kLeastInFile && round % 2 == 1) {
-                memory.emplace(key_of(i), value.size());
+                memory.emplace(key, value.size());
                 std::ranges::copy(value, memory->data());
-                const Memory computed{memory->data(), Layout::contiguous(0, memory->size())};
-                operation = set_operation({{key_of(i), computed}});
+                const Memory computed{memory->data(), Layout::contiguous(memory->size())};
+                operation = set_operation({{key, computed}});
                 operation->file = memory->seal();
             }
             link.submit(operation);
@@ -97,11 +115,11 @@ int write_all(LocalLink& link) {
 
 // Reads each key so often, and borrows it, too; each value is one that was written, and none is
 // older than the one before it.
-int read_all(LocalLink& link) {
+int read_all(LocalLink& link, Place place) {
     std::byte newest[std::size(kSizes)] = {};
     for (int i = 0; i < 12; ++i) {
         const std::size_t index = static_cast<std::size_t>(i) % std::size(kSizes);
-        const auto operation = get_operation({{key_of(index)}});
+        const auto operation = get_operation({{key_of(place, index)}});
         operation->borrows = i % 2 == 1;
         link.submit(operation);
         finish(operation);
@@ -110,10 +128,9 @@ int read_all(LocalLink& link) {
         }
         const auto& region = *operation->items[0].owned;
         const std::byte first = region.data()[0];
-        const bool whole =
-            region.size() == kSizes[index] &&
-            std::all_of(region.data(), region.data() + region.size(),
-                        [first](std::byte byte) { return byte == first; });
+        const bool whole = region.size() == kSizes[index] &&
+                           std::all_of(region.data(), region.data() + region.size(),
+                                       [first](std::byte byte) { return byte == first; });
         if (!whole || first < newest[index] || first > static_cast<std::byte>(kRounds)) {
             return torn;
         }
@@ -122,21 +139,76 @@ int read_all(LocalLink& link) {
     return well;
 }
 
-enum class Place { memory, directory };
-
-std::shared_ptr<Storage> storage_in(Place place, const TemporaryDirectory& directory) {
-    if (place == Place::directory) {
-        return std::make_shared<DirectoryStorage>(directory.path());
+// What a server serves, and what of it is left at the end.
+class Served {
+  public:
+    Served(Place place, const TemporaryDirectory& directory) {
+        const auto shown = [] {
+            return std::make_shared<MemoryStorage>(std::make_shared<Quota>(kAny), false,
+                                                   shared::Shelf::make());
+        };
+        if (place == Place::cache) {
+            source_ = std::make_shared<CachedSource>(kCacheBytes, 0, CachedSource::kForEver,
+                                                     CachedSource::kWriteBytes, Cache::Clock::now,
+                                                     make_cache_shelf(kCacheBytes));
+            objects_.emplace(source_);
+            shelf_ = source_->shelf();
+        } else if (place == Place::directory) {
+            storage_ = std::make_shared<DirectoryStorage>(directory.path());
+        } else {
+            storage_ = shown();
+            shelf_ = storage_->shelf();
+        }
+        if (place == Place::space) {
+            spaces_ = std::make_shared<Spaces>(std::make_shared<Quota>(kAny), true);
+            spaces_->begin(kSpace, kAny, 1h, Spaces::Clock::now());
+            shelf_ = spaces_->find(kSpace)->shelf();
+        }
     }
-    return std::make_shared<MemoryStorage>(std::make_shared<Quota>(1ull << 40), false,
-                                           shared::Shelf::make());
-}
+
+    Storages storages() const {
+        return source_ != nullptr ? Storages(source_) : Storages(storage_, spaces_);
+    }
+    // Removes all values; whether nothing is left then.
+    bool ends_clean() {
+        if (source_ != nullptr) {
+            std::atomic<bool> removed = false;
+            source_->call(RemovePrefixCall{""},
+                          [&](const auto&) { removed = true; });
+            if (!eventually([&] { return removed.load(); })) {
+                return false;
+            }
+        } else {
+            const auto values = spaces_ == nullptr ? storage_ : spaces_->find(kSpace);
+            values->remove_prefix("");
+            if (!values->list("", false, "", 1000).names.empty()) {
+                return false;
+            }
+        }
+        if (shelf_ == nullptr) {
+            return true;
+        }
+        shelf_->sweep();
+        const ShelfCounts counts = shelf_->counts();
+        return counts.arena_bytes_waiting == 0 && counts.arena_bytes_used == 0;
+    }
+
+  private:
+    static constexpr std::uint64_t kAny = 1ull << 40;
+    static constexpr std::uint64_t kCacheBytes = 64ull << 20;
+
+    std::shared_ptr<CachedSource> source_;
+    std::optional<Objects> objects_;
+    std::shared_ptr<Storage> storage_;
+    std::shared_ptr<Spaces> spaces_;
+    std::shared_ptr<shared::Shelf> shelf_;
+};
 
 // Serves both until `stop` ends, and says whether anything is left of them then.
-int serve(const std::shared_ptr<Storage>& storage, Ends& writer, Ends& reader, const Fd& stop) {
+int serve(Served& served, Ends& writer, Ends& reader, const Fd& stop) {
     writer.client.reset();
     reader.client.reset();
-    LocalThread thread(Service{Storages(storage), std::make_shared<Counters>()}, 0);
+    LocalThread thread(Service{served.storages(), std::make_shared<Counters>()}, 0);
     thread.attach(std::move(writer.server), writer.token, "writer");
     thread.attach(std::move(reader.server), reader.token, "reader");
     char byte;
@@ -144,14 +216,7 @@ int serve(const std::shared_ptr<Storage>& storage, Ends& writer, Ends& reader, c
     if (!eventually([&] { return thread.sessions() == 0; })) {
         return leaked;
     }
-    storage->remove_prefix("");
-    const auto shelf = storage->shelf();
-    if (shelf == nullptr) {
-        return storage->list("", false, "", 1000).names.empty() ? well : leaked;
-    }
-    shelf->sweep();
-    const ShelfCounts counts = shelf->counts();
-    return counts.arena_bytes_waiting == 0 && counts.arena_bytes_used == 0 ? well : leaked;
+    return served.ends_clean() ? well : leaked;
 }
 
 enum class Who { server, writer, reader };
@@ -197,19 +262,20 @@ bool survives(Who victim, Place place, int step) {
     const pid_t server = start([&] {
         hold.reset();
         begin(Who::server);
-        return serve(storage_in(place, directory), writer, reader, stop);
+        Served served(place, directory);
+        return serve(served, writer, reader, stop);
     });
     const pid_t writing = start([&] {
         hold.reset();
         reader = {};
         begin(Who::writer);
-        return as_client(writer, write_all);
+        return as_client(writer, [&](LocalLink& link) { return write_all(link, place); });
     });
     const pid_t reading = start([&] {
         hold.reset();
         writer = {};
         begin(Who::reader);
-        return as_client(reader, read_all);
+        return as_client(reader, [&](LocalLink& link) { return read_all(link, place); });
     });
     writer = {};
     reader = {};
@@ -243,17 +309,16 @@ TEST_P(Ending, AtEachStepHarmsNobodyElse) {
     EXPECT_GT(step, 20);
 }
 
+constexpr const char* kWho[] = {"Server", "Writer", "Reader"};
+constexpr const char* kWhere[] = {"OfMemory", "OfADirectory", "OfACache", "OfAScratchSpace"};
+
 INSTANTIATE_TEST_SUITE_P(Each, Ending,
                          testing::Combine(testing::Values(Who::server, Who::writer, Who::reader),
-                                          testing::Values(Place::memory, Place::directory)),
+                                          testing::Values(Place::memory, Place::directory,
+                                                          Place::cache, Place::space)),
                          [](const auto& info) {
-                             const Who who = std::get<0>(info.param);
-                             const std::string name = who == Who::server   ? "Server"
-                                                      : who == Who::writer ? "Writer"
-                                                                           : "Reader";
-                             return name + (std::get<1>(info.param) == Place::memory
-                                                ? "OfMemory"
-                                                : "OfADirectory");
+                             return std::string(kWho[static_cast<int>(std::get<0>(info.param))]) +
+                                    kWhere[static_cast<int>(std::get<1>(info.param))];
                          });
 
 }  // namespace

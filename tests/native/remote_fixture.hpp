@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -13,7 +14,7 @@ namespace ucxstore::test {
 
 inline std::shared_ptr<Region> region(const Bytes& bytes) {
     auto made = allocate_region(bytes.size());
-    std::memcpy(made->data(), bytes.data(), bytes.size());
+    std::ranges::copy(bytes, made->data());
     return made;
 }
 inline std::shared_ptr<Region> region(const std::string& text) { return region(to_bytes(text)); }
