@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/event_thread.hpp"
+#include "base/slot.hpp"
 #include "client/file_reads.hpp"
 #include "client/in_flight.hpp"
 #include "client/link.hpp"
@@ -110,9 +111,9 @@ class LocalLink : public Link,
     const std::string peer_;
     const std::function<void(TimePoint)> due_;
     std::atomic<bool> closed_ = false;
-    std::atomic<std::shared_ptr<const Visible>> visible_;  // but for scratch spaces
+    Slot<const Visible> visible_;  // but for scratch spaces
     VisibleSpaces spaces_;
-    std::atomic<std::shared_ptr<const VisibleFiles>> files_;
+    Slot<const VisibleFiles> files_;
     // Until the server says what it takes, it is worth a try.
     std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
     mutable std::once_flag charge_looked_at_;

@@ -1,7 +1,6 @@
 // What a client sees of the scratch spaces of a server of its host: each has a shelf of its own.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/slot.hpp"
 #include "client/visible.hpp"
 #include "local/local_socket.hpp"
 
@@ -17,8 +17,7 @@ namespace ucxstore {
 // What is seen of a shelf once this message has come; `before` is what was seen, nullptr for
 // nothing. `tell_held` as in Held. Throws Error(protocol) where it is no such message.
 std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& before,
-                                       local::InMessage& message,
-                                       std::function<void()> tell_held);
+                                       local::InMessage& message, std::function<void()> tell_held);
 
 class VisibleSpaces {
   public:
@@ -35,7 +34,7 @@ class VisibleSpaces {
   private:
     using All = std::map<std::string, std::shared_ptr<const Visible>, std::less<>>;  // by name
 
-    std::atomic<std::shared_ptr<const All>> all_ = std::make_shared<const All>();
+    Slot<const All> all_{std::make_shared<const All>()};
     std::map<std::uint64_t, std::string> names_;  // by the numbers of their shelves
 };
 

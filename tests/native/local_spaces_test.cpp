@@ -256,17 +256,21 @@ TEST_F(LocalSpaces, AClientIsShownFewAtATime) {
             EXPECT_TRUE(seen(key_in(0, "k"), pattern(10'000, 0))) << "it is used all the time";
         }
     }
-    // In this process, both sides of each: two ends of a pipe; pins twice, index, arena, life.
-    EXPECT_TRUE(eventually([&] {
-        return count_descriptors() <= descriptors + 2 * local::kMaxSpaces + 2;
-    })) << descriptors
-        << " before, now " << count_descriptors();
-    EXPECT_TRUE(eventually([&] {
+    const auto forgotten = [&] {
         // The server's tables of those that were forgotten go when it looks at them.
         for (unsigned i = 0; i < kSpaces; ++i) {
             spaces->find(name_of(i))->shelf()->sweep();
         }
-        return count_mappings() <= mappings + 5 * local::kMaxSpaces;
+        return true;
+    };
+    // In this process, both sides of each: two ends of a pipe, the pins twice, and the arena.
+    EXPECT_TRUE(eventually([&] {
+        return forgotten() && count_descriptors() <= descriptors + 5 * local::kMaxSpaces + 2;
+    })) << descriptors
+        << " before, now " << count_descriptors();
+    // The three parts of the pins, and all of them, index, arena, board, life.
+    EXPECT_TRUE(eventually([&] {
+        return forgotten() && count_mappings() <= mappings + 8 * local::kMaxSpaces;
     })) << mappings
         << " before, now " << count_mappings();
     link->close();

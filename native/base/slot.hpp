@@ -1,0 +1,33 @@
+// A pointer that threads exchange for another one while others use what it was.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace ucxstore {
+
+// Called from any thread. What std::atomic<std::shared_ptr> would be: that of GCC 12 lets go of its
+// lock too early as it loads, which ThreadSanitizer reports.
+template <typename T>
+class Slot {
+  public:
+    using Pointer = std::shared_ptr<T>;
+    explicit Slot(Pointer first = nullptr) : pointer_(std::move(first)) {}
+
+    Pointer load() const {
+        const std::lock_guard lock(mutex_);
+        return pointer_;
+    }
+    // What was there before goes after the lock has.
+    void store(Pointer pointer) {
+        const std::lock_guard lock(mutex_);
+        pointer_.swap(pointer);
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    Pointer pointer_;
+};
+
+}  // namespace ucxstore
