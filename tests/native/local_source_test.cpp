@@ -371,7 +371,8 @@ TEST_P(Busy, NoReadReturnsAnOlderValueThanBefore) {
         const int key = static_cast<int>(round) % kKeys;
         set(std::to_string(key), value_of(round));
         written[key] = round;
-        ASSERT_LE(source->cached_bytes(), capacity);
+        // What is being sent to each reader counts, too, and is not waited for.
+        EXPECT_LE(source->cached_bytes(), capacity + 3 * 160'000);
     }
     stop = true;
     for (auto& reader : readers) {
