@@ -23,6 +23,7 @@ class SeenArena {
           bytes_(bytes) {
         const std::uint64_t words = bytes / kHugePageBytes / 64 + 1;
         if (memory_.size() == bytes) {
+            file_.reset();
             return;
         }
         if (bytes > memory_.size() || bytes % 8 != 0 ||
@@ -33,6 +34,7 @@ class SeenArena {
 
     const std::byte* data() const { return memory_.data(); }
     std::uint64_t size() const { return bytes_; }
+    // Where a piece is huge, which is mapped from there.
     int file() const { return file_.get(); }
     // Whether this piece, of the size of a huge page, is one.
     bool is_huge(std::uint64_t piece) const {
@@ -45,7 +47,7 @@ class SeenArena {
     }
 
   private:
-    const Fd file_;
+    Fd file_;
     const local::Mapping memory_;
     const std::uint64_t bytes_;
 };
