@@ -78,9 +78,7 @@ class Child:
 
     def stop(self) -> None:
         """Stop it, and see that all its threads are."""
-        os.kill(self.pid, signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.pid}/task")
-        eventually(lambda: all(_state(task) in "tT" for task in tasks.iterdir()))
+        stop(self.pid)
 
     def go_on(self) -> None:
         """Let it run again."""
@@ -122,6 +120,13 @@ class Child:
     def descriptors(self) -> int:
         """How many files the process has open."""
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and see that all its threads are: that takes the first of them to run."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    eventually(lambda: all(_state(task) in "tT" for task in tasks.iterdir()))
 
 
 def _state(task: Path) -> str:

@@ -52,15 +52,32 @@ def adopted(store: UcxStore) -> int:
     return sync(store.server_stats())["adopted"]
 
 
-def files() -> int:
-    """Count what this process has open or mapped of values in files; a server's own, too."""
-    opened = 0
-    for each in Path("/proc/self/fd").iterdir():
-        try:
-            opened += "ucxstore-value" in str(each.readlink())
-        except FileNotFoundError:  # the one that lists them
-            continue
-    return opened + Path("/proc/self/maps").read_text().count("memfd:ucxstore-value")
+class Files:
+    """Files with values that this process has made since, and has open or mapped."""
+
+    def __init__(self) -> None:
+        self._before = set(self._inodes())
+
+    @staticmethod
+    def _inodes() -> Iterator[int]:
+        for each in Path("/proc/self/fd").iterdir():
+            try:
+                if "ucxstore-value" in str(each.readlink()):
+                    yield each.stat().st_ino
+            except FileNotFoundError:  # the one that lists them
+                continue
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if "memfd:ucxstore-value" in line:
+                yield int(line.split()[4])
+
+    def count(self) -> int:
+        """Count descriptors and mappings; not those of servers of other tests in this process."""
+        return sum(inode not in self._before for inode in self._inodes())
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
 
 
 @pytest.fixture
@@ -241,15 +258,16 @@ def test_a_read_only_server() -> None:
 # ---- by a server that takes it over ----
 
 
-def test_it_is_not_copied(distant: UcxStore) -> None:
+def test_it_is_not_copied(files: Files, distant: UcxStore) -> None:
     written(distant, pattern()).commit()
-    assert files() == 0
+    assert files.count() == 0
     assert adopted(distant) == 1
     stats = sync(distant.server_stats())
     assert stats["sets"] == 1
     assert stats["bytes_received"] == SIZE
     assert SIZE <= stats["adopted_bytes"] <= stats["arena_bytes"]
     np.testing.assert_array_equal(read(distant), pattern())
+    assert files.count() == 1  # mapped by its reader, who needs no descriptor for it
 
 
 def test_a_small_one_is_copied(store: UcxStore) -> None:
@@ -257,7 +275,7 @@ def test_a_small_one_is_copied(store: UcxStore) -> None:
     assert adopted(store) == 0
 
 
-def test_what_is_kept_is_the_writers_own(distant: UcxStore) -> None:
+def test_what_is_kept_is_the_writers_own(files: Files, distant: UcxStore) -> None:
     store = distant
     allocation = written(store, pattern())
     kept, part = allocation.array, allocation.view("i4")[100:]
@@ -269,11 +287,11 @@ def test_what_is_kept_is_the_writers_own(distant: UcxStore) -> None:
     assert adopted(store) == 1
     store.delete_sync("c/0")
     store.close()
-    eventually(lambda: files() == 1)  # no more than what is kept
+    eventually(lambda: files.count() == 1)  # no more than what is kept
     assert not kept[:400].any()
     assert (part == -1).all()
     del kept, part, allocation
-    assert files() == 0
+    assert files.count() == 0
 
 
 def test_written_while_it_is_committed(store: UcxStore) -> None:
@@ -327,7 +345,7 @@ def test_it_is_replaced_while_it_is_read(server: Server, store: UcxStore) -> Non
     assert not failures
 
 
-def test_memory_goes_back(distant: UcxStore) -> None:
+def test_memory_goes_back(files: Files, distant: UcxStore) -> None:
     store = distant
     value = pattern(20_000_000)
     for _ in range(20):
@@ -340,7 +358,7 @@ def test_memory_goes_back(distant: UcxStore) -> None:
         store.delete_sync(key)
     eventually(lambda: adopted(store) <= 1)
     store.close()
-    eventually(lambda: files() == 0)
+    eventually(lambda: files.count() == 0)
 
 
 def test_many_are_copied_beyond_a_bound(store: UcxStore) -> None:
@@ -444,6 +462,7 @@ while True:
         value.commit()
     print(number, flush=True)
 """
+    assert read(store) is None  # its session has begun
     for _ in range(3):
         with Script(server.address, {}, code) as script:
             assert script.line() == "goes"

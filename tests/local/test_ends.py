@@ -13,6 +13,7 @@ import pytest
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
+from tests.adversity.nursery import stop
 from tests.adversity.scripts import Script
 from tests.adversity.transfers import (
     BLANK,
@@ -102,7 +103,7 @@ def test_a_stopped_server_is_given_up_in_time() -> None:
         UcxStore(server.address, timeout=0.5, connect_timeout=30) as store,
     ):
         store.set_sync("key", as_buffer(b"value"))
-        os.kill(server.pid, signal.SIGSTOP)
+        stop(server.pid)
         try:
             for call in ("missing", "set", "small", "exists"):
                 error, message = Background(calls(store)[call]).failure(20)

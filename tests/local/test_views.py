@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -389,9 +390,17 @@ def test_memory_is_looked_for_when_much_was_let_go(own_store: UcxStore) -> None:
 # ---- where it cannot be mapped ----
 
 
-@pytest.mark.parametrize("storage", ["directory", "object"])
-def test_what_is_not_shown(address: str) -> None:
-    with UcxStore(address) as store:
+def beyond_a_cache() -> Server:
+    return Server(MemoryStore(), local=True, cache=50_000)
+
+
+@pytest.mark.parametrize("kind", ["a directory", "more than a cache has room for"])
+def test_what_is_not_shown(kind: str, tmp_path: Path) -> None:
+    in_directory = kind == "a directory"
+    with (
+        Server(tmp_path, local=True) if in_directory else beyond_a_cache() as server,
+        UcxStore(server.address) as store,
+    ):
         store.set_sync("c/0", as_buffer(noise(100_000)))
         with pytest.raises(NotMappedError, match="c/0"):
             store.view_sync("c/0", map=True)

@@ -60,13 +60,14 @@ def test_a_client_of_this_process(address: str) -> None:
         assert lanes_of(store) == ["local"]
 
 
-def test_the_server_knows(memory_server: Server, store: UcxStore) -> None:
-    before = memory_server.sessions
-    assert lanes_of(store) == ["local"]
-    assert memory_server.sessions == before + 1
-    clients = sync(store.server_stats())["clients"]
-    assert ["local"] in [client["lanes"] for client in clients]
-    store.close()
+def test_the_server_knows() -> None:
+    with Server("memory://", local=True) as server:
+        with UcxStore(server.address) as store:
+            assert lanes_of(store) == ["local"]
+            assert server.sessions == 1
+            clients = sync(store.server_stats())["clients"]
+            assert [client["lanes"] for client in clients] == [["local"]]
+        eventually(lambda: server.sessions == 0)
 
 
 def test_a_client_in_another_process(memory_server: Server) -> None:
