@@ -65,7 +65,8 @@ void EventThread::wait(TimePoint now) {
     std::array<epoll_event, 32> events;
     tasks_.begin_sleep();
     const bool awake = !tasks_.empty() || stop_.load();
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), awake ? 0 : timeout_ms);
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), events.size(), awake ? 0 : timeout_ms);
     tasks_.end_sleep();
     for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;
@@ -94,9 +95,8 @@ void EventThread::run() {
 void watch_recycler(EventThread& thread) {
     // Made here, where its failure for want of descriptors has a caller to go to.
     auto& recycler = Recycler::instance();
-    thread.post([&thread, &recycler] {
-        thread.watch(recycler.timer(), [&recycler] { recycler.trim(); });
-    });
+    thread.post(
+        [&thread, &recycler] { thread.watch(recycler.timer(), [&recycler] { recycler.trim(); }); });
 }
 
 }  // namespace ucxstore

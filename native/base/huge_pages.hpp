@@ -39,8 +39,8 @@ inline void* map_aligned(std::uint64_t bytes, int protection, int flags, int fd)
             syscall(SYS_munmap, address, length);
         }
     };
-    void* const mapped = mmap(reinterpret_cast<void*>(begin + skip), whole, protection,
-                              flags | MAP_FIXED, fd, 0);
+    void* const mapped =
+        mmap(reinterpret_cast<void*>(begin + skip), whole, protection, flags | MAP_FIXED, fd, 0);
     if (mapped == MAP_FAILED) {
         const int cause = errno;
         give_back(begin, whole + kHugePageBytes);

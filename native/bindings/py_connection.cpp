@@ -133,8 +133,8 @@ nb::object each_item(Operation& done, ConvertItem convert) {
 }
 
 PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
-                        const std::vector<Ranges>& ranges,
-                        const std::optional<Versions>& versions, bool borrow) {
+                        const std::vector<Ranges>& ranges, const std::optional<Versions>& versions,
+                        bool borrow) {
     require(ranges.size() == keys.size(), "one list of ranges a key");
     require(!versions || versions->size() == keys.size(), "one version a key");
     auto operation = on_keys(Operation::Kind::get, keys, how);
@@ -174,8 +174,7 @@ PyOperation::Object get_into(PyConnection& self, const How& how, const Keys& key
 PyOperation::Object read_boxes(PyConnection& self, const How& how, const Keys& keys,
                                const Integers& boxes, const ArrayTuple& out,
                                const std::vector<std::int64_t>& chunk_shape,
-                               const nb::object& owner,
-                               const PyResultMemory* result) {
+                               const nb::object& owner, const PyResultMemory* result) {
     const Array target = to_array(out);
     const Array chunk = stored_chunk(chunk_shape, target.itemsize);
     const std::size_t ndim = chunk.dims.size();
@@ -425,8 +424,8 @@ void bind_connection(nb::module_& module) {
         .def(
             "get",
             [](PyConnection& self, const Keys& keys, const std::vector<Ranges>& ranges,
-               double timeout, PyCompletions* completions,
-               const std::optional<Versions>& versions, bool borrow) {
+               double timeout, PyCompletions* completions, const std::optional<Versions>& versions,
+               bool borrow) {
                 return get(self, to_how(timeout, completions), keys, ranges, versions, borrow);
             },
             "keys"_a, "ranges"_a, "timeout"_a, "completions"_a.none() = nb::none(),

@@ -43,8 +43,9 @@ class CachedSource {
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
     // request for an object or a block, however many ask meanwhile.
     void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
-    // The value that find() or fetch() has brought, where other processes see it: with `may_copy` it
-    // is put there, if it is not, and lies in the cache, whole. nullptr where they do not see it.
+    // The value that find() or fetch() has brought, where other processes see it: with `may_copy`
+    // it is put there, if it is not, and lies in the cache, whole. nullptr where they do not see
+    // it.
     Value show(const std::string& key, const Value& value, bool may_copy);
     // Memory for a value that is to be written. It is not on the shelf: a source may keep it for
     // its own, and use it in a forked child, which has no arenas. Throws Error(memory) where there

@@ -277,8 +277,9 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
     request->operation = operation;
     request->item = header.item;
     request->length = header.length;
-    request->write =
-        operation->large || header.reply_size >= Operation::kLargeBytes ? Write::past_caches : Write::cached;
+    request->write = operation->large || header.reply_size >= Operation::kLargeBytes
+                         ? Write::past_caches
+                         : Write::cached;
     request->begin();
     Request::receive(std::move(request), *worker_, descriptor);
 }

@@ -280,9 +280,7 @@ void LocalLink::send(OutMessage message) {
 void LocalLink::send_request(const Operation& operation, Outgoing outgoing) {
     outgoing.header.token = token_;
     outgoing.header.request = operation.id;
-    send({.kind = Kind::request,
-          .header = raw(outgoing.header),
-          .body = std::move(outgoing.body)});
+    send({.kind = Kind::request, .header = raw(outgoing.header), .body = std::move(outgoing.body)});
 }
 
 void LocalLink::send_file(const Pointer& operation) {

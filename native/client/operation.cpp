@@ -41,7 +41,8 @@ Operation::Operation(std::vector<Item> the_items, double timeout_s,
 std::string Operation::late_text() const {
     const auto item = std::ranges::find(items, false, &Item::done);
     char seconds[32];
-    std::snprintf(seconds, sizeof(seconds), "%g s", std::chrono::duration<double>(timeout_).count());
+    std::snprintf(seconds, sizeof(seconds), "%g s",
+                  std::chrono::duration<double>(timeout_).count());
     return "nothing came for '" + item->key + "' within " + seconds;
 }
 

@@ -15,8 +15,8 @@ namespace ucxstore {
 
 class SeenArena {
   public:
-    // `bytes`: of its blocks. Behind them lie the bits of its huge pages, or nothing at all where it
-    // is a value that a client has made. Throws Error(protocol).
+    // `bytes`: of its blocks. Behind them lie the bits of its huge pages, or nothing at all where
+    // it is a value that a client has made. Throws Error(protocol).
     SeenArena(Fd file, std::uint64_t bytes, std::uint64_t limit)
         : file_(std::move(file)),
           memory_(file_, local::Mapping::Access::read, limit),

@@ -188,12 +188,11 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
     // What follows the last byte of the result is nobody's.
     const std::uint64_t end = offset + wanted.selected.size;
     const std::uint64_t room = end == result.size() ? result.capacity() - end : 0;
-    const MapPlan plan =
-        plan_mapping(source, offset, wanted.selected.size, room, result.eager ? 1 : kLeastPieces,
-                     [&](std::uint64_t piece) {
-                         return (piece + 1) * kHugePageBytes <= arena->size() &&
-                                arena->is_huge(piece);
-                     });
+    const MapPlan plan = plan_mapping(source, offset, wanted.selected.size, room,
+                                      result.eager ? 1 : kLeastPieces, [&](std::uint64_t piece) {
+                                          return (piece + 1) * kHugePageBytes <= arena->size() &&
+                                                 arena->is_huge(piece);
+                                      });
     if (plan.mapped.empty()) {
         return false;
     }
@@ -211,8 +210,9 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
     const std::byte* const value = arena->data() + source;
     const auto copy = [&](const Part& part) {
         const ucp_dt_iov_t piece{target + part.begin, part.length};
-        Copier({&piece, 1}).scatter(0, value + part.begin, part.length,
-                                    operation.large ? Write::past_caches : Write::cached);
+        Copier({&piece, 1})
+            .scatter(0, value + part.begin, part.length,
+                     operation.large ? Write::past_caches : Write::cached);
     };
     bool mapped = false;
     for (const Part& part : plan.mapped) {
@@ -256,9 +256,9 @@ bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_
     const std::byte* const value = bytes_at(entry->place, entry->size);
     const bool in_one_piece = !wanted.several && wanted.layout.run_count() == 1;
     if (!item.memory && operation.borrows && in_one_piece) {
-        item.owned = std::make_shared<Borrowed>(
-            std::move(pin), arenas.at(shared::arena_of(entry->place)),
-            value + wanted.layout.offset(), wanted.size);
+        item.owned =
+            std::make_shared<Borrowed>(std::move(pin), arenas.at(shared::arena_of(entry->place)),
+                                       value + wanted.layout.offset(), wanted.size);
     } else if (!in_one_piece || operation.result == nullptr ||
                !map_into(operation, item, {*entry, wanted}, pin)) {
         if (!item.memory) {

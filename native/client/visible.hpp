@@ -44,8 +44,8 @@ struct Visible {
                                       std::uint64_t room) const;
 
     // The value itself, to read, which stays as it is for as long as somebody has the region: here,
-    // and in processes that are forked meanwhile. nullptr as where copy() returns nullopt, and where
-    // it would be more than may be held.
+    // and in processes that are forked meanwhile. nullptr as where copy() returns nullopt, and
+    // where it would be more than may be held.
     std::shared_ptr<Region> hold(std::string_view key) const;
 
   private:

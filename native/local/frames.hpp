@@ -12,10 +12,10 @@ enum class Kind : std::uint32_t {
     request = 1,  // wire::RequestHeader; the body is as over UCX
     value = 2,    // ValueHeader, the key; the body is the segment, unless that is in the upload
     reply = 3,    // wire::ReplyHeader; the body is the segment
-    pins = 4,     // server: ShelfHeader, a space's name; whether it lives, a table for this client's
-                  // pins, a lifeline, what may be held: 4 descriptors
-    index = 5,    // server: ShelfHeader, of the index that replaces an older one; 1 descriptor
-    arena = 6,    // server: ArenaHeader; 1 descriptor
+    pins = 4,   // server: ShelfHeader, a space's name; whether it lives, a table for this client's
+                // pins, a lifeline, what may be held: 4 descriptors
+    index = 5,  // server: ShelfHeader, of the index that replaces an older one; 1 descriptor
+    arena = 6,  // server: ArenaHeader; 1 descriptor
     dropped = 9,  // server: ArenaHeader, of an arena that should be unmapped
     root = 14,    // server: whether it lives, the session's page, its directory; 3 descriptors
     upload = 7,   // client: memory that its values come in; 1 descriptor

@@ -70,8 +70,8 @@ class LocalSocket {
     // should get their turn first. Throws what the handler throws, and Error(protocol) for bytes
     // that are no message.
     bool read();
-    // The rest of a body that is coming goes nowhere: nothing is written any more to the memory that
-    // place() has given for it. take() is called all the same.
+    // The rest of a body that is coming goes nowhere: nothing is written any more to the memory
+    // that place() has given for it. take() is called all the same.
     void redirect();
 
     // Ends it at both sides.
@@ -80,7 +80,7 @@ class LocalSocket {
   private:
     struct Out {
         OutMessage message;
-        std::string head;      // the frame and the header
+        std::string head;        // the frame and the header
         std::uint64_t done = 0;  // bytes that are with the kernel
         std::uint64_t size = 0;
     };

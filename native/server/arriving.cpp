@@ -240,8 +240,7 @@ void Arriving::refuse(const ItemId& id, const std::exception& error) {
     sending_->reply(id, status_of(error), no_memory ? "not enough memory" : error.what());
 }
 
-void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& value,
-                               bool arrived) {
+void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& value, bool arrived) {
     client_->moved();
     if (client_->closed()) {
         return;

@@ -27,7 +27,8 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     Arriving& operator=(const Arriving&) = delete;
 
     // Receives a segment, whose bytes are in `data`, or in a parcel where that is not nullptr. True
-    // if it keeps the parcel for later. Throws Error(protocol) where the client breaks the protocol.
+    // if it keeps the parcel for later. Throws Error(protocol) where the client breaks the
+    // protocol.
     bool receive(const wire::ValueHeader& header, const std::string& key,
                  std::span<const std::byte> data, Receiver::Parcel parcel);
     // Takes a whole value that has come in a file (shared/sealed.hpp), or replies that its bytes

@@ -40,8 +40,7 @@ void ArrivingValue::write(std::uint64_t offset, std::span<const std::byte> bytes
 void ArrivingValue::hold(const wire::ValueHeader& header, std::span<const std::byte> data,
                          Receiver::Parcel parcel) {
     ensure(waits_for_room(), "only what waits is held");
-    held_.push_back(
-        {header, parcel, {reinterpret_cast<const char*>(data.data()), data.size()}});
+    held_.push_back({header, parcel, {reinterpret_cast<const char*>(data.data()), data.size()}});
 }
 
 void ArrivingValue::stop_waiting() {

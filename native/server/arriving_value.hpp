@@ -10,8 +10,8 @@
 
 #include "cache/cached_source.hpp"
 #include "protocol/wire.hpp"
-#include "storage/storage.hpp"
 #include "server/receiver.hpp"
+#include "storage/storage.hpp"
 
 namespace ucxstore {
 

@@ -55,14 +55,13 @@ class LocalSession::LocalSending : public Sending {
         }
         const std::uint64_t bytes = message.bytes();
         // The socket has the message until all of it is with the kernel, and so has the value.
-        session_.send({.kind = Kind::reply,
-                       .header = raw(message.header),
-                       .pieces = std::move(message.pieces),
-                       .body = std::move(message.payload),
-                       .descriptors = {},
-                       .sent = [this, bytes, value = std::move(message.value)] {
-                           sent(bytes, true);
-                       }});
+        session_.send(
+            {.kind = Kind::reply,
+             .header = raw(message.header),
+             .pieces = std::move(message.pieces),
+             .body = std::move(message.payload),
+             .descriptors = {},
+             .sent = [this, bytes, value = std::move(message.value)] { sent(bytes, true); }});
         return true;
     }
     void end() override { session_.socket_.end(); }
@@ -119,8 +118,7 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd soc
     : thread_(std::move(thread)),
       client_(std::make_shared<ClientRecord>(service.counters, peer)),
       look_(std::move(look)),
-      takes_files_(service.storages.local != nullptr &&
-                   service.storages.local->shelf() != nullptr),
+      takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
       socket_(std::move(socket), *this),
       showings_(service.storages, life),
       receiver_(*this),

@@ -20,8 +20,8 @@ namespace ucxstore {
 class LocalSession : public std::enable_shared_from_this<LocalSession>,
                      private local::LocalSocket::Handler {
   public:
-    // `thread` is where it is, and runs what comes later; `life` tells clients that it does. `look` is called after each event: time
-    // for a tick().
+    // `thread` is where it is, and runs what comes later; `life` tells clients that it does. `look`
+    // is called after each event: time for a tick().
     LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket, const Service& service,
                  const wire::Token& token, const std::string& peer, std::function<void()> look);
     LocalSession(const LocalSession&) = delete;

@@ -17,19 +17,17 @@ LocalThread::LocalThread(const Service& service, int index)
       thread_(std::make_shared<EventThread>(driver_, "ucxstore-loc" + std::to_string(index))) {
     watch_recycler(*thread_);
     if (const auto& shelf = service_.storages.shelf) {
-        thread_->post([this, shelf] {
-            thread_->watch(shelf->timer(), [shelf] { shelf->trim(); });
+        thread_->post(
+            [this, shelf] { thread_->watch(shelf->timer(), [shelf] { shelf->trim(); }); });
+        drops_ = shelf->watch_drops([this, weak = std::weak_ptr(thread_)](std::uint32_t number) {
+            if (const auto thread = weak.lock()) {
+                thread->post([this, number] {
+                    for (const auto& session : sessions_) {
+                        session->drop_arena(local::kMainShelf, number);
+                    }
+                });
+            }
         });
-        drops_ = shelf->watch_drops(
-            [this, weak = std::weak_ptr(thread_)](std::uint32_t number) {
-                if (const auto thread = weak.lock()) {
-                    thread->post([this, number] {
-                        for (const auto& session : sessions_) {
-                            session->drop_arena(local::kMainShelf, number);
-                        }
-                    });
-                }
-            });
     }
 }
 

@@ -1,5 +1,5 @@
-// Replies to a client, and values that it reads, in segments: what is sent, and in which order. What
-// carries it is a class derived from this one.
+// Replies to a client, and values that it reads, in segments: what is sent, and in which order.
+// What carries it is a class derived from this one.
 #pragma once
 
 #include <cstdint>

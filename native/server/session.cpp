@@ -142,8 +142,8 @@ void Session::open(PendingGet get) {
     }
     try {
         const auto storage = service_.storages.storage_of(get.key());
-        auto value =
-            storage ? storage->find(get.key()) : service_.storages.source->find(get.key(), get.selection());
+        auto value = storage ? storage->find(get.key())
+                             : service_.storages.source->find(get.key(), get.selection());
         if (value == nullptr && storage == nullptr) {
             awaiting_->fetch(std::move(get));
         } else {

@@ -42,7 +42,8 @@ bool UcxSending::send(Message message) {
         return false;
     }
     auto request = std::make_unique<InFlight>(shared_from_this(), std::move(message));
-    const wire::ReplyHeader header = request->header();  // UCX may end the request before it returns
+    const wire::ReplyHeader header =
+        request->header();  // UCX may end the request before it returns
     Request::send(std::move(request), worker_, endpoint, wire::Message::reply, &header,
                   sizeof(header));
     return true;

@@ -49,8 +49,7 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
     if (!file || ftruncate(file.get(), static_cast<off_t>(file_bytes_)) != 0) {
         throw_no_memory(bytes);
     }
-    void* const memory =
-        map_aligned(file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+    void* const memory = map_aligned(file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
     if (memory == MAP_FAILED) {
         throw_no_memory(bytes);
     }
@@ -59,8 +58,8 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
     madvise(data_, file_bytes_, MADV_DONTFORK);
     // From now on nobody can map it for writing; what is mapped above stays so.
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL;
-    readable_ = Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(),
-                        O_RDONLY | O_CLOEXEC));
+    readable_ =
+        Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     if (fcntl(file.get(), F_ADD_SEALS, seals) != 0 || fchmod(file.get(), S_IRUSR) != 0 ||
         !readable_) {
         munmap(data_, file_bytes_);
@@ -309,8 +308,8 @@ void Arenas::set_timer() {
     itimerspec when{};
     if (const auto room = longest_empty(); room != rooms_.end()) {
         const auto left = *room->second.empty_since + kKeepFor - Clock::now();
-        const auto ms = std::max<std::int64_t>(
-            std::chrono::ceil<std::chrono::milliseconds>(left).count(), 1);
+        const auto ms =
+            std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 1);
         when.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000};
     }
     timerfd_settime(timer_.get(), 0, &when, nullptr);

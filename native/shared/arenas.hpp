@@ -37,8 +37,8 @@ class Arena {
     std::uint32_t number() const { return number_; }
     std::byte* data() const { return data_; }
     std::uint64_t size() const { return size_; }
-    // Which pieces of it, of the size of a huge page, are one. A bit for each lies behind its size in
-    // the file, for readers to see. Once a piece is one, it stays so, whatever is put there.
+    // Which pieces of it, of the size of a huge page, are one. A bit for each lies behind its size
+    // in the file, for readers to see. Once a piece is one, it stays so, whatever is put there.
     bool is_huge(std::uint64_t piece) const;
     void set_huge(std::uint64_t piece) const;
 
@@ -124,7 +124,7 @@ class Arenas {
         std::uint64_t largest = 0;   // the most that a block can have without a new arena
         std::uint64_t adopted = 0;   // arenas of one block each, among the others
         std::uint64_t adopted_bytes = 0;
-        std::uint64_t touched = 0;   // bytes that blocks have, or had; only counted with a limit
+        std::uint64_t touched = 0;  // bytes that blocks have, or had; only counted with a limit
     };
     Usage usage() const;
 
@@ -141,7 +141,7 @@ class Arenas {
     struct Room {
         std::shared_ptr<const Arena> arena;
         Extents pages;
-        std::map<std::uint64_t, Slab> slabs;  // by where they begin
+        std::map<std::uint64_t, Slab> slabs;                       // by where they begin
         std::unordered_map<std::uint64_t, std::uint64_t> large{};  // bytes of blocks of whole pages
         std::optional<TimePoint> empty_since{};
         std::vector<bool> touched{};  // pages, where there is a limit
@@ -166,9 +166,9 @@ class Arenas {
     const std::uint64_t keep_bytes_;
     const Fd timer_;
     mutable std::mutex mutex_;
-    Rooms rooms_;                                             // the oldest first
+    Rooms rooms_;  // the oldest first
     std::map<std::uint32_t, std::shared_ptr<const Arena>> adopted_;
-    std::map<std::uint64_t, std::set<SlabPlace>> partly_;     // slabs with room, by block size
+    std::map<std::uint64_t, std::set<SlabPlace>> partly_;  // slabs with room, by block size
     std::uint32_t last_number_ = 0;
     std::uint64_t reserved_ = 0;
     std::uint64_t kept_ = 0;  // bytes of arenas that are empty

@@ -28,7 +28,7 @@ class Extents {
     void add(std::uint64_t first, std::uint64_t count);
     void remove(std::uint64_t first, std::uint64_t count);
 
-    std::map<std::uint64_t, std::uint64_t> by_first_;              // to counts
+    std::map<std::uint64_t, std::uint64_t> by_first_;             // to counts
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_count_;  // with firsts
     std::uint64_t free_ = 0;
 };

@@ -25,8 +25,8 @@ struct FamilyHeader {
     std::atomic<std::uint64_t> ended;  // 1 once the server lets the reader find nothing more
     std::atomic<std::uint64_t> gets;   // that the reader has answered itself, and their bytes
     std::atomic<std::uint64_t> bytes;
-    std::atomic<std::uint64_t> children;  // the greatest number that a child's table ever had
-    std::atomic<std::uint64_t> held;      // the server: bytes that all of them had pinned
+    std::atomic<std::uint64_t> children;     // the greatest number that a child's table ever had
+    std::atomic<std::uint64_t> held;         // the server: bytes that all of them had pinned
     std::atomic<std::uint64_t> counts_uses;  // 1 where the server asks for uses
 };
 

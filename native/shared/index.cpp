@@ -77,8 +77,8 @@ std::uint64_t hash_key(const std::uint64_t seed[2], std::string_view key) {
     for (; at + 8 <= key.size(); at += 8) {
         state.take(load_word(key.data() + at, 8));
     }
-    state.take(load_word(key.data() + at, key.size() - at) |
-               static_cast<std::uint64_t>(key.size()) << 56);
+    state.take(load_word(key.data() + at, key.size() - at) | static_cast<std::uint64_t>(key.size())
+                                                                 << 56);
     state.v2 ^= 0xff;
     for (int i = 0; i < 3; ++i) {
         state.round();
@@ -123,14 +123,13 @@ void IndexWriter::make(std::uint64_t cells) {
     }
     madvise(memory, bytes, MADV_DONTFORK);
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_SEAL;
-    Fd readable(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(),
-                     O_RDONLY | O_CLOEXEC));
+    Fd readable(
+        open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     auto* const header = new (memory) IndexHeader{};  // the file's zeros are empty cells
     header->magic = kIndexMagic;
     header->cells = cells;
     if (fcntl(file.get(), F_ADD_SEALS, seals) != 0 || fchmod(file.get(), S_IRUSR) != 0 ||
-        !readable ||
-        getrandom(header->seed, sizeof(header->seed), 0) != sizeof(header->seed)) {
+        !readable || getrandom(header->seed, sizeof(header->seed), 0) != sizeof(header->seed)) {
         munmap(memory, bytes);
         fail();
     }
@@ -227,11 +226,10 @@ void IndexWriter::grow() {
         if (cell.hash.load(memory_order_relaxed) < kFirstHash) {
             continue;
         }
-        const Entry entry{cell.place.load(memory_order_relaxed),
-                          cell.size.load(memory_order_relaxed),
-                          cell.version.load(memory_order_relaxed),
-                          cell.until.load(memory_order_relaxed),
-                          static_cast<std::uint32_t>(cell.key_bytes.load(memory_order_relaxed))};
+        const Entry entry{
+            cell.place.load(memory_order_relaxed), cell.size.load(memory_order_relaxed),
+            cell.version.load(memory_order_relaxed), cell.until.load(memory_order_relaxed),
+            static_cast<std::uint32_t>(cell.key_bytes.load(memory_order_relaxed))};
         const auto* const bytes =
             reinterpret_cast<const char*>(bytes_at_(entry.place, 0)) + key_offset(entry.size);
         put({bytes, entry.key_bytes}, entry);
@@ -282,11 +280,10 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
         const Cell& cell = cells[at];
         const std::uint64_t sequence = cell.sequence.load(memory_order_acquire);
         const std::uint64_t found = cell.hash.load(memory_order_acquire);
-        const Entry entry{cell.place.load(memory_order_acquire),
-                          cell.size.load(memory_order_acquire),
-                          cell.version.load(memory_order_acquire),
-                          cell.until.load(memory_order_acquire),
-                          static_cast<std::uint32_t>(cell.key_bytes.load(memory_order_acquire))};
+        const Entry entry{
+            cell.place.load(memory_order_acquire), cell.size.load(memory_order_acquire),
+            cell.version.load(memory_order_acquire), cell.until.load(memory_order_acquire),
+            static_cast<std::uint32_t>(cell.key_bytes.load(memory_order_acquire))};
         if (sequence % 2 != 0 || cell.sequence.load(memory_order_relaxed) != sequence) {
             ++tries;
             continue;

@@ -3,9 +3,9 @@
 //
 // It is a hash table with linear probing. An entry is guarded by a sequence number, odd while the
 // entry changes (a seqlock: Boehm, "Can seqlocks get along with programming language memory
-// models?", 2012). Before a reader relies on a value it pins it (pins.hpp), and looks at the entry's
-// number once more: hazard pointers (Michael, 2004). The key's bytes lie behind the value, and are
-// compared, so that two keys of one hash are told apart.
+// models?", 2012). Before a reader relies on a value it pins it (pins.hpp), and looks at the
+// entry's number once more: hazard pointers (Michael, 2004). The key's bytes lie behind the value,
+// and are compared, so that two keys of one hash are told apart.
 #pragma once
 
 #include <atomic>
@@ -84,8 +84,8 @@ constexpr std::uint64_t kFirstHash = 2;
 // SipHash-1-3 (Aumasson and Bernstein, 2012), so that nobody can choose keys that collide.
 std::uint64_t hash_key(const std::uint64_t seed[2], std::string_view key);
 
-// Gives the memory of a block; nullptr where its arena is not mapped, or does not have so many bytes
-// there.
+// Gives the memory of a block; nullptr where its arena is not mapped, or does not have so many
+// bytes there.
 using BytesAt = std::function<const std::byte*(Place, std::uint64_t bytes)>;
 
 // No value is larger; so nothing overflows where what a reader finds is nonsense.

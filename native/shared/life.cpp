@@ -29,8 +29,8 @@ Life::Life() {
         throw_errno("a page that tells whether the server lives", ErrorKind::memory);
     }
     madvise(memory, kBytes, MADV_DONTFORK);
-    readable_ = Fd(
-        open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
+    readable_ =
+        Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_SEAL;
     if (!readable_ || fcntl(file.get(), F_ADD_SEALS, seals) != 0 ||
         fchmod(file.get(), S_IRUSR) != 0) {

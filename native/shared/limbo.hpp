@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
-#include "shared/pins.hpp"
 #include "shared/arenas.hpp"
 #include "shared/board.hpp"
+#include "shared/pins.hpp"
 
 namespace ucxstore::shared {
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "protocol/wire.hpp"
 #include "base/copier.hpp"
+#include "protocol/wire.hpp"
 #include "ucx/worker.hpp"
 
 namespace ucxstore {

@@ -1,4 +1,3 @@
-#include "base/inherited.hpp"
 #include "ucx/control.hpp"
 
 #include <fcntl.h>
@@ -10,6 +9,7 @@
 #include <atomic>
 #include <cstdio>
 
+#include "base/inherited.hpp"
 #include "base/status.hpp"
 #include "support.hpp"
 

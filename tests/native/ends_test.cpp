@@ -173,8 +173,7 @@ class Served {
     bool ends_clean() {
         if (source_ != nullptr) {
             std::atomic<bool> removed = false;
-            source_->call(RemovePrefixCall{""},
-                          [&](const auto&) { removed = true; });
+            source_->call(RemovePrefixCall{""}, [&](const auto&) { removed = true; });
             if (!eventually([&] { return removed.load(); })) {
                 return false;
             }

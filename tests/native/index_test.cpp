@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "shared/arenas.hpp"
 #include "shared/limbo.hpp"
 #include "shared/pins.hpp"
-#include "shared/arenas.hpp"
 
 namespace ucxstore::shared {
 namespace {

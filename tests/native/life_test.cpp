@@ -50,9 +50,8 @@ TEST(Life, IsOverOnceItsProcessWasKilled) {
     }
     int number = -1;
     ASSERT_EQ(read(told[0], &number, sizeof(number)), static_cast<ssize_t>(sizeof(number)));
-    const Fd descriptor(
-        open(("/proc/" + std::to_string(child) + "/fd/" + std::to_string(number)).c_str(),
-             O_RDONLY));
+    const Fd descriptor(open(
+        ("/proc/" + std::to_string(child) + "/fd/" + std::to_string(number)).c_str(), O_RDONLY));
     const LifeWatch watch(descriptor);
     EXPECT_FALSE(watch.over());
     kill(child, SIGKILL);

@@ -25,10 +25,12 @@ using namespace std::chrono_literals;
 
 class Local : public testing::Test {
   protected:
-    Local() : Local(std::make_shared<MemoryStorage>(std::make_shared<Quota>(1ull << 40), false,
-                                                    shared::Shelf::make())) {}
+    Local()
+        : Local(std::make_shared<MemoryStorage>(std::make_shared<Quota>(1ull << 40), false,
+                                                shared::Shelf::make())) {}
     explicit Local(std::shared_ptr<MemoryStorage> memory)
-        : storage(std::move(memory)), server(Service{Storages(std::shared_ptr<Storage>(storage)), counters}, 0) {
+        : storage(std::move(memory)),
+          server(Service{Storages(std::shared_ptr<Storage>(storage)), counters}, 0) {
         link = connect();
     }
 
@@ -173,8 +175,7 @@ TEST_F(Local, RefusalsAreTheServersOwn) {
     };
     EXPECT_EQ(error({.key = "key", .memory = memory_of(small)}), ErrorKind::value_too_large);
     EXPECT_EQ(error({.key = "key", .expected = 999}), ErrorKind::chunk_size);
-    EXPECT_EQ(error({.key = "key", .selection = Layout::contiguous(10, 995)}),
-              ErrorKind::argument);
+    EXPECT_EQ(error({.key = "key", .selection = Layout::contiguous(10, 995)}), ErrorKind::argument);
     const auto changed = get_operation({{.key = "key", .version = 12345}});
     run(changed);
     EXPECT_EQ(changed->items[0].status, wire::Status::changed);
@@ -408,7 +409,8 @@ class BadLocal : public Local {
         rights->cmsg_type = SCM_RIGHTS;
         rights->cmsg_len = CMSG_LEN(sizeof(int));
         std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-        ASSERT_EQ(sendmsg(socket_.get(), &header, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(frame)));
+        ASSERT_EQ(sendmsg(socket_.get(), &header, MSG_NOSIGNAL),
+                  static_cast<ssize_t>(sizeof(frame)));
     }
     void expect_thrown_out() {
         EXPECT_TRUE(eventually([&] { return server.sessions() == 1; }));

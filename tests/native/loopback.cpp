@@ -46,9 +46,8 @@ std::unique_ptr<Worker> new_worker(const Options& options) {
 
 Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Storage> the_storage)
     : storage(the_storage ? std::move(the_storage) : std::make_shared<MemoryStorage>()),
-      server(
-          std::make_unique<ServerThread>(Service{storage, shared_counters, read_only}, options,
-                                         false, 0)),
+      server(std::make_unique<ServerThread>(Service{storage, shared_counters, read_only}, options,
+                                            false, 0)),
       client(std::make_unique<Client>(options, false)) {
     connection = connect();
 }
