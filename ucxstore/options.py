@@ -230,6 +230,13 @@ def check_map(value: object) -> Map:
     raise ValueError(f"map: {value!r} is neither True, nor False, nor 'auto'")
 
 
+def check_map_files(value: object) -> bool:
+    """Return `value` if it says whether files may be mapped."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"map_files: {value!r} is neither True nor False")
+
+
 def check_progress(value: str) -> Progress:
     """Return `value` if it is a mode of the progress thread."""
     choices = get_args(Progress.__value__)

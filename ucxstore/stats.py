@@ -40,7 +40,7 @@ class StoreStats(TypedDict):
         Chunks that were left to the pipeline that zarr would have used.
     mapped : int
         Values that were not copied: the caller was given the memory that the server has them in, as
-        a view, or as pages of an array. They are not in `direct`.
+        a view, or as pages of an array; or a file, as a view. They are not in `direct`.
     bytes_read, bytes_written : int
         Bytes of values, received and sent.
     staged_bytes : int

@@ -5,7 +5,7 @@ blocking.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, cast
 
@@ -34,6 +34,7 @@ from ucxstore.options import (
     Map,
     UcxValue,
     check_map,
+    check_map_files,
     check_nbytes,
     check_timeout,
     parse_size,
@@ -532,7 +533,7 @@ class UcxStore(Store):
 
     # ---- reading without a copy ----
 
-    async def view(self, key: str, *, map: Map = "auto") -> View | None:
+    async def view(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
         """Return a value where it lies, as an array of bytes that cannot be written to.
 
         The value stays as it is for as long as the array is there, also if it is replaced or
@@ -545,49 +546,65 @@ class UcxStore(Store):
         map : {"auto", True, False}
             ``True`` raises where the value can only be copied; ``"auto"`` copies it then, ``False``
             always.
+        map_files : bool
+            Whether a value in a directory may be mapped from its file, too, where this process can
+            open that: see Notes. Otherwise, the value can only be copied.
 
         Returns
         -------
         View or None
-            ``None`` for a missing key. Its `mapped` says whether it is the server's memory, which
-            takes a server of this host, and a value in its memory that it shows.
+            ``None`` for a missing key. Its `mapped` says whether it is the server's memory, or its
+            file. That takes a server of this host, and a value in its memory that it shows, or in
+            a directory that it lets this process open.
 
         Raises
         ------
         NotMappedError
             As `map` says.
+
+        Notes
+        -----
+        Servers replace files, and never write to them: a view has the old file until it goes. But
+        nothing keeps others from it. If anybody cuts the file itself, as ``open(path, "w")`` does,
+        the kernel ends this process by SIGBUS once it looks at what is not there any more. So it
+        does if the disk fails. If anybody writes to the file itself, the view shows that. So use
+        `map_files` only where nobody else writes to the directory, or everybody replaces files
+        whole. What is not in the page cache is read when it is first looked at, and the thread
+        waits for the disk then.
         """
-        full, mapping = self._full_key(key), check_map(map)
+        full, mapping, files = self._full_key(key), check_map(map), check_map_files(map_files)
         if mapping is not False:
-            found = self._held(full)
+            found = self._held(full, files=files)
             if found is None:
                 (answer,) = await self.channel.ask(requests.get([full], [_NO_BYTES]))
                 if answer is None:
                     return None
-                found = self._held(full)
+                found = await _in_thread_if(files, self._held, full, files=files, waits=True)
             if found is not None:
                 return View(found, mapped=True)
             _check_may_copy(full, mapping)
         (value,) = await self.channel.ask(requests.get([full], [[]]))
         return self._copied(value)
 
-    def view_sync(self, key: str, *, map: Map = "auto") -> View | None:
+    def view_sync(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
         """Do as `view`, blocking."""
-        full, mapping = self._full_key(key), check_map(map)
+        full, mapping, files = self._full_key(key), check_map(map), check_map_files(map_files)
         if mapping is not False:
-            found = self._held(full)
+            found = self._held(full, files=files)
             if found is None:
                 (answer,) = self.channel.ask_sync(requests.get([full], [_NO_BYTES]))
                 if answer is None:
                     return None
-                found = self._held(full)
+                found = self._held(full, files=files, waits=True)
             if found is not None:
                 return View(found, mapped=True)
             _check_may_copy(full, mapping)
         (value,) = self.channel.ask_sync(requests.get([full], [[]]))
         return self._copied(value)
 
-    async def view_array(self, array: Any, selection: Any = ..., *, map: Map = "auto") -> View:
+    async def view_array(
+        self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
+    ) -> View:
         """Return a part of a zarr array where it lies, as an array that cannot be written to.
 
         It has the array's dtype, and strides where the selection has steps or is a part of the
@@ -602,6 +619,9 @@ class UcxStore(Store):
         map : {"auto", True, False}
             Where the chunk cannot be seen from here, ``True`` raises, and ``"auto"`` copies.
             ``False`` always copies, any selection of any array.
+        map_files : bool
+            Whether the chunk may be mapped from its file in a directory, too. Who cuts that file
+            then ends this process: see `view`.
 
         Returns
         -------
@@ -615,25 +635,31 @@ class UcxStore(Store):
         ValueError
             If the array is not at the servers of this store.
         """
-        mapping, found = check_map(map), self._check_array(array)
+        mapping, files = check_map(map), check_map_files(map_files)
+        found = self._check_array(array)
         if mapping is not False:
-            view = self._view_part(found, selection)
+            view = self._view_part(found, selection, files=files)
             if isinstance(view, str):
                 await self.channel.ask(requests.get([view], [_NO_BYTES]))
-                view = self._view_part(found, selection)
+                view = await _in_thread_if(
+                    files, self._view_part, found, selection, files=files, waits=True
+                )
             if isinstance(view, View):
                 return view
             _check_may_copy(view, mapping)
         return View(read_only(np.asarray(await found.getitem(selection))), mapped=False)
 
-    def view_array_sync(self, array: Any, selection: Any = ..., *, map: Map = "auto") -> View:
+    def view_array_sync(
+        self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
+    ) -> View:
         """Do as `view_array`, blocking."""
-        mapping, found = check_map(map), self._check_array(array)
+        mapping, files = check_map(map), check_map_files(map_files)
+        found = self._check_array(array)
         if mapping is not False:
-            view = self._view_part(found, selection)
+            view = self._view_part(found, selection, files=files)
             if isinstance(view, str):
                 self.channel.ask_sync(requests.get([view], [_NO_BYTES]))
-                view = self._view_part(found, selection)
+                view = self._view_part(found, selection, files=files, waits=True)
             if isinstance(view, View):
                 return view
             _check_may_copy(view, mapping)
@@ -784,19 +810,31 @@ class UcxStore(Store):
 
     # ---- answers ----
 
-    def _view_part(self, array: AsyncArray[Any], selection: Any) -> View | str:
+    def _view_part(
+        self, array: AsyncArray[Any], selection: Any, *, files: bool, waits: bool = False
+    ) -> View | str:
         """Return a view of a part of an array, or the key of the chunk that is not seen here."""
         from ucxstore.pipeline.chunk_view import empty_of, locate
 
         part = locate(array, selection)
         if part is None:
             return View(read_only(empty_of(array, selection)), mapped=True)
-        value = self._held(part.key)
+        value = self._held(part.key, files=files, waits=waits)
         return part.key if value is None else View(part.of(value), mapped=True)
 
-    def _held(self, key: str) -> npt.NDArray[np.uint8] | None:
-        """Count and return a value where it lies, if it can be seen from here."""
+    def _held(self, key: str, *, files: bool, waits: bool = False) -> npt.NDArray[np.uint8] | None:
+        """Count and return a value where it lies, if it can be seen from here.
+
+        Parameters
+        ----------
+        key : str
+        files : bool
+            Whether that may be a file; with `waits`, also one that the disk must be asked for.
+        waits : bool
+        """
         found = self.channel.hold(key)
+        if found is None and files:
+            found = self.channel.map_file(key, waits=waits)
         if found is not None:
             self.counters.add(bytes_read=found.size, mapped=1)
         return found
@@ -929,12 +967,20 @@ def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
     return buffer if prototype.buffer is cpu.Buffer else prototype.buffer.from_buffer(buffer)
 
 
+async def _in_thread_if[**P, T](
+    waits: bool, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call something; where it may wait for the disk, without blocking the event loop."""
+    return await asyncio.to_thread(call, *args, **kwargs) if waits else call(*args, **kwargs)
+
+
 def _check_may_copy(key: str, mapping: Map) -> None:
     if mapping is True:
         raise NotMappedError(
             f"{key!r} cannot be mapped: it is missing, or this process does not see it, since its "
             "server is on another host, is reached over UCX, or does not keep it in memory that it "
-            "shows; or clients hold as much of that as they may (mapped_limit)"
+            "shows (of a directory: map_files=True); or clients hold as much as they may "
+            "(mapped_limit)"
         )
 
 

@@ -59,6 +59,16 @@ std::optional<ReadOnlyBytes> PyConnection::hold(const std::string& key) {
     return value == nullptr ? std::nullopt : std::optional(to_read_only(value));
 }
 
+std::optional<ReadOnlyBytes> PyConnection::map_file(const std::string& key, bool waits) {
+    using Wait = DirectoryRoot::Wait;
+    std::shared_ptr<Region> value;
+    {
+        const WithoutGil released;
+        value = link_->map_file(key, waits ? Wait::for_disk : Wait::never);
+    }
+    return value == nullptr ? std::nullopt : std::optional(to_read_only(value));
+}
+
 std::shared_ptr<Allocation> PyConnection::allocate(const std::string& key, std::uint64_t size) {
     if (!link_->takes_files(size)) {
         return nullptr;
@@ -410,6 +420,7 @@ void bind_connection(nb::module_& module) {
         .def("close", &PyConnection::close)
         .def("see", &PyConnection::see, "key"_a, "out"_a)
         .def("hold", &PyConnection::hold, "key"_a)
+        .def("map_file", &PyConnection::map_file, "key"_a, "waits"_a)
         .def(
             "allocate",
             [](PyConnection& self, const std::string& key,

@@ -30,6 +30,9 @@ class PyConnection {
     // An array of a whole value where it lies, which cannot be written to, if it can be seen from
     // here; None where it cannot.
     std::optional<ReadOnlyBytes> hold(const std::string& key);
+    // The same, over the file of a value, if that can be opened here; without `waits`, only where
+    // that takes no wait for the disk.
+    std::optional<ReadOnlyBytes> map_file(const std::string& key, bool waits);
 
     // Memory for a value that can go as a file; nullptr where none can, or there is no memory: then
     // any other does.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/operation.hpp"
+#include "files/directory_root.hpp"
 
 namespace ucxstore {
 
@@ -32,6 +33,10 @@ class Link {
     }
     // A whole value where it lies, to read, if it can be seen from here; see Visible::hold().
     virtual std::shared_ptr<Region> hold(std::string_view) { return nullptr; }
+    // A whole value as a mapping of its file, if that can be opened here: see VisibleFiles::map().
+    virtual std::shared_ptr<Region> map_file(std::string_view, DirectoryRoot::Wait) {
+        return nullptr;
+    }
     // Whether a value of so many bytes may go as a file (Operation::file).
     virtual bool takes_files(std::uint64_t) const { return false; }
     // The operation fails as cancelled, once nothing is transferred for it any more.

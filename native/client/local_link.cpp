@@ -122,6 +122,11 @@ std::shared_ptr<Region> LocalLink::hold(std::string_view key) {
     return visible == nullptr ? nullptr : visible->hold(key);
 }
 
+std::shared_ptr<Region> LocalLink::map_file(std::string_view key, DirectoryRoot::Wait wait) {
+    const auto files = usable_files();
+    return files == nullptr ? nullptr : files->map(key, wait);
+}
+
 bool LocalLink::takes_files(std::uint64_t bytes) const {
     if (closed_ || bytes < least_in_file_) {
         return false;

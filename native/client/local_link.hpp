@@ -39,6 +39,7 @@ class LocalLink : public Link,
     std::optional<std::uint64_t> see(std::string_view key, std::byte* out,
                                      std::uint64_t room) override;
     std::shared_ptr<Region> hold(std::string_view key) override;
+    std::shared_ptr<Region> map_file(std::string_view key, DirectoryRoot::Wait wait) override;
     bool takes_files(std::uint64_t bytes) const override;
     void cancel(const std::shared_ptr<Operation>& operation) override;
     void close() override;

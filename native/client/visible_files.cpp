@@ -9,6 +9,7 @@
 #include "base/steps.hpp"
 #include "client/file_reader.hpp"
 #include "client/reply.hpp"
+#include "files/mapped_file.hpp"
 #include "files/value_file.hpp"
 #include "protocol/keys.hpp"
 
@@ -146,6 +147,20 @@ std::optional<std::uint64_t> VisibleFiles::copy(std::string_view key, std::byte*
     }
     page_.count(size);
     return size;
+}
+
+std::shared_ptr<Region> VisibleFiles::map(std::string_view key, Wait wait) const {
+    wire::GetItem wanted;
+    wanted.key = key;
+    const Finding finding = find(wanted, Item{}, wait);
+    if (finding.what != What::value) {
+        return nullptr;
+    }
+    auto value = map_file(finding.file, finding.wanted.size);
+    if (value != nullptr) {
+        page_.count(finding.wanted.size);
+    }
+    return value;
 }
 
 }  // namespace ucxstore

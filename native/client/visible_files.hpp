@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,6 +61,10 @@ class VisibleFiles {
     // be, or the value has more bytes.
     std::optional<std::uint64_t> copy(std::string_view key, std::byte* out,
                                       std::uint64_t room) const;
+
+    // A whole value as a mapping of its file (files/mapped_file.hpp). nullptr where there is none,
+    // or the disk would have to be waited for against `wait`.
+    std::shared_ptr<Region> map(std::string_view key, Wait wait) const;
 
   private:
     const shared::LifeWatch life_;

@@ -84,6 +84,11 @@ class Script:
         assert (self._process.returncode, errors) == (0, ""), (output, errors)
         return "".join(line for line in output.splitlines(True) if _UCX not in line)
 
+    def status(self, seconds: float = 60.0) -> int:
+        """Wait until it has ended, however it did, and return its status."""
+        self._process.communicate(timeout=seconds)
+        return self._process.returncode
+
     def __enter__(self) -> Self:
         return self
 

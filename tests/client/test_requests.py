@@ -40,7 +40,7 @@ EACH: list[Request[Any]] = [
     requests.end_space("name"),
 ]
 
-NOT_REQUESTS = {"alive", "peer", "lanes", "close", "hold"}
+NOT_REQUESTS = {"alive", "peer", "lanes", "close", "hold", "map_file"}
 
 
 def methods() -> dict[str, tuple[set[str], set[str]]]:

@@ -14,6 +14,7 @@
 
 #include "client/batch.hpp"
 #include "client/local_client.hpp"
+#include "files/mapped_file.hpp"
 #include "local/same_rights.hpp"
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
@@ -570,6 +571,88 @@ TEST(BadRoot, IsNotUsed) {
     meet({null.get(), null.get(), null.get()});
     meet({good.get(), loose.get(), null.get()});  // a page that could be cut
     meet({loose.get(), good.get(), null.get()});
+}
+
+using Wait = DirectoryRoot::Wait;
+
+Bytes bytes_of(const Region& region) { return {region.data(), region.data() + region.size()}; }
+
+std::size_t mappings_of(const fs::path& folder) {
+    std::ifstream maps("/proc/self/maps");
+    std::size_t count = 0;
+    for (std::string line; std::getline(maps, line);) {
+        count += line.find(folder.string()) != std::string::npos ? 1 : 0;
+    }
+    return count;
+}
+
+TEST_F(ShownFiles, FilesOfEverySizeAreMapped) {
+    for (const std::size_t size : kSizes) {
+        const Bytes value = pattern(size);
+        set("a/key", value);
+        for (const Wait wait : {Wait::never, Wait::for_disk}) {
+            const auto mapped = link->map_file("a/key", wait);
+            ASSERT_NE(mapped, nullptr) << size;
+            EXPECT_TRUE(mapped->read_only());
+            EXPECT_NE(mapped->data(), nullptr);
+            EXPECT_EQ(bytes_of(*mapped), value) << size;
+            EXPECT_EQ(mappings_of(root), size > 0 ? 1u : 0u);
+        }
+    }
+    EXPECT_EQ(mappings_of(root), 0u);
+    EXPECT_EQ(asked(), 0u);
+    EXPECT_EQ(service.storages.shown_counts().gets_seen, 2 * std::size(kSizes));
+}
+
+TEST_F(ShownFiles, WhatIsMappedOutlivesItsKeyAndItsServer) {
+    const Bytes value = pattern(3'000'000);
+    set("a", value);
+    const auto before = open_descriptors();
+    const auto mapped = link->map_file("a", Wait::for_disk);
+    EXPECT_EQ(open_descriptors(), before);
+    set("a", pattern(10));
+    EXPECT_EQ(bytes_of(*link->map_file("a", Wait::for_disk)), pattern(10));
+    run(make_calls(wire::Op::remove, {"a"}, 60, nullptr));
+    EXPECT_EQ(link->map_file("a", Wait::for_disk), nullptr);
+    set("b", pattern(10));
+    server.close();
+    EXPECT_EQ(link->map_file("b", Wait::for_disk), nullptr);
+    EXPECT_EQ(bytes_of(*mapped), value);
+}
+
+TEST_F(ShownFiles, NobodyCanWriteToWhatIsMapped) {
+    set("a", pattern(100'000));
+    const auto mapped = link->map_file("a", Wait::for_disk);
+    EXPECT_EQ(mprotect(mapped->data(), mapped->size(), PROT_READ | PROT_WRITE), -1);
+    EXPECT_EQ(errno, EACCES);
+}
+
+TEST_F(ShownFiles, OnlyValuesAreMapped) {
+    set("a/b", pattern(10));
+    write_file("a/.ucxstore-0123456789abcdef.partial", pattern(10));
+    ASSERT_EQ(mkfifo((root / "fifo").c_str(), 0600), 0);
+    write_file("../secret", pattern(10));
+    fs::create_symlink("../secret", root / "link");
+    for (const std::string key :
+         {"none", "a", "a/b/c", "a/.ucxstore-0123456789abcdef.partial", "fifo", "link", "../secret",
+          "a/../../secret", "", "/etc/passwd", "__ucxstarts__/a", "__ucxscratch__/a/b"}) {
+        EXPECT_EQ(link->map_file(key, Wait::for_disk), nullptr) << key;
+    }
+    EXPECT_EQ(mappings_of(directory.path()), 0u);
+}
+
+TEST_F(ShownFiles, SoManyFilesAreMappedAtTheMost) {
+    set("a", pattern(10));
+    std::vector<std::shared_ptr<Region>> mapped;
+    while (auto one = link->map_file("a", Wait::never)) {
+        mapped.push_back(std::move(one));
+        ASSERT_LE(mapped.size(), kMostMappedFiles);
+    }
+    EXPECT_EQ(mapped.size(), kMostMappedFiles);
+    mapped.pop_back();
+    EXPECT_NE(link->map_file("a", Wait::never), nullptr);
+    mapped.clear();
+    EXPECT_EQ(mappings_of(root), 0u);
 }
 
 }  // namespace

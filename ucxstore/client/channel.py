@@ -120,6 +120,23 @@ class Channel(ABC):
         """
         return None
 
+    def map_file(self, key: str, *, waits: bool) -> "npt.NDArray[np.uint8] | None":
+        """Return a whole value as a mapping of its file, in a directory of a server of this host.
+
+        Parameters
+        ----------
+        key : str
+        waits : bool
+            Whether it may wait for the disk to open the file.
+
+        Returns
+        -------
+        ndarray or None
+            It cannot be written to. ``None`` where the file cannot be opened from here: then a
+            request tells.
+        """
+        return None
+
     def allocate(self, key: str, nbytes: int) -> "Allocation | None":
         """Return memory for a value that the key's server can take over; it must be open.
 

@@ -69,6 +69,12 @@ class OneServer(Channel):
             return None
         return connection.native.hold(key)
 
+    def map_file(self, key: str, *, waits: bool) -> "npt.NDArray[np.uint8] | None":
+        connection = self._connector.last
+        if connection is None or connection.welcome.token != self._checked:
+            return None
+        return connection.native.map_file(key, waits)
+
     def allocate(self, key: str, nbytes: int) -> "Allocation | None":
         return self._check(self._connector.last).allocate(key, nbytes)
 

@@ -8,12 +8,13 @@ import numpy.typing as npt
 
 
 class View:
-    """Values that were not copied: an array over the memory in which the server keeps them.
+    """Values that were not copied: an array over the server's memory, or over its file.
 
     The values stay as they are for as long as the array, or one made from it, is there: also once
     they are replaced or removed, and once the server has ended, however it did. Until then the
-    server cannot use the memory for anything else. So let go of it: leave the view as a context
-    manager, or call `close`, and keep no array of it; or drop all of them.
+    server cannot use the memory for anything else, and the disk keeps the file. So let go of it:
+    leave the view as a context manager, or call `close`, and keep no array of it; or drop all of
+    them.
 
     Whatever takes arrays or buffers takes a view: ``numpy.asarray``, ``memoryview``, DLPack.
 
@@ -22,7 +23,7 @@ class View:
     array : ndarray
         It cannot be written to.
     mapped : bool
-        Whether it is over the server's memory. Otherwise it is a copy.
+        Whether it is over the server's memory, or a file. Otherwise it is a copy.
     """
 
     __slots__ = ("__weakref__", "_array", "_closed", "_lent", "_mapped")

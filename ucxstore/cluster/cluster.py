@@ -74,6 +74,11 @@ class Cluster(Channel):
         (index,) = membership.placement.servers_of([key])
         return membership.members[index].hold(key)
 
+    def map_file(self, key: str, *, waits: bool) -> "npt.NDArray[np.uint8] | None":
+        membership = self._membership
+        (index,) = membership.placement.servers_of([key])
+        return membership.members[index].map_file(key, waits=waits)
+
     def allocate(self, key: str, nbytes: int) -> "Allocation | None":
         (index,) = self._membership.placement.servers_of([key])
         try:

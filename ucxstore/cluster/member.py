@@ -103,6 +103,13 @@ class Member:
             return None
         return connection.native.hold(key)
 
+    def map_file(self, key: str, *, waits: bool) -> "npt.NDArray[np.uint8] | None":
+        """Return a whole value as a mapping of its file, as `Channel.map_file` does."""
+        connection = self._usable()
+        if connection is None or not self._incarnations.meet(self.server, connection.welcome):
+            return None
+        return connection.native.map_file(key, waits)
+
     def count_request(self) -> None:
         """Count a request to it."""
         self._counters.add_server(str(self.server), requests=1)

@@ -143,7 +143,7 @@ class ServerOptions:
         Bytes of values that clients of this host may hold where they lie, all together, such as
         ``"16GiB"``: views, and arrays that values are mapped into. What they hold cannot be freed,
         even once it is replaced or removed. Beyond it values are copied. Half of the memory of this
-        host if ``None``.
+        host if ``None``. Files that clients map do not count: the kernel frees their pages.
 
     Raises
     ------
