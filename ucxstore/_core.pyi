@@ -35,6 +35,11 @@ def place(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C',
     Copy values to their places in an array that is larger than the caches.
     """
 
+def join(values: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)] | None:
+    """
+    Values of whole pages that lie in shared memory or in files, mapped one after the other; None where that cannot be.
+    """
+
 def ucx_version() -> str: ...
 
 class Operation:

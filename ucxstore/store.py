@@ -581,7 +581,7 @@ class UcxStore(Store):
                     return None
                 found = await _in_thread_if(files, self._held, full, files=files, waits=True)
             if found is not None:
-                return View(found, mapped=True)
+                return self._viewed(found)
             _check_may_copy(full, mapping)
         (value,) = await self.channel.ask(requests.get([full], [[]]))
         return self._copied(value)
@@ -597,7 +597,7 @@ class UcxStore(Store):
                     return None
                 found = self._held(full, files=files, waits=True)
             if found is not None:
-                return View(found, mapped=True)
+                return self._viewed(found)
             _check_may_copy(full, mapping)
         (value,) = self.channel.ask_sync(requests.get([full], [[]]))
         return self._copied(value)
@@ -615,7 +615,9 @@ class UcxStore(Store):
         array : zarr.Array or zarr.AsyncArray
             An array at the servers of this store.
         selection : int, slice, ellipsis, or a tuple of them
-            All of it must lie in one chunk, and chunks must be stored raw.
+            Chunks must be stored raw. All of it must lie in one chunk, or in chunks that follow one
+            another along the first axis, each of whole pages (of 4 KiB, mostly) of values in C
+            order, and at most 1,024 of them: these are mapped one after the other.
         map : {"auto", True, False}
             Where the chunk cannot be seen from here, ``True`` raises, and ``"auto"`` copies.
             ``False`` always copies, any selection of any array.
@@ -630,8 +632,8 @@ class UcxStore(Store):
         Raises
         ------
         NotMappedError
-            If the selection spans several chunks, or chunks are encoded or parts of shards; or as
-            `map` says.
+            If the selection spans several chunks in another way, or chunks are encoded or parts of
+            shards; or as `map` says.
         ValueError
             If the array is not at the servers of this store.
         """
@@ -639,14 +641,14 @@ class UcxStore(Store):
         found = self._check_array(array)
         if mapping is not False:
             view = self._view_part(found, selection, files=files)
-            if isinstance(view, str):
-                await self.channel.ask(requests.get([view], [_NO_BYTES]))
+            if not isinstance(view, View):
+                await self.channel.ask(requests.get(view, [_NO_BYTES] * len(view)))
                 view = await _in_thread_if(
                     files, self._view_part, found, selection, files=files, waits=True
                 )
             if isinstance(view, View):
                 return view
-            _check_may_copy(view, mapping)
+            _check_may_copy(view[0], mapping)
         return View(read_only(np.asarray(await found.getitem(selection))), mapped=False)
 
     def view_array_sync(
@@ -657,12 +659,12 @@ class UcxStore(Store):
         found = self._check_array(array)
         if mapping is not False:
             view = self._view_part(found, selection, files=files)
-            if isinstance(view, str):
-                self.channel.ask_sync(requests.get([view], [_NO_BYTES]))
+            if not isinstance(view, View):
+                self.channel.ask_sync(requests.get(view, [_NO_BYTES] * len(view)))
                 view = self._view_part(found, selection, files=files, waits=True)
             if isinstance(view, View):
                 return view
-            _check_may_copy(view, mapping)
+            _check_may_copy(view[0], mapping)
         return View(read_only(np.asarray(sync(found.getitem(selection)))), mapped=False)
 
     # ---- writing ----
@@ -812,18 +814,25 @@ class UcxStore(Store):
 
     def _view_part(
         self, array: AsyncArray[Any], selection: Any, *, files: bool, waits: bool = False
-    ) -> View | str:
-        """Return a view of a part of an array, or the key of the chunk that is not seen here."""
+    ) -> "View | Sequence[str]":
+        """Return a view of a part of an array, or the keys of the chunks that are not seen here."""
         from ucxstore.pipeline.chunk_view import empty_of, locate
 
         part = locate(array, selection)
         if part is None:
             return View(read_only(empty_of(array, selection)), mapped=True)
-        value = self._held(part.key, files=files, waits=waits)
-        return part.key if value is None else View(part.of(value), mapped=True)
+        values = {key: self._held(key, files=files, waits=waits) for key in part.keys}
+        there = [value for value in values.values() if value is not None]
+        if len(there) < len(values):
+            return [key for key, value in values.items() if value is None]
+        viewed = part.of(there)
+        if viewed is None:
+            return part.keys
+        self.counters.add(bytes_read=sum(value.size for value in there), mapped=len(there))
+        return View(viewed, mapped=True)
 
     def _held(self, key: str, *, files: bool, waits: bool = False) -> npt.NDArray[np.uint8] | None:
-        """Count and return a value where it lies, if it can be seen from here.
+        """Return a value where it lies, if it can be seen from here.
 
         Parameters
         ----------
@@ -835,9 +844,12 @@ class UcxStore(Store):
         found = self.channel.hold(key)
         if found is None and files:
             found = self.channel.map_file(key, waits=waits)
-        if found is not None:
-            self.counters.add(bytes_read=found.size, mapped=1)
         return found
+
+    def _viewed(self, found: npt.NDArray[np.uint8]) -> View:
+        """Count and wrap a value that lies where it is."""
+        self.counters.add(bytes_read=found.size, mapped=1)
+        return View(found, mapped=True)
 
     def _copied(self, found: Found | None) -> View | None:
         """Count and wrap a copy of a value."""
@@ -980,7 +992,7 @@ def _check_may_copy(key: str, mapping: Map) -> None:
             f"{key!r} cannot be mapped: it is missing, or this process does not see it, since its "
             "server is on another host, is reached over UCX, or does not keep it in memory that it "
             "shows (of a directory: map_files=True); or clients hold as much as they may "
-            "(mapped_limit)"
+            "(mapped_limit), or this process has mapped so much that it must keep the rest"
         )
 
 

@@ -13,6 +13,7 @@
 #include "bindings/py_allocation.hpp"
 #include "bindings/py_connection.hpp"
 #include "bindings/py_disk.hpp"
+#include "bindings/py_join.hpp"
 #include "bindings/py_log.hpp"
 #include "bindings/py_result.hpp"
 #include "bindings/py_source.hpp"
@@ -292,6 +293,9 @@ NB_MODULE(_core, module) {
         .def_prop_ro("mapped", [](const PyResultMemory& self) { return self.memory->mapped(); });
     module.def("place", &place, "values"_a, "target"_a,
                "Copy values to their places in an array that is larger than the caches.");
+    module.def("join", &join_values, "values"_a,
+               "Values of whole pages that lie in shared memory or in files, mapped one after the "
+               "other; None where that cannot be.");
     module.def("ucx_version", &ucx_version);
 
     nb::class_<PyOperation>(module, "Operation")

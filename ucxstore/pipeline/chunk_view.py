@@ -1,5 +1,7 @@
-"""Find the one raw chunk that a selection lies in, and view it as an array: no I/O."""
+"""Find the raw chunks that a selection lies in, and view them as an array: no I/O."""
 
+import mmap
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple, cast
 
@@ -15,45 +17,60 @@ from ucxstore.pipeline.compressors import Bytes
 from ucxstore.pipeline.zero_copy import kind_of
 from ucxstore.zarr_compat import ArrayV3Metadata, AsyncArray, BasicIndexer, ChunkGrid
 
+# Of one view: each takes a pin and a mapping, of which a process has some thousands.
+_MOST_CHUNKS = 1024
+
 
 class ChunkPart(NamedTuple):
-    """A part of a raw chunk.
+    """A part of a raw chunk, or of several that follow one another along the first axis.
 
     Parameters
     ----------
-    key : str
-        The chunk's, as the servers have it.
+    keys : sequence of str
+        The chunks', as the servers have them.
     dtype : numpy.dtype
     shape : tuple of int
-        The chunk's.
+        A chunk's.
     order : {"C", "F"}
-        In which the chunk's values lie.
+        In which a chunk's values lie; "C" for several.
     selection : tuple
-        Integers and slices: of the chunk, the part that is wanted.
+        Integers and slices: of the chunks, joined to one, the part that is wanted.
     """
 
-    key: str
+    keys: Sequence[str]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     order: Literal["C", "F"]
     selection: tuple[Any, ...]
 
-    def of(self, value: Bytes) -> npt.NDArray[Any]:
-        """Return the part as an array over the chunk's value.
+    def of(self, values: Sequence[Bytes]) -> npt.NDArray[Any] | None:
+        """Return the part as an array over the chunks' values.
+
+        ``None`` where several cannot be mapped one after the other: they are no whole pages of
+        their memory, or the process has no room for so many mappings.
 
         Raises
         ------
         ChunkSizeError
-            If the value does not have the size of the chunk.
+            If a value does not have the size of a chunk.
         """
-        expected = self.dtype.itemsize * int(np.prod(self.shape, dtype=object))
-        if value.size != expected:
-            raise ChunkSizeError(
-                f"{self.key!r} has {value.size} bytes, which is not the size of its chunk "
-                f"({expected} bytes)"
-            )
+        expected = _nbytes(self.shape, self.dtype)
+        for key, value in zip(self.keys, values, strict=True):
+            if value.size != expected:
+                raise ChunkSizeError(
+                    f"{key!r} has {value.size} bytes, which is not the size of its chunk "
+                    f"({expected} bytes)"
+                )
+        shape, joined = self.shape, values[0]
+        if len(values) > 1:
+            from ucxstore._native import core  # not before it is needed
+
+            found = core.join(values)
+            if found is None:
+                return None
+            shape, joined = (len(values) * shape[0], *shape[1:]), found
         # Not np.ndarray(), which takes the unit from times without one.
-        chunk = value.view(self.dtype).reshape(self.shape, order=self.order)
+        chunk = joined.view(self.dtype).reshape(shape, order=self.order)
         part: npt.NDArray[Any] = chunk[(*self.selection, ...)]
         return part
 
@@ -82,7 +99,7 @@ def access_of(array: AsyncArray[Any]) -> ChunkAccess:
 
 
 def locate(array: AsyncArray[Any], selection: Any) -> ChunkPart | None:
-    """Find the chunk that a selection lies in.
+    """Find the chunks that a selection lies in: one, or several that can be mapped as one.
 
     Parameters
     ----------
@@ -99,7 +116,8 @@ def locate(array: AsyncArray[Any], selection: Any) -> ChunkPart | None:
     Raises
     ------
     NotMappedError
-        If no view can be made of it: it spans several chunks, or these are not raw.
+        If no view can be made of it: chunks are not raw, or it spans several that do not follow
+        one another along the first axis, or are not whole pages.
     IndexError
         If it is out of bounds, or of other kinds.
     """
@@ -108,24 +126,31 @@ def locate(array: AsyncArray[Any], selection: Any) -> ChunkPart | None:
     if not isinstance(kind, Chain) or not kind.raw:
         raise NotMappedError(f"{array.store_path} cannot be mapped: {_why_not_raw(kind)}")
     grid = ChunkGrid.from_metadata(metadata)
-    found = list(islice(BasicIndexer(selection, metadata.shape, grid), 2))
+    found = list(islice(BasicIndexer(selection, metadata.shape, grid), _MOST_CHUNKS + 1))
     if not found:
         return None
+    places = [one.chunk_coords for one in found]
+    shape = _chunk_shape(grid, places[0])
+    order: Literal["C", "F"] = "C" if isinstance(metadata, ArrayV3Metadata) else metadata.order
+    # Of a basic selection, they are tuples.
+    first, last = (cast(tuple[Any, ...], found[at].chunk_selection) for at in (0, -1))
     if len(found) > 1:
-        raise NotMappedError(
-            f"{array.store_path} cannot be mapped: the selection spans several chunks, which do "
-            f"not lie together (a chunk has the shape {_chunk_shape(grid, found[0].chunk_coords)})"
-        )
-    ((coordinates, chunk_selection, _, _),) = found
-    is_v3 = isinstance(metadata, ArrayV3Metadata)
+        whole_pages = _nbytes(shape, kind.dtype) % mmap.PAGESIZE == 0
+        if order != "C" or not whole_pages or not _are_in_a_row(grid, places):
+            raise NotMappedError(
+                f"{array.store_path} cannot be mapped: the selection spans several chunks, which "
+                f"do not lie together (a chunk has the shape {shape})"
+            )
+        rows = last[0].stop + (len(found) - 1) * shape[0]
+        first = (slice(first[0].start, rows, first[0].step), *first[1:])
     path = array.store_path.path
-    chunk = metadata.encode_chunk_key(coordinates)
+    folder = access_of(array).key_prefix + (f"{path}/" if path else "")
     return ChunkPart(
-        key=access_of(array).key_prefix + (f"{path}/{chunk}" if path else chunk),
+        keys=[folder + metadata.encode_chunk_key(place) for place in places],
         dtype=kind.dtype,
-        shape=_chunk_shape(grid, coordinates),
-        order="C" if is_v3 else metadata.order,
-        selection=cast(tuple[Any, ...], chunk_selection),  # of a basic selection, it is a tuple
+        shape=shape,
+        order=order,
+        selection=first,
     )
 
 
@@ -140,6 +165,20 @@ def _chunk_shape(grid: ChunkGrid, coordinates: tuple[int, ...]) -> tuple[int, ..
     spec = grid[coordinates]
     assert spec is not None
     return spec.codec_shape
+
+
+def _nbytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return dtype.itemsize * int(np.prod(shape, dtype=object))
+
+
+def _are_in_a_row(grid: ChunkGrid, places: Sequence[tuple[int, ...]]) -> bool:
+    """Tell whether chunks of one shape follow one another along the first axis, not too many."""
+    row, *others = places[0]
+    return len(places) <= _MOST_CHUNKS and all(
+        place == (row + number, *others)
+        and _chunk_shape(grid, place) == _chunk_shape(grid, places[0])
+        for number, place in enumerate(places)
+    )
 
 
 def _why_not_raw(kind: ChunkKind) -> str:
