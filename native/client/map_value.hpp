@@ -14,17 +14,22 @@ struct Part {
 };
 
 struct MapPlan {
-    // Whole pieces of the size of a huge page. The last one may reach beyond what is wanted.
+    // Whole pieces. The last one may reach beyond what is wanted.
     std::vector<Part> mapped;
     std::vector<Part> copied;
 };
 
+// What can be mapped, and is worth it.
+struct MapRules {
+    std::uint64_t piece;                          // bytes: of a page, or of a huge one
+    std::uint64_t least;                          // pieces in a row
+    std::function<bool(std::uint64_t)> is_there;  // whether this piece of the arena can be mapped
+};
+
 // What is wanted lies at `source` in an arena, and goes to `target` of a result: both are counted
 // from where huge pages begin. `size` bytes are wanted. Behind these, `room` more may be replaced
-// in the result, which belong to nobody. `is_huge` tells of a piece of the arena whether it can be
-// mapped. Nothing is mapped in runs of fewer than `least` pieces.
+// in the result, which belong to nobody.
 MapPlan plan_mapping(std::uint64_t source, std::uint64_t target, std::uint64_t size,
-                     std::uint64_t room, std::uint64_t least,
-                     const std::function<bool(std::uint64_t)>& is_huge);
+                     std::uint64_t room, const MapRules& rules);
 
 }  // namespace ucxstore

@@ -1,5 +1,7 @@
 #include "client/visible.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -18,6 +20,19 @@ namespace {
 // Fewer are copied as fast as they are mapped, unmapped, and copied by the kernel where they are
 // written.
 constexpr std::uint64_t kLeastPieces = 4;
+
+// Eagerly: any page, for whom memory counts for more than time. Otherwise, huge pages.
+MapRules map_rules(const SeenArena& arena, bool eager) {
+    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    if (eager) {
+        return {page, 1, [&arena, page](std::uint64_t piece) {
+                    return (piece + 1) * page <= arena.size() && arena.file() >= 0;
+                }};
+    }
+    return {kHugePageBytes, kLeastPieces, [&arena](std::uint64_t piece) {
+                return (piece + 1) * kHugePageBytes <= arena.size() && arena.is_huge(piece);
+            }};
+}
 
 }  // namespace
 
@@ -188,11 +203,8 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
     // What follows the last byte of the result is nobody's.
     const std::uint64_t end = offset + wanted.selected.size;
     const std::uint64_t room = end == result.size() ? result.capacity() - end : 0;
-    const MapPlan plan = plan_mapping(source, offset, wanted.selected.size, room,
-                                      result.eager ? 1 : kLeastPieces, [&](std::uint64_t piece) {
-                                          return (piece + 1) * kHugePageBytes <= arena->size() &&
-                                                 arena->is_huge(piece);
-                                      });
+    const MapPlan plan =
+        plan_mapping(source, offset, wanted.selected.size, room, map_rules(*arena, result.eager));
     if (plan.mapped.empty()) {
         return false;
     }

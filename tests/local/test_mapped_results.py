@@ -111,6 +111,21 @@ def test_chunks_that_begin_between_pages(store: UcxStore) -> None:
         np.testing.assert_array_equal(z[:, 5:1000], x[:, 5:1000])
 
 
+def test_small_pages(server: Server) -> None:
+    with UcxStore(server.address, map=True) as store:
+        x = values(30 * 1_228_800).reshape(30, 1_228_800)
+        z = create(store, x, (10, 1_228_800))
+        found = z[...]  # at once: nobody has made huge pages
+        assert store.stats()["mapped"] == 3
+        np.testing.assert_array_equal(found, x)
+        found[11] = 7
+        np.testing.assert_array_equal(z[...], x)
+        np.testing.assert_array_equal(z[3:27], x[3:27])
+        x = values(30_000_000).reshape(30, 1_000_000)  # no whole pages
+        z = create(store, x, (10, 1_000_000))
+        np.testing.assert_array_equal(z[...], x)
+
+
 def test_the_result_is_the_readers_own(store: UcxStore) -> None:
     x = values(20_000_000)
     z = create(store, x, x.shape)

@@ -29,7 +29,8 @@ constexpr std::uint64_t kPiece = kHugePageBytes;
 
 TEST(MapPlan, TakesWholePiecesAndCopiesTheEnds) {
     const auto all = [](std::uint64_t) { return true; };
-    const MapPlan plan = plan_mapping(3 * kPiece + 100, kPiece + 100, 5 * kPiece, 0, 1, all);
+    const MapPlan plan =
+        plan_mapping(3 * kPiece + 100, kPiece + 100, 5 * kPiece, 0, {kPiece, 1, all});
     ASSERT_EQ(plan.mapped.size(), 1u);
     EXPECT_EQ(plan.mapped[0].begin, kPiece - 100);
     EXPECT_EQ(plan.mapped[0].length, 4 * kPiece);
@@ -41,10 +42,19 @@ TEST(MapPlan, TakesWholePiecesAndCopiesTheEnds) {
 
 TEST(MapPlan, TakesTheLastPieceWhereThereIsRoomBehindIt) {
     const auto all = [](std::uint64_t) { return true; };
-    const MapPlan plan = plan_mapping(0, 0, 5 * kPiece + 1, kPiece - 1, 1, all);
+    const MapPlan plan = plan_mapping(0, 0, 5 * kPiece + 1, kPiece - 1, {kPiece, 1, all});
     ASSERT_EQ(plan.mapped.size(), 1u);
     EXPECT_EQ(plan.mapped[0].length, 6 * kPiece);
     EXPECT_TRUE(plan.copied.empty());
+}
+
+TEST(MapPlan, TakesSmallPages) {
+    const auto all = [](std::uint64_t) { return true; };
+    const MapPlan plan = plan_mapping(4096 + 100, 100, 3 * 4096, 0, {4096, 1, all});
+    ASSERT_EQ(plan.mapped.size(), 1u);
+    EXPECT_EQ(plan.mapped[0].begin, 4096u - 100);
+    EXPECT_EQ(plan.mapped[0].length, 2u * 4096);
+    EXPECT_EQ(plan.copied.size(), 2u);
 }
 
 TEST(MapPlan, DoesAsASlowModelDoes) {
@@ -64,8 +74,8 @@ TEST(MapPlan, DoesAsASlowModelDoes) {
             }
         }
         const MapPlan plan =
-            plan_mapping(source, target, size, room, least,
-                         [&](std::uint64_t piece) { return huge.contains(piece); });
+            plan_mapping(source, target, size, room,
+                         {kPiece, least, [&](std::uint64_t at) { return huge.contains(at); }});
         // Each byte is wanted once, and what is mapped can be.
         std::uint64_t covered = 0;
         for (const Part& part : plan.copied) {
