@@ -533,12 +533,13 @@ class UcxStore(Store):
 
     # ---- reading without a copy ----
 
-    async def view(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
+    def view(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
         """Return a value where it lies, as an array of bytes that cannot be written to.
 
         The value stays as it is for as long as the array is there, also if it is replaced or
         removed, or if its server ends. A view is a context manager: leaving it lets go of the
-        memory, unless an array of it was kept.
+        memory, unless an array of it was kept. This call blocks until the value is there, as it is
+        at once where the server shows it: see `view_async`.
 
         Parameters
         ----------
@@ -576,22 +577,6 @@ class UcxStore(Store):
         if mapping is not False:
             found = self._held(full, files=files)
             if found is None:
-                (answer,) = await self.channel.ask(requests.get([full], [_NO_BYTES]))
-                if answer is None:
-                    return None
-                found = await _in_thread_if(files, self._held, full, files=files, waits=True)
-            if found is not None:
-                return self._viewed(found)
-            _check_may_copy(full, mapping)
-        (value,) = await self.channel.ask(requests.get([full], [[]]))
-        return self._copied(value)
-
-    def view_sync(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
-        """Do as `view`, blocking."""
-        full, mapping, files = self._full_key(key), check_map(map), check_map_files(map_files)
-        if mapping is not False:
-            found = self._held(full, files=files)
-            if found is None:
                 (answer,) = self.channel.ask_sync(requests.get([full], [_NO_BYTES]))
                 if answer is None:
                     return None
@@ -602,7 +587,25 @@ class UcxStore(Store):
         (value,) = self.channel.ask_sync(requests.get([full], [[]]))
         return self._copied(value)
 
-    async def view_array(
+    async def view_async(
+        self, key: str, *, map: Map = "auto", map_files: bool = False
+    ) -> View | None:
+        """Do as `view`, without blocking."""
+        full, mapping, files = self._full_key(key), check_map(map), check_map_files(map_files)
+        if mapping is not False:
+            found = self._held(full, files=files)
+            if found is None:
+                (answer,) = await self.channel.ask(requests.get([full], [_NO_BYTES]))
+                if answer is None:
+                    return None
+                found = await _in_thread_if(files, self._held, full, files=files, waits=True)
+            if found is not None:
+                return self._viewed(found)
+            _check_may_copy(full, mapping)
+        (value,) = await self.channel.ask(requests.get([full], [[]]))
+        return self._copied(value)
+
+    def view_array(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
     ) -> View:
         """Return a part of a zarr array where it lies, as an array that cannot be written to.
@@ -642,6 +645,22 @@ class UcxStore(Store):
         if mapping is not False:
             view = self._view_part(found, selection, files=files)
             if not isinstance(view, View):
+                self.channel.ask_sync(requests.get(view, [_NO_BYTES] * len(view)))
+                view = self._view_part(found, selection, files=files, waits=True)
+            if isinstance(view, View):
+                return view
+            _check_may_copy(view[0], mapping)
+        return View(read_only(np.asarray(sync(found.getitem(selection)))), mapped=False)
+
+    async def view_array_async(
+        self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
+    ) -> View:
+        """Do as `view_array`, without blocking."""
+        mapping, files = check_map(map), check_map_files(map_files)
+        found = self._check_array(array)
+        if mapping is not False:
+            view = self._view_part(found, selection, files=files)
+            if not isinstance(view, View):
                 await self.channel.ask(requests.get(view, [_NO_BYTES] * len(view)))
                 view = await _in_thread_if(
                     files, self._view_part, found, selection, files=files, waits=True
@@ -650,22 +669,6 @@ class UcxStore(Store):
                 return view
             _check_may_copy(view[0], mapping)
         return View(read_only(np.asarray(await found.getitem(selection))), mapped=False)
-
-    def view_array_sync(
-        self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
-    ) -> View:
-        """Do as `view_array`, blocking."""
-        mapping, files = check_map(map), check_map_files(map_files)
-        found = self._check_array(array)
-        if mapping is not False:
-            view = self._view_part(found, selection, files=files)
-            if not isinstance(view, View):
-                self.channel.ask_sync(requests.get(view, [_NO_BYTES] * len(view)))
-                view = self._view_part(found, selection, files=files, waits=True)
-            if isinstance(view, View):
-                return view
-            _check_may_copy(view[0], mapping)
-        return View(read_only(np.asarray(sync(found.getitem(selection)))), mapped=False)
 
     # ---- writing ----
 

@@ -1,13 +1,15 @@
 """`View`: values in memory that others share, as arrays that cannot be written to."""
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
-class View:
+class View(NDArrayOperatorsMixin):
     """Values that were not copied: an array over the server's memory, or over its file.
 
     The values stay as they are for as long as the array, or one made from it, is there: also once
@@ -16,7 +18,9 @@ class View:
     leave the view as a context manager, or call `close`, and keep no array of it; or drop all of
     them.
 
-    Whatever takes arrays or buffers takes a view: ``numpy.asarray``, ``memoryview``, DLPack.
+    Whatever takes arrays or buffers takes a view: ``numpy.asarray``, ``memoryview``, DLPack. It can
+    be indexed and computed with as its array, and has the attributes and methods of that. Arrays
+    that come of this keep the memory, where they are over it.
 
     Parameters
     ----------
@@ -100,6 +104,30 @@ class View:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()
+
+    # ---- as an array ----
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.array, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.array[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.array[index] = value  # raises ValueError, as any array that cannot be written to
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.array)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        def arrays(given: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(one.array if isinstance(one, View) else one for one in given)
+
+        if "out" in options:  # it cannot be written to, which numpy says
+            options["out"] = arrays(options["out"])
+        return getattr(ufunc, method)(*arrays(inputs), **options)
 
     # ---- as an object ----
 
