@@ -164,7 +164,7 @@ def test_what_the_disk_must_be_asked_for(
     monkeypatch.setattr(store.channel, "map_file", of_a_cold_disk)
     if asynchronous:
         view = asyncio.run(store.view_async("c/0", map=True, map_files=True))
-        part = asyncio.run(store.view_array(z.async_array, map=True, map_files=True))
+        part = asyncio.run(store.view_array_async(z.async_array, map=True, map_files=True))
         assert threading.get_ident() not in threads
     else:
         view = store.view("c/0", map=True, map_files=True)
