@@ -144,6 +144,10 @@ def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: b
     # Axes are dropped only for index arrays, which are no boxes. A scalar is left to numpy.
     if array.dtype != chain.dtype or batch.drop_axes or (write and array.shape == ()):
         return BoxPlan([], [], [], positions)
+    if not write and len(positions) == 1:
+        whole_chunk = _find_whole(batch, chain, positions[0])
+        if whole_chunk is not None:
+            return BoxPlan([whole_chunk], [], [], [])
     shapes = _Shapes(array, chain, write=write)
     empty: list[str] = []
     whole: list[int] = []
@@ -192,3 +196,23 @@ def find_boxes(batch: Batch, chain: Chain, positions: Sequence[int], *, write: b
             boxes += targets
             boxes += counts
     return BoxPlan(shapes.batches(), empty, whole, rest)
+
+
+def _find_whole(batch: Batch, chain: Chain, position: int) -> BoxBatch | None:
+    """Return the box of a chunk that is all of the array: what follows would take as long as a map.
+
+    ``None`` for all others.
+    """
+    array = batch.array
+    path, spec, chunk_selection, out_selection, _ = batch.chunks[position]
+    shape = array.shape
+    if (
+        not shape
+        or spec.shape != shape
+        or not array.flags.c_contiguous
+        or chain.order(spec) != "C"
+        or find_box(chunk_selection, out_selection) != ([0] * len(shape),) * 2 + (list(shape), ())
+    ):
+        return None
+    boxes = [0] * (2 * len(shape)) + list(shape)
+    return BoxBatch(shape, describe(array), [position], [path.path], boxes, [array.nbytes])
