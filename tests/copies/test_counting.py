@@ -204,3 +204,25 @@ def test_a_failure_of_the_action_is_passed_on(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         count_copies(lambda: 1 / 0, NBYTES)
     check(count_copies(lambda: None, NBYTES), 0, 0)
+
+
+def test_what_a_mapping_replaced_is_known() -> None:
+    """A result whose pages were all replaced by those of its values is no copy."""
+    heap = _Heap()
+
+    def tell(allocator: AllocatorType, address: int, size: int) -> SimpleNamespace:
+        record = SimpleNamespace(allocator=allocator, address=address, size=size, tid=1)
+        heap.replay(record)  # type: ignore[arg-type]
+        return record
+
+    first = tell(AllocatorType.MMAP, 1000, 100)
+    second = tell(AllocatorType.MMAP, 1000, 60)
+    third = tell(AllocatorType.MMAP, 1050, 50)
+    assert heap.nbytes == 100
+    assert heap.beneath == {
+        id(first): set(),
+        id(second): {id(first)},
+        id(third): {id(first), id(second)},
+    }
+    tell(AllocatorType.MUNMAP, 1000, 100)
+    assert heap.beneath[id(tell(AllocatorType.MMAP, 1000, 100))] == set()

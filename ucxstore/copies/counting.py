@@ -33,9 +33,9 @@ _STORAGES = ("native/storage/", "native/cache/")
 _SMALL_VALUE = 4096
 
 # Its code that maps memory which the processes of a host share: where a server keeps values, what
-# clients see of it, and what passes between them. As all shared memory, that is in the resident set
-# of whoever touches it, and none of it was allocated for a copy.
-_SHARED = ("native/shared/", "native/local/")
+# clients see of it, and what passes between them, or files that clients map. As all shared memory,
+# that is in the resident set of whoever touches it, and none of it was allocated for a copy.
+_SHARED = ("native/shared/", "native/local/", "native/files/")
 
 
 class Range(NamedTuple):
@@ -61,6 +61,8 @@ class _Heap:
     def __init__(self) -> None:
         self.blocks: dict[int, _Block] = {}
         self.nbytes = 0
+        # By the record of a mapping, the records of those in whose place it was made (MAP_FIXED).
+        self.beneath: dict[int, set[int]] = {}
         # The size of what a thread has just freed: memray writes a realloc as a free of the old
         # block, if there was one, and the new one right after it.
         self._moving: dict[int, int] = {}
@@ -74,10 +76,8 @@ class _Heap:
             self._unmap(record.address, record.size)
             return None
         if record.allocator == AllocatorType.MMAP:
-            self._unmap(record.address, record.size)  # it takes the place of what was there
+            self.beneath[id(record)] = self._unmap(record.address, record.size)
         self._free(record.address)  # memray has not seen that it was freed
-        if record.allocator == AllocatorType.MMAP:
-            self._unmap(record.address, record.size)  # what it replaces, with MAP_FIXED
         moving = self._moving.pop(record.tid, 0)
         grown = record.allocator in _REALLOCS and moving > 0
         kept = min(moving, record.size) if grown else 0
@@ -93,18 +93,21 @@ class _Heap:
         self.nbytes -= block.size
         return block.size
 
-    def _unmap(self, address: int, size: int) -> None:
-        """Remove a range, which may span several mappings or a part of one."""
+    def _unmap(self, address: int, size: int) -> set[int]:
+        """Remove a range of mappings, whole or in part; return the identities of their records."""
         end = address + size
+        records = set()
         for start, block in list(self.blocks.items()):
             stop = start + block.size
             if block.record.allocator != AllocatorType.MMAP or stop <= address or end <= start:
                 continue
             self._free(start)
+            records.add(id(block.record))
             for left, right in ((start, min(stop, address)), (max(start, end), stop)):
                 if left < right:
                     self.blocks[left] = _Block(block.record, right - left, 0, grown=False)
                     self.nbytes += right - left
+        return records
 
 
 def count(
@@ -169,6 +172,10 @@ def _count(
         if block is not None and block.size >= min(chunk_nbytes / 2, _SMALL_VALUE):
             made.append(block)
     results = {id(block.record) for block in _holding(heap.blocks, own)}
+    # The result's own memory, where all of it was replaced by what was mapped over it.
+    found = results
+    while found := {old for new in found for old in heap.beneath.get(new, ())} - results:
+        results |= found
     results |= _stored(made, stored_nbytes)
     copies = [
         block
