@@ -8,7 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from profiles.stores import Row, check_transport, opened, reader
+from profiles.moves import action_of
+from profiles.stores import Row, check_transport, opened
+from profiles.ways import Ways, check_ways
 from ucxstore.copies import Counts, count_copies
 from ucxstore.copies.workload import Workload, count_workload
 from ucxstore.zarr_compat import sync
@@ -55,17 +57,16 @@ def main(spec: Spec) -> dict[str, Any]:
     if spec.task == "connect":
         return {"counts": asdict(_connect(spec))}
     workload, counts = spec.workload, None
+    ways: dict[str, int] = {}
     with opened(spec.row, spec.location, spec.s3) as store:
         is_kept_here = spec.row.kind == "process" and workload.direction == "read"
         if spec.task == "prepare" or is_kept_here:
             workload.create(store)[:] = workload.values()
         if spec.task == "measure":
-            capture = Path(spec.capture)
-            pipeline, read = spec.row.pipeline, reader(spec.row, store)
-            counts = asdict(count_workload(store, workload, pipeline, capture, _wait, read=read))
+            counts, ways = _measure(spec, store)
         stored = sync(store.getsize_prefix("c"))
         check_transport(spec.row, store)
-    return {"counts": counts, "stored_nbytes": stored, "versions": versions()}
+    return {"counts": counts, "ways": ways, "stored_nbytes": stored, "versions": versions()}
 
 
 def versions() -> dict[str, str]:
@@ -77,6 +78,31 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _measure(spec: Spec, store: Any) -> tuple[dict[str, Any], dict[str, int]]:
+    """Count the copies of the workload, and the ways that its chunks went."""
+    counting: list[Ways] = []
+    ways: dict[str, int] = {}
+
+    def wait(state: str) -> None:
+        if state == "connected":
+            counting.append(Ways(store))
+            _wait(state)
+        else:
+            _wait(state)
+            ways.update(counting[0].since())
+
+    counts = count_workload(
+        store,
+        spec.workload,
+        spec.row.pipeline,
+        Path(spec.capture),
+        wait,
+        action=action_of(spec.row, store),
+    )
+    check_ways(spec.row, ways)
+    return asdict(counts), ways
 
 
 def _wait(state: str) -> None:

@@ -21,6 +21,9 @@ class CaseResult:
         Bytes of the array, of one chunk, and of all chunks as they are stored.
     counts : Counts or None
         None if the case failed.
+    ways : dict of int
+        At a client of ours, how many chunks went each way, by the names of `UcxStore.stats`, and
+        how many values the server took over as they were (``"adopted"``).
     capture : str
         The file of memray's capture; ``""`` if it was not kept.
     error : str
@@ -38,6 +41,7 @@ class CaseResult:
     chunk_nbytes: int
     stored_nbytes: int
     counts: Counts | None
+    ways: dict[str, int] = field(default_factory=dict)
     capture: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     note: str = ""

@@ -92,7 +92,8 @@ def _run_with_server(case: Case, folder: Path, prepared: Prepared) -> list[CaseR
         rss_extra=(resident - (stored if keeps else 0)) / case.workload.nbytes,
     )
     client = _result(case, answer)
-    return [client, replace(client, side="server", counts=counts, capture=str(capture))]
+    server_side = replace(client, side="server", counts=counts, ways={}, capture=str(capture))
+    return [client, server_side]
 
 
 def _served(case: Case, folder: Path, prepared: Prepared) -> str:
@@ -130,6 +131,7 @@ def _result(case: Case, answer: dict[str, Any], error: str = "") -> CaseResult:
         chunk_nbytes=case.workload.chunk_nbytes,
         stored_nbytes=int(answer.get("stored_nbytes", 0)),
         counts=None if counts is None else Counts.from_json(counts),
+        ways=answer.get("ways", {}),
         capture=str(case.capture()) if counts is not None else "",
         versions=answer.get("versions", {}),
         note=case.note,

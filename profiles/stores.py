@@ -1,6 +1,6 @@
 """The rows of the matrix: all stores and pipelines that are measured; open a row's store."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,9 +16,6 @@ type Kind = Literal["folder", "bucket", "process", "server"]
 # A ucxstore server in front of a bucket.
 HOT = "S3, hot"
 COLD = "S3, cold"
-
-# Of the values in its memory.
-VIEWED = "UcxStore, memory, view"
 
 # How a client and a server of one host reach each other: without UCX, and by what UCX has.
 TRANSPORTS = ("local", "shared memory", "TCP")
@@ -40,6 +37,9 @@ class Row:
         bucket's values in its cache (``"S3, hot"``) or must fetch them (``"S3, cold"``).
     zarr2 : bool
         Whether it is zarr-python 2, which has its own environment.
+    call : str
+        What moves one raw chunk in place of ``array[:]`` and ``array[:] = values``; see
+        `profiles.moves`. ``"mapped"`` is ``array[:]``, too, where it must not copy.
     """
 
     store: str
@@ -48,6 +48,7 @@ class Row:
     transport: str = ""
     storage: str = ""
     zarr2: bool = False
+    call: str = ""
 
     @property
     def name(self) -> str:
@@ -58,18 +59,20 @@ class Row:
     def supports(self, workload: Workload) -> bool:
         """Tell whether the row has a workload.
 
-        There are no shards in zarr 2, no writes if cold, and views only of raw values.
+        There are no shards in zarr 2, no writes if cold, and one raw chunk for other calls.
         """
-        if self.is_viewed:
-            return workload.name == "read-raw-one"
+        if self.call:
+            return workload.name == f"{'write' if self.call == 'allocate' else 'read'}-raw-one"
         if self.storage == COLD:
             return workload.direction == "read"
         return not (self.zarr2 and workload.layout == "shard")
 
     @property
-    def is_viewed(self) -> bool:
-        """Whether the array is not read, but seen where the server has it."""
-        return self.store == VIEWED
+    def way(self) -> str:
+        """The way that the chunk must go; ``""`` for any."""
+        if not self.call:
+            return ""
+        return "adopted" if self.call == "allocate" else "mapped"
 
     @property
     def in_bucket(self) -> bool:
@@ -83,8 +86,16 @@ class Row:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """Those of the client."""
-        return {"local": "auto" if self.transport == "local" else "ucx", "ucx": self._ucx}
+        """Those of the client.
+
+        Results are copied, unless it is the row's promise that they are not: else it would depend
+        on the moment of a read which figure a row has.
+        """
+        return {
+            "local": "auto" if self.transport == "local" else "ucx",
+            "ucx": self._ucx,
+            "map": self.call == "mapped",
+        }
 
     @property
     def _ucx(self) -> dict[str, str]:
@@ -100,13 +111,23 @@ _OF_ZARR: tuple[tuple[str, Kind], ...] = (
     ("FsspecStore, local", "folder"),
 )
 
+# What a client of the server's host can call besides, by the server's storage.
+_CALLS = {
+    "memory": ("view", "view_array", "mapped", "allocate"),
+    "directory": ("map_files",),
+}
+
 ROWS: tuple[Row, ...] = (
     *(
         Row(f"UcxStore, {storage}", "zero-copy", "server", transport, storage)
         for storage in ("memory", "directory", HOT, COLD)
         for transport in TRANSPORTS
     ),
-    Row(VIEWED, "zero-copy", "server", "local", "memory"),
+    *(
+        Row(f"UcxStore, {storage}, {call}", "zero-copy", "server", "local", storage, call=call)
+        for storage, calls in _CALLS.items()
+        for call in calls
+    ),
     *(Row(store, pipeline, kind) for store, kind in _OF_ZARR for pipeline in ("default", "fused")),
     Row("zarrs-python, local", "zarrs", "folder"),
     Row("zarr 2.18, local", "none", "folder", zarr2=True),
@@ -153,13 +174,6 @@ def opened(row: Row, location: str, s3: Mapping[str, str] | None) -> Iterator[St
         store.close()
 
 
-def reader(row: Row, store: Any) -> Callable[[Any], Any]:
-    """Return what reads a whole array of the row's store."""
-    if row.is_viewed:
-        return lambda array: store.view_array(array, ...)
-    return lambda array: array[:]
-
-
 def check_transport(row: Row, store: Store) -> None:
     """Check that a store of ours, which is connected, has come by the row's transport.
 
@@ -177,7 +191,9 @@ def check_transport(row: Row, store: Store) -> None:
 def _open(row: Row, location: str, s3: Mapping[str, str]) -> Store:
     if row.kind == "server":
         # Not strict: a chunk that goes zarr's way is measured as it is.
-        return UcxStore(location, select_pipeline=False, **row.client_options)
+        # What it selects besides the pipeline, which is chosen anyway, are results of huge pages.
+        selects = row.call == "mapped"
+        return UcxStore(location, select_pipeline=selects, **row.client_options)
     if row.kind == "process":
         return MemoryStore()
     if row.store == "ObjectStore, local":

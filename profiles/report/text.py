@@ -138,9 +138,11 @@ def _make_table(title: str, cases: Cases, columns: Sequence[Column], links: _Lin
                     *map(maker.of, found),
                     Cell(_best_of_row(there)),
                     Cell(_worst_culprits(there)),
+                    Cell(_ways(there)),
                 ]
             )
     header = ["store", "pipeline", "over", "codec", *map(layout_title, layouts), "best", "culprit"]
+    header.append("ways")
     heading = f"{title}: extra at the peak / allocated in all, in arrays"
     return Table(heading, header, rows, maker.notes.lines())
 
@@ -163,6 +165,11 @@ def _best_of_column(cases: Iterable[CaseResult]) -> str:
     ideals = (best(case) for case in cases if case.counts is not None)
     common = Counter(pair(ideal.peak, ideal.total) for ideal in ideals).most_common(1)
     return common[0][0] if common else NOT_RUN
+
+
+def _ways(cases: Iterable[CaseResult]) -> str:
+    """Name the ways that chunks went, in any layout, as the documentation has them."""
+    return ", ".join(dict.fromkeys(way.upper() for case in cases for way in case.ways))
 
 
 def _worst_culprits(cases: Iterable[CaseResult]) -> str:

@@ -35,6 +35,16 @@ RESIDENT = 0.3
 POOLS = (512 << 10) / (SIDE * SIDE * 4)
 
 
+# The ways of rows that promise one.
+PROMISES = {
+    "UcxStore, memory, view": ["mapped"],
+    "UcxStore, memory, view_array": ["mapped"],
+    "UcxStore, memory, mapped": ["mapped"],
+    "UcxStore, memory, allocate": ["adopted"],
+    "UcxStore, directory, map_files": ["mapped"],
+}
+
+
 def measure(
     stores: list[str], workloads: list[str], folder: Path, s3: S3 | None = None
 ) -> list[CaseResult]:
@@ -74,8 +84,8 @@ def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
     found = measure([f"UcxStore, {storage}"], ["raw-one", "raw-grid"], tmp_path)
     assert {result.side for result in found} == {"client", "server"}
     assert {result.transport for result in found} == {"local", "shared memory", "TCP"}
-    # Views are only read, of a chunk in the memory of a server.
-    assert len(found) == (26 if storage == "memory" else 24)
+    # Besides, four calls for a chunk in memory, and one for a chunk in a file.
+    assert len(found) == (32 if storage == "memory" else 26)
     for result in found:
         assert result.counts is not None
         is_strict = result.side == "server" or result.layout == "one"
@@ -86,6 +96,13 @@ def test_raw_chunks_are_not_copied(storage: str, tmp_path: Path) -> None:
             # memray does not see shared memory: whether the server has a value twice.
             uploaded = UPLOAD if result.direction == "write" else 0
             assert result.counts.rss_extra < uploaded + RESIDENT, result
+        if result.side == "client":
+            promised = {"mapped", "adopted"} & result.ways.keys()
+            assert promised == set(PROMISES.get(result.store, ())), result
+            assert not result.ways.keys() & {"decode", "encode", "fallback"}, result
+            if "mapped" in promised:
+                # Not even the pages of the result are there: nobody has looked at it yet.
+                assert result.counts.rss_extra < RESIDENT - 1, result
 
 
 def test_an_object_store_in_between_costs_no_more_than_obstore(tmp_path: Path) -> None:

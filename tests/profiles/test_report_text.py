@@ -172,3 +172,20 @@ def test_a_terminal_is_sent_no_control_characters() -> None:
 def test_nothing_found_is_reported_too() -> None:
     assert terminal_tables([]) == markdown_tables([]) == ""
     assert "best achievable" in headline([])
+
+
+def test_the_ways_of_chunks_are_named_where_a_store_counts_them() -> None:
+    ours = {"store": "UcxStore, memory", "pipeline": "zero-copy", "transport": "local"}
+    table = markdown_tables(
+        [
+            make_case(**ours, layout="one", ways={"mapped": 1}),
+            make_case(**ours, layout="grid", ways={"direct": 99, "mapped": 1}),
+            make_case(**ours, side="server"),
+            make_case(),
+        ]
+    )
+    assert cells(table, "store")[-1] == "ways"
+    assert cells(table, "**UcxStore, memory** | zero-copy | local |")[-1] == "MAPPED, DIRECT"
+    assert cells(table, "**UcxStore, memory** | zero-copy | local, server")[-1] == ""
+    assert cells(table, "LocalStore")[-1] == ""
+    assert "ways" not in markdown_tables([make_case()])

@@ -169,7 +169,7 @@ def count_workload(
     capture: Path | None = None,
     wait: Callable[[str], object] = lambda state: None,
     *,
-    read: Callable[[Any], Any] = lambda array: array[:],
+    action: Callable[[Any, npt.NDArray[Any]], Callable[[], Any]] | None = None,
 ) -> Counts:
     """Move the array, count the copies in this process, and compare the values.
 
@@ -184,8 +184,10 @@ def count_workload(
         As for `ucxstore.copies.count_copies`.
     wait : callable
         Called with ``"connected"`` right before the array is moved, and with ``"done"`` after it.
-    read : callable
-        Reads the whole array.
+    action : callable or None
+        What moves the array, if not ``array[:]`` or ``array[:] = values``. It is given both, may
+        make what it needs, and returns the call that is counted. That returns the array that was
+        read, or memory of the user's that was written.
 
     Raises
     ------
@@ -195,24 +197,25 @@ def count_workload(
     array = workload.open(store, pipeline)  # connects
     values = workload.values()
     results: list[Any] = []
+    call = (action or _usual_action(workload))(array, values)
 
-    def read_whole() -> Any:
-        results.append(read(array))
+    def move() -> Any:
+        results.append(call())
         return results[0]
-
-    def write() -> None:
-        array[:] = values
 
     wait("connected")
     counts = count_copies(
-        write if workload.direction == "write" else read_whole,
-        workload.nbytes,
-        chunk_nbytes=workload.chunk_nbytes,
-        capture=capture,
+        move, workload.nbytes, chunk_nbytes=workload.chunk_nbytes, capture=capture
     )
     wait("done")
     if workload.direction == "write":
         results.append(replace(workload, direction="read").open(store, "default")[:])
-    if not np.array_equal(results[0], values):
+    if not np.array_equal(results[-1], values):
         raise AssertionError("the data came back wrong")
     return counts
+
+
+def _usual_action(workload: Workload) -> Callable[[Any, npt.NDArray[Any]], Callable[[], Any]]:
+    if workload.direction == "write":
+        return lambda array, values: lambda: array.__setitem__(slice(None), values)
+    return lambda array, values: lambda: array[:]
