@@ -40,7 +40,12 @@ EACH: list[Request[Any]] = [
     requests.end_space("name"),
 ]
 
-NOT_REQUESTS = {"alive", "peer", "lanes", "close", "hold", "map_file"}
+FILE: Any = object()  # an allocation of the core's, as far as a request knows
+OF_ONE_KEY: list[Request[Any]] = [
+    requests.commit("a", MEMORY, FILE, if_absent=if_absent) for if_absent in (False, True)
+]
+
+NOT_REQUESTS = {"alive", "peer", "lanes", "close", "see", "hold", "map_file", "allocate"}
 
 
 def methods() -> dict[str, tuple[set[str], set[str]]]:
@@ -77,14 +82,14 @@ def arguments_of(request: Request[Any]) -> dict[str, Any]:
     return arguments
 
 
-@pytest.mark.parametrize("request_", EACH, ids=lambda request: request.kind.name)
+@pytest.mark.parametrize("request_", [*EACH, *OF_ONE_KEY], ids=lambda request: request.kind.name)
 def test_the_core_takes_it(request_: Request[Any]) -> None:
     needed, taken = methods()[request_.kind.name]
     assert needed <= arguments_of(request_).keys() <= taken
 
 
 def test_nothing_of_the_core_is_forgotten() -> None:
-    assert {request.kind.name for request in EACH} == methods().keys()
+    assert {request.kind.name for request in [*EACH, *OF_ONE_KEY]} == methods().keys()
 
 
 @pytest.mark.parametrize(

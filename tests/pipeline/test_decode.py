@@ -7,6 +7,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numcodecs
@@ -209,7 +210,8 @@ def test_other_peoples_codecs_are_left_to_zarr(ucx_store: UcxStore) -> None:
         pass
 
     pipeline = array.async_array.codec_pipeline
-    object.__setattr__(pipeline, "codecs", (pipeline.codecs[0], Mine()))
+    mine = replace(pipeline, codecs=(pipeline.codecs[0], Mine()))
+    object.__setattr__(array.async_array, "codec_pipeline", mine)
     before = ucx_store.stats()
     np.testing.assert_array_equal(array[:], DATA)
     assert counted(array, before) == (0, 0, 4)

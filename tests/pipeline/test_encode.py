@@ -1,5 +1,6 @@
 """Which way encoded chunks go when they are written, and what is stored."""
 
+from dataclasses import replace
 from typing import Any
 
 import numcodecs
@@ -138,7 +139,8 @@ def test_other_peoples_codecs_are_left_to_zarr(ucx_store: UcxStore) -> None:
         pass
 
     pipeline = ours.async_array.codec_pipeline
-    object.__setattr__(pipeline, "codecs", (pipeline.codecs[0], Mine()))
+    mine = replace(pipeline, codecs=(pipeline.codecs[0], Mine()))
+    object.__setattr__(ours.async_array, "codec_pipeline", mine)
     before = ucx_store.stats()
     ours[:] = DATA
     model[:] = DATA

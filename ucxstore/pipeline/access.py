@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore
 
-from ucxstore.options import Map
-
 if TYPE_CHECKING:
     from ucxstore.client.channel import Channel
+    from ucxstore.options import Map
     from ucxstore.pipeline.budget import Budget
     from ucxstore.pipeline.shards.cache import ShardCache
     from ucxstore.stats import Counters
@@ -48,7 +47,7 @@ class ChunkAccess(NamedTuple):
     budget: "Budget"
     shard_indexes: "ShardCache"
     check_writable: Callable[[], None]
-    mapping: Map = "auto"
+    mapping: "Map" = "auto"
 
     def full_keys(self, keys: Iterable[str]) -> list[str]:
         """Return keys as the servers have them."""

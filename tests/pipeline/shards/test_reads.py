@@ -245,7 +245,7 @@ def test_a_selection_that_comes_again_goes_the_way_of_its_array(ucx_store: UcxSt
 
 def test_few_selections_are_kept(ucx_store: UcxStore) -> None:
     array = made(ucx_store)
-    known = array.async_array.codec_pipeline._known_selections
+    known = array.async_array.codec_pipeline._chunks._known_selections
     array[:500, :200]
     assert len(known) == 1
     for number in range(300):
@@ -253,7 +253,7 @@ def test_few_selections_are_kept(ucx_store: UcxStore) -> None:
     assert 1 < len(known) <= 256
     wide = made(ucx_store, name="b", shards=(1000, 400), chunks=(50, 20))
     wide[:]
-    assert len(wide.async_array.codec_pipeline._known_selections) == 0
+    assert len(wide.async_array.codec_pipeline._chunks._known_selections) == 0
 
 
 @pytest.mark.filterwarnings("ignore:Combining a .sharding_indexed. codec")
