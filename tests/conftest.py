@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell makes its background processes ignore SIGINT, and tests interrupt processes.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What tests say of UCX holds for it; tests/local has those of the local plane.
+    os.environ["UCXSTORE_LOCAL"] = "ucx"
     # As on a machine with RDMA, where UCX hooks mmap and caches registered memory.
     if config.getoption("--full"):
         os.environ.setdefault("UCX_MEM_MMAP_HOOK_MODE", "bistro")

@@ -191,7 +191,6 @@ def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_p
         "--cache-dir": ("d", "cache_dir", "d"),
         "--cache-dir-size": ("3MB", "cache_dir_size", 3_000_000),
         "--write-budget": ("4MB", "write_budget", 4_000_000),
-        "--local": (None, "local", True),
         "--socket": ("s", "socket", "s"),
         "--mapped-limit": ("5MB", "mapped_limit", 5_000_000),
     }
@@ -200,9 +199,12 @@ def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_p
     arguments = [each for flag, (text, *_) in given.items() for each in (flag, text) if each]
     assert cli.main(["serve", *arguments, "--metrics", "127.0.0.1:0", "s3://bucket"]) == 0
     assert cli.main(["serve", "memory://"]) == 0
-    (location, options, metrics), (_, by_default, _) = seen
+    assert cli.main(["serve", "--no-local", "memory://"]) == 0  # the others need it
+    (location, options, metrics), (_, by_default, _), (_, without, _) = seen
     assert (location, metrics) == ("s3://bucket", "127.0.0.1:0")
     expected = {name: value for _, name, value in given.values()}
-    assert {each.name: getattr(options, each.name) for each in fields(options)} == expected
+    found = {each.name: getattr(options, each.name) for each in fields(options)}
+    assert found == {**expected, "local": True}
     assert by_default == ServerOptions()
+    assert without == ServerOptions(local=False)
     assert all(getattr(by_default, name) != value for name, value in expected.items())

@@ -85,8 +85,8 @@ def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) 
 def test_workers_of_one_host_need_no_ucx(client: Client, kind: str, tmp_path: Path) -> None:
     storage = "memory://" if kind == "memory" else tmp_path / "shared"
     values = some_values()
-    with deploy(client, storage, memory="64MiB", local=True) as deployed:
-        store = deployed.store("run", strict=True)
+    with deploy(client, storage, memory="64MiB") as deployed:
+        store = deployed.store("run", strict=True, local="auto")
         z = make_array(store)
         da.from_array(values, chunks=(100, 120)).store(z, lock=False)
         np.testing.assert_array_equal(z[...], values)
@@ -336,7 +336,7 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="threads"):
         deploy(client, threads=0)
     with pytest.raises(TypeError, match="socket: deploy sets it itself"):
-        deploy(client, local=True, socket="s")
+        deploy(client, socket="s")
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(NotADirectoryError):

@@ -14,6 +14,11 @@ from ucxstore import UcxStore
 from ucxstore.server import Server
 
 
+@pytest.fixture(autouse=True)
+def over_the_local_plane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCXSTORE_LOCAL", "auto")
+
+
 @pytest.fixture(scope="session")
 def memory_server() -> Iterator[Server]:
     with Server("memory://", local=True) as server:

@@ -250,7 +250,10 @@ class TestClients:
     """What a client does where the socket cannot be had."""
 
     def test_a_server_without_one(self) -> None:
-        with Server("memory://") as server, greeting_of(server) as greeting:
+        with (
+            Server("memory://", local=False) as server,
+            greeting_of(server) as greeting,
+        ):
             assert greeting.welcome.socket == b""
             assert greeting.join() is None
 

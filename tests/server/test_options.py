@@ -138,9 +138,7 @@ def test_a_pickle_holds_all_but_the_secret() -> None:
         ("local", "yes", TypeError),
         ("socket", "", ValueError),
         ("socket", "s" * 108, ValueError),
-        ("socket", "s", ValueError),  # without `local`
         ("mapped_limit", "much", ValueError),
-        ("mapped_limit", 1000, ValueError),  # without `local`
     ],
 )
 def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: Any) -> None:
@@ -149,6 +147,12 @@ def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: A
     )
     with pytest.raises(kind, match=f"^{words}"):
         of(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("socket", "s"), ("mapped_limit", 1000)])
+def test_an_option_of_the_local_plane_needs_it(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: with local=False"):
+        of(**{name: value, "local": False})
 
 
 def test_an_option_that_there_is_not() -> None:

@@ -6,7 +6,8 @@ from ucxstore.options import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_uc
 from ucxstore.secret import Secret
 
 
-def test_the_defaults() -> None:
+def test_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCXSTORE_LOCAL", raising=False)
     options = ClientOptions.of()
     assert options == ClientOptions()
     assert (options.timeout, options.connect_timeout) == (30.0, 5.0)
@@ -55,7 +56,8 @@ def test_progress() -> None:
         UcxConfig.of("busy")
 
 
-def test_local() -> None:
+def test_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCXSTORE_LOCAL", raising=False)
     assert ClientOptions.of().local == "auto"
     assert ClientOptions.of(local="ucx").local == "ucx"
     with pytest.raises(ValueError, match="local: 'shm' is neither 'auto' nor 'ucx'"):

@@ -29,7 +29,7 @@ def fill(store: UcxStore) -> None:
 
 
 def test_many_small_values() -> None:
-    with Server.spawn("memory://") as server, UcxStore(server.address) as store:
+    with Server.spawn("memory://", local=False) as server, UcxStore(server.address) as store:
         before = resident(server)
         with store.scratch("1GB") as scratch:
             for number in range(STEPS):

@@ -123,9 +123,9 @@ def _make_parser() -> Parser:
     add("--cache-dir-size", metavar="SIZE", help="the size that it may take, such as 100GiB")
     add(
         "--local",
-        action="store_true",
-        help="serve clients of this host without UCX, over a Unix socket; they see the values of "
-        "memory:// in shared memory",
+        action=argparse.BooleanOptionalAction,
+        help="serve clients of this host without UCX, over a Unix socket; they see values in "
+        "shared memory (default: yes)",
     )
     add(
         "--socket",

@@ -134,8 +134,8 @@ class ServerOptions:
         Bytes of values that may be on their way to a source; 256 MiB if ``None``. Further writes
         wait. A larger value is sent alone.
     local : bool
-        Serve clients of this host without UCX: they join their session on a Unix socket, and see
-        the values of ``memory://`` in shared memory, which only the server can write to.
+        Serve clients of this host without UCX, as is the default: they join their session on a Unix
+        socket, and see values in shared memory, which only the server can write to.
     socket : str, os.PathLike or None
         The path of that socket, for clients in other containers that share its folder. ``None``
         for a name of its own, which all processes of this host's network namespace find.
@@ -169,7 +169,7 @@ class ServerOptions:
     cache_dir: str | None = None
     cache_dir_size: int | None = None
     write_budget: int | None = None
-    local: bool = False
+    local: bool = True
     socket: str | None = None
     mapped_limit: int | None = None
 
@@ -181,9 +181,9 @@ class ServerOptions:
         if self.cache_dir is not None and self.cache_dir_size is None:
             raise ValueError("cache_dir_size: it is needed, since cache_dir is given")
         if self.socket is not None and not self.local:
-            raise ValueError("socket: it is only used where local is set")
+            raise ValueError("socket: with local=False there is none")
         if self.mapped_limit is not None and not self.local:
-            raise ValueError("mapped_limit: it is only used where local is set")
+            raise ValueError("mapped_limit: with local=False nothing is mapped")
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":
