@@ -108,7 +108,7 @@ def test_several_servers(three_servers: list[Server], prefix: str) -> None:
 
 
 def test_one_with_and_one_without(memory_server: Server, prefix: str) -> None:
-    with Server("memory://") as other:
+    with Server("memory://", local=False) as other:
         x = np.arange(400.0).reshape(20, 20)
         with UcxStore(address_of([memory_server, other], prefix)) as store:
             z = zarr.create_array(store, name="a", data=x, chunks=(5, 5), compressors=None)
