@@ -35,21 +35,28 @@ def measure(scale: Scale, folder: Path) -> Row:
     program = find_redis()
     peers = [*(way.name for way in WAYS), "LMDB", *(["Redis"] if program else [])]
     lines: list[Line] = []
+    notes = [f"{_VALUES} values in random order, {scale.client_seconds:g} s at a time"]
     for name in peers:
-        with _serving(name, program, folder) as (task, server):
-            tasks = [{**task, "number": number} for number in range(scale.clients)]
-            with group("client", tasks) as clients:
-                windows = [
-                    _watch(clients, server, scale.client_seconds)
-                    for _ in range(scale.client_windows)
-                ]
+        try:
+            with _serving(name, program, folder) as (task, server):
+                tasks = [{**task, "number": number} for number in range(scale.clients)]
+                with group("client", tasks) as clients:
+                    windows = [
+                        _watch(clients, server, scale.client_seconds)
+                        for _ in range(scale.client_windows)
+                    ]
+        except RuntimeError as error:
+            if name == LOCAL.name:
+                raise
+            notes.append(f"{name}: {error}")  # not all of them could connect
+            continue
         lines += _lines(name, windows)
     return Row(
         name="many-clients",
         title=f"{scale.clients} processes that get values of 64 KiB into memory of theirs",
         lines=sorted(lines, key=lambda line: line.unit),
         notes=[
-            f"{_VALUES} values in random order, {scale.client_seconds:g} s at a time",
+            *notes,
             *([] if program else ["Redis: neither redis-server nor valkey-server is on PATH"]),
         ],
     )
