@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -423,3 +424,26 @@ async def test_what_is_done_from_its_start_is_worked_on(
     work = lambda group, found, claim: done.append(found)  # noqa: E731
     await fetch(network, groups(100), work, Scheduler(Budget(10)))
     assert sorted(done) == list(range(100))
+
+
+def test_a_thread_lets_go_before_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next read would find the memory of the last one in use."""
+    left: list[bool] = []
+    wake = scheduler_module._wake_loop
+
+    def hear(*args: Any) -> None:  # in the thread, which has not gone on yet
+        left.append(of_the_group() is not None)
+        wake(*args)
+
+    monkeypatch.setattr(scheduler_module, "_wake_loop", hear)
+    group = Group(1)
+    of_the_group = weakref.ref(group)
+    groups = [group]
+    del group
+
+    async def work() -> int:
+        call = Scheduler(Budget(100)).in_thread(lambda one: one.number, groups.pop())
+        return await call
+
+    assert asyncio.run(work()) == 1
+    assert left == [False]

@@ -107,7 +107,9 @@ class Scheduler:
     ) -> T:
         """Call a function in a thread of the pool. If cancelled, wait until it has ended."""
         end = Ending()
-        future: Future[T] = self._pool.submit(function, *args, **kwargs)
+        calls: list[Callable[[], T]] = [partial(function, *args, **kwargs)]
+        del args, kwargs
+        future: Future[T] = self._pool.submit(_call_once, calls)
         future.add_done_callback(partial(_wake_loop, asyncio.get_running_loop(), end))
         cancelled = await end.wait(partial(self._stop, future))
         try:
@@ -348,3 +350,12 @@ def _wake_loop(loop: asyncio.AbstractEventLoop, end: Ending, _: object) -> None:
     """Wake the event loop when the thread is done."""
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(end.set)
+
+
+def _call_once[T](calls: list[Callable[[], T]]) -> T:
+    """Call the function of a list, and let go of it before anybody hears that it has returned.
+
+    A thread of the pool lets go of what it was given only then. The next read may have begun
+    meanwhile: of memory of its own, since the array of the last one is still in use.
+    """
+    return calls.pop()()
