@@ -26,7 +26,10 @@ def written(store: UcxStore, chunks: tuple[int, int] = SHAPE) -> tuple[Any, Any]
 
 
 def test_ways_are_counted() -> None:
-    with Server("memory://", local=True) as server, UcxStore(server.address, map=False) as store:
+    with (
+        Server("memory://", local=True) as server,
+        UcxStore(server.address, local="auto", map=False) as store,
+    ):
         ways = Ways(store)
         assert ways.since() == {}
         array, values = written(store, (750, 1500))
@@ -54,7 +57,7 @@ def test_calls_go_their_ways(call: str, tmp_path: Any) -> None:
     storage = "directory" if call == "map_files" else "memory"
     row = row_of(f"UcxStore, {storage}, {call}")
     location = str(tmp_path / "served") if storage == "directory" else "memory://"
-    with Server(location, local=True) as server, UcxStore(server.address) as store:
+    with Server(location, local=True) as server, UcxStore(server.address, local="auto") as store:
         array, values = written(store)
         make = action_of(row, store)
         assert make is not None
