@@ -107,6 +107,6 @@ QUICK = Scale(
     connect_rounds=1,
     job_rounds=1,
     start_rounds=1,
-    held_bytes=64 << 20,
+    held_bytes=128 << 20,
     patience_seconds=0.0,
 )

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.storage import MemoryStore
 
 
 def main(task: Mapping[str, Any]) -> None:
     store = _open(task)
+    # Only values are to be counted, and no imports.
+    zarr.create_array(MemoryStore(), data=np.ones(1))[:]
     _say("ready")
     held: list[Any] = []
     for _ in sys.stdin:
