@@ -30,6 +30,7 @@ type _Way = tuple[str, Way | None, str]
 
 _WAYS: list[_Way] = [
     (f"ucxstore, {LOCAL.name}, store.view of each chunk", LOCAL, "view"),
+    (f"ucxstore, {LOCAL.name}, z[:] with map=True", LOCAL, "map"),
     (f"ucxstore, {LOCAL.name}, z[:]", LOCAL, "read"),
     (f"ucxstore, {SHARED_MEMORY.name}, z[:]", SHARED_MEMORY, "read"),
     (LOCAL_FUSED, None, "read"),
@@ -45,7 +46,7 @@ def measure(scale: Scale, folder: Path) -> Row:
     for name, way, how in _WAYS:
         grown = _hold(way, how, values, stored, folder / how) / values.nbytes
         what = f"{name}: memory of all"
-        lines.append(figure(what, [grown], "arrays", _HELD, counts=way is LOCAL))
+        lines.append(figure(what, [grown], "arrays", _HELD, counts=how in ("view", "map")))
     return Row(
         name="held",
         title=f"{_PROCESSES} processes that hold the same {values.nbytes / 1e9:.3g} GB",

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <string>
 #include <utility>
@@ -24,10 +23,6 @@ namespace {
 constexpr std::uint64_t kSmallest = 64;  // a cache line
 constexpr int kSealFutureWrite = 0x10;   // F_SEAL_FUTURE_WRITE, which is newer than some headers
 constexpr std::size_t kMostAdopted = 256;
-
-// MADV_POPULATE_WRITE and MADV_COLLAPSE, which are newer than some headers.
-constexpr int kPopulateWrite = 23;
-constexpr int kCollapse = 25;
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t step) {
     return (size + step - 1) / step * step;
@@ -48,11 +43,7 @@ std::uint64_t bits_bytes(std::uint64_t bytes) {
 // ---- one arena ----
 
 Arena::Arena(std::uint32_t number, std::uint64_t bytes)
-    : number_(number),
-      size_(bytes),
-      file_bytes_(bytes + bits_bytes(bytes)),
-      pid_(getpid()),
-      asked_(std::make_unique<std::atomic<bool>[]>(bytes / Arenas::kHugePage + 1)) {
+    : number_(number), size_(bytes), file_bytes_(bytes + bits_bytes(bytes)), pid_(getpid()) {
     const std::string name = "ucxstore-" + std::to_string(number);
     const Fd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file || ftruncate(file.get(), static_cast<off_t>(file_bytes_)) != 0) {
@@ -113,22 +104,6 @@ void Arena::set_huge(std::uint64_t piece) const {
     }
     auto* const words = reinterpret_cast<HugeWord*>(data_ + size_);
     words[piece / 64].fetch_or(std::uint64_t{1} << piece % 64, std::memory_order_release);
-}
-
-bool Arena::collapse(std::uint64_t piece) const {
-    std::byte* const begin = data_ + piece * Arenas::kHugePage;
-    // The kernel takes pieces that have a page at least.
-    return madvise(begin, Arenas::kPage, kPopulateWrite) == 0 &&
-           madvise(begin, Arenas::kHugePage, kCollapse) == 0;
-}
-
-bool Arena::is_new(std::uint64_t piece) const {
-    if (asked_ == nullptr || asked_[piece].exchange(true)) {
-        return false;
-    }
-    std::array<unsigned char, Arenas::kHugePage / Arenas::kPage> pages{};
-    return mincore(data_ + piece * Arenas::kHugePage, Arenas::kHugePage, pages.data()) == 0 &&
-           std::ranges::none_of(pages, [](unsigned char page) { return (page & 1) != 0; });
 }
 
 // ---- all of them ----

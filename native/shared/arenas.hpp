@@ -41,12 +41,6 @@ class Arena {
     // in the file, for readers to see. Once a piece is one, it stays so, whatever is put there.
     bool is_huge(std::uint64_t piece) const;
     void set_huge(std::uint64_t piece) const;
-    // Makes it one, whatever is there; false, and errno, where the kernel refuses. It does not tell
-    // readers.
-    bool collapse(std::uint64_t piece) const;
-    // True once for each piece: where the caller is the first to ask, and it takes no memory so
-    // far.
-    bool is_new(std::uint64_t piece) const;
 
     // For other processes: it cannot be mapped for writing, nor opened anew for that.
     int descriptor() const { return readable_.get(); }
@@ -58,7 +52,6 @@ class Arena {
     const int pid_;
     Fd readable_;
     std::byte* data_ = nullptr;
-    const std::unique_ptr<std::atomic<bool>[]> asked_;  // of each piece: see is_new()
 };
 
 // A word of the bits that lie behind an arena's blocks.

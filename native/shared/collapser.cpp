@@ -1,5 +1,6 @@
 #include "shared/collapser.hpp"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include "base/quiet_thread.hpp"
 
@@ -15,6 +15,7 @@ namespace ucxstore::shared {
 namespace {
 
 constexpr std::uint64_t kPiece = Arenas::kHugePage;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which is newer than some headers
 
 // Others go first. But not at the end of all: while a piece is being made a huge page, its readers
 // wait for that.
@@ -22,20 +23,6 @@ constexpr int kNice = 10;
 
 constexpr int kTries = 3;
 constexpr int kRefusals = 8;
-
-// The pieces of which a block has so many bytes or more.
-std::vector<std::uint64_t> pieces_of(const Arena& arena, std::uint64_t offset, std::uint64_t bytes,
-                                     std::uint64_t least) {
-    std::vector<std::uint64_t> pieces;
-    const std::uint64_t end = offset + bytes;
-    for (std::uint64_t at = offset / kPiece * kPiece; at < end; at += kPiece) {
-        const std::uint64_t used = std::min(end, at + kPiece) - std::max(at, offset);
-        if (used >= least && at + kPiece <= arena.size() && !arena.is_huge(at / kPiece)) {
-            pieces.push_back(at / kPiece);
-        }
-    }
-    return pieces;
-}
 
 }  // namespace
 
@@ -104,54 +91,31 @@ void Collapser::run() {
     }
 }
 
-// Whether to go on: not with a kernel that cannot.
-bool Collapser::count(bool done) {
-    const std::lock_guard lock(mutex_);
-    refused_ = done ? 0 : refused_ + 1;
-    return refused_ < kRefusals;
-}
-
-void Collapser::prepare(const Arena& arena, const Block& block) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (refused_ >= kRefusals) {
-            return;
-        }
-    }
-    // Smaller blocks lie close together: others will fill what such a one leaves of a piece.
-    const std::uint64_t least = block.bytes < kPiece ? 1 : kPiece / 2;
-    const std::uint64_t bytes = std::min(block.bytes, kAtOnce);
-    for (const std::uint64_t piece : pieces_of(arena, block.offset, bytes, least)) {
-        if (!arena.is_new(piece)) {
+void Collapser::collapse(const Value& value) {
+    const std::uint64_t end = value.offset + value.bytes;
+    for (std::uint64_t at = value.offset / kPiece * kPiece; at < end; at += kPiece) {
+        const std::uint64_t begin = std::max(at, value.offset);
+        const std::uint64_t used = std::min(end, at + kPiece) - begin;
+        if (used < kPiece / 2 || at + kPiece > value.arena->size() ||
+            value.arena->is_huge(at / kPiece)) {
             continue;
         }
-        const bool done = arena.collapse(piece);
-        if (done) {
-            arena.set_huge(piece);
-        }
-        if (!count(done) || !done) {
-            return;  // perhaps no huge page is free: later, then
-        }
-    }
-}
-
-void Collapser::collapse(const Value& value) {
-    for (const std::uint64_t piece :
-         pieces_of(*value.arena, value.offset, value.bytes, kPiece / 2)) {
         if (value.alive.expired() || stopped()) {
             return;
         }
         bool done = false;
         for (int i = 0; i < kTries && !done; ++i) {
-            done = value.arena->collapse(piece);
+            done = madvise(value.arena->data() + at, kPiece, kCollapse) == 0;
             if (!done && errno == EINVAL) {
                 break;
             }
         }
+        const std::lock_guard lock(mutex_);
+        refused_ = done ? 0 : refused_ + 1;
         if (done) {
-            value.arena->set_huge(piece);
+            value.arena->set_huge(at / kPiece);
         }
-        if (!count(done)) {
+        if (refused_ >= kRefusals) {
             return;
         }
     }

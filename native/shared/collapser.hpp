@@ -1,6 +1,5 @@
-// Makes huge pages of arenas: of memory that is new at once, of other memory in the background.
-// Whoever maps a part of an arena then has few faults in place of many: with small pages these cost
-// as much as a copy.
+// Makes huge pages of arenas, in the background. Whoever maps a part of an arena then has few
+// faults in place of many: with small pages these cost as much as a copy.
 #pragma once
 
 #include <chrono>
@@ -26,13 +25,6 @@ class Collapser {
     Collapser& operator=(const Collapser&) = delete;
     ~Collapser();
 
-    // A value is to be put there. What nobody has touched so far becomes huge pages before it is
-    // filled, which takes a third of the time of filling it by small ones: for values that are not
-    // small, and up to so many bytes, since others wait for this thread.
-    static constexpr std::uint64_t kNotSmall = 64ull << 10;
-    static constexpr std::uint64_t kAtOnce = 128ull << 20;
-    void prepare(const Arena& arena, const Block& block);
-
     // A large value lies in this block, and does not change any more. It is there as long as
     // `alive` is. A piece that holds little of it is left as it is.
     void add(std::shared_ptr<const Arena> arena, const Block& block, std::weak_ptr<void> alive);
@@ -50,7 +42,6 @@ class Collapser {
     void run();
     void collapse(const Value& value);
     bool stopped();
-    bool count(bool done);
 
     const std::chrono::milliseconds settles_;
     const int pid_;

@@ -32,9 +32,6 @@ class Shelf::Value : public Region {
           std::shared_ptr<void> keeps)
         : Value(shelf, key.size(), size, shelf->arenas_.take(block_bytes(size, key.size())), false,
                 std::move(keeps)) {
-        if (block_.bytes >= Collapser::kNotSmall) {
-            shelf_->collapser_.prepare(*shelf_->arenas_.arena(block_.arena), block_);
-        }
         std::memcpy(block_.data + key_offset(size), key.data(), key.size());
     }
     // In a block that has the value and its key already.
@@ -67,7 +64,7 @@ class Shelf::Value : public Region {
                 static_cast<std::uint32_t>(key_bytes_)};
     }
 
-    // Lets what is shown get huge pages, if it is large and has none yet.
+    // Lets what is shown get huge pages, if it is large.
     void settle() const {
         if (!read_only_ && block_.bytes >= Arenas::kHugePage) {
             alive_ = std::make_shared<char>();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -124,7 +125,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     std::mutex watchers_mutex_;
     std::vector<std::weak_ptr<OnDrop>> watchers_;
     Arenas arenas_;
-    Collapser collapser_;
+    // At once: whoever reads what was just written should be able to map it.
+    Collapser collapser_{std::chrono::milliseconds(0)};
     Board board_;
     Limbo limbo_{arenas_, &board_};
     mutable std::mutex mutex_;
