@@ -49,7 +49,13 @@ std::shared_ptr<Region> join(std::span<const std::span<const std::byte>> parts) 
     if (memory == MAP_FAILED) {
         return nullptr;
     }
-    auto joined = std::make_shared<JoinedMemory>(memory, size);
+    std::shared_ptr<JoinedMemory> joined;
+    try {
+        joined = std::make_shared<JoinedMemory>(memory, size);
+    } catch (...) {
+        munmap(memory, size);
+        throw;
+    }
     std::byte* target = joined->data();
     for (const auto& part : parts) {
         if (!map_again(part, target)) {

@@ -17,10 +17,8 @@ namespace ucxstore::shared {
 // Called from any thread. Has a thread of its own from the first value on.
 class Collapser {
   public:
-    // Values that are replaced before that were not worth it.
-    static constexpr std::chrono::milliseconds kSettles{250};
-
-    explicit Collapser(std::chrono::milliseconds settles = kSettles);
+    // Values that are replaced within `settles` are left as they are.
+    explicit Collapser(std::chrono::milliseconds settles);
     Collapser(const Collapser&) = delete;
     Collapser& operator=(const Collapser&) = delete;
     ~Collapser();

@@ -306,7 +306,8 @@ import logging, warnings, zarr
 # Of zarr's own: Ctrl-C may come between its making a coroutine and its running it, and its loop
 # ends with the process, whatever runs there.
 warnings.filterwarnings("ignore", "coroutine .* was never awaited")
-logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+pending = "Task was destroyed but it is pending"
+logging.getLogger("asyncio").addFilter(lambda record: pending not in record.getMessage())
 array = zarr.open_array(store, path="array")
 def read():
     while True:
