@@ -38,8 +38,7 @@ def _open(task: Mapping[str, Any]) -> Any:
         return LocalStore(task["location"], read_only=True)
     from ucxstore import UcxStore
 
-    mapping: Any = True if task["how"] == "map" else "auto"
-    store = UcxStore(task["location"], read_only=True, strict=True, map=mapping, **task["client"])
+    store = UcxStore(task["location"], read_only=True, strict=True, **task["client"])
     if store.get_sync("missing") is not None:  # connects
         raise AssertionError("there is a value under the key 'missing'")
     lanes = store.stats()["lanes"]
