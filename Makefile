@@ -34,8 +34,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread coverage bench copies flamegraphs s3 azure zarr2 lint lint-python lint-native \
-        lint-stubs tidy format stubs clean
+        test-thread faults coverage bench copies flamegraphs s3 azure zarr2 lint lint-python \
+        lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,11 @@ test-python-nightly: $(BUILT)
 
 test-adversity: $(BUILT) ## Run the tests with peers that are killed, stopped or hostile
 	$(BIN)/pytest tests/adversity $(PYTEST_ARGS)
+
+faults: SOURCE ?= directory
+faults: SECONDS ?= 600
+faults: $(BUILT) s3 ## Random faults under load (make faults SOURCE=memory SECONDS=60; needs Go)
+	$(BIN)/python -m tests.faults --source $(SOURCE) --seconds $(SECONDS)
 
 test-zarr: $(BUILT) zarr-tests ## Run zarr's own tests of arrays and codecs on our store and pipeline
 	scripts/zarr-tests $(ZARR_SOURCE) arrays $(PARALLEL) $(PYTEST_ARGS)

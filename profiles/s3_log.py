@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from profiles.s3 import S3Server, S3ServerError
+from ucxstore.keys import RESERVED_FOLDER
 
 # versitygw's log has the form of S3's: owner, bucket, [time], address, requester, id, operation,
 # the key, which may have spaces, and the requested path.
@@ -31,6 +32,8 @@ class S3Request:
 def read_log(server: S3Server) -> list[S3Request]:
     """Return the requests for objects in the server's bucket, in the order of the log.
 
+    Those by which ucxstore's servers find one another, a few for each server, are left out.
+
     Raises
     ------
     S3ServerError
@@ -45,5 +48,7 @@ def read_log(server: S3Server) -> list[S3Request]:
         elif access := _WEB.search(line):
             operation = _OPERATIONS.get(access["method"], "")
         if access and access["bucket"] == server.bucket and operation.endswith("Object"):
-            found.append(S3Request(operation, unquote(access["key"])))
+            key = unquote(access["key"])
+            if f"/{RESERVED_FOLDER}" not in f"/{key}":
+                found.append(S3Request(operation, key))
     return found

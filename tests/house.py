@@ -18,6 +18,7 @@ LAYERS = (
         "_ucx",
         "address",
         "errors",
+        "grants",
         "keys",
         "logs",
         "options",
@@ -30,7 +31,7 @@ LAYERS = (
     {"client"},
     {"cluster"},
     {"pipeline"},
-    {"allocation", "filesystem", "scratch", "store"},
+    {"allocation", "filesystem", "scratch", "store", "viewing"},
     {"server"},
     {"__init__"},  # the public names
     {"copies", "dask"},
@@ -39,7 +40,16 @@ LAYERS = (
 )
 # Lower layers that it must not import all the same.
 FORBIDDEN = {
-    "server": {"client", "cluster", "pipeline", "allocation", "filesystem", "scratch", "store"}
+    "server": {
+        "client",
+        "cluster",
+        "pipeline",
+        "allocation",
+        "filesystem",
+        "scratch",
+        "store",
+        "viewing",
+    }
 }
 
 # Only zarr_compat imports these: zarr may change them in any release.

@@ -68,8 +68,8 @@ def read(store: UcxStore, name: str, selection: Any, values: np.ndarray[Any, Any
 
 def test_a_raw_chunk_goes_as_the_walk_tells() -> None:
     values = np.arange(400 * 300, dtype="f4").reshape(400, 300)
-    with Server("memory://") as one, Server("memory://") as other:
-        addresses = [one.address, address_of([one, other], "both")]
+    with Server("memory://") as alone, Server("memory://") as one, Server("memory://") as other:
+        addresses = [alone.address, address_of([one, other], "both")]
 
         def write() -> list[tuple[str, str, str]]:
             names = []

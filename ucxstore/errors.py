@@ -6,17 +6,23 @@ UcxStoreError
 ├── ConnectError (ConnectionError)       a server could not be reached or used
 │   ├── NotAServerError                      no ucxstore server is at that port
 │   ├── ProtocolVersionError                 the two sides speak different versions
-│   └── AuthenticationError (PermissionError)  a wrong or missing secret, on either side
+│   ├── AuthenticationError (PermissionError)  a wrong or missing secret, on either side
+│   └── ClusterError                         servers that do not make up a set of servers
 ├── ServerLostError (ConnectionError)    the server went away before or during a request
-│   └── ServerRestartedError                 came back without the values that it held
+│   └── ServerRestartedError                 came back with another storage than it had
 ├── RequestTimeoutError (TimeoutError)   no progress within the timeout
 ├── OperationCancelledError              cancelled by the caller
 ├── ReadOnlyServerError (PermissionError)  a write to a read-only server
+├── GrantError (PermissionError)         a request that a grant does not allow, or does no more
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
 ├── ShardError (ValueError)              a shard and its index do not fit, or keep changing
 ├── StorageError (OSError)               the server could not read or keep a value
-│   └── ScratchEndedError                    its scratch space has ended
+│   ├── ScratchEndedError                    its scratch space has ended
+│   ├── IntegrityError                       its bytes were changed on their way
+│   └── UnknownOutcomeError                  a write or removal that was made, or not
+│       ├── ChangeLostError (ServerLostError)    the server was lost before it answered
+│       └── ChangeTimeoutError (RequestTimeoutError)  it did not answer in time
 ├── ResourceError (OSError)              no file descriptor is left in this process
 ├── OutOfMemoryError (MemoryError)       no memory is left in this process for a value
 ├── ProtocolError                        a peer broke the protocol
@@ -62,12 +68,16 @@ class AuthenticationError(ConnectError, PermissionError):
     """The secret is wrong or missing, at the client or at the server."""
 
 
+class ClusterError(ConnectError):
+    """The servers of an address are not a whole set: one is missing, foreign, or there twice."""
+
+
 class ServerLostError(UcxStoreError, ConnectionError):
     """The server went away before or during a request."""
 
 
 class ServerRestartedError(ServerLostError):
-    """One of a store's servers has restarted without the values that it held."""
+    """One of a store's servers has another storage than it had, without the values of that."""
 
 
 class RequestTimeoutError(UcxStoreError, TimeoutError):
@@ -80,6 +90,10 @@ class OperationCancelledError(UcxStoreError):
 
 class ReadOnlyServerError(UcxStoreError, PermissionError):
     """The server is read-only."""
+
+
+class GrantError(UcxStoreError, PermissionError):
+    """The client's grant does not open the key, or for reading alone, or has expired."""
 
 
 class ValueTooLargeError(UcxStoreError, ValueError):
@@ -100,6 +114,25 @@ class StorageError(UcxStoreError, OSError):
 
 class ScratchEndedError(StorageError):
     """The scratch space has ended: its owner closed it, or did not renew it in time."""
+
+
+class UnknownOutcomeError(StorageError):
+    """A write or removal was made, or not, or may still be: the key may have either value.
+
+    A read tells. Once a later change of the key is acknowledged, this one is over.
+    """
+
+
+class ChangeLostError(UnknownOutcomeError, ServerLostError):
+    """The server was lost after a change was sent to it, and before it answered."""
+
+
+class ChangeTimeoutError(UnknownOutcomeError, RequestTimeoutError):
+    """The server did not answer a change within the store's ``timeout``."""
+
+
+class IntegrityError(StorageError):
+    """Bytes were changed between the server and here: they do not fit their checksum."""
 
 
 class ResourceError(UcxStoreError, OSError):

@@ -13,10 +13,8 @@ MAX_KEY_BYTES = 1024
 # The prefix of all keys in scratch spaces. The name of the space follows.
 SCRATCH_FOLDER = "__ucxscratch__/"
 
-# The prefix of the notes of incarnations that clients leave: see `ucxstore.cluster.notes`.
-NOTES_FOLDER = "__ucxstarts__/"
-
-RESERVED = SCRATCH_FOLDER, NOTES_FOLDER
+# Beneath this, servers keep what is theirs in a storage: it has no keys.
+RESERVED_FOLDER = ".ucxstore/"
 
 
 def is_scratch(prefix: str) -> bool:
@@ -56,12 +54,12 @@ def check_key(key: str) -> None:
 
 
 def check_reserved(key: str, *, in_scratch: bool) -> None:
-    """Refuse a key under a reserved prefix, except in a store over a scratch space.
+    """Refuse a key of a scratch space, except in a store over it.
 
     Parameters
     ----------
     key : str
-        A key that starts with one of `RESERVED`.
+        A key that starts with `SCRATCH_FOLDER`.
     in_scratch : bool
         Whether the store is over a scratch space.
 
@@ -70,11 +68,14 @@ def check_reserved(key: str, *, in_scratch: bool) -> None:
     InvalidKeyError
         If the key is refused.
     """
-    if key.startswith(NOTES_FOLDER):
-        raise InvalidKeyError(f"{key!r}: reserved for the notes of clients")
     if not in_scratch:
         # A cluster whose servers share values would look for it at servers that do not have it.
         raise InvalidKeyError(f"{key!r}: only the stores of a scratch space can use its keys")
+
+
+def is_reserved(path: str) -> bool:
+    """Tell whether a path is in the folder that servers keep for themselves."""
+    return f"{path}/".startswith(RESERVED_FOLDER)
 
 
 def find_problem(path: str) -> str | None:
@@ -87,6 +88,8 @@ def find_problem(path: str) -> str | None:
         return "it ends with '/'"
     if "\0" in path:
         return "it contains a NUL"
+    if is_reserved(path):
+        return f"{RESERVED_FOLDER} is reserved for servers"
     for segment in path.split("/"):
         if not segment:
             return "it has an empty segment ('//')"

@@ -17,7 +17,7 @@ type UcxOptions = tuple[tuple[str, str], ...]
 
 # Seconds. The longest time that a request may go without progress, and that connecting may take.
 DEFAULT_TIMEOUT = 30.0
-DEFAULT_CONNECT_TIMEOUT = 5.0
+DEFAULT_CONNECT_TIMEOUT = 30.0
 
 # Bytes. Room for some hundred chunks of usual sizes, and little of a machine's memory.
 DEFAULT_BUFFER_BUDGET = 256 << 20
@@ -83,7 +83,8 @@ class ClientOptions:
     timeout : float
         Seconds that a request may go without progress.
     connect_timeout : float
-        Seconds that connecting may take in all, the handshake included.
+        Seconds that connecting may take in all, the handshake included. The server's host must
+        answer within 5 of them.
     ucx : UcxConfig
         The settings of UCX.
     secret : Secret or None
@@ -98,6 +99,8 @@ class ClientOptions:
         How to reach servers of the same host: see `UcxStore`.
     map : {"auto", True, False}
         Whether values are mapped into results: see `UcxStore`.
+    integrity : bool or None
+        Whether what goes over UCX has checksums: see `UcxStore`.
     """
 
     timeout: float = DEFAULT_TIMEOUT
@@ -109,6 +112,7 @@ class ClientOptions:
     buffer_budget: int = DEFAULT_BUFFER_BUDGET
     local: Local = "auto"
     map: Map = "auto"
+    integrity: bool | None = None
 
     def __post_init__(self) -> None:
         check_timeout("timeout", self.timeout)
@@ -129,6 +133,7 @@ class ClientOptions:
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
         local: str | None = None,
         map: Map = "auto",
+        integrity: bool | None = None,
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -149,6 +154,7 @@ class ClientOptions:
             buffer_budget=check_buffer_budget(buffer_budget),
             local=way,
             map=check_map(map),
+            integrity=check_integrity(integrity),
         )
 
 
@@ -228,6 +234,13 @@ def check_map(value: object) -> Map:
     if value is True or value is False or value == "auto":
         return value
     raise ValueError(f"map: {value!r} is neither True, nor False, nor 'auto'")
+
+
+def check_integrity(value: object) -> bool | None:
+    """Return `value` if it says whether there are checksums."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise ValueError(f"integrity: {value!r} is neither True, nor False, nor None")
 
 
 def check_map_files(value: object) -> bool:

@@ -12,7 +12,9 @@ from ucxstore import process
 from ucxstore.client import requests
 from ucxstore.client.channel import Channel
 from ucxstore.errors import ScratchEndedError, ServerRestartedError, UcxStoreError
+from ucxstore.grants import Expiry
 from ucxstore.keys import SCRATCH_FOLDER
+from ucxstore.secret import Secret
 
 if TYPE_CHECKING:
     from ucxstore.store import UcxStore
@@ -55,7 +57,7 @@ class Scratch[S: "UcxStore"]:
         self._lease = _Lease(self.name, whole.channel, timeout)
         # Keys are placed by their hash: one server may get far more than its share of them.
         self._lease.begin(min(quota, -(-2 * quota // len(store.servers))))
-        self._met = whole.incarnations.known.met
+        self._met = whole.identities.known.met
         self._finalizer = weakref.finalize(self, self._lease.let_go)
         self._finalizer.atexit = False  # see `_end_all`
 
@@ -74,6 +76,29 @@ class Scratch[S: "UcxStore"]:
         """
         within = f"{SCRATCH_FOLDER}{self.name}/{prefix.strip('/')}".rstrip("/")
         return self._store.at(within, self._met)
+
+    def grant(self, *, read_only: bool = False, expires: Expiry | None = None) -> Secret:
+        """Derive a secret that opens this space, and nothing else of the servers.
+
+        Parameters
+        ----------
+        read_only, expires
+            As for `Secret.grant`.
+
+        Returns
+        -------
+        Secret
+            For stores of the address of `store()`.
+
+        Raises
+        ------
+        ValueError
+            If the servers have no secret.
+        """
+        secret = self._store.secret
+        if secret is None:
+            raise ValueError("grant: the servers have no secret that one could be made of")
+        return secret.grant(f"{SCRATCH_FOLDER}{self.name}/", read_only=read_only, expires=expires)
 
     def close(self) -> None:
         """End the space, and free its values at all servers. A second call does nothing.

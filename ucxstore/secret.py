@@ -1,10 +1,11 @@
-"""`Secret`: the shared secret of servers and clients, not shown when printed or pickled."""
+"""`Secret`: the secret of servers and clients, or a grant of it; shown and pickled nowhere."""
 
 import hmac
 import os
 from pathlib import Path
 from typing import Self
 
+from ucxstore import grants
 from ucxstore.errors import AuthenticationError
 
 ENVIRONMENT_SECRET = "UCXSTORE_SECRET"
@@ -16,6 +17,9 @@ MAX_SECRET_BYTES = 4096
 
 class Secret:
     """A shared secret, which neither ``repr`` nor a pickle shows.
+
+    `grant` makes a secret of it that opens a part of what it opens itself. Such a grant is used
+    wherever a client's secret is.
 
     Pickled, it keeps where it came from: the environment variable or the file that it was loaded
     from, or else only that there is one. The unpickling process looks there, then in the variable
@@ -38,12 +42,13 @@ class Secret:
         If it is neither text nor bytes.
     """
 
-    __slots__ = ("_file", "_pickle_text", "_text", "_variable")
+    __slots__ = ("_caveats", "_file", "_pickle_text", "_text", "_variable")
 
     _text: bytes | None
     _variable: str | None
     _file: str | None
     _pickle_text: bool
+    _caveats: bytes  # of a grant made here; a variable or file may have what it was made of
 
     def __init__(self, text: str | bytes, *, pickle_text: bool = False) -> None:
         if not isinstance(text, str | bytes):
@@ -52,6 +57,7 @@ class Secret:
         self._variable = None
         self._file = None
         self._pickle_text = pickle_text
+        self._caveats = b""
 
     @classmethod
     def from_env(cls, variable: str = ENVIRONMENT_SECRET) -> Self:
@@ -97,7 +103,54 @@ class Secret:
         secret._variable = variable
         secret._file = file
         secret._pickle_text = False
+        secret._caveats = b""
         return secret
+
+    def grant(
+        self,
+        prefix: str | None,
+        *,
+        read_only: bool = False,
+        expires: "grants.Expiry | None" = None,
+        pickle_text: bool = False,
+    ) -> "Secret":
+        """Derive a secret that opens a part of what this one opens.
+
+        Servers need not be told of it: they know it by the secret. Whoever has it can narrow it
+        further, by `grant`, and nobody can make the secret of it. It cannot be withdrawn but by
+        another secret at the servers, so let it expire.
+
+        Parameters
+        ----------
+        prefix : str or None
+            The folder that it opens, relative to what this secret opens: of the grant of ``"a/"``,
+            that of ``"b/"`` opens ``"a/b/"``. ``None`` for all that this secret opens.
+        read_only : bool
+            Whether it opens that for reading alone.
+        expires : str, float, timedelta, datetime or None
+            How long it holds, such as ``"8h"``, ``"30m"``, ``"7d"`` or a number of seconds, or
+            until when. Servers go by their own clocks.
+        pickle_text : bool
+            As for the constructor. Without it, a process that unpickles the grant looks for what it
+            was made from, where a `Secret` looks, and narrows that again.
+
+        Returns
+        -------
+        Secret
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the prefix is no folder, or the time none to come, or nothing is narrowed.
+        AuthenticationError
+            As `reveal`.
+        """
+        caveats = grants.caveats_of(prefix, read_only=read_only, expires=expires)
+        granted = Secret._located(self._variable, self._file)
+        granted._text = grants.narrow(self.reveal(), caveats)
+        granted._caveats = grants.credentials_of(granted._text).caveats
+        granted._pickle_text = pickle_text or self._pickle_text
+        return granted
 
     def reveal(self) -> bytes:
         """Return the secret itself.
@@ -132,11 +185,18 @@ class Secret:
                 if place is None:
                     continue
                 try:
-                    self._text = read(place)
+                    found = read(place)
+                    self._text = self._made_of(found, place) if self._caveats else found
                     break
                 except (OSError, ValueError) as error:
                     problems.append(str(error))
         return self._text, problems
+
+    def _made_of(self, text: bytes, place: str) -> bytes:
+        try:
+            return grants.continue_to(text, self._caveats)
+        except ValueError as error:
+            raise ValueError(f"secret: what {place} has {error}") from None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
@@ -144,18 +204,28 @@ class Secret:
         mine, theirs = self._find()[0], other._find()[0]
         if mine is not None and theirs is not None:
             return hmac.compare_digest(mine, theirs)
-        return mine is theirs and (self._variable, self._file) == (other._variable, other._file)
+        return mine is theirs and self._origin == other._origin
 
     def __hash__(self) -> int:
         # Equal secrets have equal hashes, and a hash of the text would reveal something of it.
         return hash(Secret)
 
+    @property
+    def _origin(self) -> tuple[str | None, str | None, bytes]:
+        return self._variable, self._file, self._caveats
+
     def __repr__(self) -> str:
+        parts = ["***"]
         if self._variable is not None:
-            return f"Secret(from ${self._variable})"
-        if self._file is not None:
-            return f"Secret(from {self._file!r})"
-        return "Secret(***)"
+            parts = [f"from ${self._variable}"]
+        elif self._file is not None:
+            parts = [f"from {self._file!r}"]
+        caveats = self._caveats
+        if self._text is not None:
+            caveats = grants.credentials_of(self._text).caveats
+        if caveats:
+            parts.append(f"opens {grants.describe(caveats)}")
+        return f"Secret({', '.join(parts)})"
 
     def __copy__(self) -> Self:
         return self
@@ -166,15 +236,17 @@ class Secret:
     def __reduce__(self) -> tuple[object, ...]:
         if self._pickle_text:
             return _unpickle_text, (self._text,)
-        return _unpickle_place, (self._variable, self._file)
+        return _unpickle_place, self._origin
 
 
 def _unpickle_text(text: bytes) -> Secret:
     return Secret(text, pickle_text=True)
 
 
-def _unpickle_place(variable: str | None, file: str | None) -> Secret:
-    return Secret._located(variable, file)
+def _unpickle_place(variable: str | None, file: str | None, caveats: bytes = b"") -> Secret:
+    secret = Secret._located(variable, file)
+    secret._caveats = caveats
+    return secret
 
 
 def _read_variable(name: str) -> bytes:
@@ -195,4 +267,8 @@ def _clean(text: str | bytes, what: str) -> bytes:
         raise ValueError(f"{what} is empty")
     if len(clean) > MAX_SECRET_BYTES:
         raise ValueError(f"{what} is longer than {MAX_SECRET_BYTES} bytes")
+    try:
+        grants.credentials_of(clean)
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from None
     return clean

@@ -49,6 +49,8 @@ class StoreStats(TypedDict):
     lanes : list of str
         The transports that UCX chose for the connections, such as ``"sysv/memory"``, each once;
         ``"local"`` for a connection that does without UCX. Empty without a connection.
+    integrity : bool
+        Whether what goes over every open connection has checksums; ``False`` without a connection.
     servers : dict of MemberStats
         For each server by its ``host:port``; empty for a store with one server.
     """
@@ -63,6 +65,7 @@ class StoreStats(TypedDict):
     bytes_written: int
     staged_bytes: int
     lanes: list[str]
+    integrity: bool
     servers: dict[str, MemberStats]
 
 
@@ -257,8 +260,9 @@ class Counters:
             member["requests"] += requests
             member["failovers"] += failovers
 
-    def snapshot(self, lanes: list[str]) -> StoreStats:
+    def snapshot(self, lanes: list[str], *, integrity: bool = False) -> StoreStats:
         """Return all counters as they are at one moment."""
         with self._lock:
             servers = {server: member.copy() for server, member in self._servers.items()}
-            return cast(StoreStats, {**self._counted, "lanes": lanes, "servers": servers})
+            connections = {"lanes": lanes, "integrity": integrity, "servers": servers}
+            return cast(StoreStats, {**self._counted, **connections})

@@ -5,7 +5,7 @@ blocking.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, cast
 
@@ -18,14 +18,14 @@ from ucxstore.allocation import Allocation
 from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
 from ucxstore.client.channel import Channel
-from ucxstore.client.connections import connector_to
-from ucxstore.client.incarnations import Incarnations, Known
+from ucxstore.client.connections import Connector, connector_to
+from ucxstore.client.identities import Identities, Known
 from ucxstore.client.memory import readable_view, writable_view
 from ucxstore.client.one_server import OneServer
 from ucxstore.client.requests import Found, Request
-from ucxstore.client.view import View, read_only
-from ucxstore.errors import AddressError, NotMappedError, ServerRestartedError
-from ucxstore.keys import RESERVED, check_key, check_reserved, is_scratch
+from ucxstore.client.view import View
+from ucxstore.errors import AddressError, ServerRestartedError
+from ucxstore.keys import SCRATCH_FOLDER, check_key, check_reserved, is_scratch
 from ucxstore.options import (
     DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
@@ -47,17 +47,14 @@ from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
 from ucxstore.scratch import Scratch
 from ucxstore.secret import Secret
 from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
+from ucxstore.viewing import Viewing, run, run_sync
 from ucxstore.zarr_compat import (
     AsyncArray,
     Buffer,
     BufferPrototype,
     cpu,
     default_buffer_prototype,
-    sync,
 )
-
-# Of a value: no bytes. If it can be seen from here, the answer is that from then on it is.
-_NO_BYTES: list[NativeRange] = [(1, 0, 0)]
 
 type Into = tuple[str, object, ByteRequest | None]
 """A key, where its value goes, and the part of it that is wanted."""
@@ -79,7 +76,7 @@ class UcxStore(Store):
     timeout : float
         Seconds that a request may go without progress.
     connect_timeout : float
-        Seconds that connecting may take.
+        Seconds that connecting may take; the server's host must answer within 5 of them.
     secret : str, bytes, Secret or None
         What the server must know too. It is neither shown nor pickled.
     ucx : mapping or None
@@ -104,8 +101,12 @@ class UcxStore(Store):
     map : {"auto", True, False}
         Whether large raw chunks that lie together in what zarr returns are mapped there from the
         server's memory, page by page as they are written to, in place of being copied. The array
-        is the caller's own all the same. ``"auto"`` does so where that is less work, ``True``
-        wherever the server has huge pages for it.
+        is the caller's own all the same. ``"auto"`` does so with 8 MiB and more of a chunk,
+        ``True`` wherever a page can be mapped. See docs/local.md.
+    integrity : bool or None
+        Whether all that goes over UCX, to a server and back, has checksums (CRC32C), which the
+        receiver checks before any call succeeds: see docs/transport.md. ``None``: where it goes
+        over TCP, except over loopback.
 
     Raises
     ------
@@ -139,6 +140,7 @@ class UcxStore(Store):
         buffer_budget: int = DEFAULT_BUFFER_BUDGET,
         local: str | None = None,
         map: Map = "auto",
+        integrity: bool | None = None,
     ) -> None:
         options = ClientOptions.of(
             timeout=timeout,
@@ -151,14 +153,15 @@ class UcxStore(Store):
             buffer_budget=buffer_budget,
             local=local,
             map=map,
+            integrity=integrity,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
-        incarnations = Incarnations(parsed.servers, scratch=is_scratch(parsed.prefix))
-        self._set_up(parsed, options, read_only, incarnations)
+        identities = Identities(parsed.servers, scratch=is_scratch(parsed.prefix))
+        self._set_up(parsed, options, read_only, identities)
         select(select_pipeline)
 
     def _set_up(
-        self, address: Address, options: ClientOptions, read_only: bool, incarnations: Incarnations
+        self, address: Address, options: ClientOptions, read_only: bool, identities: Identities
     ) -> None:
         super().__init__(read_only=read_only)
         self._address = address
@@ -166,7 +169,7 @@ class UcxStore(Store):
         self._scratch = is_scratch(address.prefix)
         self._channel: Channel | None = None
         self.key_prefix = f"{address.prefix}/" if address.prefix else ""
-        self.incarnations = incarnations
+        self.identities = identities
         self.counters = Counters()
         self.budget = Budget(options.buffer_budget)
         self.shard_indexes = ShardCache()
@@ -187,6 +190,11 @@ class UcxStore(Store):
     def timeout(self) -> float:
         """Seconds that a request may go without progress."""
         return self._options.timeout
+
+    @property
+    def secret(self) -> Secret | None:
+        """The secret, or the grant, that the store connects with."""
+        return self._options.secret
 
     @property
     def strict(self) -> bool:
@@ -212,12 +220,12 @@ class UcxStore(Store):
 
     def __reduce__(self) -> tuple[object, ...]:
         # A secret pickles itself without its text. Nothing of this process goes along.
-        state = self._address, self._options, self.read_only, self.incarnations.known
+        state = self._address, self._options, self.read_only, self.identities.known
         return _unpickle, (type(self), *state)
 
     def with_read_only(self, read_only: bool = False) -> Self:
         copy = type(self).__new__(type(self))
-        copy._set_up(self._address, self._options, read_only, self.incarnations)
+        copy._set_up(self._address, self._options, read_only, self.identities)
         copy.counters = self.counters
         copy.budget = self.budget
         copy.shard_indexes = self.shard_indexes
@@ -232,7 +240,7 @@ class UcxStore(Store):
         ----------
         prefix : str
         told : mapping, optional
-            The incarnations of servers that it relies on. Without it, both stores rely on the same
+            The identities of servers that it relies on. Without it, both stores rely on the same
             ones, also on those that either meets later.
         read_only : bool
         """
@@ -240,28 +248,30 @@ class UcxStore(Store):
         known = Known(told or {})
         store = cast(Self, _unpickle(type(self), address, self._options, read_only, known))
         if told is None and store._scratch == self._scratch:
-            store.incarnations = self.incarnations
+            store.identities = self.identities
         return store
 
     # ---- servers ----
+
+    @property
+    def connectors(self) -> dict[HostPort, Connector]:
+        """The connector to each of the store's servers, in the order of the address."""
+        return {server: connector_to(server, self._options) for server in self.servers}
 
     @property
     def channel(self) -> Channel:
         """The channel to the store's servers, for any process, thread and event loop."""
         self._is_open = True
         if self._channel is None:
-            options, incarnations = self._options, self.incarnations
-            connectors = {
-                server: connector_to(server, options.ucx, options.secret, options.local)
-                for server in self.servers
-            }
+            options, identities = self._options, self.identities
+            connectors = self.connectors
             if len(connectors) == 1:
                 ((server, connector),) = connectors.items()
-                self._channel = OneServer(server, connector, incarnations, options)
+                self._channel = OneServer(server, connector, identities, options)
             else:
                 from ucxstore.cluster.cluster import Cluster  # not for one server
 
-                self._channel = Cluster(connectors, incarnations, self.counters, options)
+                self._channel = Cluster(connectors, identities, self.counters, options)
         return self._channel
 
     @property
@@ -301,7 +311,10 @@ class UcxStore(Store):
         StoreStats
             A dictionary.
         """
-        return self.counters.snapshot([] if self._channel is None else self._channel.lanes)
+        channel = self._channel
+        if channel is None:
+            return self.counters.snapshot([])
+        return self.counters.snapshot(channel.lanes, integrity=channel.checked)
 
     async def server_stats(self) -> ServerStats:
         """Return what the server has counted since it was started, whoever its clients were.
@@ -322,22 +335,23 @@ class UcxStore(Store):
         self.channel.ask_sync(requests.ping())
 
     def rely_on(self, known: Mapping[HostPort, bytes]) -> None:
-        """Rely on these incarnations of servers, before the store has met any of them.
+        """Rely on these identities of servers, before the store has met any of them.
 
-        Whoever started the servers knows the incarnations. With them, a process refuses a restarted
-        server even if it connects for the first time. Call this before the store is used.
+        Whoever started the servers knows the identities. With them, a process refuses a server with
+        another storage even if it connects for the first time. Where all are given, they are the
+        set of servers, whatever record the servers keep. Call this before the store is used.
         """
-        for server, incarnation in known.items():
-            self.incarnations.rely_on(server, incarnation)
+        for server, identity in known.items():
+            self.identities.rely_on(server, identity)
 
     def accept_restarted(self) -> None:
-        """Use servers that have restarted without the values that they held in memory.
+        """Use servers that have come back with another storage: the old values are lost.
 
         By default they are refused with `ServerRestartedError`: their keys are missing, and zarr
         would read fill values. After this call they are used. It applies to the servers that can be
         reached now. It applies to this store, its copies by `with_read_only` and its later pickles.
-        With several servers, it also applies to stores of the same servers that are made later,
-        here or in processes that have not met these servers.
+        With several servers, it changes the record that they keep of their set, so it also applies
+        to stores that are made later, here or elsewhere. ``ucxstore cluster accept-loss`` does so.
 
         Raises
         ------
@@ -416,6 +430,31 @@ class UcxStore(Store):
         """Do as `get`, blocking."""
         found = self.channel.ask_sync(self._get([key], [to_native(byte_range)]))
         return self._take(found[0], prototype)
+
+    async def get_found(
+        self, key: str, byte_range: ByteRequest, version: int | None = None
+    ) -> Found | None:
+        """Read a part of a value, together with the size and the version of that value.
+
+        Parameters
+        ----------
+        key : str
+        byte_range : ByteRequest
+        version : int, optional
+            The version that it must have: a value of another one is found without its bytes.
+
+        Returns
+        -------
+        Found or None
+            ``None`` for a missing key.
+        """
+        return self._count_found(await self.channel.ask(self._find(key, byte_range, version)))
+
+    def get_found_sync(
+        self, key: str, byte_range: ByteRequest, version: int | None = None
+    ) -> Found | None:
+        """Do as `get_found`, blocking."""
+        return self._count_found(self.channel.ask_sync(self._find(key, byte_range, version)))
 
     async def get_partial_values(
         self,
@@ -573,37 +612,15 @@ class UcxStore(Store):
         whole. What is not in the page cache is read when it is first looked at, and the thread
         waits for the disk then.
         """
-        full, mapping, files = self._full_key(key), check_map(map), check_map_files(map_files)
-        if mapping is not False:
-            found = self._held(full, files=files)
-            if found is None:
-                (answer,) = self.channel.ask_sync(requests.get([full], [_NO_BYTES]))
-                if answer is None:
-                    return None
-                found = self._held(full, files=files, waits=True)
-            if found is not None:
-                return self._viewed(found)
-            _check_may_copy(full, mapping)
-        (value,) = self.channel.ask_sync(requests.get([full], [[]]))
-        return self._copied(value)
+        viewing = self._viewing(map, map_files)
+        return run_sync(viewing.value(self._full_key(key)), self.channel)
 
     async def view_async(
         self, key: str, *, map: Map = "auto", map_files: bool = False
     ) -> View | None:
         """Do as `view`, without blocking."""
-        full, mapping, files = self._full_key(key), check_map(map), check_map_files(map_files)
-        if mapping is not False:
-            found = self._held(full, files=files)
-            if found is None:
-                (answer,) = await self.channel.ask(requests.get([full], [_NO_BYTES]))
-                if answer is None:
-                    return None
-                found = await _in_thread_if(files, self._held, full, files=files, waits=True)
-            if found is not None:
-                return self._viewed(found)
-            _check_may_copy(full, mapping)
-        (value,) = await self.channel.ask(requests.get([full], [[]]))
-        return self._copied(value)
+        viewing = self._viewing(map, map_files)
+        return await run(viewing.value(self._full_key(key)), self.channel)
 
     def view_array(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
@@ -640,35 +657,15 @@ class UcxStore(Store):
         ValueError
             If the array is not at the servers of this store.
         """
-        mapping, files = check_map(map), check_map_files(map_files)
-        found = self._check_array(array)
-        if mapping is not False:
-            view = self._view_part(found, selection, files=files)
-            if not isinstance(view, View):
-                self.channel.ask_sync(requests.get(view, [_NO_BYTES] * len(view)))
-                view = self._view_part(found, selection, files=files, waits=True)
-            if isinstance(view, View):
-                return view
-            _check_may_copy(view[0], mapping)
-        return View(read_only(np.asarray(sync(found.getitem(selection)))), mapped=False)
+        viewing = self._viewing(map, map_files)
+        return run_sync(viewing.part(self._check_array(array), selection), self.channel)
 
     async def view_array_async(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
     ) -> View:
         """Do as `view_array`, without blocking."""
-        mapping, files = check_map(map), check_map_files(map_files)
-        found = self._check_array(array)
-        if mapping is not False:
-            view = self._view_part(found, selection, files=files)
-            if not isinstance(view, View):
-                await self.channel.ask(requests.get(view, [_NO_BYTES] * len(view)))
-                view = await _in_thread_if(
-                    files, self._view_part, found, selection, files=files, waits=True
-                )
-            if isinstance(view, View):
-                return view
-            _check_may_copy(view[0], mapping)
-        return View(read_only(np.asarray(await found.getitem(selection))), mapped=False)
+        viewing = self._viewing(map, map_files)
+        return await run(viewing.part(self._check_array(array), selection), self.channel)
 
     # ---- writing ----
 
@@ -686,6 +683,12 @@ class UcxStore(Store):
     async def add(self, key: str, value: Buffer) -> bool:
         """Do as `set_if_not_exists`, and return whether the value was written."""
         (written,) = await self.channel.ask(self._set([(key, value)], if_absent=True))
+        self.counters.add(bytes_written=len(value) if written else 0)
+        return bool(written)
+
+    def add_sync(self, key: str, value: Buffer) -> bool:
+        """Do as `add`, blocking."""
+        (written,) = self.channel.ask_sync(self._set([(key, value)], if_absent=True))
         self.counters.add(bytes_written=len(value) if written else 0)
         return bool(written)
 
@@ -747,11 +750,16 @@ class UcxStore(Store):
         return await asyncio.to_thread(self.allocate, key, nbytes)
 
     async def delete(self, key: str) -> None:
-        await self.channel.ask(self._delete(key))
+        await self.channel.ask(self._delete([key]))
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete many keys, missing ones too, in one request."""
+        if keys:
+            await self.channel.ask(self._delete(keys))
 
     def delete_sync(self, key: str) -> None:
         """Do as `delete`, blocking."""
-        self.channel.ask_sync(self._delete(key))
+        self.channel.ask_sync(self._delete([key]))
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
@@ -768,7 +776,7 @@ class UcxStore(Store):
         """Return the key as the server knows it, checked."""
         full = self.key_prefix + key
         check_key(full)
-        if full.startswith(RESERVED):
+        if full.startswith(SCRATCH_FOLDER):
             check_reserved(full, in_scratch=self._scratch)
         return full
 
@@ -776,6 +784,12 @@ class UcxStore(Store):
         self, keys: Sequence[str], ranges: Sequence[Sequence[NativeRange]]
     ) -> Request[list[Found | None]]:
         return requests.get([self._full_key(key) for key in keys], ranges)
+
+    def _find(
+        self, key: str, byte_range: ByteRequest, version: int | None
+    ) -> Request[list[Found | None]]:
+        versions = None if version is None else [version]
+        return requests.get([self._full_key(key)], [to_native(byte_range)], versions)
 
     def _get_into(self, wanted: Iterable[Into]) -> Request[list[int | None]]:
         keys, outs, ranges = [], [], []
@@ -799,9 +813,14 @@ class UcxStore(Store):
         values = [readable_view(value.as_numpy_array()) for _, value in pairs]
         return requests.add(full, values) if if_absent else requests.set(full, values)
 
-    def _delete(self, key: str) -> Request[None]:
+    def _delete(self, keys: Sequence[str]) -> Request[None]:
         self._check_writable()
-        return requests.delete([self._full_key(key)])
+        return requests.delete([self._full_key(key) for key in keys])
+
+    def _viewing(self, mapping: Map, map_files: bool) -> Viewing:
+        return Viewing(
+            self.channel, self.counters, check_map(mapping), files=check_map_files(map_files)
+        )
 
     def _check_array(self, array: object) -> AsyncArray[Any]:
         """Return zarr's asynchronous array, which is at the servers of this store."""
@@ -815,53 +834,6 @@ class UcxStore(Store):
 
     # ---- answers ----
 
-    def _view_part(
-        self, array: AsyncArray[Any], selection: Any, *, files: bool, waits: bool = False
-    ) -> "View | Sequence[str]":
-        """Return a view of a part of an array, or the keys of the chunks that are not seen here."""
-        from ucxstore.pipeline.chunk_view import empty_of, locate
-
-        part = locate(array, selection)
-        if part is None:
-            return View(read_only(empty_of(array, selection)), mapped=True)
-        values = {key: self._held(key, files=files, waits=waits) for key in part.keys}
-        there = [value for value in values.values() if value is not None]
-        if len(there) < len(values):
-            return [key for key, value in values.items() if value is None]
-        viewed = part.of(there)
-        if viewed is None:
-            return part.keys
-        self.counters.add(bytes_read=sum(value.size for value in there), mapped=len(there))
-        return View(viewed, mapped=True)
-
-    def _held(self, key: str, *, files: bool, waits: bool = False) -> npt.NDArray[np.uint8] | None:
-        """Return a value where it lies, if it can be seen from here.
-
-        Parameters
-        ----------
-        key : str
-        files : bool
-            Whether that may be a file; with `waits`, also one that the disk must be asked for.
-        waits : bool
-        """
-        found = self.channel.hold(key)
-        if found is None and files:
-            found = self.channel.map_file(key, waits=waits)
-        return found
-
-    def _viewed(self, found: npt.NDArray[np.uint8]) -> View:
-        """Count and wrap a value that lies where it is."""
-        self.counters.add(bytes_read=found.size, mapped=1)
-        return View(found, mapped=True)
-
-    def _copied(self, found: Found | None) -> View | None:
-        """Count and wrap a copy of a value."""
-        if found is None:
-            return None
-        data, *_ = found
-        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
-        return View(read_only(data), mapped=False)
-
     def _take(self, found: Found | None, prototype: BufferPrototype | None) -> Buffer | None:
         """Count and wrap a value that was received."""
         if found is None:
@@ -869,6 +841,13 @@ class UcxStore(Store):
         data, *_ = found
         self.counters.add(bytes_read=data.size, staged_bytes=data.size)
         return _wrap(data, prototype or default_buffer_prototype())
+
+    def _count_found(self, answers: list[Found | None]) -> Found | None:
+        """Count the bytes of a part that was found, and return it."""
+        (found,) = answers
+        if found is not None and found[0] is not None:
+            self.counters.add(bytes_read=found[0].size, staged_bytes=found[0].size)
+        return found
 
     def _split(
         self,
@@ -982,23 +961,6 @@ def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
     return buffer if prototype.buffer is cpu.Buffer else prototype.buffer.from_buffer(buffer)
 
 
-async def _in_thread_if[**P, T](
-    waits: bool, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-) -> T:
-    """Call something; where it may wait for the disk, without blocking the event loop."""
-    return await asyncio.to_thread(call, *args, **kwargs) if waits else call(*args, **kwargs)
-
-
-def _check_may_copy(key: str, mapping: Map) -> None:
-    if mapping is True:
-        raise NotMappedError(
-            f"{key!r} cannot be mapped: it is missing, or this process does not see it, since its "
-            "server is on another host, is reached over UCX, or does not keep it in memory that it "
-            "shows (of a directory: map_files=True); or clients hold as much as they may "
-            "(mapped_limit), or this process has mapped so much that it must keep the rest"
-        )
-
-
 def _as_folder(prefix: str) -> str:
     return prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
 
@@ -1013,7 +975,7 @@ def _unpickle(
     cls: type[UcxStore], address: Address, options: ClientOptions, read_only: bool, known: Known
 ) -> UcxStore:
     store = cls.__new__(cls)
-    incarnations = Incarnations(address.servers, known, scratch=is_scratch(address.prefix))
-    store._set_up(address, options, read_only, incarnations)
+    identities = Identities(address.servers, known, scratch=is_scratch(address.prefix))
+    store._set_up(address, options, read_only, identities)
     select(options.select_pipeline)
     return store

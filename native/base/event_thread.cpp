@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "base/quiet_thread.hpp"
@@ -26,11 +27,14 @@ EventThread::EventThread(Driver& driver, std::string name)
 
 void EventThread::watch(int fd, OnEvent on_event) {
     bound_.check("EventThread::watch");
+    watches_[fd] = std::make_shared<OnEvent>(std::move(on_event));
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+        const int why = errno;
+        watches_.erase(fd);
+        errno = why;
         throw_errno("watching a descriptor", ErrorKind::resource);
     }
-    watches_[fd] = std::make_shared<OnEvent>(std::move(on_event));
 }
 
 void EventThread::watch_writable(int fd, bool writable) {
@@ -77,7 +81,7 @@ void EventThread::wait(TimePoint now) {
         // One event may end what another one of these was for.
         if (const auto found = watches_.find(fd); found != watches_.end()) {
             const auto on_event = found->second;
-            (*on_event)();
+            guarded(driver_, *on_event);
         }
     }
 }
@@ -86,10 +90,10 @@ void EventThread::run() {
     bound_.bind();
     while (!stop_.load()) {
         wait(Clock::now());
-        tasks_.run();
-        driver_.tick(Clock::now());
+        tasks_.run(driver_);
+        guarded(driver_, [&] { driver_.tick(Clock::now()); });
     }
-    tasks_.close();
+    tasks_.close(driver_);
 }
 
 void watch_recycler(EventThread& thread) {

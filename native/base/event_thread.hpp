@@ -26,6 +26,7 @@ class EventThread : public TaskThread {
     ~EventThread() override { stop(); }
 
     bool post(Task task) override { return tasks_.push(std::move(task)); }
+    bool post(WaitedTask& task) override { return tasks_.push(task); }
 
     // Calls `on_event` on the thread whenever `fd` can be read or has hung up, and, if `writable`,
     // also when it can be written. A second call for the same descriptor changes what is watched.

@@ -1,15 +1,20 @@
 #include "base/fork.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <string>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string_view>
 #include <vector>
 
 #include "base/handle.hpp"
@@ -18,16 +23,26 @@
 namespace ucxstore {
 namespace {
 
-std::set<int> epoll_descriptors() {
-    std::set<int> found;
-    std::error_code failure;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", failure)) {
-        const auto target = std::filesystem::read_symlink(entry.path(), failure);
-        if (!failure && target == "anon_inode:[eventpoll]") {
-            found.insert(std::stoi(entry.path().filename().string()));
+constexpr std::string_view kEpoll = "anon_inode:[eventpoll]";
+
+// Calls `note` with each descriptor of an epoll instance. It takes no memory for names, which
+// std::filesystem does, and ends the process where it gets none.
+template <typename Note>
+void for_each_epoll(Note note) {
+    DIR* const folder = opendir("/proc/self/fd");
+    if (folder == nullptr) {
+        return;
+    }
+    const std::unique_ptr<DIR, int (*)(DIR*)> owner(folder, &closedir);
+    while (const dirent* const entry = readdir(folder)) {
+        std::array<char, kEpoll.size() + 1> target;
+        const ssize_t length =
+            readlinkat(dirfd(folder), entry->d_name, target.data(), target.size());
+        if (length > 0 &&
+            std::string_view(target.data(), static_cast<std::size_t>(length)) == kEpoll) {
+            note(std::atoi(entry->d_name));
         }
     }
-    return found;
 }
 
 std::atomic<bool> seen = false;
@@ -77,19 +92,25 @@ void in_child() {
 
 }  // namespace
 
-AsyncThreadWatch::AsyncThreadWatch() : first_(!seen.exchange(true)) {
+AsyncThreadWatch::AsyncThreadWatch() : first_(!seen) {
     if (first_) {
-        before_ = epoll_descriptors();
+        for_each_epoll([this](int fd) { before_.push_back(fd); });
+        first_ = !seen.exchange(true);
     }
 }
 
 AsyncThreadWatch::~AsyncThreadWatch() {
-    if (first_) {
-        for (const int fd : epoll_descriptors()) {
-            if (!before_.contains(fd)) {
+    if (!first_) {
+        return;
+    }
+    try {
+        for_each_epoll([this](int fd) {
+            if (std::ranges::find(before_, fd) == before_.end()) {
                 of_ucx.push_back(fd);
             }
-        }
+        });
+    } catch (const std::bad_alloc&) {
+        seen = false;  // the next worker's looks again
     }
 }
 

@@ -1,7 +1,7 @@
 // Fork safety: forks wait until no thread is inside UCX, and children leave the parent's UCX alone.
 #pragma once
 
-#include <set>
+#include <vector>
 
 namespace ucxstore {
 
@@ -16,7 +16,7 @@ class AsyncThreadWatch {
 
   private:
     bool first_;
-    std::set<int> before_;
+    std::vector<int> before_;
 };
 
 // In a forked child, before it uses UCX: puts an epoll instance of its own in the place of the one

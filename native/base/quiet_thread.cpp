@@ -3,7 +3,10 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <system_error>
 #include <utility>
+
+#include "base/status.hpp"
 
 namespace ucxstore {
 namespace {
@@ -27,10 +30,15 @@ class SignalsBlocked {
 
 std::thread start_quiet_thread(const std::string& name, std::function<void()> run) {
     const SignalsBlocked blocked;  // the thread inherits that
-    return std::thread([name, run = std::move(run)] {
-        pthread_setname_np(pthread_self(), name.c_str());
-        run();
-    });
+    try {
+        return std::thread([name, run = std::move(run)] {
+            pthread_setname_np(pthread_self(), name.c_str());
+            run();
+        });
+    } catch (const std::system_error& error) {
+        throw Error(ErrorKind::resource, "starting the thread " + name + ": " + error.what() +
+                                             " (ulimit -u, or what a control group allows)");
+    }
 }
 
 }  // namespace ucxstore

@@ -1,8 +1,11 @@
 #include "base/region.hpp"
 
 #include <cstdlib>
+#include <memory>
+#include <span>
 #include <string>
 
+#include "base/crc32c.hpp"
 #include "base/recycler.hpp"
 #include "base/status.hpp"
 
@@ -48,6 +51,20 @@ class RecycledRegion : public Region {
 };
 
 }  // namespace
+
+std::uint32_t Region::checksum(std::uint64_t begin, std::uint64_t length) const {
+    if (length < KeptSums::kBlock) {
+        return crc32c(std::span<const std::byte>(data() + begin, length));
+    }
+    KeptSums* sums = sums_.load(std::memory_order_acquire);
+    if (sums == nullptr) {
+        auto made = std::make_unique<KeptSums>(std::span<const std::byte>(data(), size()));
+        if (sums_.compare_exchange_strong(sums, made.get())) {
+            sums = made.release();
+        }
+    }
+    return sums->sum(begin, length);
+}
 
 std::shared_ptr<Region> allocate_region(std::uint64_t size) {
     if (size < kMapAbove) {

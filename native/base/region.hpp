@@ -5,10 +5,14 @@
 
 #include <ucp/api/ucp.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
+
+#include "base/kept_sums.hpp"
 
 namespace ucxstore {
 
@@ -21,12 +25,28 @@ class Sized {
 
 class Region : public Sized {
   public:
+    Region() = default;
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+    ~Region() override { delete sums_.load(); }
+
     virtual std::byte* data() const = 0;
 
-    // Whether the memory is in several pieces. Then data() is no memory: offsets count from it, and
-    // locate() replaces pieces that begin there by the memory that holds them.
+    // Whether the memory is in several pieces, or there is none before the bytes are read. Then
+    // data() is no memory: offsets count from it, and locate() replaces pieces that begin there by
+    // the memory that holds them. It returns what owns that memory; nullptr for this region. Throws
+    // Error(storage, memory).
     virtual bool pieced() const { return false; }
-    virtual void locate(std::vector<ucp_dt_iov_t>&) const {}
+    virtual std::shared_ptr<const Region> locate(std::vector<ucp_dt_iov_t>&) const {
+        return nullptr;
+    }
+    // How many bytes locate() should be asked for at once, at the most.
+    virtual std::uint64_t most_at_once() const { return ~std::uint64_t{0}; }
+
+    // Whether the bytes are not in memory, and locate() reads them. Who copies them anyway spares
+    // that memory by read(): it fills `target` with the bytes of the pieces. Throws Error(storage).
+    virtual bool unread() const { return false; }
+    virtual void read(std::span<const ucp_dt_iov_t>, std::byte*) const {}
 
     // Whether the memory may only be read.
     virtual bool read_only() const { return false; }
@@ -36,8 +56,13 @@ class Region : public Sized {
     std::uint64_t version() const { return version_; }
     void set_version(std::uint64_t version) { version_ = version; }
 
+    // The CRC32C of these bytes, which do not change any more, and lie in one piece of memory. It
+    // is kept, where that is worth it. Any thread.
+    std::uint32_t checksum(std::uint64_t begin, std::uint64_t length) const;
+
   private:
     std::uint64_t version_ = 0;
+    mutable std::atomic<KeptSums*> sums_ = nullptr;
 };
 
 // Ordinary memory, not initialised. Large regions are of huge pages where the kernel has them, and

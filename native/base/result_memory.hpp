@@ -27,8 +27,7 @@ class ResultMemory final : public Region {
     // What it has in all; the rest behind its size belongs to nobody.
     std::uint64_t capacity() const { return memory_.capacity; }
 
-    // Whether any page is worth it: by default they must be huge, and so many that a copy takes
-    // longer, also where some of them are written later.
+    // Whether any page is worth it: by default, there must be so many that a copy takes longer.
     bool eager = false;
 
     // Replaces its bytes [offset, offset + length) by those of the file from `at` on. Offset,

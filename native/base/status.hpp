@@ -18,10 +18,17 @@ enum class ErrorKind {
     timeout,
     cancelled,
     read_only,
+    denied,  // the client's grant does not allow it
     value_too_large,
     chunk_size,
     storage,
     scratch_ended,
+    // A change that was carried out or not: its source does not say, the server was lost, or
+    // nothing came in time.
+    unknown_outcome,
+    change_lost,
+    change_timeout,
+    integrity,  // bytes were changed on their way
     protocol,
     resource,  // this process has no descriptor left
     memory,    // this process has no memory left

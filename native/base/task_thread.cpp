@@ -1,21 +1,26 @@
 #include "base/task_thread.hpp"
 
-#include <future>
 #include <utility>
 
 namespace ucxstore {
 
-bool TaskThread::post_and_wait(Task task) {
-    auto done = std::make_shared<std::promise<void>>();
-    auto finished = done->get_future();
-    if (!post([task = std::move(task), done] {
-            task();
-            done->set_value();
-        })) {
-        return false;
+void WaitedTask::run() noexcept {
+    try {
+        call_(work_);
+    } catch (...) {
+        failure_ = std::current_exception();
     }
-    finished.wait();
-    return true;
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    ran_.notify_all();  // under the lock: see run()
+}
+
+void WaitedTask::wait() {
+    std::unique_lock lock(mutex_);
+    ran_.wait(lock, [this] { return done_; });
+    if (failure_) {
+        std::rethrow_exception(failure_);
+    }
 }
 
 bool TaskQueue::push(Task task) {
@@ -33,28 +38,53 @@ bool TaskQueue::push(Task task) {
     return true;
 }
 
-bool TaskQueue::run() {
-    if (!any_.load()) {
-        return false;
-    }
-    std::vector<Task> tasks;
+bool TaskQueue::push(WaitedTask& task) {
     {
         const std::lock_guard lock(mutex_);
-        tasks.swap(tasks_);
-        any_.store(false);
+        if (closed_) {
+            return false;
+        }
+        task.next_ = std::exchange(waited_, &task);
+        any_.store(true);
     }
-    for (auto& task : tasks) {
-        task();
+    if (sleeping_.load()) {
+        wake();
     }
     return true;
 }
 
-void TaskQueue::close() {
+bool TaskQueue::run(TaskThread::Driver& driver) {
+    if (!any_.load()) {
+        return false;
+    }
+    std::vector<Task> tasks;
+    WaitedTask* last = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        tasks.swap(tasks_);
+        last = std::exchange(waited_, nullptr);
+        any_.store(false);
+    }
+    for (auto& task : tasks) {
+        TaskThread::guarded(driver, task);
+    }
+    WaitedTask* first = nullptr;  // in the order in which they came
+    while (last != nullptr) {
+        WaitedTask* const next = std::exchange(last->next_, first);
+        first = std::exchange(last, next);
+    }
+    while (first != nullptr) {
+        std::exchange(first, first->next_)->run();
+    }
+    return true;
+}
+
+void TaskQueue::close(TaskThread::Driver& driver) {
     {
         const std::lock_guard lock(mutex_);
         closed_ = true;
     }
-    run();
+    run(driver);
 }
 
 }  // namespace ucxstore

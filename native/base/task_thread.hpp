@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -15,6 +17,32 @@
 namespace ucxstore {
 
 using Task = std::function<void()>;
+
+// A task in the memory of the thread that waits for it: so it can be given where there is no other.
+class WaitedTask {
+  public:
+    template <typename Work>
+    explicit WaitedTask(Work& work)
+        : work_(&work), call_([](void* task) { (*static_cast<Work*>(task))(); }) {}
+    WaitedTask(const WaitedTask&) = delete;
+    WaitedTask& operator=(const WaitedTask&) = delete;
+
+    // On the thread that it was given to. Whoever waits may destroy this at once.
+    void run() noexcept;
+    // Waits until it has run, and throws what it has thrown.
+    void wait();
+
+  private:
+    friend class TaskQueue;
+
+    void* const work_;
+    void (*const call_)(void*);
+    WaitedTask* next_ = nullptr;
+    std::exception_ptr failure_;
+    std::mutex mutex_;
+    std::condition_variable ran_;
+    bool done_ = false;
+};
 
 class TaskThread {
   public:
@@ -26,42 +54,65 @@ class TaskThread {
         virtual void tick(TimePoint now) = 0;
         // When tick() must run at the latest if nothing happens; TimePoint::max() for never.
         virtual TimePoint deadline() const = 0;
+        // A task, an event or a tick has failed, mostly for want of memory, and nobody knows what
+        // it was for: ends, with this reason, whatever it may have been.
+        virtual void failed(const char* why) noexcept { static_cast<void>(why); }
     };
+    // Runs `work` at the top of a thread, where an exception would end the process.
+    template <typename Work>
+    static void guarded(Driver& driver, const Work& work) noexcept {
+        try {
+            work();
+        } catch (const std::exception& error) {
+            driver.failed(error.what());
+        }
+    }
 
     virtual ~TaskThread() = default;
 
     // Runs `task` on the thread; false once that has stopped.
     virtual bool post(Task task) = 0;
-    // The same, and waits until it has run.
-    bool post_and_wait(Task task);
+    virtual bool post(WaitedTask& task) = 0;
+    // The same, and waits until it has run. Throws what it throws; needs no memory.
+    template <typename Work>
+    bool post_and_wait(Work work) {
+        WaitedTask task(work);
+        if (!post(task)) {
+            return false;
+        }
+        task.wait();
+        return true;
+    }
 
     // Runs `task` on the thread and returns what it returns, or throws what it throws;
     // Error(connect) with `stopped` once the thread has stopped.
     template <typename Work>
     auto call(Work task, const char* stopped) -> decltype(task()) {
         decltype(task()) result{};
-        std::exception_ptr failure;
-        if (!post_and_wait([&] {
-                try {
-                    result = task();
-                } catch (...) {
-                    failure = std::current_exception();
-                }
-            })) {
+        if (!post_and_wait([&] { result = task(); })) {
             throw Error(ErrorKind::connect, stopped);
-        }
-        if (failure) {
-            std::rethrow_exception(failure);
         }
         return result;
     }
 };
+
+// Runs `work` on the thread, without waiting for it unless there is no memory to do so. For what
+// ends something, which must not fail.
+template <typename Work>
+void post_or_wait(TaskThread& thread, const Work& work) {
+    try {
+        thread.post(work);
+    } catch (const std::bad_alloc&) {
+        thread.post_and_wait([&] { work(); });
+    }
+}
 
 // The tasks of such a thread. It sleeps until fd() can be read, or looks here now and then.
 class TaskQueue {
   public:
     // Any thread. False once it is closed.
     bool push(Task task);
+    bool push(WaitedTask& task);
     // Makes fd() readable, if the thread sleeps.
     void wake() const { wake_.set(); }
     int fd() const { return wake_.get(); }
@@ -69,19 +120,21 @@ class TaskQueue {
 
     // What follows is for the thread itself.
 
-    // Runs all that are queued; false where there are none.
-    bool run();
+    // Runs all that are queued; false where there are none. The driver is told of those that fail
+    // and that nobody waits for.
+    bool run(TaskThread::Driver& driver);
     // Between the two, each push() makes fd() readable.
     void begin_sleep() { sleeping_.store(true); }
     void end_sleep() { sleeping_.store(false); }
     void clear_wake() const { wake_.clear(); }
     // Takes no more, and runs those that are queued: threads may wait for them.
-    void close();
+    void close(TaskThread::Driver& driver);
 
   private:
     const EventFd wake_;
     std::mutex mutex_;
     std::vector<Task> tasks_;
+    WaitedTask* waited_ = nullptr;  // the last of them, and so on
     bool closed_ = false;
     std::atomic<bool> any_ = false;
     std::atomic<bool> sleeping_ = false;

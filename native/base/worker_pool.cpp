@@ -2,8 +2,8 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "base/quiet_thread.hpp"
@@ -36,35 +36,50 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::post(Task task) {
     std::unique_lock lock(state_->mutex);
     state_->tasks.push_back(std::move(task));
-    start_one(std::move(lock));
+    run_here_if_alone(std::move(lock));
 }
 
 void WorkerPool::post_first(Task task) {
     std::unique_lock lock(state_->mutex);
     state_->tasks.push_front(std::move(task));
-    start_one(std::move(lock));
+    run_here_if_alone(std::move(lock));
 }
 
-// Sees to a thread for one more task.
-void WorkerPool::start_one(std::unique_lock<std::mutex> lock) {
+bool WorkerPool::try_post(Task task) {
+    const std::lock_guard lock(state_->mutex);
+    state_->tasks.push_back(std::move(task));
+    if (!ready_for_one_more()) {
+        state_->tasks.pop_back();
+        return false;
+    }
+    return true;
+}
+
+void WorkerPool::run_here_if_alone(std::unique_lock<std::mutex> lock) {
+    if (!ready_for_one_more()) {
+        const Task task = std::move(state_->tasks.front());  // it is the only one
+        state_->tasks.pop_front();
+        lock.unlock();
+        task();
+    }
+}
+
+// Under the lock: sees to a thread for one more task. False where there is none at all.
+bool WorkerPool::ready_for_one_more() {
     if (static_cast<std::size_t>(state_->idle) >= state_->tasks.size()) {
         state_->changed.notify_one();
-        return;
+        return true;
     }
     if (state_->threads == kMostThreads) {
-        return;
+        return true;
     }
     try {
         start_quiet_thread("ucxstore-files", [state = state_] { run(state); }).detach();
         ++state_->threads;
-    } catch (const std::system_error&) {
-        if (state_->threads == 0) {
-            const Task task = std::move(state_->tasks.front());  // it is the only one
-            state_->tasks.pop_front();
-            lock.unlock();
-            task();
-        }
+    } catch (const std::exception&) {  // no thread, or no memory for one
+        return state_->threads > 0;
     }
+    return true;
 }
 
 bool WorkerPool::settle(std::chrono::milliseconds patience) {
@@ -90,7 +105,11 @@ void WorkerPool::run(const std::shared_ptr<State>& state) {
         Task task = std::move(state->tasks.front());
         state->tasks.pop_front();
         lock.unlock();
-        task();
+        try {
+            task();
+        } catch (const std::exception&) {
+            // For want of memory: whoever waits for it times out.
+        }
         task = nullptr;  // what it holds goes without the lock
         lock.lock();
     }

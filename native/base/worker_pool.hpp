@@ -26,12 +26,15 @@ class WorkerPool {
     void post(Task task);
     // The same, before all that waits.
     void post_first(Task task);
+    // As post(), but false, and the task is dropped, where no thread can be made.
+    [[nodiscard]] bool try_post(Task task);
     // Waits until all that was posted has run; false where `patience` is not enough for that.
     bool settle(std::chrono::milliseconds patience);
 
   private:
     struct State;
-    void start_one(std::unique_lock<std::mutex> lock);
+    bool ready_for_one_more();
+    void run_here_if_alone(std::unique_lock<std::mutex> lock);
     static void run(const std::shared_ptr<State>& state);
 
     const std::shared_ptr<State> state_;  // threads hold it, too

@@ -22,6 +22,8 @@ const char* exception_name(ErrorKind kind) {
             return "OperationCancelledError";
         case ErrorKind::read_only:
             return "ReadOnlyServerError";
+        case ErrorKind::denied:
+            return "GrantError";
         case ErrorKind::value_too_large:
             return "ValueTooLargeError";
         case ErrorKind::chunk_size:
@@ -30,6 +32,14 @@ const char* exception_name(ErrorKind kind) {
             return "StorageError";
         case ErrorKind::scratch_ended:
             return "ScratchEndedError";
+        case ErrorKind::unknown_outcome:
+            return "UnknownOutcomeError";
+        case ErrorKind::change_lost:
+            return "ChangeLostError";
+        case ErrorKind::change_timeout:
+            return "ChangeTimeoutError";
+        case ErrorKind::integrity:
+            return "IntegrityError";
         case ErrorKind::protocol:
             return "ProtocolError";
         case ErrorKind::resource:

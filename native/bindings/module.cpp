@@ -7,6 +7,7 @@
 #include "base/copier.hpp"
 #include "base/fork.hpp"
 #include "base/inherited.hpp"
+#include "base/network.hpp"
 #include "base/recycler.hpp"
 #include "base/ucx_library.hpp"
 #include "bindings/gil.hpp"
@@ -65,8 +66,28 @@ class Port {
     const int pid_;
 };
 
-using ClientPort = Port<Client>;
+class ClientPort : public Port<Client> {
+  public:
+    ClientPort(std::shared_ptr<Client> owner, std::unique_ptr<Worker> worker,
+               Connection::Integrity integrity)
+        : Port(std::move(owner), std::move(worker)), integrity(integrity) {}
+
+    const Connection::Integrity integrity;
+};
 using ServerPort = Port<ServerThread>;
+
+// The link is closed where there is no memory for an object that would close it.
+nb::object to_object(const std::shared_ptr<Link>& link) {
+    try {
+        auto made = std::make_unique<PyConnection>(link);
+        nb::object object = nb::cast(made.get(), nb::rv_policy::take_ownership);
+        made.release();
+        return object;
+    } catch (...) {
+        link->close();
+        throw;
+    }
+}
 
 nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, const nb::bytes& token,
                                                   const nb::bytes& address, const std::string& peer,
@@ -78,24 +99,38 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
     std::shared_ptr<Connection> connection;
     {
         const WithoutGil released;
-        connection =
-            port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
+        connection = port.owner()->attach(std::move(worker), std::move(owned), session, remote,
+                                          peer, port.integrity);
     }
-    auto* raw = new PyConnection(std::make_shared<UcxLink>(port.owner(), connection));
-    nb::object object = nb::cast(raw, nb::rv_policy::take_ownership);
+    std::shared_ptr<Link> link;
+    try {
+        link = std::make_shared<UcxLink>(port.owner(), connection);
+    } catch (...) {
+        port.owner()->close(connection);
+        throw;
+    }
+    const nb::object object = to_object(link);
     // One round trip: both sides have each other's endpoint, and the lanes are chosen.
-    raw->ping(timeout);
+    nb::cast<PyConnection&>(object).ping(timeout);
     return object;
 }
 
+// ucxstore.grants.Bounds.
+using BoundsTuple = std::tuple<std::string, bool, std::optional<std::int64_t>>;
+
+Bounds to_bounds(const BoundsTuple& tuple) {
+    return {std::get<0>(tuple), std::get<1>(tuple), std::get<2>(tuple)};
+}
+
 void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
-                   const std::string& peer) {
+                   const std::string& peer, const BoundsTuple& bounds) {
     Fd owned(fd);
     const wire::Token session = to_token(token);
     const std::string remote = to_string(address);
+    const Admitted client{peer, to_bounds(bounds)};
     auto worker = port.take();
     const WithoutGil released;
-    port.owner()->attach(std::move(worker), std::move(owned), session, remote, peer);
+    port.owner()->attach(std::move(worker), std::move(owned), session, remote, client);
 }
 
 // Values of any dtype, as bytes.
@@ -123,13 +158,14 @@ class PyClient {
         }
     }
 
-    nb::typed<nb::object, ClientPort> open() {
+    nb::typed<nb::object, ClientPort> open(int fd, Connection::Integrity integrity) {
         std::unique_ptr<Worker> worker;
         {
             const WithoutGil released;
-            worker = client_->open();
+            worker = client_->open(fd);
         }
-        return nb::cast(new ClientPort(client_, std::move(worker)), nb::rv_policy::take_ownership);
+        return nb::cast(new ClientPort(client_, std::move(worker), integrity),
+                        nb::rv_policy::take_ownership);
     }
 
     void close(double timeout) {
@@ -170,7 +206,7 @@ class PyLocalClient {
             const WithoutGil released;
             link = client_->attach(std::move(owned), session, peer);
         }
-        return nb::cast(new PyConnection(std::move(link)), nb::rv_policy::take_ownership);
+        return to_object(link);
     }
 
     void close() {
@@ -208,22 +244,24 @@ class PyServer {
         new (self) PyServer({source.source, scratch}, threads, ucx, read_only);
     }
 
-    nb::typed<nb::object, ServerPort> open(int thread) {
+    nb::typed<nb::object, ServerPort> open(int thread, int fd) {
         std::shared_ptr<ServerThread> owner;
         std::unique_ptr<Worker> worker;
         {
             const WithoutGil released;
             owner = server_.thread(thread);
-            worker = owner->open();
+            worker = owner->open(fd);
         }
         return nb::cast(new ServerPort(owner, std::move(worker)), nb::rv_policy::take_ownership);
     }
 
-    void join(int thread, int fd, const nb::bytes& token, const std::string& peer) {
+    void join(int thread, int fd, const nb::bytes& token, const std::string& peer,
+              const BoundsTuple& bounds) {
         Fd owned(fd);
         const wire::Token session = to_token(token);
+        const Admitted client{peer, to_bounds(bounds)};
         const WithoutGil released;
-        server_.local_thread(thread)->attach(std::move(owned), session, peer);
+        server_.local_thread(thread)->attach(std::move(owned), session, client);
     }
 
     std::map<std::string, std::uint64_t> stats() const {
@@ -281,7 +319,6 @@ NB_MODULE(_core, module) {
     module.attr("MAX_KEY_BYTES") = wire::kMaxKeyBytes;
     module.attr("SCRATCH_FOLDER") =
         nb::str(wire::kScratchFolder.data(), wire::kScratchFolder.size());
-    module.attr("NOTES_FOLDER") = nb::str(wire::kNotesFolder.data(), wire::kNotesFolder.size());
     module.def(
         "allocate", [](std::uint64_t size) { return to_numpy(allocate_region(size)); }, "size"_a,
         "Memory of `size` bytes, not initialised, that is recycled after use.");
@@ -297,6 +334,9 @@ NB_MODULE(_core, module) {
                "Values of whole pages that lie in shared memory or in files, mapped one after the "
                "other; None where that cannot be.");
     module.def("ucx_version", &ucx_version);
+    module.def("user_at_other_end", &user_at_other_end, "fd"_a,
+               "The user id of the process at the other end of a connection of this host; None "
+               "where the kernel does not tell.");
 
     nb::class_<PyOperation>(module, "Operation")
         .def_prop_ro("done", &PyOperation::done)
@@ -318,11 +358,11 @@ NB_MODULE(_core, module) {
         .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a);
     nb::class_<ServerPort>(module, "ServerPort")
         .def_prop_ro("address", &ServerPort::address)
-        .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a);
+        .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a, "bounds"_a);
 
     nb::class_<PyClient>(module, "Client")
         .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)
-        .def("open", &PyClient::open)
+        .def("open", &PyClient::open, "fd"_a = -1, "integrity"_a.none() = nb::none())
         .def("close", &PyClient::close, "timeout"_a)
         .def("abandon", &PyClient::abandon);
 
@@ -349,7 +389,13 @@ NB_MODULE(_core, module) {
             "bytes of.")
         .def_prop_ro("held", &MemoryStorage::held);
     nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
-        .def(nb::init<const std::string&>(), "root"_a);
+        .def(
+            "__init__",
+            [](DirectoryStorage* self, const std::string& root, const std::string& durability) {
+                new (self) DirectoryStorage(root, parse_durability(durability));
+            },
+            "root"_a, "durability"_a = "atomic",
+            "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\".");
 
     nb::class_<Spaces>(module, "Spaces")
         .def(
@@ -371,8 +417,8 @@ NB_MODULE(_core, module) {
              "scratch"_a.none() = nb::none())
         .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
              "scratch"_a.none() = nb::none())
-        .def("open", &PyServer::open, "thread"_a)
-        .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a)
+        .def("open", &PyServer::open, "thread"_a, "fd"_a = -1)
+        .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a)
         .def("stats", &PyServer::stats)
         .def_prop_ro("sessions", &PyServer::sessions)
         .def("drain", &PyServer::drain, "timeout"_a)

@@ -16,7 +16,9 @@ PyConnection::PyConnection(std::shared_ptr<Link> link) : link_(std::move(link)),
 
 PyConnection::~PyConnection() {
     if (getpid() == pid_) {
-        close();
+        if (!link_->leaving()) {  // else it closes itself, once it has no more to do
+            close();
+        }
     } else {
         // In a forked child not even the memory of the parent's UCX objects may be given back.
         new std::shared_ptr<Link>(std::move(link_));
@@ -415,8 +417,10 @@ void PyConnection::ping(double timeout) {
 void bind_connection(nb::module_& module) {
     nb::class_<PyConnection> type(module, "Connection");
     type.def_prop_ro("alive", &PyConnection::alive)
+        .def_prop_ro("leaving", &PyConnection::leaving)
         .def_prop_ro("peer", &PyConnection::peer)
         .def_prop_ro("lanes", &PyConnection::lanes)
+        .def_prop_ro("checked", &PyConnection::checked)
         .def("close", &PyConnection::close)
         .def("see", &PyConnection::see, "key"_a, "out"_a)
         .def("hold", &PyConnection::hold, "key"_a)

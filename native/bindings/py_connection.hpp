@@ -18,9 +18,12 @@ class PyConnection {
     PyConnection& operator=(const PyConnection&) = delete;
     ~PyConnection();
 
-    bool alive() const { return !link_->failed(); }
+    // Whether it is for new requests.
+    bool alive() const { return !link_->failed() && !link_->leaving(); }
+    bool leaving() const { return link_->leaving(); }
     std::string peer() const { return link_->peer(); }
     std::vector<std::string> lanes();
+    bool checked() const { return link_->checked(); }
     void close() { link_->close(); }
 
     // Copies a whole value to an object's memory, if it can be seen from here: returns its size.

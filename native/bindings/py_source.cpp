@@ -47,6 +47,10 @@ class ReleaseQueue {
 
 namespace {
 
+// A value without an entity tag gets a hash of its bytes as its version (storage/version.hpp). From
+// this size on, other threads of Python's go on meanwhile.
+constexpr std::uint64_t kLongHash = 256 << 10;
+
 // The memory of a buffer of Python's, which stays as it is for as long as this lives.
 class BufferRegion : public Region {
   public:
@@ -123,11 +127,20 @@ PyCachedSource::Taken PyCachedSource::take() {
 
 bool PyCachedSource::found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
                            std::uint64_t size) {
-    return answer(ticket, Object{std::make_shared<BufferRegion>(buffer, released_), etag, size});
+    auto value = std::make_shared<BufferRegion>(buffer, released_);
+    const bool takes_long = etag.empty() && value->size() >= kLongHash;
+    return answer(ticket, Object{std::move(value), etag, size}, takes_long);
 }
 
-bool PyCachedSource::answer(std::uint64_t ticket, CallResult result) {
-    const bool may_be_kept = source->calls().answer(ticket, std::move(result)).value_or(false);
+bool PyCachedSource::answer(std::uint64_t ticket, CallResult result, bool takes_long) {
+    bool may_be_kept = false;
+    {
+        std::optional<WithoutGil> without_gil;
+        if (takes_long) {
+            without_gil.emplace();
+        }
+        may_be_kept = source->calls().answer(ticket, std::move(result)).value_or(false);
+    }
     released_->drain();
     return may_be_kept;
 }
@@ -172,7 +185,8 @@ void bind_source(nb::module_& module) {
         .def(
             "stored",
             [](Self& self, Calls::Ticket ticket, bool written, std::string etag) {
-                return self.answer(ticket, Stored{written, std::move(etag)});
+                const bool takes_long = written && etag.empty();
+                return self.answer(ticket, Stored{written, std::move(etag)}, takes_long);
             },
             "ticket"_a, "written"_a, "etag"_a)
         .def(
@@ -207,10 +221,37 @@ void bind_source(nb::module_& module) {
             "ticket"_a, "names"_a, "cursor"_a)
         .def(
             "failed",
-            [](Self& self, Calls::Ticket ticket, std::string why) {
-                self.answer(ticket, Failure{std::move(why)});
+            [](Self& self, Calls::Ticket ticket, std::string why, bool unknown) {
+                self.answer(ticket, Failure{std::move(why), unknown});
             },
-            "ticket"_a, "why"_a)
+            "ticket"_a, "why"_a, "unknown"_a = false)
+        .def(
+            "moved",
+            [](Self& self, Calls::Ticket ticket) { return self.source->calls().moved(ticket); },
+            "ticket"_a)
+        .def(
+            "set_lease_end",
+            [](Self& self, std::optional<std::uint64_t> until) {
+                self.source->set_lease_end(until.value_or(Lease::kForEver));
+            },
+            "until"_a.none())
+        .def("forget_all", [](Self& self) { self.source->forget_all(); })
+        .def(
+            "believes",
+            [](Self& self, const std::string& key) { return self.source->believes(key); }, "key"_a)
+        .def(
+            "begin_asking",
+            [](Self& self, std::vector<std::string> keys, std::vector<std::string> prefixes,
+               bool elsewhere) {
+                self.source->begin_asking({std::move(keys), std::move(prefixes)}, elsewhere);
+            },
+            "keys"_a, "prefixes"_a, "elsewhere"_a)
+        .def(
+            "end_asking",
+            [](Self& self, std::vector<std::string> keys, std::vector<std::string> prefixes) {
+                self.source->end_asking({std::move(keys), std::move(prefixes)});
+            },
+            "keys"_a, "prefixes"_a)
         .def("close", &Self::close, "why"_a)
         .def("stats", &Self::stats);
 }

@@ -35,7 +35,8 @@ class PyCachedSource {
     // meanwhile.
     bool found(std::uint64_t ticket, nb::handle buffer, const std::string& etag,
                std::uint64_t size);
-    bool answer(std::uint64_t ticket, CallResult result);
+    // `takes_long`: other threads of Python's go on meanwhile.
+    bool answer(std::uint64_t ticket, CallResult result, bool takes_long = false);
     void close(const std::string& why);
     std::map<std::string, std::uint64_t> stats() const;
 

@@ -76,16 +76,16 @@ void BlockFetches::look(const std::shared_ptr<Gather>& gather) {
         whole = believed ? objects.whole(gather->key) : nullptr;
         gather->info = believed ? objects.info(gather->key) : nullptr;
         const bool unknown = whole == nullptr && gather->info == nullptr;
-        coming = unknown && objects.may_join() && wholes_.fetches(gather->key);
+        coming = unknown && objects.may_join(gather->key) && wholes_.fetches(gather->key);
         if (unknown && !coming) {
             const auto under_way = heads_.find(gather->key);
-            if (under_way != nullptr && objects.may_join()) {
+            if (under_way != nullptr && objects.may_join(gather->key)) {
                 ++state_.counters.joined;
                 under_way->waiting.push_back(gather);
                 return;
             }
             flight = heads_.begin(gather->key);
-            flight->stale = state_.changes.includes(gather->key);
+            flight->stale = state_.changes_now(gather->key);
             flight->brings_first_blocks =
                 !objects.knows(gather->key) && lies_within(gather->wanted, 2 * block_);
             flight->waiting.push_back(gather);
@@ -114,13 +114,15 @@ bool BlockFetches::looked(const std::string& key, const std::shared_ptr<HeadFlig
     Outcome<SourceValue> outcome;
     std::shared_ptr<Region> first;  // blocks
     if (const auto* object = std::get_if<Object>(&result)) {
-        info = std::make_shared<const ObjectInfo>(
-            ObjectInfo{object->size, object->etag, version_of(object->etag, object->size)});
         first = object->value;
+        const bool whole = first != nullptr && first->size() == object->size;
+        info = std::make_shared<const ObjectInfo>(ObjectInfo{
+            object->size, object->etag,
+            whole ? version_of(object->etag, *first) : version_of(object->etag, object->size)});
         if (first != nullptr) {
             first->set_version(info->version);
         }
-        if (first != nullptr && first->size() == info->size) {
+        if (whole) {
             outcome.value = first;
         }
     } else {
@@ -198,7 +200,7 @@ bool BlockFetches::is_better_whole(const Gather& gather, std::uint64_t missing) 
     if (missing == 0) {
         return false;
     }
-    const bool coming = state_.objects.may_join() && wholes_.fetches(gather.key);
+    const bool coming = state_.objects.may_join(gather.key) && wholes_.fetches(gather.key);
     const bool nothing_yet = gather.parts.empty() && !runs_.any_of(runs_of(gather.key));
     return coming || (nothing_yet && 2 * missing > block_count(gather.info->size, block_));
 }
@@ -226,7 +228,7 @@ BlockFetches::RunFlights BlockFetches::depart(const std::shared_ptr<Gather>& gat
             flight = runs_.begin(run_name(key, block));
             flight->run = {block, 1};
             flight->version = gather->info->version;
-            flight->stale = state_.changes.includes(key);
+            flight->stale = state_.changes_now(key);
             departing.push_back(flight);
         }
         if (flight->waiting.empty() || flight->waiting.back() != gather) {

@@ -83,7 +83,7 @@ const PiecedRegion::Part& PiecedRegion::at(std::uint64_t offset) const {
     throw Error(ErrorKind::storage, "a block of the value is missing");
 }
 
-void PiecedRegion::locate(std::vector<ucp_dt_iov_t>& pieces) const {
+std::shared_ptr<const Region> PiecedRegion::locate(std::vector<ucp_dt_iov_t>& pieces) const {
     std::vector<ucp_dt_iov_t> located;
     for (const ucp_dt_iov_t& piece : pieces) {
         auto begin = static_cast<std::uint64_t>(static_cast<std::byte*>(piece.buffer) - nowhere());
@@ -97,6 +97,7 @@ void PiecedRegion::locate(std::vector<ucp_dt_iov_t>& pieces) const {
         }
     }
     pieces.swap(located);
+    return nullptr;
 }
 
 }  // namespace ucxstore

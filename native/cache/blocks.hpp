@@ -47,7 +47,7 @@ class PiecedRegion : public Region {
     std::uint64_t size() const override { return size_; }
     bool pieced() const override { return true; }
     // Throws Error(storage) where bytes are missing.
-    void locate(std::vector<ucp_dt_iov_t>& pieces) const override;
+    std::shared_ptr<const Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override;
 
   private:
     const Part& at(std::uint64_t offset) const;

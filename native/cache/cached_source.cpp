@@ -49,6 +49,9 @@ bool CachedSource::is_stale(const std::string& key) {
 
 void CachedSource::begin_change(const std::string& key) {
     state_.changes.begin(key);
+    if (state_.objects.lease().asks(key)) {
+        state_.changes.disturb(key);
+    }
     wholes_.ground(key);
     blocks_.ground(key);
 }
@@ -105,16 +108,18 @@ CachedSource::Value CachedSource::show(const std::string& key, const Value& valu
 std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) { return allocate_region(size); }
 
 void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
-                         Later<bool> then) {
+                         Later<bool> then, Calls::Moves moves) {
     {
         const std::lock_guard lock(state_.mutex);
         begin_change(key);
     }
     PutCall call{key, value, if_absent};
-    state_.calls.push(std::move(call), [this, key, value = std::move(value),
-                                        then = std::move(then)](CallResult result) mutable {
-        return stored(key, std::move(value), std::move(result), then);
-    });
+    state_.calls.push(
+        std::move(call),
+        [this, key, value = std::move(value), then = std::move(then)](CallResult result) mutable {
+            return stored(key, std::move(value), std::move(result), then);
+        },
+        std::move(moves));
 }
 
 bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
@@ -122,35 +127,42 @@ bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value,
     const auto* stored = std::get_if<Stored>(&result);
     const bool written = stored != nullptr && stored->written;
     if (written) {
-        value->set_version(version_of(stored->etag, value->size()));
+        value->set_version(version_of(stored->etag, *value));
     }
     bool may_be_kept = false;
     {
         const std::lock_guard lock(state_.mutex);
         may_be_kept = end_change(key) && written;
+        if (written) {
+            state_.changes.settle(key);
+        } else if (is_unknown(result)) {
+            state_.changes.doubt(key);
+        }
         if (may_be_kept) {
             state_.objects.keep_written(key, std::move(value));
         } else if (written || stored == nullptr) {
             state_.objects.forget(key);  // nobody knows which value is there
         }
     }
-    then({written, stored == nullptr ? failure_of(result) : std::string()});
+    then({written, stored == nullptr ? failure_of(result) : std::string(), is_unknown(result)});
     return may_be_kept;
 }
 
-void CachedSource::call(StorageCall call, Later<CallResult> then) {
+void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves moves) {
     begin_removal(call);
     Call queued = std::visit([](const auto& one) { return Call(one); }, call);
-    state_.calls.push(std::move(queued),
-                      [this, call = std::move(call), then = std::move(then)](CallResult result) {
-                          end_removal(call);
-                          std::string failure;
-                          if (const auto* failed = std::get_if<Failure>(&result)) {
-                              failure = failed->text;
-                          }
-                          then({std::move(result), std::move(failure)});
-                          return false;
-                      });
+    state_.calls.push(
+        std::move(queued),
+        [this, call = std::move(call), then = std::move(then)](CallResult result) {
+            end_removal(call, result);
+            std::string failure;
+            if (const auto* failed = std::get_if<Failure>(&result)) {
+                failure = failed->text;
+            }
+            then({std::move(result), std::move(failure)});
+            return false;
+        },
+        std::move(moves));
 }
 
 void CachedSource::begin_removal(const StorageCall& call) {
@@ -165,18 +177,83 @@ void CachedSource::begin_removal(const StorageCall& call) {
 }
 
 // After a failure, too: nobody knows then what is there.
-void CachedSource::end_removal(const StorageCall& call) {
+void CachedSource::end_removal(const StorageCall& call, const CallResult& result) {
     const std::lock_guard lock(state_.mutex);
     if (const auto* remove = std::get_if<RemoveCall>(&call)) {
         for (const std::string& key : remove->keys) {
             end_change(key);
+            if (is_unknown(result)) {
+                state_.changes.doubt(key);
+            } else if (std::holds_alternative<Missing>(result)) {
+                state_.changes.settle(key);
+            }
             state_.objects.forget(key);
         }
     } else if (const auto* removal = std::get_if<RemovePrefixCall>(&call)) {
         state_.changes.end_prefix(removal->prefix);
+        if (is_unknown(result)) {
+            state_.changes.doubt_prefix(removal->prefix);
+        } else if (std::holds_alternative<Removed>(result)) {
+            state_.changes.settle_prefix(removal->prefix);
+        }
         wholes_.ground_prefix(removal->prefix);
         blocks_.ground_prefix(removal->prefix);
         state_.objects.forget_prefix(removal->prefix);
+    }
+}
+
+void CachedSource::set_lease_end(std::uint64_t until) {
+    const std::lock_guard lock(state_.mutex);
+    state_.objects.set_lease_end(until);
+}
+
+void CachedSource::forget_all() {
+    const std::lock_guard lock(state_.mutex);
+    wholes_.ground_prefix("");
+    blocks_.ground_prefix("");
+    state_.changes.disturb_prefix("");  // what is being written may have been replaced already
+    state_.objects.clear();
+}
+
+bool CachedSource::believes(const std::string& key) {
+    const std::lock_guard lock(state_.mutex);
+    return state_.objects.lease().covers(key);
+}
+
+void CachedSource::begin_asking(const Names& names, bool elsewhere) {
+    const std::lock_guard lock(state_.mutex);
+    for (const std::string& key : names.keys) {
+        state_.objects.lease().begin_asking(key);
+        if (elsewhere) {
+            state_.changes.disturb(key);
+        }
+        wholes_.ground(key);
+        blocks_.ground(key);
+        state_.objects.forget(key);
+    }
+    for (const std::string& prefix : names.prefixes) {
+        state_.objects.lease().begin_asking_prefix(prefix);
+        if (elsewhere) {
+            state_.changes.disturb_prefix(prefix);
+        }
+        wholes_.ground_prefix(prefix);
+        blocks_.ground_prefix(prefix);
+        state_.objects.forget_prefix(prefix);
+    }
+}
+
+// What is on its way began while the source could have had either value.
+void CachedSource::end_asking(const Names& names) {
+    const std::lock_guard lock(state_.mutex);
+    for (const std::string& key : names.keys) {
+        wholes_.ground(key);
+        blocks_.ground(key);
+        state_.objects.lease().end_asking(key);
+    }
+    for (const std::string& prefix : names.prefixes) {
+        wholes_.ground_prefix(prefix);
+        blocks_.ground_prefix(prefix);
+        state_.objects.lease().end_asking_prefix(prefix);
     }
 }
 

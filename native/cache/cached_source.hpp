@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cache/block_fetches.hpp"
 #include "cache/source_state.hpp"
@@ -18,6 +19,10 @@ namespace ucxstore {
 class CachedSource {
   public:
     using Value = SourceValue;
+    struct Names {
+        std::vector<std::string> keys;
+        std::vector<std::string> prefixes;
+    };
 
     static constexpr auto kForEver = ObjectCache::kForEver;
     static constexpr std::uint64_t kWriteBytes = 256ull << 20;
@@ -52,11 +57,23 @@ class CachedSource {
     // is not enough.
     std::shared_ptr<Region> receive(std::uint64_t size);
     // Writes the value to the source, and then keeps it in the cache. False where `if_absent`, and
-    // the key had a value.
+    // the key had a value. `moves` as for Calls::push().
     void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
-               Later<bool> then);
-    // Makes any other call to the source.
-    void call(StorageCall call, Later<CallResult> then);
+               Later<bool> then, Calls::Moves moves = {});
+    // Makes any other call to the source; `moves` as for Calls::push().
+    void call(StorageCall call, Later<CallResult> then, Calls::Moves moves = {});
+
+    // For a server that is one of several: how they agree is in docs/consistency.md.
+    // Until when it may send without asking the source what it has, on boot_nanoseconds().
+    void set_lease_end(std::uint64_t until);
+    // Forgets all, and what is on its way now: it may be older than the lease that begins.
+    void forget_all();
+    // Whether it may send what it has of the key without asking the source.
+    bool believes(const std::string& key);
+    // These keys and prefixes are being changed: each get asks the source, until the end.
+    // `elsewhere`: by another server.
+    void begin_asking(const Names& names, bool elsewhere);
+    void end_asking(const Names& names);
 
     Calls& calls() { return state_.calls; }
     // The bytes of values that are written, from when they are received until they are stored.
@@ -80,7 +97,7 @@ class CachedSource {
     void begin_change(const std::string& key);
     bool end_change(const std::string& key);
     void begin_removal(const StorageCall& call);
-    void end_removal(const StorageCall& call);
+    void end_removal(const StorageCall& call, const CallResult& result);
 
     const std::uint64_t block_;
     const std::shared_ptr<shared::Shelf> shelf_;

@@ -1,5 +1,7 @@
 #include "cache/calls.hpp"
 
+#include <unordered_set>
+
 namespace ucxstore {
 
 const std::string& failure_of(const CallResult& result) {
@@ -11,14 +13,26 @@ const std::string& failure_of(const CallResult& result) {
     return std::holds_alternative<Missing>(result) ? kNone : kWrong;
 }
 
-void Calls::push(Call call, Then then) {
+bool is_unknown(const CallResult& result) {
+    const auto* failure = std::get_if<Failure>(&result);
+    return failure != nullptr && failure->unknown;
+}
+
+void Calls::push(Call call, Then then, Moves moves) {
     std::string why;
     {
         const std::lock_guard lock(mutex_);
         why = closed_;
         if (why.empty()) {
-            queue_.emplace_back(++last_, std::move(call));
-            waiting_.emplace(last_, std::move(then));
+            // First of all: what is carried out has somebody to be told.
+            const auto waiting =
+                waiting_.emplace(++last_, Waiting{std::move(then), std::move(moves)}).first;
+            try {
+                queue_.emplace_back(last_, std::move(call));
+            } catch (...) {
+                waiting_.erase(waiting);
+                throw;
+            }
         }
     }
     if (why.empty()) {
@@ -42,22 +56,39 @@ std::optional<bool> Calls::answer(Ticket ticket, CallResult result) {
         if (found == waiting_.end()) {
             return std::nullopt;
         }
-        then = std::move(found->second);
+        then = std::move(found->second.then);
         waiting_.erase(found);
     }
+    ++answered_;
     return then(std::move(result));
 }
 
+bool Calls::moved(Ticket ticket) {
+    Moves moves;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = waiting_.find(ticket);
+        if (found == waiting_.end()) {
+            return false;
+        }
+        moves = found->second.moves;
+    }
+    return !moves || moves();
+}
+
 void Calls::close(const std::string& why) {
-    std::unordered_map<Ticket, Then> waiting;
+    std::unordered_map<Ticket, Waiting> waiting;
+    std::unordered_set<Ticket> untaken;
     {
         const std::lock_guard lock(mutex_);
         closed_ = why;
-        queue_.clear();
+        for (const auto& [ticket, call] : std::exchange(queue_, {})) {
+            untaken.insert(ticket);
+        }
         waiting.swap(waiting_);
     }
-    for (auto& [ticket, then] : waiting) {
-        then(Failure{why});
+    for (auto& [ticket, one] : waiting) {
+        one.then(Failure{why, !untaken.contains(ticket)});
     }
 }
 

@@ -2,6 +2,7 @@
 // is Python's, carries them out.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,6 +61,7 @@ using Call = std::variant<GetCall, HeadCall, PutCall, StatCall, RemoveCall, Remo
 // The results.
 struct Failure {
     std::string text;
+    bool unknown = false;  // whether the source may have made the change, or may still make it
 };
 struct Missing {};
 struct Object {
@@ -75,21 +77,30 @@ struct Stored {
 struct Removed {
     std::uint64_t keys = 0;
 };
+struct Measure {
+    std::uint64_t keys = 0;
+    std::uint64_t bytes = 0;
+};
 using Sizes = std::vector<std::uint64_t>;  // wire::kAnySize for a missing key
 using CallResult =
     std::variant<Failure, Missing, Changed, Object, Stored, Removed, Sizes, Measure, Page>;
 
 // Why a result is not the one wanted; "" for a missing key.
 const std::string& failure_of(const CallResult& result);
+// Whether it is that of a change which the source may have made, or not.
+bool is_unknown(const CallResult& result);
 
 class Calls {
   public:
     // True if whoever carried the call out may keep the result: the key was not changed meanwhile.
     using Then = std::function<bool(CallResult)>;
     using Ticket = std::uint64_t;
+    // Tells whoever waits for a long call that it moves; false if nobody waits any more.
+    using Moves = std::function<bool()>;
 
-    // Queues the call. `then` runs once, on the thread that calls answer() or close().
-    void push(Call call, Then then);
+    // Queues the call. `then` runs once, on the thread that calls answer() or close(). `moves` runs
+    // on the thread that calls moved().
+    void push(Call call, Then then, Moves moves = {});
 
     // Readable whenever there is something to take, or somebody called wake().
     int fd() const { return wake_.get(); }
@@ -97,14 +108,25 @@ class Calls {
     std::vector<std::pair<Ticket, Call>> take();
     // Passes the result to `then`, and returns what that does; nullopt where the call has ended.
     std::optional<bool> answer(Ticket ticket, CallResult result);
+    // The call moves. False if its result is not wanted any more: whoever carries it out may stop,
+    // and answers with a failure.
+    bool moved(Ticket ticket);
+    // How many calls have had a result: while this grows, the source moves.
+    std::uint64_t answered() const { return answered_; }
     // Fails every call that has no result yet, and every later one, with this text.
     void close(const std::string& why);
 
   private:
+    struct Waiting {
+        Then then;
+        Moves moves;
+    };
+
     const EventFd wake_;
+    std::atomic<std::uint64_t> answered_ = 0;
     std::mutex mutex_;
     std::vector<std::pair<Ticket, Call>> queue_;
-    std::unordered_map<Ticket, Then> waiting_;
+    std::unordered_map<Ticket, Waiting> waiting_;
     Ticket last_ = 0;
     std::string closed_;  // why; "" where it is not
 };

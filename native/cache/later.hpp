@@ -10,7 +10,8 @@ namespace ucxstore {
 template <typename T>
 struct Outcome {
     T value{};
-    std::string failure;  // "" for none
+    std::string failure;   // "" for none
+    bool unknown = false;  // of a change that failed: whether it may have been made
 };
 template <typename T>
 using Later = std::function<void(Outcome<T>)>;  // on any thread, and not under a lock

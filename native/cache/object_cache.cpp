@@ -38,7 +38,17 @@ ObjectCache::ObjectCache(std::uint64_t bytes, std::uint64_t block_bytes,
       shelf_(std::move(shelf)),
       cache_(bytes, std::move(now), "the cache", readers_of(shelf_)) {}
 
+void ObjectCache::set_lease_end(std::uint64_t until) {
+    lease_.set_end(until);
+    if (shelf_ != nullptr) {
+        shelf_->believe_until(until);
+    }
+}
+
 bool ObjectCache::is_fresh(const std::string& key) const {
+    if (!lease_.covers(key)) {
+        return false;
+    }
     if (freshness_ == kForEver) {
         return true;
     }

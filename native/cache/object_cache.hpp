@@ -12,6 +12,7 @@
 #include "cache/blocks.hpp"
 #include "cache/cache.hpp"
 #include "cache/cache_shelf.hpp"
+#include "cache/lease.hpp"
 #include "protocol/wire.hpp"
 
 namespace ucxstore {
@@ -32,7 +33,13 @@ class ObjectCache {
                 Cache::Now now, std::shared_ptr<shared::Shelf> shelf = nullptr);
 
     // Whether a get may join a request that began before it.
-    bool may_join() const { return freshness_.count() > 0; }
+    bool may_join(const std::string& key) const {
+        return freshness_.count() > 0 && lease_.covers(key);
+    }
+    // What may be sent without asking, beside what freshness says.
+    Lease& lease() { return lease_; }
+    // Until when the lease holds; also for those who see the shelf.
+    void set_lease_end(std::uint64_t until);
     // Whether what is kept of the object may be sent without asking the source.
     bool is_fresh(const std::string& key) const;
     // Whether anything of the object is kept.
@@ -78,6 +85,7 @@ class ObjectCache {
     const std::uint64_t block_;
     const std::chrono::milliseconds freshness_;
     const std::shared_ptr<shared::Shelf> shelf_;
+    Lease lease_;
     Cache cache_;
 };
 

@@ -36,7 +36,12 @@ struct SourceState {
     // or a Later is called.
     std::mutex mutex;
     ObjectCache objects;
-    Changes changes;
+    Changes changes;  // through this server
+
+    // Whether what is fetched now may be older than a change.
+    bool changes_now(const std::string& key) {
+        return changes.includes(key) || objects.lease().asks(key);
+    }
 };
 
 }  // namespace ucxstore

@@ -11,16 +11,17 @@ void WholeFetches::fetch(const std::string& key, Later<SourceValue> then) {
     SourceValue value;
     {
         const std::lock_guard lock(state_.mutex);
-        value = state_.objects.whole(key);  // which may have come meanwhile
+        const bool may_join = state_.objects.may_join(key);
+        value = may_join ? state_.objects.whole(key) : nullptr;  // it may have come meanwhile
         if (value == nullptr) {
             const auto under_way = flights_.find(key);
-            if (under_way != nullptr && state_.objects.may_join()) {
+            if (under_way != nullptr && may_join) {
                 ++state_.counters.joined;
                 under_way->waiting.push_back(std::move(then));
                 return;
             }
             flight = flights_.begin(key);
-            flight->stale = state_.changes.includes(key);
+            flight->stale = state_.changes_now(key);
             flight->waiting.push_back(std::move(then));
         }
     }
@@ -37,7 +38,7 @@ bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>&
                           CallResult result) {
     Outcome<SourceValue> outcome;
     if (const auto* object = std::get_if<Object>(&result); object && object->value) {
-        object->value->set_version(version_of(object->etag, object->value->size()));
+        object->value->set_version(version_of(object->etag, *object->value));
         outcome.value = object->value;
     } else {
         outcome.failure = failure_of(result);

@@ -1,8 +1,12 @@
 #include "cache/write_budget.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -10,67 +14,121 @@ namespace ucxstore {
 
 class WriteBudget::State : public std::enable_shared_from_this<State> {
   public:
-    explicit State(std::uint64_t limit) : limit_(limit) {}
+    explicit State(std::uint64_t limit) : limit_(limit), share_(limit / 4) {}
 
-    Room take(std::uint64_t bytes, std::function<void(Room)> then) {
+    Room take(std::uint64_t bytes, std::function<void(Room)> then, Owner owner) {
         const std::lock_guard lock(mutex_);
-        if (waiting_.empty() && fits(bytes)) {
-            return give(bytes);
+        if (waiting_.empty() && fits(bytes, owner)) {
+            return give(bytes, owner);
         }
-        waiting_.push_back({bytes, std::move(then)});
-        return nullptr;
+        waiting_.push_back({bytes, owner, std::move(then)});
+        const Waiter* const own = &waiting_.back();
+        Room room;
+        serve([&](const Waiter& one) {
+            if (&one == own) {
+                room = give(bytes, owner);
+            }
+            return &one == own;  // nothing has changed for the others
+        });
+        is_short_ = !waiting_.empty();
+        return room;
     }
-    Room take_now(std::uint64_t bytes) {
+    Room take_now(std::uint64_t bytes, Owner owner) {
         const std::lock_guard lock(mutex_);
-        return give(bytes);
+        return give(bytes, owner);
     }
     std::uint64_t taken() {
         const std::lock_guard lock(mutex_);
         return taken_;
     }
+    bool is_short() const { return is_short_; }
 
   private:
     struct Waiter {
         std::uint64_t bytes;
+        Owner owner;
         std::function<void(Room)> then;
     };
 
     struct Taken {
         std::shared_ptr<State> state;
         std::uint64_t bytes = 0;
+        Owner owner = nullptr;
 
         Taken() = default;
         Taken(const Taken&) = delete;
         Taken& operator=(const Taken&) = delete;
         ~Taken() {
             try {
-                state->release(bytes);
+                state->release(bytes, owner);
             } catch (const std::exception&) {
                 // For want of memory; whoever waits is served when the next one lets go.
             }
         }
     };
 
-    bool fits(std::uint64_t bytes) const {
-        return taken_ == 0 || (bytes <= limit_ && taken_ <= limit_ - bytes);
+    // What follows is under the lock.
+    std::uint64_t of(Owner owner) const {
+        const auto found = taken_by_.find(owner);
+        return found == taken_by_.end() ? 0 : found->second;
     }
-    // Under the lock.
-    Room give(std::uint64_t bytes) {
+    // What the others have taken, of each no more than the share.
+    std::uint64_t shares_without(Owner owner) const {
+        std::uint64_t sum = 0;
+        for (const auto& [one, bytes] : taken_by_) {
+            sum += one == owner ? 0 : std::min(bytes, share_);
+        }
+        return sum;
+    }
+    bool fits(std::uint64_t bytes, Owner owner) const {
+        if (taken_ == 0 || (bytes <= limit_ && taken_ <= limit_ - bytes)) {
+            return true;
+        }
+        const std::uint64_t own = of(owner) + std::min(bytes, share_);
+        return own <= share_ && shares_without(owner) + own <= limit_;
+    }
+    Room give(std::uint64_t bytes, Owner owner) {
         auto taken = std::make_shared<Taken>();
-        taken->state = shared_from_this();
-        taken->bytes = bytes;
+        taken_by_[owner] += bytes;
         taken_ += bytes;
+        taken->bytes = bytes;
+        taken->owner = owner;
+        taken->state = shared_from_this();
         return taken;
     }
-    void release(std::uint64_t bytes) {
+    // Removes those that have room now, and that `accept` takes. Each owner's come in order; nobody
+    // goes before one that has no room at all.
+    template <typename Accept>
+    void serve(Accept accept) {
+        std::unordered_set<Owner> waits_on;
+        for (auto at = waiting_.begin(); at != waiting_.end();) {
+            if (waits_on.contains(at->owner)) {
+                ++at;
+            } else if (fits(at->bytes, at->owner) && accept(*at)) {
+                at = waiting_.erase(at);
+            } else if (of(at->owner) == 0) {
+                break;
+            } else {
+                waits_on.insert(at->owner);
+                ++at;
+            }
+        }
+    }
+    void release(std::uint64_t bytes, Owner owner) {
         std::vector<std::pair<std::function<void(Room)>, Room>> served;
         {
             const std::lock_guard lock(mutex_);
             taken_ -= bytes;
-            while (!waiting_.empty() && fits(waiting_.front().bytes)) {
-                served.emplace_back(std::move(waiting_.front().then), give(waiting_.front().bytes));
-                waiting_.pop_front();
+            if (const auto found = taken_by_.find(owner);
+                found != taken_by_.end() && (found->second -= bytes) == 0) {
+                taken_by_.erase(found);
             }
+            serve([&](Waiter& one) {
+                served.emplace_back(std::move(one.then), nullptr);
+                served.back().second = give(one.bytes, one.owner);
+                return true;
+            });
+            is_short_ = !waiting_.empty();
         }
         for (auto& [then, room] : served) {
             then(std::move(room));
@@ -78,19 +136,27 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     }
 
     const std::uint64_t limit_;
+    const std::uint64_t share_;
+    std::atomic<bool> is_short_ = false;
     std::mutex mutex_;
     std::uint64_t taken_ = 0;
+    std::unordered_map<Owner, std::uint64_t> taken_by_;
     std::deque<Waiter> waiting_;
 };
 
 WriteBudget::WriteBudget(std::uint64_t limit) : state_(std::make_shared<State>(limit)) {}
 
-WriteBudget::Room WriteBudget::take(std::uint64_t bytes, std::function<void(Room)> then) {
-    return state_->take(bytes, std::move(then));
+WriteBudget::Room WriteBudget::take(std::uint64_t bytes, std::function<void(Room)> then,
+                                    Owner owner) {
+    return state_->take(bytes, std::move(then), owner);
 }
 
-WriteBudget::Room WriteBudget::take_now(std::uint64_t bytes) { return state_->take_now(bytes); }
+WriteBudget::Room WriteBudget::take_now(std::uint64_t bytes, Owner owner) {
+    return state_->take_now(bytes, owner);
+}
 
 std::uint64_t WriteBudget::taken() const { return state_->taken(); }
+
+bool WriteBudget::is_short() const { return state_->is_short(); }
 
 }  // namespace ucxstore

@@ -8,19 +8,26 @@
 
 namespace ucxstore {
 
+// No owner can keep the others out: whatever one has taken counts for them as a quarter of the
+// limit at the most. So where several have room, they can have up to three quarters more than the
+// limit together.
 class WriteBudget {
   public:
     using Room = std::shared_ptr<void>;
+    // Tells takers apart; one that is used no more may be used again.
+    using Owner = const void*;
 
     explicit WriteBudget(std::uint64_t limit);
 
     // The room, if it is there, or nobody else has any. Else nullptr, and `then` gets it later, on
     // any thread, and not under a lock.
-    Room take(std::uint64_t bytes, std::function<void(Room)> then);
+    Room take(std::uint64_t bytes, std::function<void(Room)> then, Owner owner = nullptr);
     // The room, whether it is there or not: for bytes that are in memory already.
-    Room take_now(std::uint64_t bytes);
+    Room take_now(std::uint64_t bytes, Owner owner = nullptr);
 
     std::uint64_t taken() const;
+    // Whether anybody waits for room.
+    bool is_short() const;
 
   private:
     class State;

@@ -97,6 +97,7 @@ std::shared_ptr<Operation> make_calls(wire::Op op, const std::vector<std::string
     }
     auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
     operation->requests = std::move(messages);
+    operation->removes = op == wire::Op::remove;
     return operation;
 }
 
@@ -107,6 +108,7 @@ std::shared_ptr<Operation> make_call(wire::Op op, const std::string& key, std::s
     items[0].key = key;
     auto operation = std::make_shared<Operation>(std::move(items), timeout_s, std::move(queue));
     operation->requests.push_back({{{}, 0, op, 0, 1, 0}, std::move(body)});
+    operation->removes = op == wire::Op::remove_prefix;
     return operation;
 }
 

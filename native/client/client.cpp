@@ -12,10 +12,12 @@ Client::Client(const Options& options, bool polling)
 
 std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd,
                                            const wire::Token& token, const std::string& address,
-                                           const std::string& peer) {
+                                           const std::string& peer,
+                                           Connection::Integrity integrity) {
     std::shared_ptr<Connection> connection;
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
-        connection = std::make_shared<Connection>(std::move(taken), token, address, peer);
+        connection =
+            std::make_shared<Connection>(std::move(taken), token, address, peer, integrity);
         return connection;
     });
     return connection;
@@ -27,18 +29,18 @@ void Client::submit(const std::shared_ptr<Connection>& connection,
         operation->requests = request_gets(*operation);
     }
     if (!progress()->post([connection, operation] { connection->start(operation); })) {
-        operation->fail(ErrorKind::server_lost, connection->peer() + ": " + closed_text());
+        operation->fail(ErrorKind::server_lost, {connection->peer(), ": ", closed_text()});
         operation->complete();
     }
 }
 
 void Client::cancel(const std::shared_ptr<Connection>& connection,
                     const std::shared_ptr<Operation>& operation) {
-    progress()->post([connection, operation] { connection->cancel(operation); });
+    post_or_wait(*progress(), [connection, operation] { connection->cancel(operation); });
 }
 
 void Client::close(const std::shared_ptr<Connection>& connection) {
-    progress()->post([connection] { connection->shut("the connection was closed"); });
+    post_or_wait(*progress(), [connection] { connection->shut("the connection was closed"); });
 }
 
 std::vector<std::string> Client::lanes(const std::shared_ptr<Connection>& connection) {

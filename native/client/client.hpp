@@ -18,7 +18,8 @@ class Client : public PeerThread {
     // Error(connect).
     std::shared_ptr<Connection> attach(std::unique_ptr<Worker> worker, Fd fd,
                                        const wire::Token& token, const std::string& address,
-                                       const std::string& peer);
+                                       const std::string& peer,
+                                       Connection::Integrity integrity = false);
 
     // None of these blocks. An operation always completes, even if the client is closed. submit()
     // is as Link::submit().

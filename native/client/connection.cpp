@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/crc32c.hpp"
 #include "base/status.hpp"
 #include "client/link_events.hpp"
 #include "client/reply.hpp"
@@ -13,6 +14,13 @@ namespace {
 // The most that is in flight to one server: enough to fill any lane. The rest waits.
 constexpr std::uint64_t kMaxSends = 128;
 constexpr std::uint64_t kMaxSendBytes = 256ull << 20;
+
+// Not over loopback, where the bytes stay in the host's memory, and a second pass over them costs a
+// good part of the time.
+bool crosses_a_network_by_tcp(const std::vector<std::string>& lanes) {
+    return std::ranges::any_of(
+        lanes, [](const std::string& one) { return one.starts_with("tcp/") && one != "tcp/lo"; });
+}
 
 // How long a transfer of a finished or cancelled operation may still run before the endpoint is
 // closed by force to get its memory back (that ends the other requests on it too).
@@ -30,6 +38,7 @@ class Connection::Receive : public Request {
     std::shared_ptr<Operation> operation;
     std::uint32_t item;
     std::uint64_t length;
+    wire::Sum expected;
 
     ~Receive() override { end(); }
     // Counts it as active: until UCX has completed it, or has not been given it.
@@ -39,7 +48,12 @@ class Connection::Receive : public Request {
     }
     void completed(ucs_status_t status) override {
         end();
-        connection->segment_arrived(operation, operation->items[item], length, status);
+        Item& received = operation->items[item];
+        if (status == UCS_OK && operation->registered && expected && sum() != *expected) {
+            connection->altered(operation, received);
+        } else {
+            connection->segment_arrived(operation, received, length, status);
+        }
         connection->in_flight_.released(operation);
     }
 
@@ -70,7 +84,7 @@ class Connection::SendValue : public Request {
     void completed(ucs_status_t status) override {
         end();
         if (status == UCS_OK) {
-            operation->moved(Clock::now());
+            connection->in_flight_.moved(*operation);
             connection->pump();
         }
         // A failure shows as the end of the connection, or as the server's own reply.
@@ -97,12 +111,17 @@ class Connection::SendRequest : public Request {
 };
 
 Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
-                       const std::string& address, std::string peer)
+                       const std::string& address, std::string peer, Integrity integrity)
     : Peer(std::move(worker), kReleaseTimeout),
       token_(token),
       peer_(std::move(peer)),
-      endpoint_(*worker_, address) {
+      endpoint_(*worker_, address),
+      checked_(integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
     worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_message, this);
+    // A first message at once, before UCX looks at its sockets again: where the server has gone by
+    // then, UCX crashes as it sends the first one, until it has called Endpoint::on_error(). Nobody
+    // waits for the answer.
+    send_request({{token_, 0, wire::Op::ping, 0, 0, 0}, {}});
 }
 
 void Connection::doom(ErrorKind kind, const std::string& message) {
@@ -121,16 +140,27 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
         return UCS_OK;
     }
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
-    const std::span<const std::byte> bytes(
-        rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
+    Payload payload{
+        {rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size},
+        size,
+        rendezvous ? data : nullptr,
+        std::nullopt};
     try {
-        connection->on_reply(*decoded, bytes, size, rendezvous ? data : nullptr);
-    } catch (const Error& error) {
-        const bool broken = error.kind() == ErrorKind::protocol;
-        connection->doom(error.kind(), (broken ? "the server broke the protocol: " : "") +
-                                           std::string(error.what()));
-    } catch (const std::exception& error) {
-        connection->doom(ErrorKind::server_lost, error.what());
+        try {
+            if (connection->checked_) {
+                payload.sum = wire::take_sums(header, header_size);
+                if (!payload.sum) {
+                    throw Error(ErrorKind::integrity, "a reply was changed on its way");
+                }
+            }
+            connection->on_reply(*decoded, payload);
+        } catch (const Error& error) {
+            const bool broken = error.kind() == ErrorKind::protocol;
+            connection->doom(error.kind(), (broken ? "the server broke the protocol: " : "") +
+                                               std::string(error.what()));
+        }
+    } catch (const std::exception&) {  // for want of memory
+        connection->lose();
     }
     return UCS_OK;
 }
@@ -147,10 +177,23 @@ void Connection::start(const std::shared_ptr<Operation>& operation) {
     thread_.check("starting an operation");
     if (failed()) {
         operation->fail(ErrorKind::server_lost,
-                        peer_ + ": " + (cause_.empty() ? "the connection is closed" : cause_));
+                        {peer_, ": ", cause_.empty() ? "the connection is closed" : cause_});
         operation->complete();
         return;
     }
+    try {
+        begin(operation);
+    } catch (const std::exception& error) {
+        operation->fail(error, {peer_, ": "});
+        if (operation->registered) {
+            finish(operation);
+        } else {
+            operation->complete();
+        }
+    }
+}
+
+void Connection::begin(const std::shared_ptr<Operation>& operation) {
     operation->large = operation->memory_bytes() >= Operation::kLargeBytes;
     operation->moved(Clock::now());
     in_flight_.add(operation);
@@ -179,8 +222,13 @@ void Connection::send_request(Outgoing outgoing) {
     auto request = std::make_unique<SendRequest>();
     request->body = std::move(outgoing.body);
     request->pieces.push_back({request->body.data(), request->body.size()});
-    Request::send(std::move(request), *worker_, endpoint, wire::Message::request, &outgoing.header,
-                  sizeof(outgoing.header));
+    outgoing.header.flags |= checked_ ? wire::kChecked : 0;
+    std::string header(reinterpret_cast<const char*>(&outgoing.header), sizeof(outgoing.header));
+    if (checked_) {
+        wire::append_sums(header, crc32c(request->pieces));
+    }
+    Request::send(std::move(request), *worker_, endpoint, wire::Message::request, header.data(),
+                  header.size());
 }
 
 void Connection::pump() {
@@ -195,10 +243,17 @@ void Connection::pump() {
             values_.pop_front();  // failed, or refused by the server, meanwhile
             continue;
         }
+        const bool begins = item.next == 0;
+        if (begins && unanswered_ >= wire::kMaxUnanswered) {
+            break;
+        }
         try {
+            if (begins) {  // before it is sent: the answer may come inside the call
+                note_begun(*next.operation);
+            }
             send_segment(next.operation, item, next.item);
         } catch (const std::exception& error) {  // no exception may pass through UCX
-            next.operation->fail(ErrorKind::storage, "sending '" + item.key + "': " + error.what());
+            next.operation->fail(error, {peer_, ": sending '", item.key, "': "});
             finish(next.operation);
             continue;
         }
@@ -207,6 +262,13 @@ void Connection::pump() {
         }
     }
     pumping_ = false;
+}
+
+// The first bytes of a value are sent: until now it has only waited for others.
+void Connection::note_begun(Operation& operation) {
+    operation.moved(Clock::now());
+    ++operation.unanswered;
+    ++unanswered_;
 }
 
 void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item& item,
@@ -230,13 +292,19 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
     request->operation = operation;
     request->length = header.length;
     memory.pieces(header.offset, header.length, request->pieces);
+    if (checked_) {
+        wire::append_sums(bytes, crc32c(request->pieces));
+    }
     request->begin();
     Request::send(std::move(request), *worker_, endpoint_.get(), wire::Message::value, bytes.data(),
                   bytes.size());
 }
 
-void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
-                          std::size_t size, void* descriptor) {
+void Connection::on_reply(const wire::ReplyHeader& header, const Payload& payload) {
+    if (header.status == wire::Status::leaving) {
+        leaving_.begin();
+        return;
+    }
     const auto operation = in_flight_.find(header.request);
     if (operation == nullptr) {
         return;  // it has ended; UCX drops what we do not receive
@@ -244,19 +312,28 @@ void Connection::on_reply(const wire::ReplyHeader& header, std::span<const std::
     if (!std::exchange(answered_, true) && log::wants(log::Area::client, log::info)) {
         report_connected();
     }
-    operation->moved(Clock::now());
+    in_flight_.moved(*operation);
+    if (header.status == wire::Status::going_on) {
+        return;
+    }
+    const std::span<const std::byte> data = payload.data;
+    if (payload.sum && payload.descriptor == nullptr && crc32c(data) != *payload.sum &&
+        header.item < operation->items.size()) {
+        return altered(operation, operation->items[header.item]);
+    }
     if (note_reply(peer_, *operation, header,
                    {reinterpret_cast<const char*>(data.data()), data.size()})) {
-        receive(operation, header, data, size, descriptor);
+        receive(operation, header, payload);
+    } else if (header.status == wire::Status::storage || header.status == wire::Status::altered) {
+        finish(operation);  // segments of it that were sent before may still come
     } else {
         item_done(operation, operation->items[header.item]);
     }
 }
 
 void Connection::receive(const std::shared_ptr<Operation>& operation,
-                         const wire::ReplyHeader& header, std::span<const std::byte> data,
-                         std::size_t size, void* descriptor) {
-    note_segment(*operation, header, size);
+                         const wire::ReplyHeader& header, const Payload& payload) {
+    note_segment(*operation, header, payload.size);
     Item& item = operation->items[header.item];
     if (header.length == 0) {
         item_done(operation, item);
@@ -268,8 +345,8 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
     } else {
         request->pieces.push_back({item.owned->data() + header.offset, header.length});
     }
-    if (descriptor == nullptr) {
-        scatter(data.data(), data.size(), request->pieces);
+    if (payload.descriptor == nullptr) {
+        scatter(payload.data.data(), payload.data.size(), request->pieces);
         segment_arrived(operation, item, header.length, UCS_OK);
         return;
     }
@@ -277,11 +354,20 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
     request->operation = operation;
     request->item = header.item;
     request->length = header.length;
+    request->expected = payload.sum;
+    request->summed = payload.sum.has_value();
     request->write = operation->large || header.reply_size >= Operation::kLargeBytes
                          ? Write::past_caches
                          : Write::cached;
     request->begin();
-    Request::receive(std::move(request), *worker_, descriptor);
+    Request::receive(std::move(request), *worker_, payload.descriptor);
+}
+
+void Connection::altered(const std::shared_ptr<Operation>& operation, const Item& item) {
+    operation->fail(ErrorKind::integrity, peer_ + ": '" + item.key +
+                                              "' was changed on its way here: a message does not "
+                                              "fit its checksum");
+    finish(operation);
 }
 
 void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
@@ -293,11 +379,11 @@ void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, It
         // The endpoint is failing, or the server could not send what it promised: either way
         // nothing more of this reply will come.
         operation->fail(ErrorKind::server_lost,
-                        peer_ + ": '" + item.key + "' broke off: " + ucs_status_string(status));
+                        {peer_, ": '", item.key, "' broke off: ", ucs_status_string(status)});
         finish(operation);
         return;
     }
-    operation->moved(Clock::now());
+    in_flight_.moved(*operation);
     item.received += length;
     if (item.received == item.size && !item.done) {
         item_done(operation, item);
@@ -305,39 +391,59 @@ void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, It
 }
 
 void Connection::item_done(const std::shared_ptr<Operation>& operation, Item& item) {
+    const bool answered = operation->unanswered > 0;
+    if (answered) {
+        --operation->unanswered;
+        --unanswered_;
+    }
     if (operation->item_done(item)) {
         finish(operation);
+    } else if (answered) {
+        pump();
     }
 }
 
 void Connection::finish(const std::shared_ptr<Operation>& operation) {
     if (operation->failed() && !failed()) {
-        send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
+        try {
+            send_request({{token_, operation->id, wire::Op::abandon, 0, 0, 0}, {}});
+        } catch (const std::exception&) {  // for want of memory: what comes of it is dropped
+        }
     }
     if (!operation->failed()) {
         report_slow(peer_, *operation);
     }
     in_flight_.end(operation);
+    unanswered_ -= std::exchange(operation->unanswered, 0);
+    pump();
 }
 
 void Connection::cancel(const std::shared_ptr<Operation>& operation) {
     if (operation->registered) {
-        operation->fail(ErrorKind::cancelled, peer_ + ": the request was cancelled");
+        operation->fail(ErrorKind::cancelled, {peer_, ": the request was cancelled"});
         finish(operation);
     }
 }
 
-void Connection::close(ErrorKind kind, const std::string& message) {
+void Connection::close(ErrorKind kind, std::string_view message) {
     if (!begin_close()) {
         return;
     }
-    cause_ = message;
+    try {
+        cause_ = message;
+    } catch (const std::bad_alloc&) {  // it is just closed then
+    }
     values_.clear();
     endpoint_.close();
-    for (const auto& operation : in_flight_.all()) {
-        operation->fail(kind, peer_ + ": " + message);
+    in_flight_.for_each([&](const std::shared_ptr<Operation>& operation) {
+        std::string about;
+        try {
+            about = kind == ErrorKind::integrity ? operation->waiting_for() : "";
+        } catch (const std::bad_alloc&) {  // it is not named then
+        }
+        operation->fail(kind, {peer_, ": ", about, message});
         finish(operation);
-    }
+    });
 }
 
 void Connection::shut(const char* why) {
@@ -347,7 +453,7 @@ void Connection::shut(const char* why) {
     close(ErrorKind::server_lost, why);
 }
 
-void Connection::give_up(ErrorKind kind, const std::string& message) {
+void Connection::give_up(ErrorKind kind, std::string_view message) {
     if (!closed_) {
         report(log::warning, log::Kind::lost, peer_, message, in_flight_.registered());
     }
@@ -355,13 +461,25 @@ void Connection::give_up(ErrorKind kind, const std::string& message) {
 }
 
 TimePoint Connection::tick(Progress& progress, TimePoint now) {
-    if (endpoint_.failed() && !closed_) {
-        give_up(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
-    }
     if (doom_ && !closed_) {
         give_up(doom_->kind, doom_->message);
     }
-    return std::min(time_out(now), release(progress, now));
+    if (lost_ && !closed_) {
+        give_up(ErrorKind::server_lost, "the server is gone");
+    }
+    if (endpoint_.failed() && !closed_) {
+        give_up(ErrorKind::server_lost, "the server is gone (" + endpoint_.cause() + ")");
+    }
+    return std::min({time_out(now), hang_up(now), release(progress, now)});
+}
+
+TimePoint Connection::hang_up(TimePoint now) {
+    const TimePoint due = leaving_.due(in_flight_.empty() && !closed_, now);
+    if (due > now) {
+        return due;
+    }
+    shut(kLeft);
+    return TimePoint::max();
 }
 
 TimePoint Connection::time_out(TimePoint now) {
@@ -371,7 +489,7 @@ TimePoint Connection::time_out(TimePoint now) {
             continue;  // the connection was reset for the operation before it
         }
         const std::string message = operation->late_text();
-        operation->fail(ErrorKind::timeout, peer_ + ": " + message);
+        operation->fail(ErrorKind::timeout, {peer_, ": ", message});
         const bool held = operation->active > 0;
         finish(operation);
         if (held) {
@@ -399,7 +517,7 @@ TimePoint Connection::release(Progress& progress, TimePoint now) {
         progress.retire(worker_, true);  // gives all back that it can
     }
     for (const auto& operation : stuck) {
-        in_flight_.leak(operation, peer_ + ": UCX did not give the memory back");
+        in_flight_.leak(operation, peer_, "UCX did not give the memory back");
     }
     return next;
 }

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "client/in_flight.hpp"
+#include "client/leaving.hpp"
+#include "protocol/sums.hpp"
 #include "ucx/endpoint.hpp"
 #include "ucx/peer.hpp"
 #include "ucx/request.hpp"
@@ -16,16 +18,22 @@ namespace ucxstore {
 
 class Connection : public Peer {
   public:
+    // Whether all messages have checksums; nullopt: where they go over TCP to another host.
+    using Integrity = std::optional<bool>;
+
     // Takes the worker that it alone uses. Throws Error(connect).
     Connection(std::unique_ptr<Worker> worker, const wire::Token& token, const std::string& address,
-               std::string peer);
+               std::string peer, Integrity integrity = false);
 
     const wire::Token& token() const { return token_; }
     const std::string& peer() const { return peer_; }
     std::vector<std::string> lanes() const { return endpoint_.lanes(); }
+    bool checked() const { return checked_; }                      // any thread
     bool failed() const { return closed_ || endpoint_.failed(); }  // any thread
+    // Whether the server has said that it ends: see Leaving. Any thread.
+    bool leaving() const { return leaving_.begun(); }
 
-    void lose() override { doom(ErrorKind::server_lost, "the server is gone"); }
+    void lose() noexcept override { lost_ = true; }
     void shut(const char* why) override;
     TimePoint tick(Progress& progress, TimePoint now) override;
     bool busy() const override { return !in_flight_.empty(); }
@@ -38,34 +46,44 @@ class Connection : public Peer {
     // The server is lost, or has broken the protocol. Only noted, as nothing may be closed inside
     // UCX's callbacks; tick() closes.
     void doom(ErrorKind kind, const std::string& message);
-    // Fails all operations on it, in bounded time.
-    void close(ErrorKind kind, const std::string& message);
+    // Fails all operations on it, in bounded time. Needs no memory.
+    void close(ErrorKind kind, std::string_view message);
     // The same, and logs a warning: this side did not want it.
-    void give_up(ErrorKind kind, const std::string& message);
+    void give_up(ErrorKind kind, std::string_view message);
     void report_connected() const;
     std::shared_ptr<Connection> self() {
         return std::static_pointer_cast<Connection>(shared_from_this());
     }
     static ucs_status_t on_message(void* self, const void* header, std::size_t header_size,
                                    void* data, std::size_t size, const ucp_am_recv_param_t* param);
-    // A reply of `size` bytes: in `data`, or still to be received with `descriptor`. Throws
-    // Error(protocol) where the server breaks the protocol.
-    void on_reply(const wire::ReplyHeader& header, std::span<const std::byte> data,
-                  std::size_t size, void* descriptor);
+    // What comes with a reply: `size` bytes, in `data`, or still to be received with `descriptor`.
+    struct Payload {
+        std::span<const std::byte> data;
+        std::size_t size;
+        void* descriptor;
+        wire::Sum sum;
+    };
+    // Throws Error(protocol) where the server breaks the protocol.
+    void on_reply(const wire::ReplyHeader& header, const Payload& payload);
     class Receive;
     class SendValue;
     class SendRequest;
 
+    void begin(const std::shared_ptr<Operation>& operation);
     void pump();
+    void note_begun(Operation& operation);
     void send_request(Outgoing outgoing);
     void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
     void receive(const std::shared_ptr<Operation>& operation, const wire::ReplyHeader& header,
-                 std::span<const std::byte> data, std::size_t size, void* descriptor);
+                 const Payload& payload);
+    // A segment of it has come, but was changed on its way.
+    void altered(const std::shared_ptr<Operation>& operation, const Item& item);
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
     void item_done(const std::shared_ptr<Operation>& operation, Item& item);
     void finish(const std::shared_ptr<Operation>& operation);
     TimePoint time_out(TimePoint now);
+    TimePoint hang_up(TimePoint now);
     TimePoint release(Progress& progress, TimePoint now);
 
     // An item whose value is still to be sent, or the rest of it.
@@ -82,14 +100,18 @@ class Connection : public Peer {
     const wire::Token token_;
     const std::string peer_;
     Endpoint endpoint_;
+    const bool checked_;
     InFlight in_flight_;
     std::deque<Value> values_;
     std::uint64_t active_sends_ = 0;
     std::uint64_t active_bytes_ = 0;
+    std::uint64_t unanswered_ = 0;  // values, as Operation::unanswered, of all operations
     bool pumping_ = false;
     bool answered_ = false;  // whether any reply has come
+    Leaving leaving_;
     std::string cause_;
     std::optional<Doom> doom_;
+    bool lost_ = false;
 };
 
 }  // namespace ucxstore

@@ -37,7 +37,7 @@ void FileReads::start(const std::shared_ptr<WorkerPool>& pool, std::function<voi
             });
             ++posted;
         }
-    } catch (const std::bad_alloc&) {  // the server is asked for the others
+    } catch (const std::exception&) {  // the server is asked for the others
         left_ -= parts_.size() - posted;
     }
     end_task();

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -23,22 +23,33 @@ class InFlight {
         TimePoint next = TimePoint::max();
     };
 
-    bool empty() const { return registered_.empty() && releasing_.empty(); }
-    std::size_t registered() const { return registered_.size(); }
+    bool empty() const { return all_.empty(); }
+    std::size_t registered() const { return registered_; }
     // nullptr where there is none, or it has ended.
     Pointer find(std::uint64_t id) const;
 
     void add(const Pointer& operation);
-    // Takes no more replies to it.
+    // Some of its bytes have come or gone, or the server has said that it works on it.
+    void moved(Operation& operation);
+    // Takes no more replies to it. Needs no memory.
     void end(const Pointer& operation);
     // Completes it if it has ended, and UCX has now let go of all of its memory.
     void released(const Pointer& operation);
     // Completes it as leaked, unless UCX has let go of its memory meanwhile.
-    void leak(const Pointer& operation, const std::string& message);
+    void leak(const Pointer& operation, std::string_view peer, std::string_view why);
 
-    // All that are registered.
-    std::vector<Pointer> all() const;
-    // Those that are registered, and whose deadline has passed.
+    // Calls `end` with each that is registered. That may end() this one, and no others.
+    template <typename End>
+    void for_each(End end) {
+        for (auto at = all_.begin(); at != all_.end();) {
+            const Pointer operation = at++->second.operation;
+            if (operation->registered) {
+                end(operation);
+            }
+        }
+    }
+    // Those that are registered, and whose deadline has passed. What has not begun to be sent waits
+    // for others: its time runs from when any of them moved last.
     Due late(TimePoint now) const;
     // Those that ended this long ago, and whose memory UCX still has hold of.
     Due unreleased(TimePoint now, Clock::duration time) const;
@@ -46,13 +57,14 @@ class InFlight {
     void wait_anew(TimePoint now);
 
   private:
-    struct Releasing {
+    struct One {
         Pointer operation;
-        TimePoint since;
+        TimePoint ended = TimePoint::max();
     };
 
-    std::unordered_map<std::uint64_t, Pointer> registered_;
-    std::unordered_map<std::uint64_t, Releasing> releasing_;
+    std::unordered_map<std::uint64_t, One> all_;  // by id
+    std::size_t registered_ = 0;                  // of them
+    TimePoint last_moved_ = TimePoint::min();
 };
 
 }  // namespace ucxstore

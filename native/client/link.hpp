@@ -45,8 +45,13 @@ class Link {
     virtual void close() = 0;
     // Whether it is closed, or lost.
     virtual bool failed() const = 0;
+    // Whether the server has said that it ends. What is under way goes on, and the link closes
+    // itself after that.
+    virtual bool leaving() const = 0;
     // What carries the messages: "local", or the transports that UCX has chosen.
     virtual std::vector<std::string> lanes() = 0;
+    // Whether the messages have checksums.
+    virtual bool checked() const { return false; }
 };
 
 }  // namespace ucxstore

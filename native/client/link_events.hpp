@@ -8,6 +8,9 @@
 
 namespace ucxstore {
 
+// Why a link is closed whose server has said that it ends.
+constexpr const char* kLeft = "the server ends, or restarts";
+
 // `count` is of the requests that an event is about.
 void report(log::Level level, log::Kind kind, std::string_view peer, std::string_view detail,
             std::uint64_t count = 0);

@@ -29,8 +29,13 @@ std::shared_ptr<LocalLink> LocalClient::attach(Fd socket, const wire::Token& tok
             auto link = std::make_shared<LocalLink>(
                 thread_, pool_, std::move(socket), token, peer,
                 [this](TimePoint due) { deadline_ = std::min(deadline_, due); });
-            link->begin();
             links_.push_back(link);
+            try {
+                link->begin();
+            } catch (...) {
+                links_.pop_back();
+                throw;
+            }
             return link;
         },
         kClosed);
@@ -42,9 +47,21 @@ void LocalClient::tick(TimePoint now) {
     }
     deadline_ = TimePoint::max();
     for (const auto& link : links_) {
-        deadline_ = std::min(deadline_, link->tick(now));
+        try {
+            deadline_ = std::min(deadline_, link->tick(now));
+        } catch (const std::exception& error) {  // for want of memory
+            link->end(ErrorKind::memory, error.what(), true);
+            deadline_ = TimePoint::min();
+        }
     }
     std::erase_if(links_, [](const auto& link) { return link->failed() && link->released(); });
+}
+
+void LocalClient::end_all(const char* why) noexcept {
+    for (const auto& link : links_) {
+        link->end(ErrorKind::memory, why, true);
+    }
+    deadline_ = TimePoint::min();
 }
 
 void LocalClient::close() {

@@ -30,12 +30,14 @@ class LocalClient {
         explicit Driver(LocalClient& owner) : owner_(owner) {}
         void tick(TimePoint now) override { owner_.tick(now); }
         TimePoint deadline() const override { return owner_.deadline_; }
+        void failed(const char* why) noexcept override { owner_.end_all(why); }
 
       private:
         LocalClient& owner_;
     };
 
     void tick(TimePoint now);
+    void end_all(const char* why) noexcept;
 
     Driver driver_{*this};
     // On the thread:

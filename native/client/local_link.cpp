@@ -91,7 +91,7 @@ void LocalLink::submit(const std::shared_ptr<Operation>& operation) {
                 self->read_files(files, operation, later);
             }
         })) {
-        operation->fail(ErrorKind::server_lost, peer_ + ": the client is closed");
+        operation->fail(ErrorKind::server_lost, {peer_, ": the client is closed"});
         operation->complete();
     }
 }
@@ -137,9 +137,9 @@ bool LocalLink::takes_files(std::uint64_t bytes) const {
 }
 
 void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {
-    thread_->post([self = shared_from_this(), operation] {
+    post_or_wait(*thread_, [self = shared_from_this(), operation] {
         if (operation->registered) {
-            operation->fail(ErrorKind::cancelled, self->peer_ + ": the request was cancelled");
+            operation->fail(ErrorKind::cancelled, {self->peer_, ": the request was cancelled"});
             self->finish(operation);
         }
     });
@@ -158,7 +158,7 @@ std::function<void()> LocalLink::tell_held() {
 }
 
 void LocalLink::close() {
-    thread_->post([self = shared_from_this()] {
+    post_or_wait(*thread_, [self = shared_from_this()] {
         self->end(ErrorKind::server_lost, "the connection was closed", false);
     });
 }
@@ -170,13 +170,16 @@ void LocalLink::begin() {
     report(log::info, log::Kind::connected, peer_, "local");
 }
 
-void LocalLink::end(ErrorKind kind, const std::string& message, bool lost) {
+void LocalLink::end(ErrorKind kind, std::string_view message, bool lost) {
     if (closed_.exchange(true)) {
         return;
     }
     report(lost ? log::warning : log::info, lost ? log::Kind::lost : log::Kind::closed, peer_,
            message, in_flight_.registered());
-    cause_ = message;
+    try {
+        cause_ = message;
+    } catch (const std::bad_alloc&) {  // it is just closed then
+    }
     thread_->unwatch(socket_.fd());
     socket_.end();
     values_.clear();
@@ -184,10 +187,10 @@ void LocalLink::end(ErrorKind kind, const std::string& message, bool lost) {
     visible_.store(nullptr);
     spaces_.clear();
     files_.store(nullptr);
-    for (const auto& operation : in_flight_.all()) {
-        operation->fail(kind, peer_ + ": " + message);
+    in_flight_.for_each([&](const Pointer& operation) {
+        operation->fail(kind, {peer_, ": ", message});
         finish(operation);
-    }
+    });
     due_(TimePoint::min());
 }
 
@@ -199,17 +202,21 @@ TimePoint LocalLink::tick(TimePoint now) {
     }
     const auto [late, next] = in_flight_.late(now);
     for (const auto& operation : late) {
-        operation->fail(ErrorKind::timeout, peer_ + ": " + operation->late_text());
+        operation->fail(ErrorKind::timeout, {peer_, ": ", operation->late_text()});
         finish(operation);
     }
-    return std::min(next, leak_stuck(now, kReleaseTimeout));
+    const TimePoint hangs_up = leaving_.due(in_flight_.empty() && !closed_, now);
+    if (hangs_up <= now) {
+        end(ErrorKind::server_lost, kLeft, false);
+    }
+    return std::min({next, hangs_up, leak_stuck(now, kReleaseTimeout)});
 }
 
 // Returns when the next ones may be stuck.
 TimePoint LocalLink::leak_stuck(TimePoint now, Clock::duration timeout) {
     const auto [stuck, next] = in_flight_.unreleased(now, timeout);
     for (const auto& operation : stuck) {
-        in_flight_.leak(operation, peer_ + ": a file is still being read");
+        in_flight_.leak(operation, peer_, "a file is still being read");
     }
     return next;
 }
@@ -248,10 +255,23 @@ void LocalLink::move() {
 void LocalLink::start(const Pointer& operation) {
     if (closed_) {
         operation->fail(ErrorKind::server_lost,
-                        peer_ + ": " + (cause_.empty() ? "the connection is closed" : cause_));
+                        {peer_, ": ", cause_.empty() ? "the connection is closed" : cause_});
         operation->complete();
         return;
     }
+    try {
+        begin(operation);
+    } catch (const std::exception& error) {
+        operation->fail(error, {peer_, ": "});
+        if (operation->registered) {
+            finish(operation);
+        } else {
+            operation->complete();
+        }
+    }
+}
+
+void LocalLink::begin(const Pointer& operation) {
     operation->moved(Clock::now());
     in_flight_.add(operation);
     due_(operation->deadline());
@@ -308,9 +328,14 @@ void LocalLink::send_file(const Pointer& operation) {
 }
 
 void LocalLink::pump() {
-    if (std::exchange(pumping_, true)) {
+    if (pumping_) {
         return;
     }
+    struct Pumping {
+        explicit Pumping(bool& flag) : flag(flag) { flag = true; }
+        ~Pumping() { flag = false; }  // also where there is no memory left for an error
+        bool& flag;
+    } pumping(pumping_);
     while (!closed_ && !values_.empty()) {
         const Value next = values_.front();
         Item& item = next.operation->items[next.item];
@@ -318,12 +343,21 @@ void LocalLink::pump() {
             values_.pop_front();  // failed, or refused by the server, meanwhile
             continue;
         }
+        const bool begins = item.next == 0;
+        if (begins && unanswered_ >= wire::kMaxUnanswered) {
+            break;
+        }
         try {
             if (!send_segment(next.operation, item, next.item)) {
                 break;
             }
+            if (begins) {  // until now it has only waited for others
+                next.operation->moved(Clock::now());
+                ++next.operation->unanswered;
+                ++unanswered_;
+            }
         } catch (const std::exception& error) {
-            next.operation->fail(ErrorKind::memory, "sending '" + item.key + "': " + error.what());
+            next.operation->fail(error, {peer_, ": sending '", item.key, "': "});
             finish(next.operation);
             continue;
         }
@@ -331,7 +365,6 @@ void LocalLink::pump() {
             values_.pop_front();
         }
     }
-    pumping_ = false;
 }
 
 // False where there is no room for it yet.
@@ -369,16 +402,26 @@ bool LocalLink::send_segment(const Pointer& operation, Item& item, std::uint32_t
         }
         header.place = *place;
         target = upload_->data() + *place;
-        uploaded_.emplace(*place, operation);
     }
-    std::vector<ucp_dt_iov_t> pieces;
-    memory.pieces(header.value.offset, header.value.length, pieces);
-    step();
-    Copier(pieces).gather(0, target, header.value.length, Write::cached);
-    step();
-    message.header = raw(header) + item.key;
+    try {
+        if (header.place != local::kInBody) {
+            uploaded_.emplace(header.place, operation);
+        }
+        std::vector<ucp_dt_iov_t> pieces;
+        memory.pieces(header.value.offset, header.value.length, pieces);
+        step();
+        Copier(pieces).gather(0, target, header.value.length, Write::cached);
+        step();
+        message.header = raw(header) + item.key;
+        send(std::move(message));
+    } catch (...) {  // it has not been sent, so nobody gives its room back
+        if (header.place != local::kInBody) {
+            uploaded_.erase(header.place);
+            upload_->give(header.place, header.value.length);
+        }
+        throw;
+    }
     item.next += header.value.length;
-    send(std::move(message));
     return true;
 }
 
@@ -400,7 +443,7 @@ std::optional<std::vector<ucp_dt_iov_t>> LocalLink::place(Kind kind, std::string
     if (operation == nullptr || header->status != wire::Status::ok || operation->sends_values()) {
         return std::nullopt;
     }
-    operation->moved(Clock::now());
+    in_flight_.moved(*operation);
     note_reply(peer_, *operation, *header, {});
     note_segment(*operation, *header, body_bytes);
     std::vector<ucp_dt_iov_t> pieces;
@@ -426,7 +469,7 @@ void LocalLink::take(InMessage message) {
             }
             upload_->give(room->place, room->length);
             if (const auto node = uploaded_.extract(room->place); !node.empty()) {
-                node.mapped()->moved(Clock::now());
+                in_flight_.moved(*node.mapped());
             }
             return pump();
         }
@@ -450,7 +493,7 @@ void LocalLink::on_reply(const InMessage& message) {
     if (filling_) {
         const auto [operation, header] = *std::exchange(filling_, std::nullopt);
         Item& item = operation->items[header.item];
-        operation->moved(Clock::now());
+        in_flight_.moved(*operation);
         item.received += header.length;
         if (item.received == item.size && !item.done) {
             item_done(operation, item);
@@ -459,11 +502,19 @@ void LocalLink::on_reply(const InMessage& message) {
     }
     const auto header =
         wire::read_header<wire::ReplyHeader>(message.header.data(), message.header.size());
+    if (header->status == wire::Status::leaving) {
+        leaving_.begin();
+        due_(TimePoint::min());
+        return;
+    }
     const auto operation = in_flight_.find(header->request);
     if (operation == nullptr) {
         return;  // it has ended
     }
-    operation->moved(Clock::now());
+    in_flight_.moved(*operation);
+    if (header->status == wire::Status::going_on) {
+        return;
+    }
     if (header->status == wire::Status::shown) {
         on_shown(operation, header->item);
     } else if (header->status == wire::Status::unmoved) {
@@ -527,9 +578,8 @@ void LocalLink::read_files(const std::shared_ptr<const VisibleFiles>& files,
         reads_.emplace(operation->id, reads);
         ++operation->active;
         reads->start(pool_, std::move(on_end));
-    } catch (const std::bad_alloc&) {
-        operation->fail(ErrorKind::memory,
-                        "not enough memory to read '" + operation->items[items[0]].key + "'");
+    } catch (const std::exception& error) {
+        operation->fail(error, {peer_, ": reading '", operation->items[items[0]].key, "': "});
         finish(operation);
     }
 }
@@ -553,18 +603,22 @@ void LocalLink::on_read(const std::shared_ptr<FileReads>& reads) {
         for (const std::uint32_t item : noted.done) {
             item_done(operation, operation->items[item]);
         }
-    } catch (const Error& error) {
-        operation->fail(error);
-        finish(operation);
-    } catch (const std::exception& error) {  // for want of memory
-        operation->fail(ErrorKind::memory, error.what());
+    } catch (const std::exception& error) {
+        operation->fail(error, {});
         finish(operation);
     }
 }
 
 void LocalLink::item_done(const Pointer& operation, Item& item) {
+    const bool answered = operation->unanswered > 0;
+    if (answered) {
+        --operation->unanswered;
+        --unanswered_;
+    }
     if (operation->item_done(item)) {
         finish(operation);
+    } else if (answered) {
+        pump();
     }
 }
 
@@ -578,12 +632,20 @@ void LocalLink::finish(const Pointer& operation) {
         due_(Clock::now() + kReleaseTimeout);
     }
     if (operation->failed() && !closed_) {
-        send_request(*operation, {{{}, 0, wire::Op::abandon, 0, 0, 0}, {}});
+        try {
+            send_request(*operation, {{{}, 0, wire::Op::abandon, 0, 0, 0}, {}});
+        } catch (const std::exception&) {  // for want of memory: what comes of it is dropped
+        }
     }
     if (!operation->failed()) {
         report_slow(peer_, *operation);
     }
     in_flight_.end(operation);
+    unanswered_ -= std::exchange(operation->unanswered, 0);
+    pump();
+    if (leaving_.begun()) {
+        due_(TimePoint::min());
+    }
 }
 
 }  // namespace ucxstore

@@ -16,6 +16,7 @@
 #include "base/slot.hpp"
 #include "client/file_reads.hpp"
 #include "client/in_flight.hpp"
+#include "client/leaving.hpp"
 #include "client/link.hpp"
 #include "client/upload.hpp"
 #include "client/visible_spaces.hpp"
@@ -44,6 +45,7 @@ class LocalLink : public Link,
     void cancel(const std::shared_ptr<Operation>& operation) override;
     void close() override;
     bool failed() const override { return closed_; }
+    bool leaving() const override { return leaving_.begun(); }
     std::vector<std::string> lanes() override { return {"local"}; }
 
     // What follows is for the thread.
@@ -53,7 +55,7 @@ class LocalLink : public Link,
     // Looks at deadlines; returns when the next look is due.
     TimePoint tick(TimePoint now);
     // Fails what is under way; `lost` where this side did not want it.
-    void end(ErrorKind kind, const std::string& message, bool lost);
+    void end(ErrorKind kind, std::string_view message, bool lost);
     // Whether no operation waits any more for its memory to be given back.
     bool released() const { return in_flight_.empty(); }
     // Completes those that do, as leaked.
@@ -81,6 +83,7 @@ class LocalLink : public Link,
     // nullptr where there are none.
     std::shared_ptr<const VisibleFiles> usable_files() const;
     void start(const Pointer& operation);
+    void begin(const Pointer& operation);
     void move();
     void send(local::OutMessage message);
     void send_request(const Operation& operation, Outgoing outgoing);
@@ -112,6 +115,7 @@ class LocalLink : public Link,
     const std::string peer_;
     const std::function<void(TimePoint)> due_;
     std::atomic<bool> closed_ = false;
+    Leaving leaving_;
     Slot<const Visible> visible_;  // but for scratch spaces
     VisibleSpaces spaces_;
     Slot<const VisibleFiles> files_;
@@ -129,7 +133,8 @@ class LocalLink : public Link,
     std::unordered_map<std::uint64_t, Pointer> uploaded_;  // whose segments are there, by place
     std::optional<Filling> filling_;
     std::string cause_;
-    bool waits_ = false;  // for the socket to take more
+    bool waits_ = false;            // for the socket to take more
+    std::uint64_t unanswered_ = 0;  // values, as Operation::unanswered, of all operations
     bool pumping_ = false;
 };
 

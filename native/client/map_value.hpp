@@ -1,35 +1,26 @@
-// Which parts of a value are mapped into a result, and which are copied. Pure arithmetic, no I/O.
+// Which part of a value is mapped into a result, while the rest is copied. Pure arithmetic, no I/O.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <vector>
 
 namespace ucxstore {
 
 // Bytes [begin, begin + length) of what is wanted of a value.
 struct Part {
-    std::uint64_t begin;
-    std::uint64_t length;
+    std::uint64_t begin = 0;
+    std::uint64_t length = 0;
 };
 
-struct MapPlan {
-    // Whole pieces. The last one may reach beyond what is wanted.
-    std::vector<Part> mapped;
-    std::vector<Part> copied;
+// Where what is wanted of a value lies, and where it goes.
+struct Wanting {
+    std::uint64_t source;  // from the beginning of the arena
+    std::uint64_t target;  // from the beginning of the result, which begins on a page
+    std::uint64_t size;
+    std::uint64_t room;  // behind it in the result, so many bytes belong to nobody
 };
 
-// What can be mapped, and is worth it.
-struct MapRules {
-    std::uint64_t piece;                          // bytes: of a page, or of a huge one
-    std::uint64_t least;                          // pieces in a row
-    std::function<bool(std::uint64_t)> is_there;  // whether this piece of the arena can be mapped
-};
-
-// What is wanted lies at `source` in an arena, and goes to `target` of a result: both are counted
-// from where huge pages begin. `size` bytes are wanted. Behind these, `room` more may be replaced
-// in the result, which belong to nobody.
-MapPlan plan_mapping(std::uint64_t source, std::uint64_t target, std::uint64_t size,
-                     std::uint64_t room, const MapRules& rules);
+// Returns the whole pages of it, from the first to the last; none if they lie at other distances
+// from the beginning of a page here and there. The last one may reach into the room.
+Part whole_pages(const Wanting& wanting, std::uint64_t page);
 
 }  // namespace ucxstore

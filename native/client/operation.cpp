@@ -12,7 +12,23 @@ std::uint64_t next_id() {
     return ++last;
 }
 
+// Made while there is memory.
+const Error kNoMemory(ErrorKind::memory, "not enough memory to say what has failed");
+
 }  // namespace
+
+void CompletionQueue::expect() {
+    const std::lock_guard lock(mutex_);
+    if (ids_.capacity() <= expected_) {
+        ids_.reserve(2 * expected_ + 8);
+    }
+    ++expected_;
+}
+
+void CompletionQueue::expect_no_more() {
+    const std::lock_guard lock(mutex_);
+    --expected_;
+}
 
 void CompletionQueue::push(std::uint64_t id) {
     const std::lock_guard lock(mutex_);
@@ -24,8 +40,11 @@ void CompletionQueue::push(std::uint64_t id) {
 
 std::vector<std::uint64_t> CompletionQueue::drain() {
     const std::lock_guard lock(mutex_);
+    auto drained = ids_;  // a copy: the memory stays for those to come
+    ids_.clear();
     fd_.clear();
-    return std::exchange(ids_, {});
+    expected_ -= std::min(expected_, drained.size());
+    return drained;
 }
 
 Operation::Operation(std::vector<Item> the_items, double timeout_s,
@@ -36,7 +55,22 @@ Operation::Operation(std::vector<Item> the_items, double timeout_s,
           std::chrono::duration<double>(std::min(timeout_s, 1e9)))),
       queue_(std::move(queue)),
       deadline_(made_ + timeout_),
-      remaining_(items.size()) {}
+      remaining_(items.size()) {
+    if (queue_ != nullptr) {
+        queue_->expect();
+    }
+}
+
+Operation::~Operation() {
+    if (queue_ != nullptr && !done_) {
+        queue_->expect_no_more();
+    }
+}
+
+std::string Operation::waiting_for() const {
+    const auto item = std::ranges::find(items, false, &Item::done);
+    return item == items.end() ? "" : "'" + item->key + "': ";
+}
 
 std::string Operation::late_text() const {
     const auto item = std::ranges::find(items, false, &Item::done);
@@ -44,6 +78,12 @@ std::string Operation::late_text() const {
     std::snprintf(seconds, sizeof(seconds), "%g s",
                   std::chrono::duration<double>(timeout_).count());
     return "nothing came for '" + item->key + "' within " + seconds;
+}
+
+bool Operation::waits_to_be_sent() const {
+    return sends_values() && !went_as_file && std::ranges::all_of(items, [](const Item& item) {
+               return item.next == 0 && !item.done && item.memory->size() > 0;
+           });
 }
 
 std::uint64_t Operation::memory_bytes() const {
@@ -67,9 +107,38 @@ bool Operation::item_done(Item& item) {
     return --remaining_ == 0;
 }
 
-void Operation::fail(const Error& error) {
+void Operation::fail(ErrorKind kind, std::initializer_list<std::string_view> text) noexcept {
+    if (error_) {
+        return;
+    }
+    try {
+        std::string whole;
+        for (const std::string_view part : text) {
+            whole += part;
+        }
+        error_.emplace(kind, whole);
+    } catch (const std::bad_alloc&) {
+        error_ = kNoMemory;
+    }
+}
+
+void Operation::fail(const Error& error) noexcept {
     if (!error_) {
-        error_ = error;
+        error_ = error;  // copied without memory: its text is shared
+    }
+}
+
+void Operation::fail(const std::exception& error,
+                     std::initializer_list<std::string_view> before) noexcept {
+    const auto* const ours = dynamic_cast<const Error*>(&error);
+    try {
+        std::string whole;
+        for (const std::string_view part : before) {
+            whole += part;
+        }
+        fail(ours == nullptr ? ErrorKind::memory : ours->kind(), {whole, error.what()});
+    } catch (const std::bad_alloc&) {
+        fail(kNoMemory);
     }
 }
 
@@ -96,10 +165,23 @@ bool Operation::wait_for(std::chrono::milliseconds time) {
     return completed_.wait_for(lock, time, [this] { return done_; });
 }
 
+bool Operation::may_have_changed() const {
+    return sends_values() ? !waits_to_be_sent() : removes && requests.empty();
+}
+
 void Operation::check() const {
-    if (error_) {
-        throw *error_;
+    if (!error_) {
+        return;
     }
+    const bool lost = error_->kind() == ErrorKind::server_lost;
+    if ((lost || error_->kind() == ErrorKind::timeout) && may_have_changed()) {
+        const auto found = std::ranges::find(items, false, &Item::done);
+        const std::string& key = (found == items.end() ? items.front() : *found).key;
+        throw Error(
+            lost ? ErrorKind::change_lost : ErrorKind::change_timeout,
+            std::string(error_->what()) + "; '" + key + "' may have its old value or the new one");
+    }
+    throw *error_;
 }
 
 }  // namespace ucxstore

@@ -1,12 +1,16 @@
 // Operation: one call of a caller, as items that are requested together and complete together.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -26,6 +30,9 @@ class Operation;
 class CompletionQueue {
   public:
     int fd() const { return fd_.get(); }
+    // There will be one more, for which push() then needs no memory; or there will not.
+    void expect();
+    void expect_no_more();
     void push(std::uint64_t id);
     std::vector<std::uint64_t> drain();
     // Notes that nobody will drain it any more.
@@ -37,6 +44,7 @@ class CompletionQueue {
     std::atomic<bool> abandoned_ = false;
     std::mutex mutex_;
     std::vector<std::uint64_t> ids_;
+    std::size_t expected_ = 0;  // and not drained
 };
 
 struct Item {
@@ -69,6 +77,9 @@ struct Outgoing {
 class Operation : public std::enable_shared_from_this<Operation> {
   public:
     Operation(std::vector<Item> items, double timeout_s, std::shared_ptr<CompletionQueue> queue);
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+    ~Operation();
 
     const std::uint64_t id;
     std::vector<Item> items;
@@ -86,12 +97,19 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // What the memory of its items is a part of, where values may be mapped there.
     std::shared_ptr<ResultMemory> result;
     bool sends_values() const { return kind == Kind::set || kind == Kind::set_if_absent; }
+    bool removes = false;  // keys, or all of a prefix
 
     // The rest of this block runs on the progress thread.
 
     // Renews the deadline, as some of its bytes have come or gone.
     void moved(TimePoint now) { deadline_ = now + timeout_; }
+    // The same, unless it has moved since.
+    void moved_at_least(TimePoint then) { deadline_ = std::max(deadline_, then + timeout_); }
     TimePoint deadline() const { return deadline_; }
+    // Whether it has values to send, and none of them has begun to be sent.
+    bool waits_to_be_sent() const;
+    // The key of an item that is not done, and a colon.
+    std::string waiting_for() const;
     // What to say where that has passed.
     std::string late_text() const;
     // The time since it was made.
@@ -103,9 +121,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
     // One item is finished; true when that was the last.
     bool item_done(Item& item);
-    // Keeps the failure, if it is the first.
-    void fail(ErrorKind kind, const std::string& message) { fail(Error(kind, message)); }
-    void fail(const Error& error);
+    // Keeps the failure, if it is the first; its text is these, one after the other. Where there
+    // is no memory for that, it is that.
+    void fail(ErrorKind kind, std::initializer_list<std::string_view> text) noexcept;
+    void fail(ErrorKind kind, std::string_view text) noexcept { fail(kind, {text}); }
+    void fail(const Error& error) noexcept;
+    // The same, of what was thrown.
+    void fail(const std::exception& error, std::initializer_list<std::string_view> before) noexcept;
     bool failed() const { return error_.has_value(); }
 
     // What reads or writes the caller's memory right now: operations of UCX, and other threads.
@@ -115,11 +137,14 @@ class Operation : public std::enable_shared_from_this<Operation> {
     static constexpr std::uint64_t kLargeBytes = 8ull << 20;
     // Whether its items have more memory than that.
     bool large = false;
+    // Its values that have begun to be sent, and are not answered yet.
+    std::uint64_t unanswered = 0;
     // Whether its connection takes replies for it: see InFlight.
     bool registered = false;
 
-    // Gives it back to the caller. To be called when `active` is 0; `leaked` where the memory
-    // was not given back in time: the caller gets the failure, and the memory is never freed.
+    // Gives it back to the caller; needs no memory. To be called when `active` is 0; `leaked` where
+    // the memory was not given back in time: the caller gets the failure, and the memory is never
+    // freed.
     void complete(bool leaked = false);
 
     // Any thread.
@@ -129,11 +154,15 @@ class Operation : public std::enable_shared_from_this<Operation> {
     // Whether it is for an event loop that will see it complete.
     bool will_be_drained() const { return queue_ != nullptr && !queue_->abandoned(); }
     bool wait_for(std::chrono::milliseconds time);
-    // Once done. Throws the failure.
+    // Once done. Throws the failure. That of a change says whether the server may have made it.
     void check() const;
     bool leaked() const { return leaked_; }
 
   private:
+    // Whether the server may have made the change that it was asked for, although there is no
+    // reply.
+    bool may_have_changed() const;
+
     const TimePoint made_ = Clock::now();
     const Clock::duration timeout_;
     const std::shared_ptr<CompletionQueue> queue_;

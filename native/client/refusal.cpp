@@ -14,6 +14,8 @@ Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader
         case Status::read_only:
             return {ErrorKind::read_only,
                     peer + " serves read-only: '" + item.key + "' was not changed"};
+        case Status::denied:
+            return {ErrorKind::denied, about + std::string(text)};
         case Status::too_large:
             return {ErrorKind::value_too_large, about + "has " + size + ", more than the " +
                                                     std::to_string(item.memory->size()) +
@@ -26,8 +28,15 @@ Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader
                     about + "has " + size + ", and bytes outside them were requested"};
         case Status::busy:
             return {ErrorKind::storage, about + "was refused: the server is busy"};
+        case Status::altered:
+            return {ErrorKind::integrity, about +
+                                              "was changed on its way to the server: the message "
+                                              "does not fit its checksum"};
         case Status::ended:
             return {ErrorKind::scratch_ended, about + "is gone: " + std::string(text)};
+        case Status::unknown:
+            return {ErrorKind::unknown_outcome,
+                    about + "may have its old value or the new one: " + std::string(text)};
         default:
             return {ErrorKind::storage, about + "failed at the server: " + std::string(text)};
     }

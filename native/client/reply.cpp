@@ -26,7 +26,10 @@ bool note_reply(const std::string& peer, Operation& operation, const wire::Reply
         throw Error(ErrorKind::protocol, "a reply to no request of ours");
     }
     Item& item = operation.items[header.item];
-    if (header.status != Status::ok && item.size != wire::kAnySize) {
+    // A value may turn out to be unreadable while it is sent.
+    const bool failed_later =
+        header.status == Status::storage && operation.kind == Operation::Kind::get;
+    if (header.status != Status::ok && item.size != wire::kAnySize && !failed_later) {
         throw Error(ErrorKind::protocol, "a second reply to one request");
     }
     item.status = header.status;

@@ -25,7 +25,9 @@ class UcxLink : public Link {
     }
     void close() override { client_->close(connection_); }
     bool failed() const override { return connection_->failed(); }
+    bool leaving() const override { return connection_->leaving(); }
     std::vector<std::string> lanes() override { return client_->lanes(connection_); }
+    bool checked() const override { return connection_->checked(); }
 
   private:
     const std::shared_ptr<Client> client_;

@@ -32,7 +32,12 @@ std::optional<std::uint64_t> Upload::take(std::uint64_t bytes) {
     if (!first) {
         return std::nullopt;
     }
-    taken_.emplace(*first, pages_of(bytes));
+    try {
+        taken_.emplace(*first, pages_of(bytes));
+    } catch (...) {
+        pages_->give(*first, pages_of(bytes));
+        throw;
+    }
     return *first * kPage;
 }
 

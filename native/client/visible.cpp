@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/copier.hpp"
+#include "base/huge_pages.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "client/map_value.hpp"
@@ -17,22 +18,9 @@
 namespace ucxstore {
 namespace {
 
-// Fewer are copied as fast as they are mapped, unmapped, and copied by the kernel where they are
-// written.
-constexpr std::uint64_t kLeastPieces = 4;
-
-// Eagerly: any page, for whom memory counts for more than time. Otherwise, huge pages.
-MapRules map_rules(const SeenArena& arena, bool eager) {
-    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    if (eager) {
-        return {page, 1, [&arena, page](std::uint64_t piece) {
-                    return (piece + 1) * page <= arena.size() && arena.file() >= 0;
-                }};
-    }
-    return {kHugePageBytes, kLeastPieces, [&arena](std::uint64_t piece) {
-                return (piece + 1) * kHugePageBytes <= arena.size() && arena.is_huge(piece);
-            }};
-}
+// Of a value. Fewer are copied as fast as they are mapped, unmapped, and copied by the kernel where
+// they are written.
+constexpr std::uint64_t kLeastMappedBytes = 8ull << 20;
 
 }  // namespace
 
@@ -201,11 +189,12 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
                         static_cast<std::uint64_t>(wanted.selected.layout.offset());
     const auto arena = arenas.at(shared::arena_of(wanted.entry.place));
     // What follows the last byte of the result is nobody's.
-    const std::uint64_t end = offset + wanted.selected.size;
+    const std::uint64_t size = wanted.selected.size;
+    const std::uint64_t end = offset + size;
     const std::uint64_t room = end == result.size() ? result.capacity() - end : 0;
-    const MapPlan plan =
-        plan_mapping(source, offset, wanted.selected.size, room, map_rules(*arena, result.eager));
-    if (plan.mapped.empty()) {
+    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    const Part pages = whole_pages({source, offset, size, room}, page);
+    if (arena->file() < 0 || pages.length < (result.eager ? page : kLeastMappedBytes)) {
         return false;
     }
     auto hold = held->add(wanted.entry.place, wanted.bytes());
@@ -220,23 +209,17 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
     const auto owner = std::make_shared<Owner>(std::move(hold), std::move(pin));
     step();
     const std::byte* const value = arena->data() + source;
-    const auto copy = [&](const Part& part) {
-        const ucp_dt_iov_t piece{target + part.begin, part.length};
-        Copier({&piece, 1})
-            .scatter(0, value + part.begin, part.length,
-                     operation.large ? Write::past_caches : Write::cached);
-    };
-    bool mapped = false;
-    for (const Part& part : plan.mapped) {
-        if (result.map(offset + part.begin, part.length, arena->file(), source + part.begin)) {
-            mapped = true;
-        } else {
-            copy({part.begin, std::min(part.length, wanted.selected.size - part.begin)});
+    const auto copy = [&](std::uint64_t from, std::uint64_t to) {
+        if (from < to) {
+            const ucp_dt_iov_t piece{target + from, to - from};
+            const Write how = operation.large ? Write::past_caches : Write::cached;
+            Copier({&piece, 1}).scatter(0, value + from, to - from, how);
         }
-    }
-    for (const Part& part : plan.copied) {
-        copy(part);
-    }
+    };
+    const bool mapped =
+        result.map(offset + pages.begin, pages.length, arena->file(), source + pages.begin);
+    copy(0, mapped ? pages.begin : size);
+    copy(mapped ? pages.begin + pages.length : size, size);
     step();
     if (mapped) {
         result.keep(owner);

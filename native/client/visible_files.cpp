@@ -18,10 +18,9 @@ namespace {
 
 using What = VisibleFiles::Finding::What;
 
-// Whether the key's value is a file: a server has scratch spaces and notes elsewhere.
+// Whether the key's value is a file: a server has scratch spaces elsewhere.
 bool is_in_directory(std::string_view key) {
-    return !wire::key_fault(key) && !wire::is_note(key) && !wire::space_of(key) &&
-           !is_unfinished(key);
+    return !wire::key_fault(key) && !wire::space_of(key) && !is_our_own(key);
 }
 
 bool is_in_memory(const DirectoryRoot& root) {

@@ -1,5 +1,7 @@
 #include "client/visible_spaces.hpp"
 
+#include <sys/resource.h>
+
 #include <cstring>
 #include <utility>
 
@@ -15,6 +17,12 @@ namespace {
 
 // The largest arena that a server may have.
 constexpr std::uint64_t kMaxArenaBytes = wire::kMaxValueBytes;
+
+// A quarter of the descriptors that this process may have. What lies in others is copied.
+std::size_t most_open_arenas() {
+    rlimit limit{};
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 4 : 0;
+}
 
 // The number of the shelf that a message of these is about.
 std::uint64_t shelf_of(const InMessage& message) {
@@ -50,8 +58,9 @@ std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& bef
     } else if (message.kind == Kind::index && has_descriptor) {
         visible->index = std::make_shared<shared::IndexReader>(message.descriptors[0]);
     } else if (message.kind == Kind::arena && has_descriptor && arena) {
-        visible->arenas[number] = std::make_shared<SeenArena>(std::move(message.descriptors[0]),
-                                                              arena->bytes, kMaxArenaBytes);
+        const bool stays_open = visible->arenas.size() < most_open_arenas();
+        visible->arenas[number] = std::make_shared<SeenArena>(
+            std::move(message.descriptors[0]), arena->bytes, kMaxArenaBytes, stays_open);
     } else {
         throw Error(ErrorKind::protocol, "what no server sends");
     }

@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::string_view kUnfinishedPrefix = ".ucxstore-";
 constexpr std::string_view kUnfinishedSuffix = ".partial";
+// ucxstore/server/identity.py writes them.
+constexpr std::string_view kIdentityName = ".ucxstore-identity";
+constexpr std::string_view kClusterName = ".ucxstore-cluster";
 
 std::uint64_t nanoseconds(const timespec& time) {
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
@@ -45,9 +48,10 @@ std::string unfinished_name() {
     return std::string(kUnfinishedPrefix) + text + std::string(kUnfinishedSuffix);
 }
 
-bool is_unfinished(std::string_view key) {
+bool is_our_own(std::string_view key) {
     const std::string_view name = key.substr(key.rfind('/') + 1);  // all of it where there is none
-    return name.starts_with(kUnfinishedPrefix) && name.ends_with(kUnfinishedSuffix);
+    return name.starts_with(kUnfinishedPrefix) &&
+           (name.ends_with(kUnfinishedSuffix) || name == kIdentityName || name == kClusterName);
 }
 
 }  // namespace ucxstore

@@ -14,8 +14,8 @@ std::uint64_t version_of(const struct stat& about);
 
 // A name for a file that is not finished, which no other one has.
 std::string unfinished_name();
-// Whether a file of this name, or under this key, is one of our unfinished files, which are no
-// keys.
-bool is_unfinished(std::string_view key);
+// Whether a file of this name, or under this key, is one of our own, which are no keys: it is not
+// finished, or says which storage this is and which set of servers it belongs to.
+bool is_our_own(std::string_view key);
 
 }  // namespace ucxstore

@@ -54,7 +54,7 @@ constexpr std::size_t kMaxSpaces = 16;
 struct ArenaHeader {
     std::uint64_t number;
     std::uint64_t shelf;
-    std::uint64_t bytes;  // of its blocks; behind them lie the bits of its huge pages
+    std::uint64_t bytes;
 };
 
 struct RoomHeader {

@@ -62,9 +62,14 @@ bool LocalSocket::send(OutMessage message) {
 }
 
 bool LocalSocket::flush() {
-    if (std::exchange(flushing_, true)) {
+    if (flushing_) {
         return false;  // inside of `sent`; the loop below goes on
     }
+    struct Flushing {
+        explicit Flushing(bool& flag) : flag(flag) { flag = true; }
+        ~Flushing() { flag = false; }  // also where `sent` fails
+        bool& flag;
+    } flushing(flushing_);
     bool waits = false;
     while (!out_.empty() && !ended_ && !waits) {
         const Moved moved = write(out_.front());
@@ -77,7 +82,6 @@ bool LocalSocket::flush() {
         }
         waits = moved == Moved::none;
     }
-    flushing_ = false;
     return waits && !ended_;
 }
 

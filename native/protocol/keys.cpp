@@ -38,13 +38,16 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
+bool is_reserved(std::string_view path) {
+    return path.starts_with(kReservedFolder) ||
+           path == kReservedFolder.substr(0, kReservedFolder.size() - 1);
+}
+
 bool segment_is_fine(std::string_view segment) {
     return !segment.empty() && segment != "." && segment != "..";
 }
 
 }  // namespace
-
-bool is_note(std::string_view key) { return key.starts_with(kNotesFolder); }
 
 std::optional<std::string_view> space_of(std::string_view key) {
     if (!key.starts_with(kScratchFolder)) {
@@ -52,6 +55,11 @@ std::optional<std::string_view> space_of(std::string_view key) {
     }
     key.remove_prefix(kScratchFolder.size());
     return key.substr(0, key.find('/'));
+}
+
+std::string_view folder_of_space(std::string_view key) {
+    const auto name = space_of(key);
+    return name ? key.substr(0, kScratchFolder.size() + name->size() + 1) : std::string_view();
 }
 
 bool is_space_name(std::string_view name) {
@@ -72,6 +80,9 @@ std::optional<std::string> key_fault(std::string_view key) {
     }
     if (!is_utf8(key)) {
         return "is not UTF-8";
+    }
+    if (is_reserved(key)) {
+        return "is reserved for the servers themselves";
     }
     while (true) {
         const std::size_t slash = key.find('/');

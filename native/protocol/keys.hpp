@@ -16,15 +16,14 @@ constexpr std::size_t kMaxKeyBytes = 1024;
 constexpr std::string_view kScratchFolder = "__ucxscratch__/";
 constexpr std::size_t kSpaceNameBytes = 32;
 
-// Clients' notes are in this folder, at every server, whatever else it serves: see docs/cluster.md.
-constexpr std::string_view kNotesFolder = "__ucxstarts__/";
-
-// Whether a key, or every key with a prefix, is a note.
-bool is_note(std::string_view key);
+// Beneath this, servers keep what is theirs in a storage: it has no keys.
+constexpr std::string_view kReservedFolder = ".ucxstore/";
 
 // The name of the scratch space that a key, or every key with a prefix, is in; nullopt for none.
 std::optional<std::string_view> space_of(std::string_view key);
 bool is_space_name(std::string_view name);
+// The folder of all keys that are in one scratch space, or none, with this one. "" for none.
+std::string_view folder_of_space(std::string_view key);
 
 // Why no server takes this key; nullopt if it is fine.
 std::optional<std::string> key_fault(std::string_view key);

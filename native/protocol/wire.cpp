@@ -89,14 +89,22 @@ bool Segments::add(std::uint64_t total, std::uint64_t segment, std::uint64_t off
         }
         total_ = total;
         segment_ = segment;
-        seen_.resize(std::max<std::uint64_t>(1, (total + segment - 1) / segment));
+        count_ = std::max<std::uint64_t>(1, total / segment + (total % segment > 0 ? 1 : 0));
     }
     const std::uint64_t index = offset / segment_;
-    if (total != total_ || segment != segment_ || offset % segment_ != 0 || index >= seen_.size() ||
-        length != std::min(segment_, total_ - offset) || seen_[index]) {
-        return false;
+    return total == total_ && segment == segment_ && offset % segment_ == 0 && index < count_ &&
+           length == std::min(segment_, total_ - offset) && is_new(index);
+}
+
+// Notes that a segment has come; false where it had come before.
+bool Segments::is_new(std::uint64_t index) {
+    if (index != in_order_) {
+        return index > in_order_ && beyond_.insert(index).second;
     }
-    seen_[index] = true;
+    ++in_order_;
+    while (!beyond_.empty() && beyond_.erase(in_order_) > 0) {
+        ++in_order_;
+    }
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -15,7 +16,7 @@
 
 namespace ucxstore::wire {
 
-constexpr int kProtocolVersion = 3;
+constexpr int kProtocolVersion = 4;
 
 // The body of one request message. Small enough to travel eagerly in one fragment of any
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.
@@ -38,6 +39,10 @@ constexpr std::uint64_t kSegmentBytes = 16ull << 20;
 // every transport of UCX's, which would assemble several in memory of its own.
 constexpr std::uint64_t kEagerBytes = 4096;
 
+// How many values a client may have sent, at least the beginning of them, without an answer. The
+// rest waits at the client: so a server that is slower than its clients holds little of theirs.
+constexpr std::uint64_t kMaxUnanswered = 512;
+
 // Pieces of memory in one segment: 1 MiB of descriptors, however finely a box is cut. Where a
 // segment would have more, it is made smaller, by halves, down to kMinSegmentBytes.
 constexpr std::uint64_t kSegmentPieces = 64 * 1024;
@@ -50,24 +55,29 @@ inline std::uint64_t segment_bytes(const Layout& layout) {
 // The most boxes of one selection. Their offsets and a key fit well into the largest request.
 constexpr std::size_t kMaxOffsets = 16 * 1024;
 
-// The most segments of a value that a peer may announce. One bit is kept of each.
+// The most segments of a value that a peer may announce.
 constexpr std::uint64_t kMaxSegments = 1ull << 22;
 
 // The segments of a value that have come. All but the last have one length, so that each can be
-// counted once. They come in any order, as UCX keeps none among active messages.
+// counted once. They come in any order, as UCX keeps none among active messages. What this takes
+// grows with what has come, and not with what was announced.
 class Segments {
   public:
     // The first segment sets `total` and `segment`; later ones must agree. False where one does not
     // fit, or has come before.
     bool add(std::uint64_t total, std::uint64_t segment, std::uint64_t offset,
              std::uint64_t length);
-    bool begun() const { return !seen_.empty(); }
+    bool begun() const { return segment_ > 0; }
     std::uint64_t total() const { return total_; }
 
   private:
+    bool is_new(std::uint64_t index);
+
     std::uint64_t total_ = 0;
     std::uint64_t segment_ = 0;
-    std::vector<bool> seen_;
+    std::uint64_t count_ = 0;                   // of all segments
+    std::uint64_t in_order_ = 0;                // all before this one have come,
+    std::unordered_set<std::uint64_t> beyond_;  // and these behind it
 };
 
 // The largest value that a peer may announce: larger than any memory or disk.
@@ -105,6 +115,11 @@ enum class Status : std::uint32_t {
     ended,       // the scratch space of the key has ended
     shown,       // the value is to be seen in memory that the client has mapped
     unmoved,     // a value's file is not taken: its bytes are to be sent
+    denied,      // the client's grant does not allow it
+    going_on,    // no answer yet: the request moves, or waits its turn, and those before it move
+    leaving,     // no reply: the server ends, and is to be asked for nothing more
+    unknown,     // a change may have been carried out, or not, or may still be; text says why
+    altered,     // the message was changed on its way, and nothing was done
 };
 
 using Token = std::array<std::uint8_t, 16>;
@@ -120,6 +135,8 @@ struct RequestHeader {
 
 // A flag of gets: the bytes are wanted, even where the client could see them.
 constexpr std::uint32_t kSendBytes = 1;
+// A flag of requests: all messages of the session have checksums (sums.hpp).
+constexpr std::uint32_t kChecked = 2;
 
 struct ValueHeader {
     Token token;

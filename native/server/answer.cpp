@@ -14,14 +14,13 @@ namespace {
 using wire::Op;
 using wire::Status;
 
-// The name of a key or a prefix, unless it has a fault. Notes can only be read and written.
+// So many keys are looked at, or removed, at once: they take as long as some gets.
+constexpr std::size_t kFewKeys = 64;
+
+// The name of a key or a prefix, unless it has a fault.
 std::string checked(std::string name, const std::optional<std::string>& fault) {
     if (fault) {
         throw Error(ErrorKind::invalid_key, *fault);
-    }
-    if (wire::is_note(name)) {
-        throw Error(ErrorKind::invalid_key,
-                    "is where clients leave notes, which can only be read and written");
     }
     return name;
 }
@@ -48,6 +47,37 @@ std::vector<std::string> checked_keys(wire::Reader& reader, std::uint32_t count)
     return keys;
 }
 
+// Refuses what the client's grant does not allow, of a key or a prefix.
+struct Permit {
+    const Bounds& bounds;
+    bool change;
+
+    Bounds::Fault fault(const std::string& name) const {
+        return change ? bounds.write_fault(name) : bounds.read_fault(name);
+    }
+    void operator()(const std::string& prefix) const {
+        if (const auto found = fault(prefix)) {
+            throw Error(ErrorKind::denied, *found);
+        }
+    }
+    // What a client is told is about the first of them.
+    void operator()(const std::vector<std::string>& keys) const {
+        for (const std::string& key : keys) {
+            if (const auto found = fault(key)) {
+                const bool first = key == keys.front();
+                throw Error(ErrorKind::denied,
+                            first ? *found : "came with '" + key + "', which " + *found);
+            }
+        }
+    }
+    void operator()(const StatCall& call) const { (*this)(call.keys); }
+    void operator()(const RemoveCall& call) const { (*this)(call.keys); }
+    template <typename Other>
+    void operator()(const Other& call) const {
+        (*this)(call.prefix);
+    }
+};
+
 StorageCall read(const wire::RequestHeader& header, std::span<const std::byte> body) {
     wire::Reader reader(body);
     switch (header.op) {
@@ -70,34 +100,6 @@ StorageCall read(const wire::RequestHeader& header, std::span<const std::byte> b
             throw Error(ErrorKind::protocol, "an unknown operation");
     }
 }
-
-// Carries out a call to a storage.
-struct CarryOut {
-    Storage& storage;
-
-    CallResult operator()(const StatCall& call) const {
-        Sizes sizes;
-        for (const std::string& key : call.keys) {
-            sizes.push_back(storage.size(key).value_or(wire::kAnySize));
-        }
-        return sizes;
-    }
-    CallResult operator()(const RemoveCall& call) const {
-        for (const std::string& key : call.keys) {
-            storage.remove(key);
-        }
-        return Missing{};
-    }
-    CallResult operator()(const RemovePrefixCall& call) const {
-        return Removed{storage.remove_prefix(call.prefix)};
-    }
-    CallResult operator()(const MeasureCall& call) const {
-        return storage.measure(call.prefix, call.any);
-    }
-    CallResult operator()(const ListCall& call) const {
-        return storage.list(call.prefix, call.delimited, call.cursor, call.max_bytes);
-    }
-};
 
 // Appends a result to the payload of a reply.
 struct Payload {
@@ -145,16 +147,25 @@ Status status_of(const std::exception& failure) {
     return ended ? Status::ended : Status::storage;
 }
 
+bool concerns_few_keys(const StorageCall& call) {
+    const auto* stat = std::get_if<StatCall>(&call);
+    const auto* remove = std::get_if<RemoveCall>(&call);
+    return (stat != nullptr && stat->keys.size() <= kFewKeys) ||
+           (remove != nullptr && remove->keys.size() <= kFewKeys);
+}
+
 const std::string& key_or_prefix_of(const StorageCall& call) {
     static const std::string none;
     return std::visit(KeyOrPrefixOf{none}, call);
 }
 
-std::variant<StorageCall, Answer> read_call(bool read_only, const wire::RequestHeader& header,
+std::variant<StorageCall, Answer> read_call(bool read_only, const Bounds& bounds,
+                                            const wire::RequestHeader& header,
                                             std::span<const std::byte> body) {
     try {
         StorageCall call = read(header, body);
         const bool changes = header.op == Op::remove || header.op == Op::remove_prefix;
+        std::visit(Permit{bounds, changes}, call);
         if (read_only && changes && !wire::space_of(key_or_prefix_of(call))) {
             return Answer{Status::read_only, {}};
         }
@@ -163,7 +174,8 @@ std::variant<StorageCall, Answer> read_call(bool read_only, const wire::RequestH
         if (error.kind() == ErrorKind::protocol) {
             throw;
         }
-        return Answer{Status::invalid_key, error.what()};
+        const bool denied = error.kind() == ErrorKind::denied;
+        return Answer{denied ? Status::denied : Status::invalid_key, error.what()};
     }
 }
 
@@ -178,17 +190,9 @@ SpaceRequest read_space_request(Op op, std::span<const std::byte> body) {
     return request;
 }
 
-Answer answer_of(Storage& storage, const StorageCall& call) {
-    try {
-        return answer_of(std::visit(CarryOut{storage}, call));
-    } catch (const Error& error) {
-        return {status_of(error), error.what()};
-    }
-}
-
 Answer answer_of(const CallResult& result) {
     if (const auto* failure = std::get_if<Failure>(&result)) {
-        return {Status::storage, failure->text};
+        return {failure->unknown ? Status::unknown : Status::storage, failure->text};
     }
     Answer answer;
     std::visit(Payload{answer.payload}, result);

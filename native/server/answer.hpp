@@ -11,6 +11,7 @@
 
 #include "cache/calls.hpp"
 #include "protocol/wire.hpp"
+#include "server/bounds.hpp"
 #include "storage/spaces.hpp"
 
 namespace ucxstore {
@@ -26,7 +27,8 @@ wire::Status status_of(const std::exception& failure);
 // The call that a request makes to the storage; or the answer, where it is refused without one. All
 // of its keys are in one scratch space, or none is in any. Throws Error(protocol) where the client
 // breaks the protocol.
-std::variant<StorageCall, Answer> read_call(bool read_only, const wire::RequestHeader& header,
+std::variant<StorageCall, Answer> read_call(bool read_only, const Bounds& bounds,
+                                            const wire::RequestHeader& header,
                                             std::span<const std::byte> body);
 
 // A request to begin, renew or end a scratch space. Only begin_space has a quota and a time-out.
@@ -41,8 +43,8 @@ SpaceRequest read_space_request(wire::Op op, std::span<const std::byte> body);
 // The first key of a call, or its prefix; "" for none.
 const std::string& key_or_prefix_of(const StorageCall& call);
 
-// Carries the call out. A failure becomes the answer.
-Answer answer_of(Storage& storage, const StorageCall& call);
+// Whether a progress thread may make the call, as it does not take long.
+bool concerns_few_keys(const StorageCall& call);
 
 // The answer for a result.
 Answer answer_of(const CallResult& result);

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "base/crc32c.hpp"
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 #include "server/answer.hpp"
@@ -23,6 +24,10 @@ constexpr std::uint64_t kPastCaches = 256 << 10;
 // How many abandoned requests are remembered, as their values may still be on the way.
 constexpr std::size_t kRemembered = 256;
 
+// A client that has room for values, for which others wait, and sends nothing of them for so long
+// loses its session. Less than the time-outs of the others: 30 s by default.
+constexpr auto kYieldTimeout = std::chrono::seconds(15);
+
 ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.item}; }
 
 }  // namespace
@@ -30,8 +35,13 @@ ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.i
 // A segment that is being received: pins the memory of its value.
 class Arriving::Segment : public Receiver::Sink {
   public:
-    Segment(std::shared_ptr<Arriving> arriving, Value value, const wire::ValueHeader& header)
-        : arriving_(std::move(arriving)), value_(std::move(value)), header_(header) {
+    Segment(std::shared_ptr<Arriving> arriving, Value value, const wire::ValueHeader& header,
+            wire::Sum expected)
+        : arriving_(std::move(arriving)),
+          value_(std::move(value)),
+          header_(header),
+          expected_(expected),
+          taken_(header.length) {
         ++arriving_->segments_;
     }
     Segment(const Segment&) = delete;
@@ -40,10 +50,16 @@ class Arriving::Segment : public Receiver::Sink {
 
     std::byte* memory() override { return value_->memory_at(header_.offset, header_.length); }
     void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
+        if (expected_) {
+            taken_.add(offset, bytes);
+        }
         value_->write(header_.offset + offset, bytes);
     }
     void done(bool arrived) noexcept override {
         try {
+            if (arrived && expected_ && value_->is_kept() && sum() != *expected_) {
+                arriving_->altered({header_.request, header_.item}, value_);
+            }
             arriving_->segment_arrived(header_, value_, arrived);
         } catch (const std::exception&) {  // for want of memory; none may pass through UCX
             arriving_->client_->doom();
@@ -51,9 +67,16 @@ class Arriving::Segment : public Receiver::Sink {
     }
 
   private:
+    std::uint32_t sum() {
+        return memory() == nullptr ? taken_.value()
+                                   : value_->checksum(header_.offset, header_.length);
+    }
+
     const std::shared_ptr<Arriving> arriving_;
     const Value value_;
     const wire::ValueHeader header_;
+    const wire::Sum expected_;
+    RunningSum taken_;  // of what goes through take()
 };
 
 Arriving::Arriving(Receiver& receiver, Storages storages, bool read_only,
@@ -67,12 +90,13 @@ Arriving::Arriving(Receiver& receiver, Storages storages, bool read_only,
       awaiting_(std::move(awaiting)) {}
 
 bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
-                       std::span<const std::byte> data, Receiver::Parcel parcel) {
+                       const ArrivingValue::Bytes& bytes) {
     const Value value = find_or_begin(header, key);
     if (value == nullptr) {
         return false;  // its request was abandoned: that message may overtake values
     }
     const bool begun = value->begun();
+    last_came_ = Clock::now();
     if (value->key() != key || !value->add(header)) {
         values_.erase(id_of(header));
         throw Error(ErrorKind::protocol, "a segment that does not fit its value");
@@ -81,10 +105,10 @@ bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
         accept(header, *value);
     }
     if (value->waits_for_room()) {
-        value->hold(header, data, parcel);
-        return parcel != nullptr;
+        value->hold(header, bytes);
+        return bytes.parcel != nullptr;
     }
-    fill(header, value, data, parcel);
+    fill(header, value, bytes);
     return false;
 }
 
@@ -109,7 +133,11 @@ bool Arriving::was_abandoned(std::uint64_t request) const {
 }
 
 bool Arriving::refuses(const ItemId& id, const std::string& key) {
-    if (read_only_ && !wire::space_of(key) && !wire::is_note(key)) {
+    if (auto fault = client_->bounds().write_fault(key)) {
+        sending_->reply(id, Status::denied, std::move(*fault));
+        return true;
+    }
+    if (read_only_ && !wire::space_of(key)) {
         sending_->reply(id, Status::read_only);
         return true;
     }
@@ -167,15 +195,24 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
 // False where the value has to wait for it.
 bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value) {
     if (header.total <= wire::kEagerBytes) {  // an eager message: its bytes are here already
-        value.give_room(storages_.source->writes().take_now(header.total));
+        auto room = awaiting_->take_room_now(header.total);
+        if (room == nullptr) {
+            sending_->reply(id_of(header), Status::busy);
+            return false;
+        }
+        value.give_room(std::move(room));
         return true;
     }
-    auto room = awaiting_->take_room(
-        header.total, [weak = weak_from_this(), id = id_of(header)](WriteBudget::Room given) {
-            if (const auto self = weak.lock()) {
-                self->admit(id, std::move(given));
-            }
-        });
+    // The value itself, and not its id: that may be another one's by then.
+    auto room = awaiting_->take_room(header.total,
+                                     [weak = weak_from_this(), id = id_of(header),
+                                      waiting = value.weak_from_this()](WriteBudget::Room given) {
+                                         const auto self = weak.lock();
+                                         const auto one = waiting.lock();
+                                         if (self != nullptr && one != nullptr) {
+                                             self->admit(id, one, std::move(given));
+                                         }
+                                     });
     if (room == nullptr) {
         value.wait_for_room(receiver_);
         count_waiting();
@@ -198,16 +235,16 @@ void Arriving::take_memory(const wire::ValueHeader& header, ArrivingValue& value
     }
 }
 
-void Arriving::admit(const ItemId& id, WriteBudget::Room room) {
+void Arriving::admit(const ItemId& id, const Value& value, WriteBudget::Room room) {
     const auto found = values_.find(id);
-    if (found == values_.end() || found->second->held().empty()) {
+    if (found == values_.end() || found->second != value || value->held().empty()) {
         return;  // the client has abandoned it
     }
-    const Value value = found->second;
+    last_came_ = Clock::now();
     value->give_room(std::move(room));
     take_memory(value->held().front().header, *value, nullptr);
     for (ArrivingValue::Held& one : value->held()) {
-        if (fill(one.header, value, std::as_bytes(std::span(one.data)), one.parcel)) {
+        if (fill(one.header, value, {std::as_bytes(std::span(one.data)), one.parcel, one.sum})) {
             one.parcel = nullptr;
         }
     }
@@ -216,16 +253,24 @@ void Arriving::admit(const ItemId& id, WriteBudget::Room room) {
 }
 
 bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
-                    std::span<const std::byte> data, Receiver::Parcel parcel) {
+                    const ArrivingValue::Bytes& bytes) {
     try {
-        if (value->is_kept() && parcel != nullptr) {
+        if (value->is_kept()) {
+            value->expect(header.length);
+        }
+        if (value->is_kept() && bytes.parcel != nullptr) {
             const Write write = header.total >= kPastCaches ? Write::past_caches : Write::cached;
-            receiver_.receive(parcel, std::make_unique<Segment>(shared_from_this(), value, header),
-                              header.length, write);
+            receiver_.receive(
+                bytes.parcel,
+                std::make_unique<Segment>(shared_from_this(), value, header, bytes.sum),
+                header.length, write);
             return true;
         }
+        if (value->is_kept() && bytes.sum && crc32c(bytes.data) != *bytes.sum) {
+            altered(id_of(header), value);
+        }
         if (value->is_kept()) {
-            value->write(header.offset, data);
+            value->write(header.offset, bytes.data);
         }
     } catch (const std::exception& error) {
         value->refuse();
@@ -240,8 +285,18 @@ void Arriving::refuse(const ItemId& id, const std::exception& error) {
     sending_->reply(id, status_of(error), no_memory ? "not enough memory" : error.what());
 }
 
+void Arriving::altered(const ItemId& id, const Value& value) {
+    value->refuse();
+    if (!client_->closed()) {
+        client_->report(log::warning, log::Kind::refused,
+                        "'" + value->key() + "' was changed on its way");
+        sending_->reply(id, Status::altered);
+    }
+}
+
 void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& value, bool arrived) {
     client_->moved();
+    last_came_ = Clock::now();
     if (client_->closed()) {
         return;
     }
@@ -251,24 +306,54 @@ void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& val
         return;
     }
     if (value->count(header.length) && values_.erase(id) > 0) {  // else the client has abandoned it
-        store(id, *value);
+        store(id, value);
     }
 }
 
-void Arriving::store(const ItemId& id, ArrivingValue& value) {
-    if (value.is_for_source()) {
-        awaiting_->put(id, value.key(), value.take_region(), value.if_absent(), value.take_room());
-        return;
-    }
-    if (!value.is_for_storage()) {
+void Arriving::store(const ItemId& id, const Value& value) {
+    if (!value->is_for_source() && !value->is_for_storage()) {
         return;  // it was refused
     }
+    if (auto fault = client_->bounds().expiry_fault()) {
+        return sending_->reply(id, Status::denied, std::move(*fault));
+    }
+    if (value->is_for_source()) {
+        awaiting_->put(id, value->key(), value->take_region(), value->if_absent(),
+                       value->take_room());
+        return;
+    }
+    if (value->waits_for_disk()) {
+        return awaiting_->commit(id, value);
+    }
     try {
-        const bool written = value.commit();
-        client_->count_set(value.total());
+        const bool written = value->commit();
+        client_->count_set(value->total());
         sending_->reply(id, written ? Status::ok : Status::kept);
     } catch (const std::exception& error) {
         sending_->reply(id, status_of(error), error.what());
+    }
+}
+
+TimePoint Arriving::yields_at(TimePoint now) const {
+    if (storages_.source == nullptr || values_.size() == waiting_) {
+        return TimePoint::max();
+    }
+    const bool has_room =
+        std::ranges::any_of(values_, [](const auto& entry) { return entry.second->has_room(); });
+    if (!has_room) {
+        return TimePoint::max();
+    }
+    return awaiting_->room_is_short() ? last_came_ + kYieldTimeout : now + kYieldTimeout;
+}
+
+void Arriving::waiting_requests(std::set<std::uint64_t>& into) const {
+    if (waiting_ == 0) {
+        return;
+    }
+    for (const auto& [id, value] : values_) {
+        if (value->waits_for_room()) {
+            into.insert(id.request);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -26,11 +27,10 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     Arriving(const Arriving&) = delete;
     Arriving& operator=(const Arriving&) = delete;
 
-    // Receives a segment, whose bytes are in `data`, or in a parcel where that is not nullptr. True
-    // if it keeps the parcel for later. Throws Error(protocol) where the client breaks the
-    // protocol.
+    // Receives a segment. True if it keeps the parcel for later. Throws Error(protocol) where the
+    // client breaks the protocol.
     bool receive(const wire::ValueHeader& header, const std::string& key,
-                 std::span<const std::byte> data, Receiver::Parcel parcel);
+                 const ArrivingValue::Bytes& bytes);
     // Takes a whole value that has come in a file (shared/sealed.hpp), or replies that its bytes
     // are to be sent. Throws Error(protocol) as above.
     void receive_file(const wire::ValueHeader& header, const std::string& key, Fd file);
@@ -41,7 +41,14 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
 
     // Whether it waits for the client to send. A value that waits for room does not.
     bool awaits_client() const { return segments_ + values_.size() > waiting_; }
+    // When a segment came last, or room was given to a value.
+    TimePoint last_came() const { return last_came_; }
     bool awaits_room() const { return waiting_ > 0; }
+    // When the session is to end, since the client has room for values, but does not send them, and
+    // others wait for that room; or when to look again.
+    TimePoint yields_at(TimePoint now) const;
+    // Adds the requests whose values wait for room.
+    void waiting_requests(std::set<std::uint64_t>& into) const;
 
   private:
     class Segment;
@@ -56,13 +63,15 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     void take_memory(const wire::ValueHeader& header, ArrivingValue& value,
                      std::shared_ptr<Storage> storage);
     // Goes on with a value that has waited for room.
-    void admit(const ItemId& id, WriteBudget::Room room);
+    void admit(const ItemId& id, const Value& value, WriteBudget::Room room);
     // True if it has taken the parcel over.
-    bool fill(const wire::ValueHeader& header, const Value& value, std::span<const std::byte> data,
-              Receiver::Parcel parcel);
+    bool fill(const wire::ValueHeader& header, const Value& value,
+              const ArrivingValue::Bytes& bytes);
     void refuse(const ItemId& id, const std::exception& error);
+    // Refuses the value of a segment that was changed on its way.
+    void altered(const ItemId& id, const Value& value);
     void segment_arrived(const wire::ValueHeader& header, const Value& value, bool arrived);
-    void store(const ItemId& id, ArrivingValue& value);
+    void store(const ItemId& id, const Value& value);
     void count_waiting();
 
     Receiver& receiver_;
@@ -72,8 +81,9 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Awaiting> awaiting_;
     std::unordered_map<ItemId, Value, HashItemId> values_;
-    std::uint64_t waiting_ = 0;            // those of them that wait for room
-    std::uint64_t segments_ = 0;           // that are being received
+    std::uint64_t waiting_ = 0;   // those of them that wait for room
+    std::uint64_t segments_ = 0;  // that are being received
+    TimePoint last_came_{};
     std::deque<std::uint64_t> abandoned_;  // requests whose values may still come
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/crc32c.hpp"
 #include "base/ensure.hpp"
 
 namespace ucxstore {
@@ -37,10 +38,18 @@ void ArrivingValue::write(std::uint64_t offset, std::span<const std::byte> bytes
     }
 }
 
-void ArrivingValue::hold(const wire::ValueHeader& header, std::span<const std::byte> data,
-                         Receiver::Parcel parcel) {
+std::uint32_t ArrivingValue::checksum(std::uint64_t offset, std::uint64_t length) {
+    const Region* const region = region_ != nullptr ? region_.get() : incoming_->region();
+    if (region != nullptr) {
+        return region->checksum(offset, length);  // which keeps it for those who read the value
+    }
+    return crc32c(std::span<const std::byte>(memory_at(offset, length), length));
+}
+
+void ArrivingValue::hold(const wire::ValueHeader& header, const Bytes& bytes) {
     ensure(waits_for_room(), "only what waits is held");
-    held_.push_back({header, parcel, {reinterpret_cast<const char*>(data.data()), data.size()}});
+    const auto* const data = reinterpret_cast<const char*>(bytes.data.data());
+    held_.push_back({header, bytes.parcel, {data, bytes.data.size()}, bytes.sum});
 }
 
 void ArrivingValue::stop_waiting() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/cached_source.hpp"
+#include "protocol/sums.hpp"
 #include "protocol/wire.hpp"
 #include "server/receiver.hpp"
 #include "storage/storage.hpp"
@@ -17,13 +18,20 @@ namespace ucxstore {
 
 // It has memory of one storage, or for the source, or none: then its segments are counted and
 // dropped. A transfer into the memory holds a pointer to this.
-class ArrivingValue {
+class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
   public:
+    // The bytes of a segment: in `data`, or in a parcel where that is not nullptr.
+    struct Bytes {
+        std::span<const std::byte> data;
+        Receiver::Parcel parcel;
+        wire::Sum sum;
+    };
     // A segment that waits until there is room for its value.
     struct Held {
         wire::ValueHeader header;
         Receiver::Parcel parcel;
         std::string data;  // without a parcel
+        wire::Sum sum;
     };
 
     ArrivingValue(std::string key, bool if_absent) : key_(std::move(key)), if_absent_(if_absent) {}
@@ -44,6 +52,13 @@ class ArrivingValue {
     // Take memory for the whole value. Throw Error, or std::bad_alloc.
     void receive_into(std::shared_ptr<Storage> storage);
     void receive_into(CachedSource& source);
+    // To be called before a segment of so many bytes is received. Throws Error(storage) where there
+    // is no memory left for it.
+    void expect(std::uint64_t bytes) {
+        if (incoming_ != nullptr) {
+            incoming_->expect(bytes);
+        }
+    }
     // Drops what is still to come. The memory stays for as long as UCX may write to it.
     void refuse() { refused_ = true; }
     // Whether its bytes are kept. If not, they are dropped.
@@ -51,17 +66,19 @@ class ArrivingValue {
     // Where a segment goes; nullptr where that is no memory, and its bytes go through write().
     std::byte* memory_at(std::uint64_t offset, std::uint64_t length);
     void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
+    // The CRC32C of a segment that has come, and that has memory.
+    std::uint32_t checksum(std::uint64_t offset, std::uint64_t length);
 
     // Until there is room for it, its segments are held; their parcels are `receiver`'s.
     void wait_for_room(Receiver& receiver) { waits_ = &receiver; }
     bool waits_for_room() const { return waits_ != nullptr; }
-    void hold(const wire::ValueHeader& header, std::span<const std::byte> data,
-              Receiver::Parcel parcel);
+    void hold(const wire::ValueHeader& header, const Bytes& bytes);
     std::vector<Held>& held() { return held_; }
     // Drops the parcels that are left.
     void stop_waiting();
     // Keeps the room until take_room(), or its end.
     void give_room(WriteBudget::Room room) { room_ = std::move(room); }
+    bool has_room() const { return room_ != nullptr; }
     WriteBudget::Room take_room() { return std::move(room_); }
 
     // Where the whole value goes; neither is true for one that was refused.
@@ -69,6 +86,10 @@ class ArrivingValue {
     bool is_for_source() const { return !refused_ && region_ != nullptr; }
     // Commits it to its storage; false where that keeps the value it has. Throws Error(storage).
     bool commit();
+    // Whether that waits for a disk. Then this does the same on another thread, and calls `done`
+    // there, which keeps this alive.
+    bool waits_for_disk() const { return incoming_->waits_for_disk(); }
+    void commit_later(Incoming::Done done) { incoming_->commit_later(if_absent_, std::move(done)); }
     std::shared_ptr<Region> take_region() { return std::move(region_); }
 
   private:

@@ -13,15 +13,20 @@ using wire::Status;
 // How many calls of one client may wait at once. More are refused as busy.
 constexpr std::uint64_t kMaxCalls = 64 * 1024;
 
+// Beyond so many, no more values are taken that come in one message: they have no budget to wait
+// for. A client that heeds wire::kMaxUnanswered never gets there.
+constexpr std::uint64_t kMaxSmall = 4 * wire::kMaxUnanswered;
+
 }  // namespace
 
 Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
                    std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-                   OnFetched on_fetched)
+                   std::shared_ptr<Walkers> walkers, OnFetched on_fetched)
     : source_(std::move(source)),
       thread_(std::move(thread)),
       client_(std::move(client)),
       sending_(std::move(sending)),
+      walkers_(std::move(walkers)),
       on_fetched_(std::move(on_fetched)) {}
 
 void Awaiting::fetch(PendingGet get) {
@@ -45,40 +50,118 @@ void Awaiting::fetched(std::uint64_t ticket, Outcome<Value> outcome) {
     }
 }
 
-void Awaiting::end_call() {
-    ensure(calls_ > 0, "a call ends once");
-    --calls_;
+void Awaiting::end_call(const ItemId& id) {
+    const auto call = calls_.find(id.request);
+    ensure(call != calls_.end(), "a call ends once");
+    calls_.erase(call);
+}
+
+void Awaiting::requests(std::set<std::uint64_t>& into) const {
+    into.insert(calls_.begin(), calls_.end());
+    for (const auto& [ticket, get] : fetches_) {
+        into.insert(get.id().request);
+    }
 }
 
 void Awaiting::call(const ItemId& id, StorageCall call) {
-    if (calls_ >= kMaxCalls) {
+    if (calls_.size() >= kMaxCalls) {
         sending_->reply(id, Status::busy);
         return;
     }
-    ++calls_;
-    source_->call(std::move(call),
-                  later<CallResult>([id](Awaiting& self, Outcome<CallResult> outcome) {
-                      self.end_call();
-                      Answer answer = answer_of(outcome.value);
-                      self.sending_->reply(id, answer.status, std::move(answer.payload));
-                  }));
+    const std::uint64_t ticket = ++last_ticket_;
+    auto wanted = std::make_shared<std::atomic<bool>>(true);
+    asked_.emplace(ticket, Asked{id.request, wanted});
+    begin_call(id);
+    auto done = later<CallResult>([id, ticket](Awaiting& self, Outcome<CallResult> outcome) {
+        self.asked_.erase(ticket);
+        self.end_call(id);
+        Answer answer = answer_of(outcome.value);
+        self.sending_->reply(id, answer.status, std::move(answer.payload));
+    });
+    auto moved = later<bool>([id, ticket](Awaiting& self, Outcome<bool>) {
+        if (self.asked_.contains(ticket)) {
+            self.say_that_it_goes_on(id, 0);
+        }
+    });
+    source_->call(std::move(call), std::move(done), [wanted = std::move(wanted), moved] {
+        moved({});
+        return wanted->load();
+    });
+}
+
+void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call) {
+    if (walks_.size() >= kMaxCalls) {
+        sending_->reply(id, Status::busy);
+        return;
+    }
+    const std::uint64_t ticket = ++last_ticket_;
+    auto moved =
+        later<std::uint64_t>([id, ticket](Awaiting& self, const Outcome<std::uint64_t>& outcome) {
+            if (self.walks_.contains(ticket)) {
+                self.say_that_it_goes_on(id, outcome.value);
+            }
+        });
+    auto done = later<Answer>([ticket](Awaiting& self, Outcome<Answer> outcome) {
+        self.walked(ticket, std::move(outcome.value));
+    });
+    auto errand = std::make_shared<Errand>(
+        std::move(storage), std::move(call), [moved](std::uint64_t keys) { moved({keys, {}}); },
+        [done](Answer answer) { done({std::move(answer), {}}); });
+    walks_.emplace(ticket, Walking{id, errand});
+    if (!walkers_->start(errand)) {
+        walked(ticket, {Status::storage, "the server has no thread for it"});
+    }
+}
+
+void Awaiting::walked(std::uint64_t ticket, Answer answer) {
+    const auto node = walks_.extract(ticket);
+    if (!node.empty()) {  // else the client has abandoned it
+        sending_->reply(node.mapped().id, answer.status, std::move(answer.payload));
+    }
+}
+
+void Awaiting::say_that_it_goes_on(const ItemId& id, std::uint64_t keys) {
+    if (sending_->has_room()) {  // a client that takes nothing waits for nothing
+        sending_->refuse(id, {Status::going_on, keys, wire::kAnyVersion});
+    }
 }
 
 void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
                    WriteBudget::Room room) {
-    ++calls_;
+    const std::uint64_t ticket = ++last_ticket_;
+    auto wanted = std::make_shared<std::atomic<bool>>(true);
+    asked_.emplace(ticket, Asked{id.request, wanted});
+    begin_call(id);
     const std::uint64_t bytes = value->size();
-    source_->write(
-        key, std::move(value), if_absent,
-        later<bool>([id, bytes, room = std::move(room)](Awaiting& self, Outcome<bool> outcome) {
-            self.end_call();
-            if (!outcome.failure.empty()) {
-                self.sending_->reply(id, Status::storage, std::move(outcome.failure));
-                return;
-            }
-            self.client_->count_set(bytes);
-            self.sending_->reply(id, outcome.value ? Status::ok : Status::kept);
-        }));
+    source_->write(key, std::move(value), if_absent,
+                   later<bool>([id, ticket, bytes, room = std::move(room)](Awaiting& self,
+                                                                           Outcome<bool> outcome) {
+                       self.asked_.erase(ticket);
+                       self.end_write(id, bytes, std::move(outcome));
+                   }),
+                   [wanted = std::move(wanted)] { return wanted->load(); });
+}
+
+void Awaiting::end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> outcome) {
+    end_call(id);
+    if (!outcome.failure.empty()) {
+        sending_->reply(id, outcome.unknown ? Status::unknown : Status::storage,
+                        std::move(outcome.failure));
+        return;
+    }
+    client_->count_set(bytes);
+    sending_->reply(id, outcome.value ? Status::ok : Status::kept);
+}
+
+void Awaiting::commit(const ItemId& id, std::shared_ptr<ArrivingValue> value) {
+    begin_call(id);
+    ArrivingValue& arrived = *value;
+    const std::uint64_t bytes = arrived.total();
+    arrived.commit_later(
+        [value = std::move(value),
+         done = later<bool>([id, bytes](Awaiting& self, Outcome<bool> outcome) {
+             self.end_write(id, bytes, std::move(outcome));
+         })](bool written, std::string failure) { done({written, std::move(failure)}); });
 }
 
 WriteBudget::Room Awaiting::take_room(std::uint64_t bytes,
@@ -88,13 +171,17 @@ WriteBudget::Room Awaiting::take_room(std::uint64_t bytes,
             then(std::move(outcome.value));
         });
     return source_->writes().take(
-        bytes, [admitted](WriteBudget::Room room) { admitted({std::move(room), {}}); });
+        bytes, [admitted](WriteBudget::Room room) { admitted({std::move(room), {}}); }, this);
+}
+
+WriteBudget::Room Awaiting::take_room_now(std::uint64_t bytes) {
+    return calls_.size() >= kMaxSmall ? nullptr : source_->writes().take_now(bytes, this);
 }
 
 std::function<void()> Awaiting::reply_when_called(const ItemId& id) {
-    ++calls_;
+    begin_call(id);
     return [done = later<bool>([id](Awaiting& self, Outcome<bool>) {
-                self.end_call();
+                self.end_call(id);
                 self.sending_->reply(id, Status::ok);
             })] { done({}); };
 }
@@ -102,11 +189,30 @@ std::function<void()> Awaiting::reply_when_called(const ItemId& id) {
 void Awaiting::abandon(std::uint64_t request) {
     std::erase_if(fetches_,
                   [request](const auto& entry) { return entry.second.id().request == request; });
+    for (const auto& [ticket, call] : asked_) {
+        if (call.request == request) {
+            *call.wanted = false;
+        }
+    }
+    std::erase_if(walks_, [request](const auto& entry) {
+        if (entry.second.id.request != request) {
+            return false;
+        }
+        entry.second.errand->stop();
+        return true;
+    });
 }
 
 void Awaiting::close() {
     on_fetched_ = nullptr;
     fetches_.clear();
+    for (const auto& [ticket, call] : asked_) {
+        *call.wanted = false;
+    }
+    for (const auto& [ticket, walk] : walks_) {
+        walk.errand->stop();
+    }
+    walks_.clear();
 }
 
 }  // namespace ucxstore

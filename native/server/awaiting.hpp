@@ -1,16 +1,24 @@
-// Requests of a session that wait for the source or for another thread: gets, calls, and values
-// that are written. Nothing else waits for them. A task on the session's thread finishes each,
-// unless the session is over or the client has abandoned it.
+// Requests of a session that wait for the source or for another thread: gets, calls, walks, and
+// values that are written. Nothing else waits for them. A task on the session's thread finishes
+// each, unless the session is over or the client has abandoned it.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <new>
+#include <set>
+#include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/task_thread.hpp"
+#include "server/arriving_value.hpp"
 #include "server/sending.hpp"
 #include "server/storages.hpp"
+#include "server/walkers.hpp"
 
 namespace ucxstore {
 
@@ -24,7 +32,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     // `on_fetched` goes on with a get.
     Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-             OnFetched on_fetched);
+             std::shared_ptr<Walkers> walkers, OnFetched on_fetched);
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
 
@@ -32,23 +40,34 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void fetch(PendingGet get);
     // Whether as many are being fetched as can then be sent at once.
     bool fetches_enough() const { return fetches_.size() >= Sending::kMaxMessages; }
-    // Makes the call to the source, and replies with its result.
+    // Makes the call to the source, and replies with its result; meanwhile, that it goes on.
     void call(const ItemId& id, StorageCall call);
+    // The same, of a call to a storage.
+    void walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call);
     // Writes a whole value to the source, and replies. `room` is given back once that is done.
     void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
              WriteBudget::Room room);
+    // Puts a whole value into its storage, which waits for a disk, and replies.
+    void commit(const ItemId& id, std::shared_ptr<ArrivingValue> value);
     // Room for a value that is to be written; nullptr where there is none yet, and `then` gets it
     // later.
     WriteBudget::Room take_room(std::uint64_t bytes, std::function<void(WriteBudget::Room)> then);
+    // The same for bytes that are here already; nullptr where too many such wait for the source.
+    WriteBudget::Room take_room_now(std::uint64_t bytes);
+    // Whether somebody waits for room for a value that is to be written.
+    bool room_is_short() const { return source_ != nullptr && source_->writes().is_short(); }
     // Returns a function that replies ok, to be called once, on any thread.
     std::function<void()> reply_when_called(const ItemId& id);
 
-    // Drops the gets of this request; what the source brings for them is not sent.
+    // Drops the gets of this request; what the source brings for them is not sent. Stops its walks,
+    // and tells the source that nobody waits for its calls.
     void abandon(std::uint64_t request);
-    // on_fetched does not run any more.
+    // The same for all requests. on_fetched does not run any more.
     void close();
 
-    bool busy() const { return !fetches_.empty() || calls_ > 0; }
+    bool busy() const { return !fetches_.empty() || !calls_.empty() || !walks_.empty(); }
+    // Adds the requests that wait.
+    void requests(std::set<std::uint64_t>& into) const;
 
   private:
     // A callback that runs `then` on the session's thread, with this and the result, unless the
@@ -56,17 +75,51 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     template <typename T, typename Then>
     Later<T> later(Then then);
     void fetched(std::uint64_t ticket, Outcome<Value> outcome);
-    void end_call();
+    void walked(std::uint64_t ticket, Answer answer);
+    void begin_call(const ItemId& id) { calls_.insert(id.request); }
+    void end_call(const ItemId& id);
+    void end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> outcome);
+    void say_that_it_goes_on(const ItemId& id, std::uint64_t keys);
+    // Does what the client waits for. Where there is no memory for it, there may be in a moment; if
+    // not, it throws, and the client's time-out tells.
+    template <typename Work>
+    static void retry(const Work& work);
+
+    struct Asked {
+        std::uint64_t request;
+        std::shared_ptr<std::atomic<bool>> wanted;
+    };
+    struct Walking {
+        ItemId id;
+        std::shared_ptr<Errand> errand;
+    };
 
     const std::shared_ptr<CachedSource> source_;
     const std::weak_ptr<TaskThread> thread_;
     const std::shared_ptr<ClientRecord> client_;
     const std::shared_ptr<Sending> sending_;
+    const std::shared_ptr<Walkers> walkers_;
     OnFetched on_fetched_;
-    std::unordered_map<std::uint64_t, PendingGet> fetches_;  // by ticket
+    // These three by ticket:
+    std::unordered_map<std::uint64_t, PendingGet> fetches_;
+    std::unordered_map<std::uint64_t, Asked> asked_;  // calls to the source
+    std::unordered_map<std::uint64_t, Walking> walks_;
     std::uint64_t last_ticket_ = 0;
-    std::uint64_t calls_ = 0;  // all that wait but are no fetches
+    // Requests of all that wait but are no fetches and no walks.
+    std::unordered_multiset<std::uint64_t> calls_;
 };
+
+template <typename Work>
+void Awaiting::retry(const Work& work) {
+    for (int tries = 100; tries > 1; --tries) {
+        try {
+            return work();
+        } catch (const std::bad_alloc&) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+    work();
+}
 
 template <typename T, typename Then>
 Later<T> Awaiting::later(Then then) {
@@ -75,7 +128,7 @@ Later<T> Awaiting::later(Then then) {
         if (thread == nullptr) {
             return;
         }
-        thread->post([weak, then, outcome = std::move(outcome)]() mutable {
+        auto finish = [weak, then, outcome = std::move(outcome)]() mutable {
             const auto self = weak.lock();
             if (self == nullptr || self->client_->closed()) {
                 return;
@@ -86,6 +139,13 @@ Later<T> Awaiting::later(Then then) {
             } catch (const std::exception&) {  // for want of memory
                 self->client_->doom();
             }
+        };
+        std::shared_ptr<decltype(finish)> kept;
+        retry([&] {
+            if (kept == nullptr) {
+                kept = std::make_shared<decltype(finish)>(std::move(finish));
+            }
+            thread->post([kept] { (*kept)(); });
         });
     };
 }

@@ -1,5 +1,5 @@
-// State of a client that the classes behind Session share: its counters, when it last moved
-// something, and whether its session is to end.
+// State of a client that the classes behind Session share: what it may do, its counters, when it
+// last moved something, and whether its session is to end.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "base/counters.hpp"
 #include "base/log.hpp"
 #include "base/thread_bound.hpp"
+#include "server/bounds.hpp"
 #include "ucx/progress.hpp"
 
 namespace ucxstore {
@@ -18,10 +19,12 @@ namespace ucxstore {
 // On the session's progress thread, which makes it.
 class ClientRecord {
   public:
-    ClientRecord(std::shared_ptr<Counters> server, const std::string& peer)
-        : server_(std::move(server)), client_(server_->add(peer)) {}
+    ClientRecord(std::shared_ptr<Counters> server, const Admitted& client)
+        : bounds_(client.bounds), server_(std::move(server)), client_(server_->add(client.peer)) {}
     ClientRecord(const ClientRecord&) = delete;
     ClientRecord& operator=(const ClientRecord&) = delete;
+
+    const Bounds& bounds() const { return bounds_; }
 
     // The client has moved something. Each step of a session calls this, so each checks the thread.
     void moved() {
@@ -66,6 +69,7 @@ class ClientRecord {
 
   private:
     const ThreadBound thread_;
+    const Bounds bounds_;
     const std::shared_ptr<Counters> server_;
     const std::shared_ptr<ClientCounters> client_;
     TimePoint last_moved_ = Clock::now();

@@ -33,7 +33,8 @@ class LocalSession::LocalSending : public Sending {
     bool failed() const override { return false; }
 
     bool show(const PendingGet& get) override {
-        if (get.send_bytes()) {
+        if (get.send_bytes() ||
+            !session_.client_->bounds().may_see(wire::folder_of_space(get.key()))) {
             return false;
         }
         std::vector<OutMessage> messages;
@@ -53,7 +54,7 @@ class LocalSession::LocalSending : public Sending {
         if (session_.socket_.ended()) {
             return false;
         }
-        const std::uint64_t bytes = message.bytes();
+        const Amount amount = message.amount();
         // The socket has the message until all of it is with the kernel, and so has the value.
         session_.send(
             {.kind = Kind::reply,
@@ -61,7 +62,7 @@ class LocalSession::LocalSending : public Sending {
              .pieces = std::move(message.pieces),
              .body = std::move(message.payload),
              .descriptors = {},
-             .sent = [this, bytes, value = std::move(message.value)] { sent(bytes, true); }});
+             .sent = [this, amount, value = std::move(message.value)] { sent(amount, true); }});
         return true;
     }
     void end() override { session_.socket_.end(); }
@@ -113,10 +114,10 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
 // ---- the session ----
 
 LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket,
-                           const Service& service, const wire::Token& token,
-                           const std::string& peer, std::function<void()> look)
+                           const Service& service, const wire::Token& token, const Admitted& client,
+                           std::function<void()> look)
     : thread_(std::move(thread)),
-      client_(std::make_shared<ClientRecord>(service.counters, peer)),
+      client_(std::make_shared<ClientRecord>(service.counters, client)),
       look_(std::move(look)),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
       socket_(std::move(socket), *this),
@@ -126,7 +127,9 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd soc
       session_(service, thread_, token, client_, sending_, receiver_) {
     thread_->watch(socket_.fd(), [this] { move(); });
     client_->set_lanes({"local"});
-    shown_root_ = ShownRoot::make(service.storages, life, socket_.fd());
+    if (client_->bounds().may_see("")) {
+        shown_root_ = ShownRoot::make(service.storages, life, socket_.fd());
+    }
 }
 
 LocalSession::~LocalSession() { close(); }
@@ -282,7 +285,8 @@ void LocalSession::on_value(const InMessage& message) {
                 if (message.body.size() != value.length) {
                     throw Error(ErrorKind::protocol, "a value that is not as long as it says");
                 }
-                session_.on_value(value, key, std::as_bytes(std::span(message.body)), nullptr);
+                session_.on_value(value, key,
+                                  {std::as_bytes(std::span(message.body)), nullptr, {}});
                 return;
             }
             if (!upload_ || header->place > upload_->size() ||
@@ -292,7 +296,7 @@ void LocalSession::on_value(const InMessage& message) {
             bool kept = false;
             const Receiver::Parcel parcel = receiver_.begin({header->place, value.length});
             try {
-                kept = session_.on_value(value, key, {}, parcel);
+                kept = session_.on_value(value, key, {{}, parcel, {}});
             } catch (...) {
                 receiver_.settle(false);
                 throw;

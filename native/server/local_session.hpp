@@ -23,7 +23,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     // `thread` is where it is, and runs what comes later; `life` tells clients that it does. `look`
     // is called after each event: time for a tick().
     LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket, const Service& service,
-                 const wire::Token& token, const std::string& peer, std::function<void()> look);
+                 const wire::Token& token, const Admitted& client, std::function<void()> look);
     LocalSession(const LocalSession&) = delete;
     LocalSession& operator=(const LocalSession&) = delete;
     ~LocalSession() override;
@@ -31,6 +31,10 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     // Ends it where the client is gone or has stalled. Returns when the next look is due.
     TimePoint tick(TimePoint now);
     void close();
+    // It has failed, as for want of memory: the next tick() ends it.
+    void lose() noexcept { client_->doom(); }
+    // As Session::leave().
+    void leave() { session_.leave(); }
     bool closed() const { return closed_; }
     bool busy() const { return session_.busy(); }
     // Tells the client, if it has been shown the arena of a shelf, that this has gone.

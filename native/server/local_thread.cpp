@@ -31,7 +31,7 @@ LocalThread::LocalThread(const Service& service, int index)
     }
 }
 
-void LocalThread::attach(Fd socket, const wire::Token& token, const std::string& peer) {
+void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& client) {
     thread_->call(
         [&] {
             if (ended_) {
@@ -44,10 +44,11 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const std::string&
                 life_.emplace();
             }
             auto session = std::make_shared<LocalSession>(thread_, life_->descriptor(),
-                                                          std::move(socket), service_, token, peer,
-                                                          [this, self] { look(*self); });
+                                                          std::move(socket), service_, token,
+                                                          client, [this, self] { look(*self); });
             *self = session.get();
             sessions_.push_back(std::move(session));
+            look(*self);  // a grant has an end, whether its client ever says something or not
             ++service_.counters->sessions;
             return true;
         },
@@ -68,9 +69,35 @@ bool LocalThread::busy() {
     return busy;
 }
 
+void LocalThread::leave() {
+    thread_->post_and_wait([&] {
+        for (const auto& session : sessions_) {
+            if (!session->closed()) {
+                session->leave();
+            }
+        }
+    });
+}
+
 void LocalThread::look(LocalSession* session) {
-    const TimePoint due = session->tick(Clock::now());
+    const TimePoint due = tick_of(*session, Clock::now());
     deadline_ = session->closed() ? TimePoint::min() : std::min(deadline_, due);
+}
+
+TimePoint LocalThread::tick_of(LocalSession& session, TimePoint now) noexcept {
+    try {
+        return session.tick(now);
+    } catch (const std::exception&) {  // for want of memory
+        session.lose();
+        return now;
+    }
+}
+
+void LocalThread::lose_all() noexcept {
+    for (const auto& session : sessions_) {
+        session->lose();
+    }
+    deadline_ = TimePoint::min();
 }
 
 void LocalThread::tick(TimePoint now) {
@@ -79,7 +106,7 @@ void LocalThread::tick(TimePoint now) {
     }
     deadline_ = TimePoint::max();
     for (const auto& session : sessions_) {
-        deadline_ = std::min(deadline_, session->tick(now));
+        deadline_ = std::min(deadline_, tick_of(*session, now));
     }
     std::erase_if(sessions_, [](const auto& session) { return session->closed(); });
 }

@@ -25,11 +25,13 @@ class LocalThread {
     // What follows is for any thread.
 
     // Starts a session on a connected socket. Throws Error(connect).
-    void attach(Fd socket, const wire::Token& token, const std::string& peer);
+    void attach(Fd socket, const wire::Token& token, const Admitted& client);
     // The number of clients.
     std::size_t sessions();
     // Whether anything is under way with a client.
     bool busy();
+    // Tells all clients that the server ends.
+    void leave();
     // Ends all sessions, and the thread.
     void close();
 
@@ -40,6 +42,7 @@ class LocalThread {
         explicit Driver(LocalThread& owner) : owner_(owner) {}
         void tick(TimePoint now) override { owner_.tick(now); }
         TimePoint deadline() const override { return owner_.deadline_; }
+        void failed(const char*) noexcept override { owner_.lose_all(); }
 
       private:
         LocalThread& owner_;
@@ -47,6 +50,9 @@ class LocalThread {
 
     void tick(TimePoint now);
     void look(LocalSession* session);
+    // As LocalSession::tick(); a failure loses the session.
+    TimePoint tick_of(LocalSession& session, TimePoint now) noexcept;
+    void lose_all() noexcept;
 
     const Service service_;
     Driver driver_{*this};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,14 +30,35 @@ struct HashItemId {
     }
 };
 
+// What is known of a value that is read as it is sent.
+struct Reading {
+    std::uint64_t messages = 0;  // in flight
+    std::exception_ptr failure;
+};
+
+// A message of a value.
+struct Segment {
+    wire::ReplyHeader header{};        // but for the token
+    std::vector<ucp_dt_iov_t> pieces;  // of the value, or of `owner`; or
+    std::string packed;                // a copy, where that is cheaper
+    std::shared_ptr<const Region> owner;
+    std::shared_ptr<Reading> reading;  // set where the pieces are to be read as they are sent
+};
+
 class PendingGet {
   public:
+    // Of bytes that are read as they are sent, at the most: they go in one message, which is
+    // eager. More than any number of segments.
+    static constexpr std::uint64_t kHeldBack = wire::kEagerBytes;
+
     PendingGet(const ItemId& id, wire::GetItem wanted, bool send_bytes = false)
         : id_(id), wanted_(std::move(wanted)), send_bytes_(send_bytes) {}
 
     const ItemId& id() const { return id_; }
     const std::string& key() const { return wanted_.key; }
     const wire::Selection& selection() const { return wanted_.selection; }
+    // The memory that it takes until its turn comes.
+    std::uint64_t held_bytes() const;
     // Whether the bytes are wanted, even where the client could see them.
     bool send_bytes() const { return send_bytes_; }
 
@@ -48,20 +70,32 @@ class PendingGet {
     const std::shared_ptr<const Region>& value() const { return value_; }
     // The bytes of it that are wanted.
     std::uint64_t size() const { return selected_.size; }
-    // The next segment: its memory, as pieces of the value, or copied into `packed` where that is
-    // cheaper, and then without pieces; and its header, but for the token. Throws Error(storage)
-    // where bytes are missing.
-    wire::ReplyHeader next(std::vector<ucp_dt_iov_t>& pieces, std::string& packed);
+    // Has its bytes read as they are sent, where they are many and not in memory. The last of them
+    // are held back until the rest is read, as the client cannot be told of a failure afterwards.
+    void read_as_sent();
+    // nullptr where that is not done.
+    const std::shared_ptr<Reading>& reading() const { return reading_; }
+    // Whether what comes next must wait for what is in flight: the bytes held back, or a failure.
+    bool waits() const {
+        return reading_ != nullptr && reading_->messages > 0 &&
+               (reading_->failure || selected_.size - sent_ <= kHeldBack);
+    }
+    // The next segment. Throws Error(storage) where bytes are missing or cannot be read.
+    Segment next();
     // Whether next() has been called for all of it. There is one segment at least, if an empty one.
     bool done() const { return sent_ >= selected_.size; }
 
   private:
+    std::uint64_t longest_segment() const;
+
     ItemId id_;
     wire::GetItem wanted_;
     bool send_bytes_;
     std::shared_ptr<const Region> value_;
     wire::Selected selected_;
+    std::uint64_t step_ = 0;  // the length of all segments but the last
     std::uint64_t sent_ = 0;
+    std::shared_ptr<Reading> reading_;
 };
 
 }  // namespace ucxstore

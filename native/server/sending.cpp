@@ -11,7 +11,15 @@ namespace ucxstore {
 void Sending::close() {
     on_sent_ = nullptr;
     values_.clear();
+    waiting_.clear();
     end();
+}
+
+void Sending::add(PendingGet get) {
+    if (reads_as_it_sends()) {
+        get.read_as_sent();
+    }
+    values_.push_back(std::move(get));
 }
 
 bool Sending::send_next() {
@@ -19,11 +27,21 @@ bool Sending::send_next() {
         return false;
     }
     PendingGet& next = values_.front();
+    if (next.waits()) {
+        waiting_.push_back(std::move(next));
+        values_.pop_front();
+        return true;
+    }
     bool more = false;
     try {
+        Segment segment = next.next();
         Message message;
-        message.value = next.value();
-        message.header = next.next(message.pieces, message.payload);
+        message.header = segment.header;
+        message.pieces = std::move(segment.pieces);
+        message.payload = std::move(segment.packed);
+        message.was_read = segment.owner != nullptr;
+        message.value = message.was_read ? std::move(segment.owner) : next.value();
+        message.reading = std::move(segment.reading);
         give(std::move(message));
         more = !next.done();
     } catch (const std::exception& error) {
@@ -36,8 +54,9 @@ bool Sending::send_next() {
 }
 
 void Sending::abandon(std::uint64_t request) {
-    std::erase_if(values_,
-                  [request](const PendingGet& one) { return one.id().request == request; });
+    const auto concerned = [request](const PendingGet& one) { return one.id().request == request; };
+    std::erase_if(values_, concerned);
+    std::erase_if(waiting_, concerned);
 }
 
 void Sending::reply(const ItemId& id, wire::Status status, std::string payload) {
@@ -68,35 +87,52 @@ void Sending::refuse(const ItemId& id, const wire::Refusal& refusal) {
 
 void Sending::give(Message message) {
     message.header.token = token_;
-    const std::uint64_t bytes = message.bytes();
+    const Amount amount = message.amount();
+    const std::shared_ptr<Reading> reading = message.reading;
     ++messages_;
-    bytes_ += bytes;
+    in_flight_.bytes += amount.bytes;
+    in_flight_.read += amount.read;
+    if (reading != nullptr) {
+        ++reading->messages;
+    }
     bool given = false;
     try {
         given = send(std::move(message));
     } catch (const std::exception&) {
-        --messages_;
-        bytes_ -= bytes;
+        end_message(amount, reading);
         throw;
     }
     if (!given) {  // the client is gone, and the session about to go
-        --messages_;
-        bytes_ -= bytes;
+        end_message(amount, reading);
         return;
     }
-    client_->note_in_flight(bytes_);
+    client_->note_in_flight(in_flight_.bytes);
 }
 
-void Sending::sent(std::uint64_t bytes, bool arrived) {
-    ensure(messages_ > 0 && bytes_ >= bytes, "a message completes once");
+void Sending::end_message(Amount amount, const std::shared_ptr<Reading>& reading) {
+    ensure(messages_ > 0 && in_flight_.bytes >= amount.bytes && in_flight_.read >= amount.read,
+           "a message completes once");
     --messages_;
-    bytes_ -= bytes;
+    in_flight_.bytes -= amount.bytes;
+    in_flight_.read -= amount.read;
+    if (reading == nullptr || --reading->messages > 0) {
+        return;
+    }
+    const auto waited = std::ranges::find(waiting_, reading, &PendingGet::reading);
+    if (waited != waiting_.end()) {
+        values_.push_front(std::move(*waited));
+        waiting_.erase(waited);
+    }
+}
+
+void Sending::sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& reading) {
+    end_message(amount, reading);
     client_->moved();
-    client_->note_in_flight(bytes_);
+    client_->note_in_flight(in_flight_.bytes);
     if (!arrived) {
         return;
     }
-    client_->count_sent(bytes);
+    client_->count_sent(amount.bytes);
     try {
         if (on_sent_) {
             on_sent_();

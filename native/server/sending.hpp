@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +23,9 @@ class Sending {
     // mappings and descriptors. The rest waits as keys.
     static constexpr std::uint64_t kMaxMessages = 128;
     static constexpr std::uint64_t kMaxBytes = 256ull << 20;
+    // Of these, what was read from files to be sent, and so takes memory: enough for any network,
+    // and for some copies at once.
+    static constexpr std::uint64_t kMaxReadBytes = 16ull << 20;
 
     Sending(const wire::Token& token, std::shared_ptr<ClientRecord> client)
         : token_(token), client_(std::move(client)) {}
@@ -44,9 +48,12 @@ class Sending {
     // Where the client can see the value of an open get itself: replies so, and returns true.
     virtual bool show(const PendingGet&) { return false; }
     // Queues an open get.
-    void add(PendingGet get) { values_.push_back(std::move(get)); }
+    void add(PendingGet get);
     // Whether one more message may be sent.
-    bool has_room() const { return messages_ < kMaxMessages && bytes_ < kMaxBytes; }
+    bool has_room() const {
+        return messages_ < kMaxMessages && in_flight_.bytes < kMaxBytes &&
+               in_flight_.read < kMaxReadBytes;
+    }
     // Sends the next segment of the gets that were added; false where there is none.
     bool send_next();
     // Drops the gets of this request. Messages that are in flight are still sent.
@@ -55,34 +62,47 @@ class Sending {
     // Messages that are not completed: they wait for the client.
     std::uint64_t in_flight() const { return messages_; }
     // Gets of which there is more to send.
-    std::size_t values() const { return values_.size(); }
+    std::size_t values() const { return values_.size() + waiting_.size(); }
 
   protected:
+    struct Amount {
+        std::uint64_t bytes = 0;
+        std::uint64_t read = 0;  // those of them that were read for it
+    };
     // A reply, or a segment of one: pins the value, or owns the bytes, that it is sent from.
     struct Message {
         wire::ReplyHeader header{};
         std::vector<ucp_dt_iov_t> pieces;
         std::shared_ptr<const Region> value;
         std::string payload;
+        bool was_read = false;
+        // Set where the pieces are yet to be read from the value.
+        std::shared_ptr<Reading> reading;
 
-        std::uint64_t bytes() const { return header.length; }
+        Amount amount() const { return {header.length, was_read ? header.length : 0}; }
     };
+
+    // Whether it can send what is read meanwhile. Then it notes what it could not read in the
+    // message's `reading`, before it calls sent().
+    virtual bool reads_as_it_sends() const { return false; }
 
     // Sends it, and calls sent() once its memory is not used any more; that may be inside this
     // call. False where the client is gone. Throws where it cannot be sent.
     virtual bool send(Message message) = 0;
     virtual void end() = 0;
-    void sent(std::uint64_t bytes, bool arrived);
+    void sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& reading = nullptr);
 
   private:
     void give(Message message);
+    void end_message(Amount amount, const std::shared_ptr<Reading>& reading);
 
     const wire::Token token_;
     const std::shared_ptr<ClientRecord> client_;
     std::function<void()> on_sent_;
     std::deque<PendingGet> values_;
+    std::list<PendingGet> waiting_;  // until what is in flight of them is read
     std::uint64_t messages_ = 0;
-    std::uint64_t bytes_ = 0;  // of these messages
+    Amount in_flight_;  // in these messages
 };
 
 }  // namespace ucxstore

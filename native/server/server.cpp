@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.hpp"
+#include "ucx/callers.hpp"
 
 namespace ucxstore {
 namespace {
@@ -14,6 +15,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kDrainPoll = 2ms;
+
+// How long clients with nothing under way may take to hang up.
+constexpr auto kHangUp = 1s;
 constexpr const char* kClosed = "the server is closed";
 
 }  // namespace
@@ -26,10 +30,12 @@ ServerThread::ServerThread(const Service& service, const Options& options, bool 
 ServerThread::~ServerThread() { close(1s); }
 
 void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                          const std::string& address, const std::string& peer) {
+                          const std::string& address, const Admitted& client) {
+    const Callers callers = callers_of(fd.get(), address);
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
+        taken->gate().open(callers.hosts, callers.user);
         auto session = std::make_shared<UcxSession>(std::move(taken), service_, progress(), token,
-                                                    address, peer);
+                                                    address, client);
         ++service_.counters->sessions;
         return session;
     });
@@ -45,7 +51,7 @@ Server::Server(Storages storages, int threads, Ucx ucx, bool read_only)
     threads_.resize(static_cast<std::size_t>(threads));
     for (int i = 0; i < threads; ++i) {
         if (!ucx_.when_needed) {
-            thread(i);
+            thread(i)->start_ucx();
         }
         local_threads_.push_back(std::make_shared<LocalThread>(service_, i));
     }
@@ -111,12 +117,20 @@ std::size_t Server::sessions() {
 }
 
 bool Server::drain(std::chrono::milliseconds timeout) {
-    const TimePoint deadline = Clock::now() + timeout;
+    const TimePoint told = Clock::now();
+    for (const auto& thread : threads()) {
+        thread->leave();
+    }
+    for (const auto& thread : local_threads_) {
+        thread->leave();
+    }
     const auto is_busy = [](const auto& thread) { return thread->busy(); };
-    while (std::ranges::any_of(threads(), is_busy) ||
-           std::ranges::any_of(local_threads_, is_busy)) {
-        if (Clock::now() >= deadline) {
-            return false;
+    while (sessions() > 0) {
+        const bool busy =
+            std::ranges::any_of(threads(), is_busy) || std::ranges::any_of(local_threads_, is_busy);
+        const TimePoint now = Clock::now();
+        if (now >= told + timeout || (!busy && now >= told + kHangUp)) {
+            return !busy;
         }
         std::this_thread::sleep_for(kDrainPoll);
     }
@@ -134,6 +148,7 @@ void Server::close(std::chrono::milliseconds timeout) {
     for (const auto& thread : threads()) {
         thread->close(timeout);
     }
+    service_.walkers->settle(timeout);
     if (service_.storages.spaces != nullptr) {
         service_.storages.spaces->end_all();
     }

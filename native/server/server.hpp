@@ -20,7 +20,7 @@ class ServerThread : public PeerThread {
 
     // Starts a session; its endpoint exists on return. Throws Error(connect).
     void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                const std::string& address, const std::string& peer);
+                const std::string& address, const Admitted& client);
     std::size_t sessions() { return peers(); }
 
   private:
@@ -54,7 +54,9 @@ class Server {
         return spaces == nullptr ? 0 : spaces->held();
     }
     std::size_t sessions();
-    // Waits until nothing is under way; false where `timeout` is not enough for that.
+    // Tells the clients that the server ends, and waits until they have gone with nothing under
+    // way. Those that have heard, and hang up late, are not waited for long. False where something
+    // still is under way when `timeout` has passed.
     bool drain(std::chrono::milliseconds timeout);
     void close(std::chrono::milliseconds timeout);
     // In a forked child: the parent's UCX objects must not be touched, not even to free them.

@@ -1,5 +1,7 @@
 #include "server/session.hpp"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -12,11 +14,27 @@ namespace {
 
 using wire::Status;
 
-// How many gets one client may have waiting. More end its session.
+// How many gets one client may have waiting, and what they may take. More end its session.
 constexpr std::size_t kMaxGets = 1'000'000;
+constexpr std::uint64_t kMaxGetBytes = 1ull << 30;
 
 // After this long without progress on what is in flight to or from a client, its session ends.
 constexpr auto kStallTimeout = std::chrono::seconds(60);
+
+// So long after the end of its grant, a client is still told so. Then its session ends, and what is
+// still under way.
+constexpr auto kAfterGrant = std::chrono::seconds(10);
+
+// A clock that was set may bring the end of a grant nearer.
+constexpr auto kGrantLooks = std::chrono::minutes(1);
+
+// How often a client is told of its requests that wait for the source, and of how many: less than
+// any time-out that a client has, and few enough messages.
+constexpr auto kTellEvery = std::chrono::milliseconds(250);
+constexpr std::size_t kMostTold = 4096;
+
+// What is no reply goes under this id, which no request has.
+constexpr ItemId kNoRequest{0, 0};
 
 ItemId id_of(const wire::RequestHeader& header) { return {header.request, header.first}; }
 
@@ -29,11 +47,11 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
       token_(token),
       client_(std::move(client)),
       sending_(std::move(sending)),
-      awaiting_(
-          std::make_shared<Awaiting>(service_.storages.source, std::move(thread), client_, sending_,
-                                     [this](PendingGet get, Outcome<Awaiting::Value> outcome) {
-                                         fetched(std::move(get), std::move(outcome));
-                                     })),
+      awaiting_(std::make_shared<Awaiting>(
+          service_.storages.source, std::move(thread), client_, sending_, service_.walkers,
+          [this](PendingGet get, Outcome<Awaiting::Value> outcome) {
+              fetched(std::move(get), std::move(outcome));
+          })),
       arriving_(std::make_shared<Arriving>(receiver, service_.storages, service_.read_only, client_,
                                            sending_, awaiting_)) {
     sending_->set_on_sent([this] { pump(); });
@@ -42,26 +60,82 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
 void Session::close() {
     client_->close();
     gets_.clear();
+    get_bytes_ = 0;
     awaiting_->close();
     arriving_->close();
     sending_->close();  // last: over UCX it ends the transfers of the others, too
 }
 
+void Session::leave() {
+    try {
+        sending_->reply(kNoRequest, Status::leaving);
+    } catch (const std::exception&) {  // for want of memory: the client sees the end when it comes
+    }
+}
+
 Session::Look Session::look(TimePoint now) {
-    const TimePoint stalls =
-        awaits_client() ? client_->last_moved() + kStallTimeout : TimePoint::max();
-    if (!client_->doomed() && !sending_->failed() && now <= stalls) {
-        return {false, stalls};
+    // What arrives must arrive: other messages do not excuse values that stand still.
+    const TimePoint stalls = std::min(
+        sending_->in_flight() > 0 ? client_->last_moved() + kStallTimeout : TimePoint::max(),
+        arriving_->awaits_client() ? arriving_->last_came() + kStallTimeout : TimePoint::max());
+    const TimePoint yields = arriving_->yields_at(now);
+    const auto granted = client_->bounds().left(kAfterGrant);
+    if (granted == Bounds::WallClock::duration::zero()) {
+        client_->report(log::info, log::Kind::lost, "its grant has expired");
+        return {true, TimePoint::max()};
+    }
+    if (!client_->doomed() && !sending_->failed() && now <= std::min(stalls, yields)) {
+        TimePoint next = std::min({stalls, yields, tell_of_waiting(now)});
+        if (granted) {
+            const auto soon = std::chrono::ceil<Clock::duration>(*granted);
+            next = std::min(next, now + std::min<Clock::duration>(soon, kGrantLooks));
+        }
+        return {false, next};
     }
     if (busy() || sending_->failed()) {
         ++service_.counters->sessions_lost;
         const bool stalled = !client_->doomed() && !sending_->failed();
         client_->report(log::warning, log::Kind::lost,
-                        stalled ? "nothing has moved for 60 s" : "it is gone");
+                        !stalled        ? "it is gone"
+                        : now <= stalls ? "it sends nothing, and others wait for its room"
+                                        : "nothing has moved for 60 s");
     } else {
         client_->report(log::info, log::Kind::closed);
     }
     return {true, TimePoint::max()};
+}
+
+TimePoint Session::tell_of_waiting(TimePoint now) {
+    if (!awaits_source()) {
+        return tell_at_ = TimePoint::max();
+    }
+    const std::uint64_t answers = service_.storages.source->calls().answered();
+    if (tell_at_ == TimePoint::max()) {
+        answers_told_ = answers;
+        return tell_at_ = now + kTellEvery;
+    }
+    if (now < tell_at_) {
+        return tell_at_;
+    }
+    tell_at_ = now + kTellEvery;
+    // A client that does not read is told nothing more.
+    if (std::exchange(answers_told_, answers) == answers || !sending_->has_room()) {
+        return tell_at_;
+    }
+    std::set<std::uint64_t> requests;
+    awaiting_->requests(requests);
+    arriving_->waiting_requests(requests);
+    for (const PendingGet& get : gets_) {
+        requests.insert(get.id().request);
+    }
+    std::size_t told = 0;
+    for (const std::uint64_t request : requests) {
+        if (++told > kMostTold) {
+            break;
+        }
+        sending_->reply({request, 0}, Status::going_on);
+    }
+    return tell_at_;
 }
 
 bool Session::busy() const {
@@ -78,7 +152,7 @@ void Session::on_request(const wire::RequestHeader& header, std::span<const std:
         case wire::Op::abandon:
             return abandon(header.request);
         case wire::Op::stats:
-            return sending_->reply(id_of(header), Status::ok, service_.stats());
+            return on_stats(header);
         case wire::Op::begin_space:
         case wire::Op::renew_space:
         case wire::Op::end_space:
@@ -92,21 +166,35 @@ void Session::on_ping(const wire::RequestHeader& header) {
     sending_->reply(id_of(header), Status::ok);
 }
 
+// They tell of all clients, and of scratch spaces.
+void Session::on_stats(const wire::RequestHeader& header) {
+    if (auto fault = client_->bounds().read_fault("")) {
+        return sending_->reply(id_of(header), Status::denied, "(the server's counters) " + *fault);
+    }
+    sending_->reply(id_of(header), Status::ok, service_.stats());
+}
+
 void Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body) {
     wire::Reader reader(body);
     for (std::uint32_t i = 0; i < header.count; ++i) {
-        if (gets_.size() >= kMaxGets) {
+        PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
+                       (header.flags & wire::kSendBytes) != 0);
+        get_bytes_ += get.held_bytes();
+        if (gets_.size() >= kMaxGets || get_bytes_ > kMaxGetBytes) {
             throw Error(ErrorKind::protocol, "more requests at once than a server takes");
         }
-        gets_.emplace_back(ItemId{header.request, header.first + i}, reader.get_item(),
-                           (header.flags & wire::kSendBytes) != 0);
+        gets_.push_back(std::move(get));
     }
     pump();
 }
 
 bool Session::on_value(const wire::ValueHeader& header, const std::string& key,
-                       std::span<const std::byte> data, Receiver::Parcel parcel) {
-    return arriving_->receive(header, key, data, parcel);
+                       const ArrivingValue::Bytes& bytes) {
+    return arriving_->receive(header, key, bytes);
+}
+
+void Session::on_altered(const wire::RequestHeader& header) {
+    sending_->reply(id_of(header), Status::altered);
 }
 
 void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd file) {
@@ -126,6 +214,7 @@ void Session::pump() {
         }
         PendingGet next = std::move(gets_.front());
         gets_.pop_front();
+        get_bytes_ -= next.held_bytes();
         open(std::move(next));
     }
     pumping_ = false;
@@ -138,6 +227,10 @@ void Session::open(PendingGet get) {
     const ItemId id = get.id();
     if (auto fault = wire::key_fault(get.key())) {
         sending_->reply(id, Status::invalid_key, std::move(*fault));
+        return;
+    }
+    if (auto fault = client_->bounds().read_fault(get.key())) {
+        sending_->reply(id, Status::denied, std::move(*fault));
         return;
     }
     try {
@@ -178,7 +271,11 @@ void Session::fetched(PendingGet get, Outcome<Awaiting::Value> outcome) {
 }
 
 void Session::abandon(std::uint64_t request) {
-    std::erase_if(gets_, [request](const PendingGet& one) { return one.id().request == request; });
+    std::erase_if(gets_, [&](const PendingGet& one) {
+        const bool gone = one.id().request == request;
+        get_bytes_ -= gone ? one.held_bytes() : 0;
+        return gone;
+    });
     sending_->abandon(request);
     awaiting_->abandon(request);
     arriving_->abandon(request);
@@ -190,6 +287,11 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
     const ItemId id = id_of(header);
     if (!wire::is_space_name(request.name)) {
         sending_->reply(id, Status::invalid_key, "is no name of a scratch space");
+        return;
+    }
+    const std::string folder = std::string(wire::kScratchFolder) + request.name + "/";
+    if (auto fault = client_->bounds().write_fault(folder)) {
+        sending_->reply(id, Status::denied, "(a scratch space) " + *fault);
         return;
     }
     try {
@@ -209,9 +311,11 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
     }
 }
 
-// Requests that are calls to a storage, which answers at once, or to the source, which does later.
+// Requests that are calls to a storage or to the source. Only few keys are looked at here: the rest
+// may take long, and is for other threads.
 void Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
-    std::variant<StorageCall, Answer> read = read_call(service_.read_only, header, body);
+    std::variant<StorageCall, Answer> read =
+        read_call(service_.read_only, client_->bounds(), header, body);
     if (auto* call = std::get_if<StorageCall>(&read)) {
         std::shared_ptr<Storage> storage;
         try {
@@ -224,7 +328,12 @@ void Session::on_other(const wire::RequestHeader& header, std::span<const std::b
             awaiting_->call(id_of(header), std::move(*call));
             return;
         }
-        read = answer_of(*storage, *call);
+        const bool removes = header.op == wire::Op::remove || header.op == wire::Op::remove_prefix;
+        if (!concerns_few_keys(*call) || (removes && storage->removing_waits())) {
+            awaiting_->walk(id_of(header), std::move(storage), std::move(*call));
+            return;
+        }
+        read = answer_at_once(std::move(storage), std::move(*call));
     }
     auto& answer = std::get<Answer>(read);
     sending_->reply(id_of(header), answer.status, std::move(answer.payload));

@@ -22,6 +22,7 @@ struct Service {
     Storages storages;
     std::shared_ptr<Counters> counters;
     bool read_only = false;
+    std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>();
 
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
@@ -52,12 +53,17 @@ class Session {
     // These throw Error(protocol) where the client breaks the protocol.
     void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
     void on_ping(const wire::RequestHeader& header);
-    // `header` is all of the message's, with the key behind it. As Arriving::receive().
+    // As Arriving::receive().
     bool on_value(const wire::ValueHeader& header, const std::string& key,
-                  std::span<const std::byte> data, Receiver::Parcel parcel);
+                  const ArrivingValue::Bytes& bytes);
+    // A request was changed on its way: tells the client.
+    void on_altered(const wire::RequestHeader& header);
 
     // The same, of a value that has come in a file.
     void on_file(const wire::ValueHeader& header, const std::string& key, Fd file);
+
+    // Tells the client that the server ends, and is to be asked for nothing more.
+    void leave();
 
     struct Look {
         bool over;      // the client is gone, or has stalled: close() is due
@@ -73,9 +79,19 @@ class Session {
     // Whether anything under way waits for the client.
     bool awaits_client() const { return sending_->in_flight() > 0 || arriving_->awaits_client(); }
 
+    void on_stats(const wire::RequestHeader& header);
     void on_get(const wire::RequestHeader& header, std::span<const std::byte> body);
     void on_space(const wire::RequestHeader& header, std::span<const std::byte> body);
     void on_other(const wire::RequestHeader& header, std::span<const std::byte> body);
+
+    // Whether anything waits for the source.
+    bool awaits_source() const {
+        return service_.storages.source != nullptr &&
+               (awaiting_->busy() || arriving_->awaits_room() || !gets_.empty());
+    }
+    // Tells the client which of its requests wait, from time to time, while the source moves. Until
+    // when it is not to be called again.
+    TimePoint tell_of_waiting(TimePoint now);
 
     // Sends what waits, while there is room in flight.
     void pump();
@@ -91,7 +107,10 @@ class Session {
     const std::shared_ptr<Awaiting> awaiting_;
     const std::shared_ptr<Arriving> arriving_;
     std::deque<PendingGet> gets_;  // whose turn has not come
+    std::uint64_t get_bytes_ = 0;  // of them
     bool pumping_ = false;
+    TimePoint tell_at_ = TimePoint::max();  // of what waits
+    std::uint64_t answers_told_ = 0;        // of the source, when it was told last
 };
 
 template <typename Header, typename Handle>

@@ -23,8 +23,7 @@ constexpr std::uint64_t kCopiedForPart = 8ull << 20;
 std::shared_ptr<const Region> Showings::shelved(const PendingGet& get) const {
     const std::uint64_t bytes = get.value()->size();
     const bool may_copy = bytes <= kCopiedForPart || get.size() >= bytes / 2;
-    const bool of_source =
-        storages_.source != nullptr && !wire::is_note(get.key()) && !wire::space_of(get.key());
+    const bool of_source = storages_.source != nullptr && !wire::space_of(get.key());
     return of_source ? storages_.source->show(get.key(), get.value(), may_copy) : get.value();
 }
 

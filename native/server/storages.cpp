@@ -7,9 +7,6 @@
 namespace ucxstore {
 
 std::shared_ptr<Storage> Storages::storage_of(const std::string& key) const {
-    if (wire::is_note(key)) {
-        return notes;
-    }
     const auto space = wire::space_of(key);
     return space ? offered_spaces().find(*space) : local;
 }

@@ -1,4 +1,4 @@
-// The storages of a server: for its values, for scratch spaces, for clients' notes.
+// The storages of a server: for its values, and for scratch spaces.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,6 @@
 #include "storage/storage.hpp"
 
 namespace ucxstore {
-
-// For clients' notes: some thousands. Each set of servers that a store names has a few.
-constexpr std::uint64_t kNotesBytes = 4 << 20;
 
 // Shared by all threads of the server; it never changes.
 struct Storages {
@@ -42,9 +39,6 @@ struct Storages {
     std::shared_ptr<Storage> local;
     std::shared_ptr<CachedSource> source;
     std::shared_ptr<Spaces> spaces;  // nullptr where none are offered
-    // Clients' notes. They are only in memory: they must not outlive the process.
-    std::shared_ptr<Storage> notes = std::make_shared<MemoryStorage>(
-        std::make_shared<Quota>(kNotesBytes, "clients' notes"), true);
 };
 
 }  // namespace ucxstore

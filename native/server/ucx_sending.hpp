@@ -2,6 +2,7 @@
 // it, whatever becomes of the session.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,17 +22,24 @@ class UcxSending : public Sending, public std::enable_shared_from_this<UcxSendin
     // Makes the endpoint. Not inside UCX's callbacks. Throws Error(connect).
     void connect(const std::string& address);
     bool connected() const { return endpoint_ != nullptr; }
+    // From now on all messages have checksums.
+    void check() { checked_ = true; }
+    bool checks() const { return checked_; }
     std::vector<std::string> lanes() const { return endpoint_->lanes(); }
     bool failed() const override { return connected() && endpoint_->failed(); }
 
   private:
     class InFlight;
 
+    static std::uint32_t data_sum(const Message& message);
+    // Where UCX copies the bytes on this thread, and their sum need not be known beforehand.
+    bool reads_as_it_sends() const override { return worker_.moves_only_in_progress && !checked_; }
     bool send(Message message) override;
     void end() override;
 
     Worker& worker_;
     std::unique_ptr<Endpoint> endpoint_;
+    bool checked_ = false;
 };
 
 }  // namespace ucxstore

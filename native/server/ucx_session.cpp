@@ -1,9 +1,12 @@
 #include "server/ucx_session.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/crc32c.hpp"
 #include "base/ensure.hpp"
 #include "base/status.hpp"
+#include "base/trimming.hpp"
 #include "protocol/keys.hpp"
 #include "ucx/request.hpp"
 
@@ -12,6 +15,10 @@ namespace {
 
 // How long UCX may take to let go of memory once the endpoint was closed by force.
 constexpr auto kReleaseTimeout = std::chrono::seconds(5);
+
+// How long a client may take to send its first ping: it does so at once. Until then its session
+// holds a worker, with its descriptors and shared memory.
+constexpr auto kMeetTimeout = std::chrono::seconds(20);
 
 }  // namespace
 
@@ -42,10 +49,10 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
 
 UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
                        std::weak_ptr<Progress> progress, const wire::Token& token,
-                       const std::string& address, const std::string& peer)
+                       const std::string& address, const Admitted& client)
     : Peer(std::move(worker), kReleaseTimeout),
       address_(address),
-      client_(std::make_shared<ClientRecord>(service.counters, peer)),
+      client_(std::make_shared<ClientRecord>(service.counters, client)),
       sending_(std::make_shared<UcxSending>(*worker_, token, client_)),
       receiver_(*worker_),
       session_(service, std::move(progress), token, client_, sending_, receiver_) {
@@ -57,6 +64,7 @@ UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
 UcxSession::~UcxSession() {
     close();
     ensure(worker_ == nullptr || !worker_->busy(), "UCX has let go of a session that goes");
+    trim_soon();  // its worker and its endpoint took some MB
 }
 
 void UcxSession::meet() {
@@ -64,11 +72,22 @@ void UcxSession::meet() {
         return;
     }
     try {
+        worker_->gate().shut();  // UCX has the client's connections
         sending_->connect(address_);
         client_->set_lanes(sending_->lanes());
         session_.on_ping(*first_ping_);
+        if (leaving_) {
+            session_.leave();
+        }
     } catch (const std::exception&) {
         client_->doom();
+    }
+}
+
+void UcxSession::leave() {
+    leaving_ = true;
+    if (sending_->connected()) {
+        session_.leave();
     }
 }
 
@@ -82,12 +101,39 @@ TimePoint UcxSession::tick(Progress&, TimePoint now) {
     if (closed()) {
         return TimePoint::max();
     }
+    if (worker_->gate().broken()) {
+        client_->report(log::warning, log::Kind::refused,
+                        "somebody else has connected to what UCX listens on for it");
+        client_->doom();
+    }
     meet();
+    TimePoint meets = TimePoint::max();
+    if (!sending_->connected()) {
+        meets = begun_ + kMeetTimeout;
+        if (now > meets) {
+            client_->report(log::warning, log::Kind::refused, "it has sent nothing for 20 s");
+            client_->doom();
+        }
+    }
     const auto [over, due] = session_.look(now);
     if (over) {
         close();
     }
-    return due;
+    return std::min(due, meets);
+}
+
+wire::Sum UcxSession::take_sums(const void* header, std::size_t& header_size, bool checked) const {
+    if (sending_->connected() && checked != sending_->checks()) {
+        throw Error(ErrorKind::protocol, "messages with checksums and without");
+    }
+    if (!checked) {
+        return std::nullopt;
+    }
+    const wire::Sum sum = wire::take_sums(header, header_size);
+    if (!sum) {
+        throw Error(ErrorKind::protocol, "a message was changed on its way");
+    }
+    return sum;
 }
 
 ucs_status_t UcxSession::on_request_message(void* self, const void* header, std::size_t header_size,
@@ -99,9 +145,18 @@ ucs_status_t UcxSession::on_request_message(void* self, const void* header, std:
             if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > wire::kMaxRequestBytes) {
                 throw Error(ErrorKind::protocol, "a request that is too large");
             }
+            const wire::Sum sum =
+                session.take_sums(header, header_size, (decoded.flags & wire::kChecked) != 0);
+            const std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
+            if (sum && crc32c(body) != *sum) {
+                return session.session_.on_altered(decoded);
+            }
             if (session.sending_->connected()) {
-                session.session_.on_request(decoded, {static_cast<const std::byte*>(data), size});
+                session.session_.on_request(decoded, body);
             } else if (decoded.op == wire::Op::ping) {
+                if (sum) {
+                    session.sending_->check();
+                }
                 session.first_ping_ = decoded;
             } else {
                 throw Error(ErrorKind::protocol, "a request before the first ping");
@@ -118,6 +173,11 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
     session.session_.dispatch<wire::ValueHeader>(
         header, header_size, [&](const wire::ValueHeader& decoded) {
             const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+            const wire::Sum sum =
+                session.take_sums(header, header_size, session.sending_->checks());
+            if (header_size < sizeof(decoded)) {
+                throw Error(ErrorKind::protocol, "a value without a header");
+            }
             const std::size_t key_size = header_size - sizeof(decoded);
             if (size != decoded.length || key_size > wire::kMaxKeyBytes) {
                 throw Error(ErrorKind::protocol, "a value that is not as long as it says");
@@ -128,7 +188,8 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
             const std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
             const std::span<const std::byte> bytes(
                 rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
-            kept = session.session_.on_value(decoded, key, bytes, rendezvous ? data : nullptr);
+            kept =
+                session.session_.on_value(decoded, key, {bytes, rendezvous ? data : nullptr, sum});
         });
     return kept ? UCS_INPROGRESS : UCS_OK;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "protocol/sums.hpp"
 #include "server/session.hpp"
 #include "server/ucx_sending.hpp"
 #include "ucx/peer.hpp"
@@ -16,13 +17,15 @@ class UcxSession : public Peer {
     // Takes the worker. `address` is the client's. Throws Error(connect).
     UcxSession(std::unique_ptr<Worker> worker, const Service& service,
                std::weak_ptr<Progress> progress, const wire::Token& token,
-               const std::string& address, const std::string& peer);
+               const std::string& address, const Admitted& client);
     ~UcxSession() override;
 
-    void lose() override { client_->doom(); }
+    void lose() noexcept override { client_->doom(); }
     void shut(const char*) override { close(); }
     // Ends it where the client is gone, or has stalled.
     TimePoint tick(Progress& progress, TimePoint now) override;
+    // As Session::leave(), as soon as the client can be told.
+    void leave() override;
     bool busy() const override { return session_.busy(); }
 
   private:
@@ -46,6 +49,9 @@ class UcxSession : public Peer {
     // could not, as UCX's accepting thread stays with its parent. Not inside UCX's callbacks.
     void meet();
     void close();
+    // Where the message has checksums, takes them off the end of its header: that of its data.
+    // Throws Error(protocol) where the header was changed on its way.
+    wire::Sum take_sums(const void* header, std::size_t& header_size, bool checked) const;
 
     static ucs_status_t on_request_message(void* self, const void* header, std::size_t header_size,
                                            void* data, std::size_t size,
@@ -60,6 +66,8 @@ class UcxSession : public Peer {
     UcxReceiver receiver_;
     Session session_;
     std::optional<wire::RequestHeader> first_ping_;
+    bool leaving_ = false;
+    const TimePoint begun_ = Clock::now();
 };
 
 }  // namespace ucxstore

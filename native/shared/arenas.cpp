@@ -28,10 +28,8 @@ std::uint64_t round_up(std::uint64_t size, std::uint64_t step) {
     return (size + step - 1) / step * step;
 }
 
-// For a bit for each huge page.
-std::uint64_t bits_bytes(std::uint64_t bytes) {
-    const std::uint64_t pieces = bytes / Arenas::kHugePage;
-    return round_up(round_up(pieces + 1, 64) / 8, Arenas::kPage);
+std::unique_ptr<std::atomic<bool>[]> none_is_huge(std::uint64_t bytes) {
+    return std::make_unique<std::atomic<bool>[]>(bytes / Arenas::kHugePage + 1);
 }
 
 [[noreturn]] void throw_no_memory(std::uint64_t bytes) {
@@ -43,26 +41,26 @@ std::uint64_t bits_bytes(std::uint64_t bytes) {
 // ---- one arena ----
 
 Arena::Arena(std::uint32_t number, std::uint64_t bytes)
-    : number_(number), size_(bytes), file_bytes_(bytes + bits_bytes(bytes)), pid_(getpid()) {
+    : number_(number), size_(bytes), pid_(getpid()), huge_(none_is_huge(bytes)) {
     const std::string name = "ucxstore-" + std::to_string(number);
     const Fd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!file || ftruncate(file.get(), static_cast<off_t>(file_bytes_)) != 0) {
+    if (!file || ftruncate(file.get(), static_cast<off_t>(size_)) != 0) {
         throw_no_memory(bytes);
     }
-    void* const memory = map_aligned(file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+    void* const memory = map_aligned(size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
     if (memory == MAP_FAILED) {
         throw_no_memory(bytes);
     }
     data_ = static_cast<std::byte*>(memory);
     // A forked child must not write where clients read.
-    madvise(data_, file_bytes_, MADV_DONTFORK);
+    madvise(data_, size_, MADV_DONTFORK);
     // From now on nobody can map it for writing; what is mapped above stays so.
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL;
     readable_ =
         Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     if (fcntl(file.get(), F_ADD_SEALS, seals) != 0 || fchmod(file.get(), S_IRUSR) != 0 ||
         !readable_) {
-        munmap(data_, file_bytes_);
+        munmap(data_, size_);
         throw_no_memory(bytes);
     }
 }
@@ -70,9 +68,9 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
 Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes)
     : number_(number),
       size_(bytes),
-      file_bytes_(bytes),
       pid_(getpid()),
-      readable_(std::move(sealed)) {
+      readable_(std::move(sealed)),
+      huge_(none_is_huge(bytes)) {
     // Private, and writable, though nobody writes: some devices register memory for sending only
     // if it could be written, and get copies of its pages then.
     void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
@@ -86,24 +84,16 @@ Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes)
 
 Arena::~Arena() {
     if (getpid() == pid_) {  // a forked child does not have it, and may have others there
-        munmap(data_, file_bytes_);
+        munmap(data_, size_);
     }
 }
 
 bool Arena::is_huge(std::uint64_t piece) const {
-    if (file_bytes_ == size_) {
-        return false;
-    }
-    const auto* const words = reinterpret_cast<const HugeWord*>(data_ + size_);
-    return (words[piece / 64].load(std::memory_order_acquire) >> piece % 64 & 1) != 0;
+    return huge_[piece].load(std::memory_order_relaxed);
 }
 
 void Arena::set_huge(std::uint64_t piece) const {
-    if (file_bytes_ == size_) {
-        return;  // a client's file, which has nowhere to tell it
-    }
-    auto* const words = reinterpret_cast<HugeWord*>(data_ + size_);
-    words[piece / 64].fetch_or(std::uint64_t{1} << piece % 64, std::memory_order_release);
+    huge_[piece].store(true, std::memory_order_relaxed);
 }
 
 // ---- all of them ----

@@ -37,8 +37,8 @@ class Arena {
     std::uint32_t number() const { return number_; }
     std::byte* data() const { return data_; }
     std::uint64_t size() const { return size_; }
-    // Which pieces of it, of the size of a huge page, are one. A bit for each lies behind its size
-    // in the file, for readers to see. Once a piece is one, it stays so, whatever is put there.
+    // Which pieces of it, of the size of a huge page, are one. Once a piece is, it stays so,
+    // whatever is put there.
     bool is_huge(std::uint64_t piece) const;
     void set_huge(std::uint64_t piece) const;
 
@@ -48,14 +48,11 @@ class Arena {
   private:
     const std::uint32_t number_;
     const std::uint64_t size_;
-    const std::uint64_t file_bytes_;  // more, where it tells which pieces are huge
     const int pid_;
     Fd readable_;
     std::byte* data_ = nullptr;
+    const std::unique_ptr<std::atomic<bool>[]> huge_;  // for each piece
 };
-
-// A word of the bits that lie behind an arena's blocks.
-using HugeWord = std::atomic<std::uint64_t>;
 
 // Where a value may lie. `bytes` is what the block has room for.
 struct Block {

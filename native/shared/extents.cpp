@@ -5,6 +5,7 @@
 namespace ucxstore {
 
 Extents::Extents(std::uint64_t count) {
+    provide();
     if (count > 0) {
         add(0, count);
     }
@@ -17,6 +18,8 @@ std::optional<std::uint64_t> Extents::take(std::uint64_t count, std::uint64_t al
         if (begin - first + count > length) {
             continue;  // it has them, but does not begin well
         }
+        provide();
+        ++taken_;
         remove(first, length);
         if (begin > first) {
             add(first, begin - first);
@@ -30,6 +33,7 @@ std::optional<std::uint64_t> Extents::take(std::uint64_t count, std::uint64_t al
 }
 
 void Extents::give(std::uint64_t first, std::uint64_t count) {
+    --taken_;
     const auto next = by_first_.lower_bound(first);
     std::uint64_t begin = first;
     std::uint64_t end = first + count;
@@ -50,15 +54,31 @@ void Extents::give(std::uint64_t first, std::uint64_t count) {
 }
 
 void Extents::add(std::uint64_t first, std::uint64_t count) {
-    by_first_.emplace(first, count);
-    by_count_.emplace(count, first);
+    Nodes nodes = std::move(spare_.back());
+    spare_.pop_back();
+    nodes.by_first.key() = first;
+    nodes.by_first.mapped() = count;
+    nodes.by_count.value() = {count, first};
+    by_first_.insert(std::move(nodes.by_first));
+    by_count_.insert(std::move(nodes.by_count));
     free_ += count;
 }
 
 void Extents::remove(std::uint64_t first, std::uint64_t count) {
-    by_first_.erase(first);
-    by_count_.erase({count, first});
+    spare_.push_back({by_first_.extract(first), by_count_.extract({count, first})});
     free_ -= count;
+}
+
+void Extents::provide() {
+    const std::size_t wanted = taken_ + 3;
+    if (spare_.capacity() < wanted) {
+        spare_.reserve(2 * wanted);
+    }
+    while (by_first_.size() + spare_.size() < wanted) {
+        ByFirst first{{0, 0}};
+        ByCount count{{0, 0}};
+        spare_.push_back({first.extract(first.begin()), count.extract(count.begin())});
+    }
 }
 
 }  // namespace ucxstore

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/boot_clock.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
 
@@ -128,6 +129,7 @@ void IndexWriter::make(std::uint64_t cells) {
     auto* const header = new (memory) IndexHeader{};  // the file's zeros are empty cells
     header->magic = kIndexMagic;
     header->cells = cells;
+    header->believed_until.store(believed_until_, memory_order_relaxed);
     if (fcntl(file.get(), F_ADD_SEALS, seals) != 0 || fchmod(file.get(), S_IRUSR) != 0 ||
         !readable || getrandom(header->seed, sizeof(header->seed), 0) != sizeof(header->seed)) {
         munmap(memory, bytes);
@@ -207,6 +209,11 @@ void IndexWriter::remove(std::string_view key) {
         --used_;
         ++removed_;
     }
+}
+
+void IndexWriter::believe_until(std::uint64_t until) {
+    believed_until_ = until;
+    header_->believed_until.store(until, memory_order_release);
 }
 
 void IndexWriter::grow() {
@@ -295,6 +302,9 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
             step();
             pin.store(entry.place, memory_order_seq_cst);
             step();
+            // Before the second look at the cell: so the entry was there while it was believed.
+            const std::uint64_t until = header_->believed_until.load(memory_order_acquire);
+            const bool believed = until == Entry::kForEver || boot_nanoseconds() < until;
             if (cell.sequence.load(memory_order_seq_cst) != sequence) {
                 pin.store(0, memory_order_release);
                 ++tries;
@@ -310,7 +320,7 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
                 return std::nullopt;
             }
             if (is_key_at(block, entry.size, key)) {
-                if (!is_over(entry.until)) {
+                if (believed && !is_over(entry.until)) {
                     return entry;
                 }
                 pin.store(0, memory_order_release);

@@ -72,7 +72,9 @@ struct IndexHeader {
     std::uint64_t seed[2];
     std::uint64_t cells;                    // a power of two
     std::atomic<std::uint64_t> superseded;  // 1 once there is a newer index
-    std::uint64_t reserved[3];
+    // Nanoseconds of CLOCK_BOOTTIME: so long its entries are believed.
+    std::atomic<std::uint64_t> believed_until;
+    std::uint64_t reserved[2];
 };
 static_assert(sizeof(IndexHeader) == 64);
 
@@ -106,6 +108,8 @@ class IndexWriter {
     void put(std::string_view key, const Entry& entry);
     // From now on readers do not find it.
     void remove(std::string_view key);
+    // From then on readers find none of them, even if this process stands still; for ever at first.
+    void believe_until(std::uint64_t until);
 
     std::uint64_t size() const { return used_; }
     // For readers. Another one after the index has grown.
@@ -129,6 +133,7 @@ class IndexWriter {
     std::uint64_t generation_ = 0;
     std::uint64_t used_ = 0;
     std::uint64_t removed_ = 0;
+    std::uint64_t believed_until_ = Entry::kForEver;
 };
 
 // A reader's side, in any process. Called from any thread.

@@ -170,6 +170,11 @@ void Shelf::withdraw(const Sized& value) {
     }
 }
 
+void Shelf::believe_until(std::uint64_t until) {
+    const std::lock_guard lock(mutex_);
+    index_.believe_until(until);
+}
+
 void Shelf::end() {
     {
         const std::lock_guard lock(mutex_);

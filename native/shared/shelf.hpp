@@ -64,6 +64,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     void withdraw(std::string_view key);
     // The same for the key of a value; does nothing for one that is not shown here.
     void withdraw(const Sized& value);
+    // From then on readers find nothing, on boot_nanoseconds(); for ever at first.
+    void believe_until(std::uint64_t until);
     // From now on readers find nothing at all. What they have pinned stays as it is.
     void end();
 

@@ -7,21 +7,37 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "base/status.hpp"
 #include "files/value_file.hpp"
 #include "protocol/keys.hpp"
+#include "storage/durable_directories.hpp"
 #include "storage/file.hpp"
+#include "storage/file_region.hpp"
 
 namespace ucxstore {
 namespace {
 
 struct Entry {
-    std::string name;
-    bool is_directory;
     // In the order of whole keys a directory sorts as its name with "/" after it.
-    std::string order() const { return is_directory ? name + "/" : name; }
+    std::string order;
+
+    bool is_directory() const { return order.ends_with('/'); }
+    std::string name() const { return order.substr(0, order.size() - (is_directory() ? 1 : 0)); }
+    // The memory that it takes, about.
+    std::size_t bytes() const { return sizeof(Entry) + order.capacity(); }
 };
+
+// The memory for the entries of a directory, however deep it lies: half of all is for the directory
+// where a walk begins, half of the rest for one in there, and so on.
+constexpr std::size_t kLeastBytes = 16 << 10;
+
+// Names that are read between two steps.
+constexpr std::size_t kStepNames = 512;
 
 struct DirClose {
     void operator()(DIR* directory) const { closedir(directory); }
@@ -29,7 +45,7 @@ struct DirClose {
 
 // The file of a key; an empty Fd where it has none.
 Fd open_value(const DirectoryRoot& root, const std::string& key) {
-    return is_unfinished(key) ? Fd() : root.file(key);
+    return is_our_own(key) ? Fd() : root.file(key);
 }
 
 // The entry, if it is a key or the beginning of keys. nullopt for a name that no key has, and for a
@@ -37,11 +53,11 @@ Fd open_value(const DirectoryRoot& root, const std::string& key) {
 std::optional<Entry> classify(const DirectoryRoot& root, int directory, const std::string& base,
                               const dirent& found) {
     std::string name = found.d_name;
-    if (name == "." || name == ".." || is_unfinished(name) || wire::key_fault(name)) {
+    if (name == "." || name == ".." || is_our_own(name) || wire::key_fault(name)) {
         return std::nullopt;
     }
     if (found.d_type == DT_REG || found.d_type == DT_DIR) {
-        return Entry{std::move(name), found.d_type == DT_DIR};
+        return Entry{found.d_type == DT_DIR ? name + "/" : std::move(name)};
     }
     // A link is a key where it leads to a file; links to directories are not walked (cycles).
     struct stat about{};
@@ -49,48 +65,16 @@ std::optional<Entry> classify(const DirectoryRoot& root, int directory, const st
         return std::nullopt;
     }
     if (S_ISDIR(about.st_mode)) {
-        return Entry{std::move(name), true};
+        return Entry{name + "/"};
     }
     if (S_ISLNK(about.st_mode)) {
         try {
-            return root.file(base + name) ? std::optional(Entry{std::move(name), false})
-                                          : std::nullopt;
+            return root.file(base + name) ? std::optional(Entry{std::move(name)}) : std::nullopt;
         } catch (const Error&) {
             return std::nullopt;  // it leads out of the root
         }
     }
-    return S_ISREG(about.st_mode) ? std::optional(Entry{std::move(name), false}) : std::nullopt;
-}
-
-// The entries of the directory, in the order of whole keys; none where it is missing.
-std::vector<Entry> entries(const DirectoryRoot& root, const std::string& path) {
-    Fd fd = root.directory(path);
-    if (!fd) {
-        return {};
-    }
-    Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    const std::unique_ptr<DIR, DirClose> directory(copy ? fdopendir(copy.get()) : nullptr);
-    if (directory == nullptr) {
-        throw_errno("listing '" + path + "'");
-    }
-    copy.release();  // the DIR closes it
-    const std::string base = path.empty() ? "" : path + "/";
-    std::vector<Entry> found;
-    while (true) {
-        errno = 0;
-        const dirent* one = readdir(directory.get());
-        if (one == nullptr) {
-            break;
-        }
-        if (auto entry = classify(root, fd.get(), base, *one)) {
-            found.push_back(std::move(*entry));
-        }
-    }
-    if (errno != 0) {
-        throw_errno("listing '" + path + "'");
-    }
-    std::ranges::sort(found, {}, &Entry::order);
-    return found;
+    return S_ISREG(about.st_mode) ? std::optional(Entry{std::move(name)}) : std::nullopt;
 }
 
 // Whether the walk must look at `path`, which ends in "/" for a directory: it begins with the
@@ -106,16 +90,112 @@ bool concerns(const std::string& path, const std::string& prefix, const std::str
     return path.size() >= prefix.size() && path >= cursor;
 }
 
-// Calls visit(key) for every file, in key order, until it returns false.
-bool walk(const DirectoryRoot& root, const std::string& directory, const std::string& prefix,
-          const std::string& cursor, const std::function<bool(const std::string&)>& visit) {
-    const std::string base = directory.empty() ? "" : directory + "/";
-    for (const Entry& entry : entries(root, directory)) {
-        const std::string path = base + entry.name;
-        if (!concerns(base + entry.order(), prefix, cursor)) {
-            continue;
+// What a walk looks for.
+struct Scope {
+    const DirectoryRoot& root;
+    const std::string& prefix;
+    const std::string& cursor;
+    const Pace& pace;
+};
+
+// The entries of a directory that concern a walk, in the order of whole keys; none where it is
+// missing. Only as many are kept as there is memory for. Once these are through, the directory is
+// read again, for those that come behind them.
+class Entries {
+  public:
+    Entries(const Scope& scope, std::string path, std::size_t most_bytes)
+        : scope_(scope),
+          path_(std::move(path)),
+          base_(path_.empty() ? "" : path_ + "/"),
+          most_bytes_(std::max(most_bytes, kLeastBytes)) {}
+
+    // nullptr after the last.
+    const Entry* next() {
+        if (next_ == kept_.size() && std::exchange(more_, false)) {
+            read();
+            next_ = 0;
         }
-        if (entry.is_directory ? !walk(root, path, prefix, cursor, visit) : !visit(path)) {
+        return next_ == kept_.size() ? nullptr : &kept_[next_++];
+    }
+
+  private:
+    void read();
+    void keep(Entry entry);
+
+    const Scope& scope_;
+    const std::string path_;
+    const std::string base_;
+    const std::size_t most_bytes_;
+    std::vector<Entry> kept_;  // a heap while it is read: the last one comes first
+    std::size_t bytes_ = 0;    // of these
+    std::size_t next_ = 0;
+    std::string last_;  // of those that are through
+    bool more_ = true;
+};
+
+void Entries::read() {
+    if (!kept_.empty()) {
+        last_ = kept_.back().order;
+    }
+    kept_.clear();
+    bytes_ = 0;
+    if (scope_.pace) {
+        scope_.pace();
+    }
+    Fd fd = scope_.root.directory(path_);
+    if (!fd) {
+        return;
+    }
+    Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+    const std::unique_ptr<DIR, DirClose> directory(copy ? fdopendir(copy.get()) : nullptr);
+    if (directory == nullptr) {
+        throw_errno("listing '" + path_ + "'");
+    }
+    copy.release();  // the DIR closes it
+    for (std::size_t names = 1;; ++names) {
+        errno = 0;
+        const dirent* one = readdir(directory.get());
+        if (one == nullptr) {
+            break;
+        }
+        if (auto entry = classify(scope_.root, fd.get(), base_, *one)) {
+            keep(std::move(*entry));
+        }
+        if (scope_.pace && names % kStepNames == 0) {
+            scope_.pace();
+        }
+    }
+    if (errno != 0) {
+        throw_errno("listing '" + path_ + "'");
+    }
+    std::ranges::sort_heap(kept_, {}, &Entry::order);
+}
+
+void Entries::keep(Entry entry) {
+    if (entry.order <= last_ || (more_ && entry.order > kept_.front().order) ||
+        !concerns(base_ + entry.order, scope_.prefix, scope_.cursor)) {
+        return;
+    }
+    bytes_ += entry.bytes();
+    kept_.push_back(std::move(entry));
+    std::ranges::push_heap(kept_, {}, &Entry::order);
+    while (bytes_ > most_bytes_ && kept_.size() > 1) {
+        std::ranges::pop_heap(kept_, {}, &Entry::order);
+        bytes_ -= kept_.back().bytes();
+        kept_.pop_back();
+        more_ = true;
+    }
+}
+
+// Calls visit(key) for every file, in key order, until it returns false. `bytes`: the memory that
+// it may take.
+bool walk(const Scope& scope, const std::string& directory, std::size_t bytes,
+          const std::function<bool(const std::string&)>& visit) {
+    const std::string base = directory.empty() ? "" : directory + "/";
+    Entries entries(scope, directory, bytes / 2);
+    while (const Entry* entry = entries.next()) {
+        const std::string path = base + entry->name();
+        if (entry->is_directory() ? !walk(scope, path, bytes / 2, visit) : !visit(path)) {
             return false;
         }
     }
@@ -142,9 +222,17 @@ bool add_to_page(Page& page, std::size_t& bytes, std::size_t max_bytes, const st
 
 }  // namespace
 
+DirectoryStorage::DirectoryStorage(const std::string& root, Durability durability,
+                                   std::size_t listing_bytes)
+    : root_(root), listing_bytes_(listing_bytes), committer_(root_, durability) {
+    if (durability == Durability::fsync) {
+        sync_root(root);
+    }
+}
+
 std::shared_ptr<const Region> DirectoryStorage::find(const std::string& key) {
-    const Fd file = open_value(root_, key);
-    return file ? map_file(file, key) : nullptr;
+    Fd file = open_value(root_, key);
+    return file ? read_file(std::move(file), key) : nullptr;
 }
 
 std::optional<std::uint64_t> DirectoryStorage::size(const std::string& key) {
@@ -160,10 +248,28 @@ std::optional<std::uint64_t> DirectoryStorage::size(const std::string& key) {
 }
 
 std::unique_ptr<Incoming> DirectoryStorage::receive(const std::string& key, std::uint64_t size) {
-    return receive_file(root_, reclaimer_, key, size);
+    if (is_our_own(key)) {
+        throw Error(ErrorKind::storage, "'" + key + "' is the name of a file of the server's own");
+    }
+    return receive_file({root_, reclaimer_, committer_}, key, size);
+}
+
+void DirectoryStorage::removed(const std::vector<std::string>& keys) {
+    std::set<std::string> changed;
+    for (const std::string& key : keys) {
+        changed.insert(split(key).parent);
+    }
+    committer_.removed_from(std::move(changed));
+}
+
+bool DirectoryStorage::removing_waits() const {
+    return committer_.durability() == Durability::fsync;
 }
 
 void DirectoryStorage::remove(const std::string& key) {
+    if (is_our_own(key)) {
+        return;  // no key
+    }
     const auto [folder, leaf] = split(key);
     const Fd parent = root_.directory(folder);
     struct stat about{};
@@ -182,42 +288,20 @@ void DirectoryStorage::remove(const std::string& key) {
     root_.prune_parents(key);
 }
 
-std::uint64_t DirectoryStorage::remove_prefix(const std::string& prefix) {
-    std::vector<std::string> keys;
-    walk(root_, directory_of(prefix), prefix, "", [&](const std::string& key) {
-        keys.push_back(key);
-        return true;
-    });
-    for (const std::string& key : keys) {
-        remove(key);
-    }
-    return keys.size();
-}
-
-Measure DirectoryStorage::measure(const std::string& prefix, bool any) {
-    Measure sum;
-    walk(root_, directory_of(prefix), prefix, "", [&](const std::string& key) {
-        if (const auto bytes = size(key)) {
-            ++sum.keys;
-            sum.bytes += *bytes;
-        }
-        return !any || sum.keys == 0;
-    });
-    return sum;
-}
-
 Page DirectoryStorage::list(const std::string& prefix, bool delimited, const std::string& cursor,
-                            std::size_t max_bytes) {
+                            std::size_t max_bytes, const Pace& pace) {
     Page page;
     std::size_t bytes = 0;
     if (!delimited) {
-        walk(root_, directory_of(prefix), prefix, cursor,
+        walk({root_, prefix, cursor, pace}, directory_of(prefix), listing_bytes_,
              [&](const std::string& key) { return add_to_page(page, bytes, max_bytes, key, key); });
         return page;
     }
-    for (const Entry& entry : entries(root_, directory_of(prefix))) {
-        const std::string order = entry.order();
-        if (order >= cursor && !add_to_page(page, bytes, max_bytes, entry.name, order)) {
+    const std::string from = cursor.empty() ? cursor : prefix + cursor;
+    const Scope scope{root_, prefix, from, pace};
+    Entries entries(scope, directory_of(prefix), listing_bytes_);
+    while (const Entry* entry = entries.next()) {
+        if (!add_to_page(page, bytes, max_bytes, entry->name(), entry->order)) {
             break;
         }
     }

@@ -1,13 +1,13 @@
 #include "storage/file.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 #include "base/status.hpp"
 #include "files/value_file.hpp"
@@ -16,9 +16,6 @@
 namespace ucxstore {
 namespace {
 
-// Below this, read() costs less than a mapping, its page faults and its undoing.
-constexpr std::uint64_t kMapAbove = 32 * 1024;
-
 // Values from this size on are refused before they are sent if they have no room.
 constexpr std::uint64_t kLarge = 2 << 20;
 
@@ -26,32 +23,11 @@ constexpr std::uint64_t kLarge = 2 << 20;
 // 8 times was not always enough for four threads that wrote and removed.
 constexpr int kAttempts = 64;
 
-class FileMapping : public Region {
-  public:
-    FileMapping(const Fd& file, std::uint64_t size, const std::string& key) : size_(size) {
-        void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
-        if (data == MAP_FAILED) {
-            throw_errno("mapping '" + key + "'");
-        }
-        data_ = static_cast<std::byte*>(data);
-    }
-    FileMapping(const FileMapping&) = delete;
-    FileMapping& operator=(const FileMapping&) = delete;
-    ~FileMapping() override { munmap(data_, size_); }
-    std::byte* data() const override { return data_; }
-    std::uint64_t size() const override { return size_; }
-
-  private:
-    std::byte* data_;
-    std::uint64_t size_;
-};
-
-class FileIncoming : public Incoming {
+class FileIncoming : public Incoming, private Committer::Change {
   public:
     // Delegates, so that the destructor tidies up after a constructor that throws as well.
-    FileIncoming(const DirectoryRoot& root, Reclaimer& reclaimer, const std::string& key,
-                 std::uint64_t size)
-        : FileIncoming(Members(), root, reclaimer, key, size) {
+    FileIncoming(const Files& files, const std::string& key, std::uint64_t size)
+        : FileIncoming(Members(), files, key, size) {
         open();
         check_room();
     }
@@ -71,13 +47,54 @@ class FileIncoming : public Incoming {
     }
 
     bool commit(bool if_absent) override {
-        finish();
+        if_absent_ = if_absent;
+        failure_ = writer_.finish();
+        committer_.make(*this);
+        return written_;
+    }
+
+    bool waits_for_disk() const override { return committer_.durability() != Durability::none; }
+
+    void commit_later(bool if_absent, Done done) override {
+        if_absent_ = if_absent;
+        failure_ = writer_.finish();  // here, where its buffer is in the caches
+        committer_.add(*this, [this, done = std::move(done)](std::string failure) {
+            done(written_, std::move(failure));
+        });
+    }
+
+  private:
+    std::uint64_t bytes() const override { return size_; }
+    std::string directory() const override { return split(key_).parent; }
+
+    void start() noexcept override {
+        if (failure_ == 0 && waits_for_disk() && size_ > 0 &&
+            sync_file_range(file_.get(), 0, 0, SYNC_FILE_RANGE_WRITE) != 0 && errno == EIO) {
+            failure_ = EIO;
+        }
+    }
+
+    void flush() override {
+        errno = failure_;
+        if (errno == 0) {
+            close_copy();
+        }
+        if (errno == 0 && waits_for_disk()) {
+            errno = fdatasync(file_.get()) == 0 ? 0 : errno;
+        }
+        if (errno != 0) {
+            throw_errno("writing '" + key_ + "' (" + std::to_string(size_) + " bytes)");
+        }
+    }
+
+    void name() override {
         stamp();
         // The directory may have been pruned since it was opened. Then it is made again.
         for (int attempt = 0;; ++attempt) {
             try {
                 committed_ = true;
-                return link(if_absent);
+                written_ = link(if_absent_);
+                return;
             } catch (const Error&) {
                 committed_ = false;
                 struct stat about{};
@@ -90,15 +107,14 @@ class FileIncoming : public Incoming {
         }
     }
 
-  private:
     struct Members {};
-    FileIncoming(Members, const DirectoryRoot& root, Reclaimer& reclaimer, const std::string& key,
-                 std::uint64_t size)
-        : root_(root),
-          reclaimer_(reclaimer),
+    FileIncoming(Members, const Files& files, const std::string& key, std::uint64_t size)
+        : root_(files.root),
+          reclaimer_(files.reclaimer),
+          committer_(files.committer),
           key_(key),
           size_(size),
-          writer_(file_, size, reclaimer) {}
+          writer_(file_, size, files.reclaimer) {}
 
     void open() {
         for (int attempt = 0; !file_; ++attempt) {
@@ -146,16 +162,12 @@ class FileIncoming : public Incoming {
     }
 
     // A file system on the network may take bytes that it then has no room for, and say so only
-    // when a descriptor is closed: any of the file's.
-    void finish() {
-        errno = writer_.finish();
-        if (errno == 0) {
-            const int copy = fcntl(file_.get(), F_DUPFD_CLOEXEC, 0);
-            if (copy >= 0 && ::close(copy) == 0) {
-                return;
-            }
+    // when a descriptor is closed: any of the file's. Leaves errno 0 where all is well.
+    void close_copy() {
+        const int copy = fcntl(file_.get(), F_DUPFD_CLOEXEC, 0);
+        if (copy >= 0 && ::close(copy) == 0) {
+            errno = 0;
         }
-        throw_errno("writing '" + key_ + "' (" + std::to_string(size_) + " bytes)");
     }
 
     // By the clock, and not by the kernel's own: that stands still for some milliseconds, in which
@@ -212,48 +224,24 @@ class FileIncoming : public Incoming {
 
     const DirectoryRoot& root_;
     Reclaimer& reclaimer_;
+    Committer& committer_;
     const std::string key_;
     const std::uint64_t size_;
     Fd directory_;
     Fd file_;
     FileWriter writer_;
     std::string name_;  // the unfinished file's, while it has one
+    int failure_ = 0;   // an errno
+    bool if_absent_ = false;
     bool committed_ = false;
+    bool written_ = false;
 };
 
 }  // namespace
 
-std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key) {
-    struct stat about{};
-    if (fstat(file.get(), &about) != 0) {
-        throw_errno("looking at '" + key + "'");
-    }
-    const auto size = static_cast<std::uint64_t>(about.st_size);
-    if (size >= kMapAbove) {
-        auto mapping = std::make_shared<FileMapping>(file, size, key);
-        mapping->set_version(version_of(about));
-        return mapping;
-    }
-    auto region = allocate_region(size);
-    region->set_version(version_of(about));
-    std::uint64_t filled = 0;
-    while (filled < size) {
-        const ssize_t got =
-            pread(file.get(), region->data() + filled, size - filled, static_cast<off_t>(filled));
-        if (got <= 0) {
-            if (got < 0 && errno == EINTR) {
-                continue;
-            }
-            throw Error(ErrorKind::storage, "'" + key + "' was cut short while it was read");
-        }
-        filled += static_cast<std::uint64_t>(got);
-    }
-    return region;
-}
-
-std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, Reclaimer& reclaimer,
-                                       const std::string& key, std::uint64_t size) {
-    return std::make_unique<FileIncoming>(root, reclaimer, key, size);
+std::unique_ptr<Incoming> receive_file(const Files& files, const std::string& key,
+                                       std::uint64_t size) {
+    return std::make_unique<FileIncoming>(files, key, size);
 }
 
 }  // namespace ucxstore

@@ -1,18 +1,23 @@
-// Values in files: mapped for reading, and written without a name until they are whole.
+// Values on their way into files, which have no name until they are whole.
 #pragma once
 
 #include "base/handle.hpp"
 #include "files/directory_root.hpp"
+#include "storage/committer.hpp"
 #include "storage/reclaimer.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
 
-// The content of `file`, mapped, or read where it is small. `key` is for messages.
-std::shared_ptr<const Region> map_file(const Fd& file, const std::string& key);
+// What a directory storage has for its files.
+struct Files {
+    const DirectoryRoot& root;
+    Reclaimer& reclaimer;  // frees the files that are replaced
+    Committer& committer;
+};
 
-// Writes a value into the file `key` under `root`. `reclaimer` frees the file that it replaces.
-std::unique_ptr<Incoming> receive_file(const DirectoryRoot& root, Reclaimer& reclaimer,
-                                       const std::string& key, std::uint64_t size);
+// Writes a value into the file `key`.
+std::unique_ptr<Incoming> receive_file(const Files& files, const std::string& key,
+                                       std::uint64_t size);
 
 }  // namespace ucxstore

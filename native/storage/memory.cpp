@@ -10,12 +10,16 @@
 namespace ucxstore {
 namespace {
 
-// A share of a quota, for as long as it lives.
+// A share of a quota, for as long as it lives. On one thread, until nothing is added any more.
 class Share {
   public:
     Share(std::shared_ptr<Quota> quota, std::uint64_t size)
         : quota_(std::move(quota)), size_(size) {
         quota_->take(size_);
+    }
+    void add(std::uint64_t size) {
+        quota_->take(size);
+        size_ += size;
     }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
@@ -23,47 +27,61 @@ class Share {
 
   private:
     const std::shared_ptr<Quota> quota_;
-    const std::uint64_t size_;
+    std::uint64_t size_;
 };
 
 struct CountedRegion {
-    Share share;  // first, so that nothing is allocated beyond the quota, and last to go
+    std::shared_ptr<Share> share;  // first, and so last to go
     std::shared_ptr<Region> region;
 };
 
 // What an entry takes beside its key and its value, at the most: nodes and control blocks.
 constexpr std::uint64_t kEntryBytes = 512;
 
-std::shared_ptr<Region> allocate_counted(std::shared_ptr<Quota> quota, std::uint64_t size,
-                                         std::uint64_t more) {
+// The bytes of names that are listed under the lock, for which writers wait.
+constexpr std::size_t kMostNames = 256 * 1024;
+
+std::shared_ptr<Region> allocate_counted(std::shared_ptr<Share> share, std::uint64_t size) {
     auto counted =
-        std::shared_ptr<CountedRegion>(new CountedRegion{{std::move(quota), size + more}, nullptr});
-    counted->region = allocate_region(size);
+        std::make_shared<CountedRegion>(CountedRegion{std::move(share), allocate_region(size)});
     Region* region = counted->region.get();
     return {std::move(counted), region};
 }
 
 // On a shelf the share is taken until no reader has the value pinned any more. Where the shelf has
 // no memory or descriptor for it, the value is one that nobody is shown.
-std::shared_ptr<Region> allocate_on(shared::Shelf& shelf, const std::shared_ptr<Quota>& quota,
-                                    const std::string& key, std::uint64_t size,
-                                    std::uint64_t more) {
+std::shared_ptr<Region> allocate_on(shared::Shelf& shelf, const std::shared_ptr<Share>& share,
+                                    const std::string& key, std::uint64_t size) {
     try {
-        return shelf.allocate(key, size, std::make_shared<Share>(quota, size + more));
+        return shelf.allocate(key, size, share);
     } catch (const Error& error) {
         if (error.kind() != ErrorKind::memory) {
             throw;
         }
     }
-    return allocate_counted(quota, size, more);
+    return allocate_counted(share, size);
 }
 
 class MemoryIncoming : public Incoming {
   public:
-    MemoryIncoming(MemoryStorage& storage, std::string key, std::shared_ptr<Region> region)
-        : storage_(storage), key_(std::move(key)), region_(std::move(region)) {}
+    // `share`: what is to grow with the bytes that come; nullptr where it has them all.
+    MemoryIncoming(MemoryStorage& storage, std::string key, std::shared_ptr<Region> region,
+                   std::shared_ptr<Share> share)
+        : storage_(storage),
+          key_(std::move(key)),
+          region_(std::move(region)),
+          share_(std::move(share)) {}
+    void expect(std::uint64_t bytes) override {
+        share_->add(bytes);
+        expected_ += bytes;
+    }
     std::byte* data() override { return region_->data(); }
+    const Region* region() const override { return region_.get(); }
     bool commit(bool if_absent) override {
+        if (share_ != nullptr && expected_ < region_->size()) {
+            share_->add(region_->size() - expected_);
+        }
+        share_.reset();
         return storage_.put(key_, std::move(region_), if_absent);
     }
 
@@ -71,6 +89,8 @@ class MemoryIncoming : public Incoming {
     MemoryStorage& storage_;
     std::string key_;
     std::shared_ptr<Region> region_;
+    std::shared_ptr<Share> share_;
+    std::uint64_t expected_ = 0;
 };
 
 }  // namespace
@@ -125,10 +145,11 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
         check_open();
     }
     const std::uint64_t more = more_for(key);
-    return std::make_unique<MemoryIncoming>(*this, key,
-                                            shelf_ == nullptr
-                                                ? allocate_counted(quota_, size, more)
-                                                : allocate_on(*shelf_, quota_, key, size, more));
+    quota_->check(size + more);  // what has no room now is refused before any of it comes
+    const auto share = std::make_shared<Share>(quota_, more);
+    auto region =
+        shelf_ == nullptr ? allocate_counted(share, size) : allocate_on(*shelf_, share, key, size);
+    return std::make_unique<MemoryIncoming>(*this, key, std::move(region), share);
 }
 
 std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint64_t size,
@@ -142,8 +163,9 @@ std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint
     }
     auto region = shelf_->adopt(key, size, std::move(file),
                                 std::make_shared<Share>(quota_, size + more_for(key)));
-    return region == nullptr ? nullptr
-                             : std::make_unique<MemoryIncoming>(*this, key, std::move(region));
+    return region == nullptr
+               ? nullptr
+               : std::make_unique<MemoryIncoming>(*this, key, std::move(region), nullptr);
 }
 
 std::uint64_t MemoryStorage::more_for(const std::string& key) const {
@@ -183,39 +205,11 @@ void MemoryStorage::remove(const std::string& key) {
     }
 }
 
-std::uint64_t MemoryStorage::remove_prefix(const std::string& prefix) {
-    Catalog removed;
-    const std::lock_guard lock(mutex_);
-    check_open();
-    auto at = catalog_.lower_bound(prefix);
-    while (at != catalog_.end() && at->first.starts_with(prefix)) {
-        if (shelf_ != nullptr) {
-            shelf_->withdraw(at->first);
-        }
-        removed.insert(removed.end(), catalog_.extract(at++));
-    }
-    return removed.size();
-}
-
-Measure MemoryStorage::measure(const std::string& prefix, bool any) {
-    Measure sum;
-    const std::shared_lock lock(mutex_);
-    check_open();
-    for (auto at = catalog_.lower_bound(prefix);
-         at != catalog_.end() && at->first.starts_with(prefix); ++at) {
-        ++sum.keys;
-        sum.bytes += at->second->size();
-        if (any) {
-            break;
-        }
-    }
-    return sum;
-}
-
 Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::string& cursor,
-                         std::size_t max_bytes) {
+                         std::size_t max_bytes, const Pace&) {
     Page page;
     std::size_t bytes = 0;
+    max_bytes = std::min(max_bytes, kMostNames);
     const std::shared_lock lock(mutex_);
     check_open();
     auto at = catalog_.lower_bound(std::max(prefix, cursor));

@@ -26,10 +26,8 @@ class MemoryStorage : public Storage {
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
     std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size, Fd file) override;
     void remove(const std::string& key) override;
-    std::uint64_t remove_prefix(const std::string& prefix) override;
-    Measure measure(const std::string& prefix, bool any) override;
     Page list(const std::string& prefix, bool delimited, const std::string& cursor,
-              std::size_t max_bytes) override;
+              std::size_t max_bytes, const Pace& pace = {}) override;
 
     std::shared_ptr<shared::Shelf> shelf() const override { return shelf_; }
 

@@ -14,14 +14,29 @@ bool Quota::try_take(std::uint64_t size) {
     return true;
 }
 
+void Quota::refuse(std::uint64_t size) const {
+    throw Error(ErrorKind::storage, "no room for " + std::to_string(size) + " bytes: values take " +
+                                        std::to_string(taken_) + " of " + std::to_string(limit_) +
+                                        " bytes of " + of_);
+}
+
+void Quota::check(std::uint64_t size) {
+    if (size > limit_ - taken_) {
+        reclaim();
+        if (size > limit_ - taken_) {
+            refuse(size);
+        }
+    }
+    if (within_ != nullptr) {
+        within_->check(size);
+    }
+}
+
 void Quota::take(std::uint64_t size) {
     if (!try_take(size)) {
         reclaim();
         if (!try_take(size)) {
-            throw Error(ErrorKind::storage, "no room for " + std::to_string(size) +
-                                                " bytes: values take " + std::to_string(taken_) +
-                                                " of " + std::to_string(limit_) + " bytes of " +
-                                                of_);
+            refuse(size);
         }
     }
     if (within_ != nullptr) {

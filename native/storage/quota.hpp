@@ -22,6 +22,8 @@ class Quota {
         : limit_(limit), of_(std::move(of)), within_(std::move(within)) {}
     // Throws Error(storage) where less than `size` is left, also after reclaim().
     void take(std::uint64_t size);
+    // Throws as take() would, and takes nothing.
+    void check(std::uint64_t size);
     void give(std::uint64_t size);
     // `reclaim` gives back what is only taken because nobody has looked whether it is still used.
     // On any thread, until the handle goes; also for the quota that this one is within.
@@ -33,6 +35,7 @@ class Quota {
 
   private:
     bool try_take(std::uint64_t size);
+    [[noreturn]] void refuse(std::uint64_t size) const;
     void add(std::weak_ptr<const Reclaim> reclaim);
 
     const std::uint64_t limit_;

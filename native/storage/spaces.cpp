@@ -1,11 +1,11 @@
 #include "storage/spaces.hpp"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "base/quiet_thread.hpp"
 #include "base/status.hpp"
+#include "base/trimming.hpp"
 
 namespace ucxstore {
 namespace {
@@ -13,19 +13,8 @@ namespace {
 // The bytes of a name that anybody may see.
 constexpr std::size_t kShownBytes = 8;
 
-// The least time between two calls of malloc_trim(), which looks through all memory.
-constexpr auto kTrimEvery = std::chrono::seconds(1);
-
 // The least time between two looks at what is pinned of spaces that have ended.
 constexpr auto kSweepEvery = std::chrono::seconds(1);
-
-// Gives freed memory back to the system: glibc keeps small values', in the arenas of the threads
-// that received them.
-void trim() {
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-}
 
 std::string called(std::string_view name) { return "scratch space '" + std::string(name) + "'"; }
 
@@ -61,8 +50,7 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
     auto values = std::make_shared<MemoryStorage>(
         std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota));
     if (!thread_.joinable()) {
-        // Started by a progress thread, so it has signals blocked, as that has.
-        thread_ = std::thread([this] { run(); });
+        thread_ = start_quiet_thread("ucxstore-scratch", [this] { run(); });
     }
     if (!spaces_.try_emplace(name, Space{std::move(values), timeout, now, now + timeout}).second) {
         throw Error(ErrorKind::storage, "the " + called(name) + " is there already");
@@ -162,15 +150,22 @@ ShelfCounts Spaces::shelf_counts() const {
 }
 
 Spaces::All::iterator Spaces::close(All::iterator at, std::function<void()> freed) {
-    // Whoever has just found the space gets this failure from its storage.
-    auto values = at->second.values->close(gone(at->first));
+    Ended& ended = ended_.emplace_back();
+    try {
+        // Whoever has just found the space gets this failure from its storage.
+        ended.values = at->second.values->close(gone(at->first));
+    } catch (...) {
+        ended_.pop_back();
+        throw;
+    }
+    ended.freed = std::move(freed);
     auto shelf = at->second.values->shelf();
     if (shelf != nullptr) {
         const ShelfCounts counts = shelf->counts();
         seen_before_.gets_seen += counts.gets_seen;
         seen_before_.bytes_seen += counts.bytes_seen;
     }
-    ended_.push_back({std::move(values), std::move(shelf), std::move(freed)});
+    ended.shelf = std::move(shelf);
     changed_.notify_all();
     return spaces_.erase(at);
 }
@@ -189,59 +184,68 @@ Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
 }
 
 void Spaces::run() {
-    TimePoint next_trim{};
     TimePoint next_sweep{};
-    bool trimmed = true;
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-        const TimePoint now = Clock::now();
-        TimePoint next = close_overdue(now);
-        if (!trimmed) {
-            next = std::min(next, next_trim);
-        }
-        if (!pinned_.empty() && next_sweep <= now) {
-            std::erase_if(pinned_, [](const auto& shelf) {
-                shelf->sweep();
-                return shelf->waiting() == 0;
-            });
-            next_sweep = now + kSweepEvery;
-        }
-        if (!pinned_.empty()) {
-            next = std::min(next, next_sweep);
-        }
-        auto ended = std::exchange(ended_, {});
-        if (!ended.empty()) {
-            trimmed = false;
-            lock.unlock();
-            for (Ended& one : ended) {
-                one.values.clear();
-                if (one.shelf != nullptr) {
-                    one.shelf->sweep();
-                }
-                try {
-                    if (one.freed) {
-                        one.freed();
-                    }
-                } catch (const std::exception&) {  // for want of memory: whoever waits times out
-                }
+        try {
+            keep_house(lock, next_sweep);
+        } catch (const std::exception&) {  // for want of memory: tried again
+            if (!lock.owns_lock()) {
+                lock.lock();
             }
-            lock.lock();
-            for (Ended& one : ended) {
-                if (one.shelf != nullptr && one.shelf->waiting() > 0) {
-                    pinned_.push_back(std::move(one.shelf));
-                }
-            }
-        } else if (!trimmed && next_trim <= now) {
-            lock.unlock();
-            trim();
-            lock.lock();
-            next_trim = Clock::now() + kTrimEvery;
-            trimmed = true;
-        } else if (next == TimePoint::max()) {
-            changed_.wait(lock);
-        } else {
-            changed_.wait_until(lock, next);
+            changed_.wait_for(lock, kSweepEvery);
         }
+    }
+}
+
+// Ends, frees or sweeps what is due, or waits until something is.
+void Spaces::keep_house(std::unique_lock<std::mutex>& lock, TimePoint& next_sweep) {
+    const TimePoint now = Clock::now();
+    TimePoint next = close_overdue(now);
+    if (!pinned_.empty() && next_sweep <= now) {
+        std::erase_if(pinned_, [](const auto& shelf) {
+            shelf->sweep();
+            return shelf->waiting() == 0;
+        });
+        next_sweep = now + kSweepEvery;
+    }
+    if (!pinned_.empty()) {
+        next = std::min(next, next_sweep);
+    }
+    pinned_.reserve(pinned_.size() + ended_.size());
+    auto ended = std::exchange(ended_, {});
+    if (!ended.empty()) {
+        lock.unlock();
+        for (Ended& one : ended) {
+            free(one);
+        }
+        trim_soon();
+        lock.lock();
+        for (Ended& one : ended) {
+            if (one.shelf != nullptr && one.shelf->waiting() > 0) {
+                pinned_.push_back(std::move(one.shelf));
+            }
+        }
+    } else if (next == TimePoint::max()) {
+        changed_.wait(lock);
+    } else {
+        changed_.wait_until(lock, next);
+    }
+}
+
+void Spaces::free(Ended& one) noexcept {
+    one.values.clear();
+    try {
+        if (one.shelf != nullptr) {
+            one.shelf->sweep();
+        }
+    } catch (const std::exception&) {  // for want of memory: it is swept again
+    }
+    try {
+        if (one.freed) {
+            one.freed();
+        }
+    } catch (const std::exception&) {  // for want of memory: whoever waits times out
     }
 }
 

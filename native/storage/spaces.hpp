@@ -77,7 +77,10 @@ class Spaces {
     All::iterator close(All::iterator at, std::function<void()> freed);
     TimePoint close_overdue(TimePoint now);
     std::shared_ptr<shared::Shelf> make_shelf(std::uint64_t quota) const;
+    // What the thread does.
     void run();
+    void keep_house(std::unique_lock<std::mutex>& lock, TimePoint& next_sweep);
+    static void free(Ended& one) noexcept;
 
     const std::shared_ptr<Quota> room_;
     const bool visible_;

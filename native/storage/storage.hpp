@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,8 +24,13 @@ class Shelf;
 class Incoming {
   public:
     virtual ~Incoming() = default;
+    // To be called before bytes of it are written, for as many: memory is taken as they come, and
+    // not as they were announced. Throws Error(storage) where there is none left.
+    virtual void expect(std::uint64_t) {}
     // The memory for all of it; nullptr where it has none, and its bytes go through write().
     virtual std::byte* data() { return nullptr; }
+    // The region that this memory is, and that the value will be; nullptr for none.
+    virtual const Region* region() const { return nullptr; }
     // Copies bytes of it that begin at `offset`; each comes once. A failure shows in commit().
     virtual void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
         std::ranges::copy(bytes, data() + offset);
@@ -32,17 +38,20 @@ class Incoming {
     // Puts the whole value under its key: a reader sees the old value or this one. With `if_absent`
     // only if the key has none; returns false if it has.
     virtual bool commit(bool if_absent) = 0;
-};
-
-struct Measure {
-    std::uint64_t keys = 0;
-    std::uint64_t bytes = 0;
+    // Whether that waits for a disk. Then commit_later() does the same on another thread, and calls
+    // `done` there, which keeps this alive; `failure` is "" for none.
+    virtual bool waits_for_disk() const { return false; }
+    using Done = std::function<void(bool written, std::string failure)>;
+    virtual void commit_later(bool, Done) {}
 };
 
 struct Page {
     std::vector<std::string> names;
     std::string cursor;  // where the next page begins; "" for the last page
 };
+
+// Runs now and then while a call takes long. What it throws ends the call.
+using Pace = std::function<void()>;
 
 // Keys have passed wire::key_fault() before they come here. A failure is Error(storage).
 class Storage {
@@ -60,14 +69,16 @@ class Storage {
     }
     // Does nothing for a missing key.
     virtual void remove(const std::string& key) = 0;
-    // Removes every key that begins with `prefix`, which is "" or ends in "/". Returns how many.
-    virtual std::uint64_t remove_prefix(const std::string& prefix) = 0;
-    // Counts the same keys, and the bytes of their values; `any`: stops at the first.
-    virtual Measure measure(const std::string& prefix, bool any) = 0;
+    // To be called once keys were removed, before anybody is told so: returns once that is on the
+    // medium, where that is wanted. Throws Error(storage).
+    virtual void removed(const std::vector<std::string>&) {}
+    // Whether that waits for a disk, and so is for no progress thread.
+    virtual bool removing_waits() const { return false; }
     // Names from `cursor` on ("": from the start), at most `max_bytes` of them, but at least one:
-    // keys that begin with `prefix`; `delimited`: what follows it up to the next "/", each once.
+    // keys that begin with `prefix`; `delimited`: what follows it up to the next "/", each once. It
+    // may take long, and so is for no progress thread; the memory that it takes is bounded.
     virtual Page list(const std::string& prefix, bool delimited, const std::string& cursor,
-                      std::size_t max_bytes) = 0;
+                      std::size_t max_bytes, const Pace& pace = {}) = 0;
     // Where its values are kept for other processes to see; nullptr for nowhere.
     virtual std::shared_ptr<shared::Shelf> shelf() const { return nullptr; }
     // The directory that its values are files of, for other processes to look in; -1 for none.

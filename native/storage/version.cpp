@@ -3,6 +3,8 @@
 #include <atomic>
 #include <random>
 
+#include "base/content_hash.hpp"
+
 namespace ucxstore {
 
 std::uint64_t next_version() {
@@ -29,6 +31,14 @@ std::uint64_t version_of(std::string_view etag, std::uint64_t size) {
     hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
     hash = (hash ^ hash >> 27) * 0x94D049BB133111EBull;
     hash ^= hash >> 31;
+    return hash == 0 ? 1 : hash;
+}
+
+std::uint64_t version_of(std::string_view etag, const Region& value) {
+    if (!etag.empty()) {
+        return version_of(etag, value.size());
+    }
+    const std::uint64_t hash = content_hash({value.data(), value.size()});
     return hash == 0 ? 1 : hash;
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/fork.hpp"
@@ -15,12 +17,17 @@
 namespace ucxstore {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 9> kDefaults = {{
+constexpr std::array<std::pair<const char*, const char*>, 11> kDefaults = {{
     // Without it, endpoints with peer error handling silently lose shared memory.
     {"MM_ERROR_HANDLING", "y"},
     // 8 KiB by default, which costs a factor of 4 to 5 with peer error handling.
     {"TCP_TX_SEG_SIZE", "256K"},
     {"TCP_RX_SEG_SIZE", "256K"},
+    // UCX connects by a call that waits. The kernel's default is to try for two minutes where
+    // packets are dropped; this is 7 s.
+    {"TCP_SYN_CNT", "2"},
+    // UCX does without bridges unless told. The device of a connection may be one.
+    {"TCP_BRIDGE_ENABLE", "y"},
     // 8 KiB, 256 and 512 by default. Larger fragments cost less each, and with fewer of them what
     // is under way stays in a core's cache: 1.2 times as fast where the cores are near each other,
     // up to twice where they are far. From 64 KiB on UCX's 16-bit length overflows, and it hangs.
@@ -35,7 +42,7 @@ constexpr std::array<std::pair<const char*, const char*>, 9> kDefaults = {{
 void apply_defaults(ucp_config_t* config, const Options& options) {
     for (const auto& [name, value] : kDefaults) {
         const std::string variable = std::string("UCX_") + name;
-        if (std::getenv(variable.c_str()) == nullptr && !options.contains(name)) {
+        if (!is_given(name, options)) {
             check(ucp_config_modify(config, name, value), "UCX option " + variable);
         }
     }
@@ -48,6 +55,33 @@ void apply_options(ucp_config_t* config, const Options& options) {
             throw Error(ErrorKind::argument,
                         "UCX option " + name + "=" + value + ": " + ucs_status_string(status));
         }
+    }
+}
+
+// The ports of this host's adapters for RDMA, by UCX's names, each after a comma. UCX listens on no
+// socket for these.
+std::string rdma_ports() {
+    namespace fs = std::filesystem;
+    std::string ports;
+    std::error_code none;
+    for (const auto& adapter : fs::directory_iterator("/sys/class/infiniband", none)) {
+        for (const auto& port : fs::directory_iterator(adapter.path() / "ports", none)) {
+            ports += "," + adapter.path().filename().string() + ":";
+            ports += port.path().filename().string();
+        }
+    }
+    return ports;
+}
+
+void apply_device(ucp_config_t* config, const Options& options, const std::string& device) {
+    if (is_given(kDevices, options)) {
+        return;
+    }
+    const std::string ports = rdma_ports();
+    check(ucp_config_modify(config, kDevices, (device + ports).c_str()), "UCX_NET_DEVICES");
+    if (!ports.empty() && !is_given("WARN_INVALID_CONFIG", options)) {
+        // A UCX that was built without RDMA warns of such devices.
+        check(ucp_config_modify(config, "WARN_INVALID_CONFIG", "n"), "UCX_WARN_INVALID_CONFIG");
     }
 }
 
@@ -73,11 +107,12 @@ bool hooks_are_off() {
            says("UCX_MEM_MMAP_HOOK_MODE", {"none"});
 }
 
-ConfigHandle configure(const Options& options) {
+ConfigHandle configure(const Options& options, const std::string& device) {
     ucp_config_t* config = nullptr;
     check(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
     ConfigHandle owner(config);
     apply_defaults(config, options);
+    apply_device(config, options, device);
     apply_options(config, options);
     return owner;
 }
@@ -99,7 +134,17 @@ ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
 
 }  // namespace
 
-Context::Context(const Options& options) {
+void check_options(const Options& options) {
+    load_ucx();  // not inside UCX, as in the constructor of Context
+    const InUcx inside;
+    configure(options, kLoopback);
+}
+
+bool is_given(const std::string& name, const Options& options) {
+    return std::getenv(("UCX_" + name).c_str()) != nullptr || options.contains(name);
+}
+
+Context::Context(const Options& options, const std::string& device) {
     // Not inside UCX: it may wait for the GIL, and its holder may be forking.
     const UcxLibrary& ucx = load_ucx();
     const bool has_hooks = ucx.has_hooks && !hooks_are_off();
@@ -109,7 +154,7 @@ Context::Context(const Options& options) {
     if (!wanted || *wanted == "try") {
         // UCX tells whether it has a cache only by refusing to start where one is insisted on. A
         // cache that is made waits for the hooks' lock, which in a forked child may be for ever.
-        const ConfigHandle config = configure(options);
+        const ConfigHandle config = configure(options, device);
         const bool may_have = has_hooks && hooks_are_safe;
         check(ucp_config_modify(config.get(), kRegistrationCache, may_have ? "y" : "n"),
               "UCX_RCACHE_ENABLE");
@@ -127,7 +172,7 @@ Context::Context(const Options& options) {
         }
         has_registration_cache_ = insists && has_hooks;
     }
-    check(start(configure(options).get(), handle_), "starting UCX");
+    check(start(configure(options, device).get(), handle_), "starting UCX");
 }
 
 Context::~Context() {

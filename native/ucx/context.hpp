@@ -11,11 +11,22 @@ namespace ucxstore {
 // UCX options by name without "UCX_", e.g. {"TLS": "tcp"}.
 using Options = std::map<std::string, std::string>;
 
+// The device of connections within this host.
+inline constexpr const char* kLoopback = "lo";
+
+// Throws what the constructor of Context throws for them, and starts nothing.
+void check_options(const Options& options);
+// Whether the environment or `options` have the option `name`. What they say goes.
+bool is_given(const std::string& name, const Options& options);
+// The option that names the network devices that UCX uses.
+inline constexpr const char* kDevices = "NET_DEVICES";
+
 class Context {
   public:
-    // Our defaults give way to the environment, and the environment to `options`.
+    // Our defaults give way to the environment, and the environment to `options`. UCX uses the
+    // network device `device`, and adapters for RDMA, unless these name others.
     // Throws Error(argument) that names an option UCX does not know or take.
-    explicit Context(const Options& options);
+    explicit Context(const Options& options, const std::string& device = kLoopback);
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
     ~Context();

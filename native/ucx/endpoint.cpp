@@ -8,14 +8,14 @@
 #include <utility>
 
 #include "base/status.hpp"
+#include "ucx/address.hpp"
 
 namespace ucxstore {
 
 namespace {
 
-// UCX trusts an address: it aborts where the version in the first byte is not one it knows, and it
-// reads as far as the address says. So the version must be our own, and what is read too far is
-// zeros, the mark of an address's end.
+// UCX trusts an address, and reads as far as it says. Where we cannot read it ourselves, what is
+// read too far is zeros, the mark of an address's end.
 constexpr std::size_t kPadding = 4096;
 
 // Transports whose data only ucp_worker_progress() moves, and no adapter.
@@ -34,10 +34,7 @@ bool are_all_of(std::span<const std::string_view> transports,
 }  // namespace
 
 void Endpoint::check_address(const Worker& worker, const std::string& address) {
-    if (address.size() < 2 || address[0] != worker.address()[0]) {
-        throw Error(ErrorKind::connect,
-                    "the peer's UCX address is malformed, or of a UCX too different from this one");
-    }
+    ucxstore::check_address(worker.address(), address);
 }
 
 Endpoint::Endpoint(Worker& worker, const std::string& address) : worker_(worker) {

@@ -29,10 +29,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
     bool closed() const { return closed_; }  // any thread
 
     // The control connection has ended. Only noted; tick() closes.
-    virtual void lose() = 0;
+    virtual void lose() noexcept = 0;
     // Closes it because this side ends; `why` is the text of failures. Everything in flight ends in
     // bounded time.
     virtual void shut(const char* why) = 0;
+    // Tells the other side that this one ends.
+    virtual void leave() {}
     // Looks at deadlines and failures. Returns when the next look is due.
     virtual TimePoint tick(Progress& progress, TimePoint now) = 0;
     // Whether a request or a transfer is under way.

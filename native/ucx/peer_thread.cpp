@@ -1,8 +1,11 @@
 #include "ucx/peer_thread.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "base/network.hpp"
 #include "base/recycler.hpp"
 #include "base/status.hpp"
 
@@ -10,9 +13,33 @@ namespace ucxstore {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+const Options& checked(const Options& options) {
+    check_options(options);
+    return options;
+}
+
+// UCX reaches this host's own addresses over the loopback alone.
+std::string device_between(int fd) {
+    const auto own = own_end(fd);
+    const auto peer = peer_end(fd);
+    return !own || !peer || is_of_this_host(peer->host) ? kLoopback : device_of(own->host);
+}
+
+// UCX lets nobody else open its shared memory, and fails where it is another user's.
+bool may_share_memory(int fd) {
+    const auto user = user_at_other_end(fd);
+    return !user || *user == geteuid();
+}
+
+constexpr const char* kTransports = "TLS";
+
+}  // namespace
+
 PeerThread::PeerThread(const Options& options, bool polling, std::string name, const char* closed)
     : closed_text_(closed),
-      context_(std::make_shared<const Context>(options)),
+      options_(checked(options)),
       progress_(std::make_shared<Progress>(driver_, polling, std::move(name))) {
     // Made here, where its failure for want of descriptors has a caller to go to.
     auto& recycler = Recycler::instance();
@@ -23,8 +50,25 @@ PeerThread::PeerThread(const Options& options, bool polling, std::string name, c
 
 PeerThread::~PeerThread() { close(1s); }
 
-std::unique_ptr<Worker> PeerThread::open() {
-    return progress_->call([&] { return std::make_unique<Worker>(context_); }, closed_text_);
+std::unique_ptr<Worker> PeerThread::open(int fd) {
+    const auto context = this->context(fd);
+    return progress_->call([&] { return std::make_unique<Worker>(context); }, closed_text_);
+}
+
+// A context for this connection. Not on the progress thread: it takes long, and waits for the GIL
+// where UCX must be loaded.
+std::shared_ptr<const Context> PeerThread::context(int fd) {
+    Options options = options_;
+    if (!is_given(kTransports, options) && !may_share_memory(fd)) {
+        options[kTransports] = "^sm";
+    }
+    const std::string device = is_given(kDevices, options) ? "" : device_between(fd);
+    const std::lock_guard lock(starting_);
+    auto& context = contexts_[{device, options}];
+    if (context == nullptr) {
+        context = std::make_shared<const Context>(options, device);
+    }
+    return context;
 }
 
 void PeerThread::discard(std::unique_ptr<Worker> worker) {
@@ -39,15 +83,24 @@ void PeerThread::adopt(std::unique_ptr<Worker> worker, Fd fd, const Make& make) 
                 worker.reset();  // on this thread: workers of one context are not thread-safe
                 throw Error(ErrorKind::connect, closed_text_);
             }
+            if (peers_.size() == peers_.capacity()) {
+                peers_.reserve(2 * peers_.size() + 8);  // no peer is made that has no place
+            }
             const std::shared_ptr<Peer> peer = make(std::move(worker));
-            peer->set_control(
-                std::make_unique<Control>(*progress_, std::move(fd), [weak = std::weak_ptr(peer)] {
-                    if (const auto lost = weak.lock()) {
-                        lost->lose();
-                    }
-                }));
-            progress_->add(peer->worker());
             peers_.push_back(peer);
+            try {
+                progress_->add(peer->worker());
+                peer->set_control(std::make_unique<Control>(*progress_, std::move(fd),
+                                                            [weak = std::weak_ptr(peer)] {
+                                                                if (const auto lost = weak.lock()) {
+                                                                    lost->lose();
+                                                                }
+                                                            }));
+            } catch (...) {
+                peer->shut("it could not be connected");  // tick() waits for UCX to let go of it
+                deadline_ = TimePoint::min();
+                throw;
+            }
             return true;
         },
         closed_text_);
@@ -60,6 +113,16 @@ bool PeerThread::busy() {
             peers_, [](const auto& peer) { return !peer->closed() && peer->busy(); });
     });
     return busy;
+}
+
+void PeerThread::leave() {
+    progress_->post_and_wait([&] {
+        for (const auto& peer : peers_) {
+            if (!peer->closed()) {
+                peer->leave();
+            }
+        }
+    });
 }
 
 std::size_t PeerThread::peers() {
@@ -77,7 +140,15 @@ void PeerThread::tick(TimePoint now) {
 
 // Whether the peer is over. If not, deadline_ is when to look again.
 bool PeerThread::ended(Peer& peer, TimePoint now) {
-    TimePoint due = peer.tick(*progress_, now);
+    TimePoint due = now;
+    try {
+        if (peer.has_worker() && peer.worker().failed) {
+            peer.lose();
+        }
+        due = peer.tick(*progress_, now);
+    } catch (const std::exception&) {  // for want of memory
+        peer.lose();
+    }
     if (peer.closed() && due == TimePoint::max()) {
         if (peer.settle(*progress_, now)) {
             return true;
@@ -86,6 +157,13 @@ bool PeerThread::ended(Peer& peer, TimePoint now) {
     }
     deadline_ = std::min(deadline_, due);
     return false;
+}
+
+void PeerThread::lose_all() noexcept {
+    for (const auto& peer : peers_) {
+        peer->lose();
+    }
+    deadline_ = TimePoint::min();
 }
 
 void PeerThread::close(std::chrono::milliseconds timeout) {

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ucx/peer.hpp"
@@ -21,12 +23,17 @@ class PeerThread {
     PeerThread& operator=(const PeerThread&) = delete;
     ~PeerThread();
 
-    // A worker for one peer: made before the handshake ends, as its address is part of that.
-    std::unique_ptr<Worker> open();
+    // Starts UCX, so that what is wrong with it shows at once. open() does it otherwise.
+    void start_ucx() { context(-1); }
+    // A worker for one peer: made before the handshake ends, as its address is part of that. It
+    // uses the network device of the connection `fd`; that of this host's own where there is none.
+    std::unique_ptr<Worker> open(int fd = -1);
     // Destroys a worker whose handshake has failed.
     void discard(std::unique_ptr<Worker> worker);
     // Whether anything is under way with a peer.
     bool busy();
+    // Tells all peers that this side ends.
+    void leave();
     // The number of peers that are not closed.
     std::size_t peers();
     // Closes all peers and ends the thread. What UCX has not let go of by `timeout` is leaked.
@@ -48,6 +55,7 @@ class PeerThread {
         explicit Driver(PeerThread& owner) : owner_(owner) {}
         void tick(TimePoint now) override { owner_.tick(now); }
         TimePoint deadline() const override { return owner_.deadline_; }
+        void failed(const char*) noexcept override { owner_.lose_all(); }
 
       private:
         PeerThread& owner_;
@@ -56,10 +64,16 @@ class PeerThread {
     void tick(TimePoint now);
     bool ended(Peer& peer, TimePoint now);
     void end_all(TimePoint deadline);
+    void lose_all() noexcept;
 
     Driver driver_{*this};
     const char* const closed_text_;
-    const std::shared_ptr<const Context> context_;
+    std::shared_ptr<const Context> context(int fd);
+
+    const Options options_;
+    std::mutex starting_;
+    // By their device and options.
+    std::map<std::pair<std::string, Options>, std::shared_ptr<const Context>> contexts_;
     std::vector<std::shared_ptr<Peer>> peers_;
     TimePoint deadline_ = TimePoint::max();
     bool closed_ = false;     // on the progress thread

@@ -59,8 +59,13 @@ void Progress::listen(int fd) {
 
 void Progress::watch(int fd, std::function<void()> on_event) {
     bound_.check("Progress::watch");
-    listen(fd);
-    watches_.push_back({fd, std::move(on_event)});
+    watches_.push_back({fd, std::make_shared<std::function<void()>>(std::move(on_event))});
+    try {
+        listen(fd);
+    } catch (...) {
+        watches_.pop_back();
+        throw;
+    }
 }
 
 void Progress::unwatch(int fd) {
@@ -71,8 +76,13 @@ void Progress::unwatch(int fd) {
 
 void Progress::add(Worker& worker) {
     bound_.check("Progress::add");
-    listen(worker.event_fd());
     driven_.push_back({&worker, Clock::now(), false});
+    try {
+        listen(worker.event_fd());
+    } catch (...) {
+        driven_.pop_back();
+        throw;
+    }
 }
 
 void Progress::remove(Worker& worker) {
@@ -127,7 +137,7 @@ void Progress::poll_fds(int timeout_ms) {
         const auto watch = std::ranges::find(watches_, fd, &Watch::fd);
         if (watch != watches_.end()) {
             const auto on_event = watch->on_event;  // which may unwatch itself
-            on_event();
+            guarded(driver_, *on_event);
         }
     }
 }
@@ -184,6 +194,9 @@ bool Progress::arm_idle(TimePoint now) {
     for (Driven& one : driven_) {
         if (!one.armed && !one.worker->busy() && now - one.last_active >= kLinger) {
             one.armed = one.worker->arm();
+            if (!one.armed && one.worker->gate().guarded()) {
+                one.worker->used = true;  // the events were taken in, and are told once
+            }
         }
         all = all && one.armed;
     }
@@ -216,7 +229,7 @@ void Progress::run() {
     const InUcx inside;
     while (!stop_.load(std::memory_order_relaxed)) {
         let_fork();
-        bool active = tasks_.run();
+        bool active = tasks_.run(driver_);
         active |= drive(now);
         now = Clock::now();
         if (active) {
@@ -227,7 +240,7 @@ void Progress::run() {
             next_poll = now + kPoll;
         }
         if (now >= next_tick) {
-            driver_.tick(now);
+            guarded(driver_, [&] { driver_.tick(now); });
             next_tick = now + kTick;
             ticked = now;
         }
@@ -244,7 +257,7 @@ void Progress::run() {
             next_tick = now;  // look at once: deadlines may have passed meanwhile
         }
     }
-    tasks_.close();
+    tasks_.close(driver_);
 }
 
 }  // namespace ucxstore

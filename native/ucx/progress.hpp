@@ -28,6 +28,7 @@ class Progress : public TaskThread {
     ~Progress() override { stop(); }
 
     bool post(Task task) override { return tasks_.push(std::move(task)); }
+    bool post(WaitedTask& task) override { return tasks_.push(task); }
 
     // Drives `worker` from now on, and no longer. Both only on the progress thread, and not inside
     // a callback of UCX's.
@@ -47,7 +48,7 @@ class Progress : public TaskThread {
   private:
     struct Watch {
         int fd;
-        std::function<void()> on_event;
+        std::shared_ptr<const std::function<void()>> on_event;
     };
 
     // A worker that has nothing to do is armed: its descriptor is readable once it has.

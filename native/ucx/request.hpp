@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/copier.hpp"
+#include "base/crc32c.hpp"
 #include "protocol/wire.hpp"
 #include "ucx/worker.hpp"
 
@@ -28,8 +29,20 @@ class Request {
     // Copies bytes of the message that begin at `offset`. No exception may pass through UCX.
     virtual void take(std::uint64_t, std::span<const std::byte>) noexcept {}
 
+    // How many bytes are sent by fill(), fragment by fragment, where they lie in no `pieces`. Only
+    // where UCX moves data in progress() alone.
+    std::uint64_t filled = 0;
+    // Writes bytes of the message that begin at `offset`, all of `target`; in order, mostly. What
+    // cannot be had is zeros, and known as completed() runs.
+    virtual void fill(std::uint64_t, std::span<std::byte>) noexcept {}
+
     // How what is received is written, where the processor does that.
     Write write = Write::cached;
+
+    // Whether what is received is to be summed; then, in completed(), its checksum. What we copy
+    // ourselves is summed on its way, else it is read once more.
+    bool summed = false;
+    std::uint32_t sum() const { return running_ ? running_->value() : crc32c(pieces); }
 
     // Both hand `request` to UCX and return at once; completed() may run before they do.
     static void send(std::unique_ptr<Request> request, Worker& worker, ucp_ep_h endpoint,
@@ -53,6 +66,8 @@ class Request {
     static ucp_datatype_t copied();
     static std::size_t copied_size(void* request);
     static std::size_t pack(void* request, std::size_t offset, void* target, std::size_t room);
+    void gather(Copier& copier, std::uint64_t offset, std::span<std::byte> target);
+    void pack_filled(std::uint64_t offset, std::span<std::byte> target);
     static ucs_status_t unpack(void* request, std::size_t offset, const void* source,
                                std::size_t length);
 
@@ -67,7 +82,11 @@ class Request {
 
     Worker* worker_ = nullptr;
     std::optional<Copier> copier_;
-    std::vector<std::byte> packed_;  // the bytes of `pieces`, where they are few
+    std::optional<RunningSum> running_;
+    std::vector<std::byte> packed_;        // the bytes of `pieces`, where they are few
+    std::unique_ptr<std::byte[]> staged_;  // a fragment that is filled
+    std::size_t staged_bytes_ = 0;
+    unsigned fragments_ = 0;  // that were filled
 };
 
 }  // namespace ucxstore

@@ -6,12 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
 #include "base/thread_bound.hpp"
 #include "ucx/context.hpp"
 #include "ucx/distance.hpp"
+#include "ucx/gate.hpp"
 
 namespace ucxstore {
 
@@ -29,9 +31,15 @@ class Worker {
     const std::string& address() const { return address_; }
     int event_fd() const { return event_fd_; }
 
+    // Who may connect to what UCX listens on: nobody, until it is opened.
+    Gate& gate() { return *gate_; }
+
     // One round; whether anything happened.
     bool progress() {
         thread.check("Worker::progress");
+        if (gate_->guarded() && !gate_->may_look(has_events())) {
+            return false;
+        }
         return ucp_worker_progress(handle_.get()) != 0;
     }
 
@@ -49,6 +57,10 @@ class Worker {
 
     // Whether UCX still has something of it to complete.
     bool busy() const { return requests.size() + closing > 0; }
+
+    // Whether something has failed in a callback of UCX's, mostly for want of memory: no exception
+    // may pass through UCX. Its thread ends the peer.
+    bool failed = false;
 
     // Set by whoever starts something on it, so that its thread looks after it again.
     bool used = true;
@@ -70,12 +82,15 @@ class Worker {
 
   private:
     // All leaked workers, linked so that a leak checker can reach them.
+    bool has_events();
+
     static std::atomic<Worker*> leaked_;
     Worker* leaked_before_ = nullptr;
 
     std::shared_ptr<const Context> context_;
     WorkerHandle handle_;
     std::string address_;
+    std::optional<Gate> gate_;  // always there once it is made
     int event_fd_ = -1;
 };
 

@@ -97,7 +97,8 @@ def welcomes(
 
     def steps() -> Steps[None]:
         handshake = ServerHandshake(secret, "the client")
-        yield from handshake.greet(welcome)
+        yield from handshake.authenticate()
+        yield from handshake.welcome(welcome)
         attached((yield from handshake.attach()))
         yield Send(handshake.ready(address))
 

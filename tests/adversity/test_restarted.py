@@ -96,7 +96,7 @@ def test_a_directory_has_lost_nothing(
 def test_an_array_at_a_url(
     start_server: StartServer, ucx: Ucx, tmp_path: Path, begun: bool
 ) -> None:
-    """zarr's store pickles its file system, which pickles the incarnations that it knows."""
+    """zarr's store pickles its file system, which pickles the identities that it knows."""
     server = start_server()
     zarr.create_array(f"{server.address}/a", data=VALUES, fill_value=-1)
     array = zarr.open_array(f"{server.address}/a", mode="r")

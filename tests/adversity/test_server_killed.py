@@ -27,7 +27,7 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.eventually import eventually
-from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
+from ucxstore import ChangeLostError, ConnectError, ServerLostError, ServerRestartedError, UcxStore
 
 MEDIUM = 20_000_000
 PROTOTYPE = default_buffer_prototype()
@@ -132,7 +132,7 @@ def test_while_a_value_is_written(server: RemoteServer, store: UcxStore, other: 
     eventually(lambda: server.process.resident > before + LARGE // 8)
     server.process.kill()
     error, message = writing.failure()
-    assert error is ServerLostError
+    assert error is ChangeLostError
     assert server.place in message
     work(other)
     assert (source == VALUE).all()
@@ -162,8 +162,8 @@ def test_while_many_threads_transfer(
         errors.add(error)
         assert server.place in message
     # A reader that was between two requests fails to connect instead.
-    assert ServerLostError in errors
-    assert errors <= {ServerLostError, ConnectError}
+    assert {ServerLostError, ChangeLostError} & errors
+    assert errors <= {ServerLostError, ChangeLostError, ConnectError}
     before = [out.copy() for out in outs]
     work(other)
     assert all(map(np.array_equal, outs, before))
@@ -184,7 +184,7 @@ def test_while_many_requests_are_awaited(server: RemoteServer, store: UcxStore) 
 
     errors = asyncio.run(main())
     assert len(errors) == 30
-    assert {type(error) for error in errors} <= {ServerLostError, ConnectError}
+    assert {type(error) for error in errors} <= {ServerLostError, ChangeLostError, ConnectError}
     assert all(server.place in str(error) for error in errors)
 
 

@@ -34,9 +34,9 @@ from tests.adversity.transfers import (
 from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import ServerLostError, ServerRestartedError, UcxStore
-from ucxstore.client import incarnations
 from ucxstore.cluster import member
 from ucxstore.cluster.placement import Placement
+from ucxstore.server.identity import IDENTITY_FILE
 
 MEDIUM = 20_000_000
 SHAPE, CHUNKS, INNER = (1200, 1000), (150, 125), (30, 25)
@@ -52,7 +52,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(member, "RETRY_SECONDS", 0.05)
     # As if no other test had been there.
-    monkeypatch.setattr(incarnations, "_seen", {})
 
 
 @pytest.fixture
@@ -195,6 +194,7 @@ def test_servers_of_equal_values_with_versions_of_their_own(
     roots = [tmp_path / str(number) for number in range(3)]
     for level, root in zip((1, 9, 19), roots, strict=True):
         make_arrays(LocalStore(root), values, compressors=ZstdCodec(level=level))
+        (root / IDENTITY_FILE).write_text("1" * 32)  # as in copies of one directory
     servers = [start_server(root, shared=True, read_only=True) for root in roots]
     store = open_store(address_of(servers), strict=True)
     arrays = [zarr.open_array(store, path=name, mode="r") for name in LAYOUTS]
@@ -338,8 +338,6 @@ def test_a_restarted_server_is_refused(
     refuses(store)
     refuses(store.with_read_only(True))
     refuses(open_store(address))
-    # As in another process, which has met none of them.
-    monkeypatch.setattr(incarnations, "_seen", {})
     with pickle.loads(pickled) as unpickled:
         refuses(unpickled)
 

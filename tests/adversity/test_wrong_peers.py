@@ -131,7 +131,7 @@ HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 @pytest.mark.parametrize(
     ("behave", "kind"),
     [
-        pytest.param(silent, NotAServerError, id="silent"),
+        pytest.param(silent, ConnectError, id="silent"),
         pytest.param(says(HTTP), NotAServerError, id="a web server"),
         pytest.param(says(b"\0" * 100_000), NotAServerError, id="zeros"),
         pytest.param(says(b"UCXS"), ConnectError, id="a beginning"),

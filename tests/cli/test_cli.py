@@ -193,6 +193,8 @@ def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_p
         "--write-budget": ("4MB", "write_budget", 4_000_000),
         "--socket": ("s", "socket", "s"),
         "--mapped-limit": ("5MB", "mapped_limit", 5_000_000),
+        "--durability": ("fsync", "durability", "fsync"),
+        "--grace": ("2.5", "grace", 2.5),
     }
     seen: list[tuple[object, ServerOptions, object]] = []
     monkeypatch.setattr(foreground, "serve", lambda *order, metrics: seen.append((*order, metrics)))

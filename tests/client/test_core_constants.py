@@ -15,7 +15,3 @@ def test_the_longest_key() -> None:
 
 def test_where_scratch_spaces_are() -> None:
     assert core.SCRATCH_FOLDER == keys.SCRATCH_FOLDER
-
-
-def test_where_notes_of_starts_are() -> None:
-    assert core.NOTES_FOLDER == keys.NOTES_FOLDER

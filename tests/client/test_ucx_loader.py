@@ -281,7 +281,7 @@ def test_unknown_choice(value: str) -> None:
 START = """
 import os
 from ucxstore._native import core
-core.Client({}, False)
+core.Client({}, False).open()
 assert "UCX_LOG_FILE" not in os.environ
 print("a result")
 """

@@ -3,9 +3,9 @@ from typing import Any
 
 from ucxstore.address import HostPort
 from ucxstore.client.connections import connector_to
-from ucxstore.client.incarnations import Incarnations
+from ucxstore.client.identities import Identities
 from ucxstore.cluster.member import Member
-from ucxstore.options import UcxConfig
+from ucxstore.options import ClientOptions
 from ucxstore.stats import Counters
 
 SERVERS = HostPort("127.0.0.1", 9), HostPort("127.0.0.1", 10)
@@ -30,8 +30,8 @@ class Overtaken(Member):
 
 
 def test_two_requests_may_retry_a_server_at_once() -> None:
-    connector = connector_to(SERVERS[0], UcxConfig(), None, "auto")
-    member = Overtaken(SERVERS[0], connector, Incarnations(SERVERS), Counters())
+    connector = connector_to(SERVERS[0], ClientOptions())
+    member = Overtaken(SERVERS[0], connector, Identities(SERVERS), Counters())
     member.retry(0.1, lambda: None)
     assert len(member.threads) == 2
     for thread in member.threads:

@@ -17,11 +17,8 @@ from zarr.testing.store import StoreTests
 
 from tests.backdoor import MemoryBackdoor
 from tests.conftest import address_of
-from ucxstore import AddressError, ConnectError, InvalidKeyError, ServerRestartedError, UcxStore
-from ucxstore.client import incarnations, requests
-from ucxstore.cluster.notes import folder_of
+from ucxstore import AddressError, ClusterError, ServerRestartedError, UcxStore
 from ucxstore.cluster.placement import Placement
-from ucxstore.keys import NOTES_FOLDER
 from ucxstore.server import Server
 
 
@@ -206,42 +203,11 @@ def test_copies_and_pickles(address: str) -> None:
     for other in (pickle.loads(pickle.dumps(store)), store.with_read_only(True)):
         assert other == store.with_read_only(other.read_only)
         assert other.get_sync("c/0").to_bytes() == b"value"
-        assert other.incarnations.known == store.incarnations.known
-        assert len(other.incarnations.known.met) == 3
+        assert other.identities.known == store.identities.known
+        assert len(other.identities.known.met) == 3
 
 
-def test_no_key_is_where_notes_of_starts_are(address: str) -> None:
-    with UcxStore(address.rpartition("/")[0]) as store:
-        store.set_sync("c/0", buffer(b"value"))
-        uses = (
-            store.get_sync,
-            store.delete_sync,
-            lambda key: store.set_sync(key, buffer(b"")),
-            lambda key: sync(store.delete_dir(key)),
-            lambda key: sync(names(store.list_dir(key))),
-        )
-        for use in uses:
-            with pytest.raises(InvalidKeyError, match=NOTES_FOLDER):
-                use(f"{NOTES_FOLDER}a")
-        assert not [key for key in sync(names(store.list())) if key.startswith(NOTES_FOLDER)]
-        assert NOTES_FOLDER.strip("/") not in sync(names(store.list_dir("")))
-
-
-def test_notes_are_left_with_servers_that_only_read(tmp_path: Path) -> None:
-    """Notes about volatile servers are also left with servers that keep their values."""
-    with (
-        Server("memory://", read_only=True) as volatile,
-        Server(tmp_path / "data", read_only=True) as kept,
-        UcxStore(address_of([volatile, kept])) as store,
-    ):
-        assert store.get_sync("c/0") is None
-        key = folder_of(store.servers) + str(store.servers[0])
-        with UcxStore(kept.address) as door:
-            (found,) = door.channel.ask_sync(requests.get([key], [()]))
-        assert found[0].tobytes() == volatile.incarnation
-
-
-def test_scratch_space_has_no_part_in_notes() -> None:
+def test_scratch_space_has_no_part_in_the_record() -> None:
     with (
         Server("memory://") as one,
         Server("memory://") as other,
@@ -249,17 +215,11 @@ def test_scratch_space_has_no_part_in_notes() -> None:
         store.scratch("1MiB") as scratch,
     ):
         scratch.store().accept_restarted()
-        assert one.stats()["sets"] == other.stats()["sets"] == 0
-
-
-def test_servers_that_lose_nothing_are_asked_for_no_notes(tmp_path: Path) -> None:
-    with (
-        Server(tmp_path / "one") as one,
-        Server(tmp_path / "two") as two,
-        UcxStore(address_of([one, two])) as store,
-    ):
-        sync(store.is_empty(""))
-        assert one.stats()["gets"] == two.stats()["gets"] == 0
+        with UcxStore(one.address) as alone:
+            assert alone.get_sync("c/0") is None
+        assert store.get_sync("c/0") is None
+        with UcxStore(one.address) as alone, pytest.raises(ClusterError, match="their set has 2"):
+            alone.get_sync("c/0")
 
 
 # ---- servers that share what they serve ----
@@ -274,14 +234,12 @@ def shared_servers(tmp_path: Path) -> Iterator[list[Server]]:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_starts_that_were_never_met_are_relied_on(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_identities_that_were_never_met_are_relied_on(count: int) -> None:
     with ExitStack() as stack:
         servers = [stack.enter_context(Server("memory://")) for _ in range(count)]
         store = UcxStore(address_of(servers))
-        starts = [server.incarnation for server in servers]
-        store.rely_on(dict(zip(store.servers, starts, strict=True)))
+        told = [server.identity for server in servers]
+        store.rely_on(dict(zip(store.servers, told, strict=True)))
         pickled = pickle.dumps(store)
         placement = Placement([str(server) for server in store.servers])
         key = next(
@@ -292,7 +250,6 @@ def test_starts_that_were_never_met_are_relied_on(
         store.close()
         servers[0].close()
         stack.enter_context(Server("memory://", bind=str(store.servers[0])))
-        monkeypatch.setattr(incarnations, "_seen", {})  # as in another process
         with pickle.loads(pickled) as unpickled:
             with pytest.raises(ServerRestartedError, match=str(store.servers[0])):
                 unpickled.get_sync(key)
@@ -330,9 +287,9 @@ def test_servers_that_disagree_are_refused(
     shared_servers: list[Server], memory_server: Server
 ) -> None:
     store = UcxStore(address_of([shared_servers[0], memory_server]))
-    with pytest.raises(ConnectError, match="one store cannot have both"):
+    with pytest.raises(ClusterError, match="one store cannot have both"):
         store.get_sync("c/0")
-    with pytest.raises(ConnectError, match="one store cannot have both"):
+    with pytest.raises(ClusterError, match="one store cannot have both"):
         sync(store.exists("c/0"))
 
 

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 _LOST = " WARNING ucxstore.server: lost "
 
 _OWN = ["--net", "--ipc", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-_LIVE = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo ready && exec cat"
+_LIVE = "mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys && "  # UCX reads it
+_LIVE += "ip link set lo up && echo ready && exec cat"
 _PORT = 7400
 
 

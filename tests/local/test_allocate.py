@@ -267,7 +267,21 @@ def test_it_is_not_copied(files: Files, distant: UcxStore) -> None:
     assert stats["bytes_received"] == SIZE
     assert SIZE <= stats["adopted_bytes"] <= stats["arena_bytes"]
     np.testing.assert_array_equal(read(distant), pattern())
-    assert files.count() == 1  # mapped by its reader, who needs no descriptor for it
+    assert files.count() == 2  # mapped by its reader, who can map pages of it into results
+
+
+def test_it_is_mapped_into_a_result(distant: UcxStore) -> None:
+    x = pattern(20_000_000)
+    z = zarr.create_array(
+        distant, name="a", shape=x.shape, chunks=x.shape, dtype="u1", compressors=None
+    )
+    written(distant, x, "a/c/0").commit()
+    assert adopted(distant) == 1
+    found = z[:]
+    assert distant.stats()["mapped"] == 1
+    found[:100] += 1
+    np.testing.assert_array_equal(found[100:], x[100:])
+    np.testing.assert_array_equal(z[:], x)
 
 
 def test_a_small_one_is_copied(store: UcxStore) -> None:

@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(root: Path) -> Iterator[Server]:
-    with Server(root, local=True) as server:
+    with Server(root, local=True, insecure=True) as server:  # other users, too
         yield server
 
 

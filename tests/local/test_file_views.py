@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(root: Path) -> Iterator[Server]:
-    with Server(root, local=True) as server:
+    with Server(root, local=True, insecure=True) as server:  # other users, too
         yield server
 
 
@@ -414,8 +414,8 @@ def test_no_descriptor_is_kept(store: UcxStore) -> None:
 
 def test_several_servers_of_one_directory(root: Path) -> None:
     with (
-        Server(root, local=True) as one,
-        Server(root, local=True) as two,
+        Server(root, local=True, shared=True) as one,
+        Server(root, local=True, shared=True) as two,
         UcxStore(address_of([one, two], "")) as store,
     ):
         for number in range(8):

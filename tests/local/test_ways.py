@@ -107,10 +107,10 @@ def test_several_servers(three_servers: list[Server], prefix: str) -> None:
         assert store.stats()["lanes"] == ["local"]
 
 
-def test_one_with_and_one_without(memory_server: Server, prefix: str) -> None:
-    with Server("memory://", local=False) as other:
+def test_one_with_and_one_without(prefix: str) -> None:
+    with Server("memory://", local=True) as one, Server("memory://", local=False) as other:
         x = np.arange(400.0).reshape(20, 20)
-        with UcxStore(address_of([memory_server, other], prefix)) as store:
+        with UcxStore(address_of([one, other], prefix)) as store:
             z = zarr.create_array(store, name="a", data=x, chunks=(5, 5), compressors=None)
             np.testing.assert_array_equal(z[:], x)
             lanes = store.stats()["lanes"]

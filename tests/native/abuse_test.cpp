@@ -120,6 +120,12 @@ TEST_F(Stranger, MayNotBeginWithAValueByRendezvous) {
     expect_thrown_out_unheard();
 }
 
+// It would hold a worker, with its descriptors and its shared memory, for as long as it likes.
+TEST_F(Stranger, MayNotBeSilentForEver) {
+    EXPECT_FALSE(is_thrown_out(5s));
+    expect_thrown_out_unheard();
+}
+
 TEST_F(Stranger, MayGoWithoutAWord) {
     control_.reset();
     EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 1; }));
@@ -308,6 +314,41 @@ TEST_F(BadClient, ClaimingCountlessSegmentsCostsNoMemory) {
     EXPECT_LT(peak_bytes() - before, 256ull << 20);
 }
 
+// A value takes memory as its segments come. One bit for each of them would be 500 MiB here.
+TEST_F(BadClient, ManyValuesOfCountlessSegmentsCostNoMemory) {
+    constexpr std::uint64_t kTotal = (wire::kMaxSegments - 1) * wire::kMinSegmentBytes;
+    constexpr std::uint32_t kCount = 1000;
+    const std::string part(wire::kMinSegmentBytes, 'x');
+    const std::uint64_t before = heap_bytes();
+    for (std::uint32_t item = 0; item < kCount; ++item) {
+        const std::uint64_t last = kTotal - part.size();
+        puppet_.send(Message::value,
+                     value(kTotal, last, part.size(), part.size(), item) + "evil/../key", part);
+    }
+    EXPECT_TRUE(puppet_.until([&] { return puppet_.received().size() == kCount; }));
+    EXPECT_LT(heap_bytes() - before, 100ull << 20);
+    EXPECT_TRUE(server_is_well());
+}
+
+class BadClientOfLittleMemory : public BadClient {
+  protected:
+    BadClientOfLittleMemory() : BadClient(std::make_shared<MemoryStorage>(10 << 20)) {}
+};
+
+TEST_F(BadClientOfLittleMemory, AnnouncingAValueTakesNothing) {
+    constexpr std::uint64_t kTotal = 9 << 20;
+    const std::string part(wire::kMinSegmentBytes, 'x');
+    for (std::uint32_t item = 0; item < 100; ++item) {
+        puppet_.send(Message::value, value(kTotal, 0, part.size(), part.size(), item) + "evil",
+                     part);
+    }
+    puppet_.send(Message::request, request(wire::Op::ping));
+    EXPECT_TRUE(puppet_.until([&] { return !puppet_.received().empty(); }));
+    both_.set("large", pattern(8 << 20));
+    EXPECT_EQ(both_.get("large"), pattern(8 << 20));
+    EXPECT_TRUE(server_is_well());
+}
+
 // What is kept of a value that is refused is kept until all of it has come.
 TEST_F(BadClient, MayNotHaveCountlessRefusedValuesUnfinished) {
     const auto begin = [&](std::uint32_t item) {
@@ -426,9 +467,10 @@ class BadServer : public testing::Test {
     BadServer() {
         ControlPair pair = control_pair();
         auto worker = both_.client->open();
-        puppet_.connect(worker->address());
+        const std::string address = worker->address();
         connection_ = both_.client->attach(std::move(worker), std::move(pair.one), token_,
                                            puppet_.address(), "bad");
+        puppet_.meet(address);
         control_ = std::move(pair.other);
     }
 

@@ -17,6 +17,7 @@
 
 #include "base/status.hpp"
 #include "support.hpp"
+#include "walks.hpp"
 
 namespace ucxstore {
 namespace {
@@ -113,7 +114,7 @@ TEST_F(DirectoryTest, NoPrefixLeavesTheRoot) {
     for (const std::string prefix : {"../../outside/", "../", "/", "a/../../../"}) {
         static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix).empty()); }));
         static_cast<void>(error_of([&] { EXPECT_TRUE(names(prefix, true).empty()); }));
-        static_cast<void>(error_of([&] { storage_.remove_prefix(prefix); }));
+        static_cast<void>(error_of([&] { test::remove_prefix(storage_, prefix); }));
     }
     EXPECT_EQ(read_file(outside_ / "secret"), "secret");
 }
@@ -129,7 +130,7 @@ TEST_F(DirectoryTest, NoLinkLeavesTheRoot) {
     }
     EXPECT_EQ(error_of([&] { put("linked/new", "1"); }), ErrorKind::storage);
     EXPECT_EQ(error_of([&] { storage_.remove("linked/secret"); }), ErrorKind::storage);
-    storage_.remove_prefix("");
+    test::remove_prefix(storage_, "");
     EXPECT_EQ(read_file(outside_ / "secret"), "secret");
     EXPECT_FALSE(fs::exists(outside_ / "new"));
 }
@@ -148,7 +149,7 @@ TEST_F(DirectoryTest, ALinkThatLeavesTheRootIsNoKeyInAListing) {
     put("k", "12");
     EXPECT_EQ(names(), std::vector<std::string>{"k"});
     EXPECT_EQ(names("", true), std::vector<std::string>{"k"});
-    EXPECT_EQ(storage_.measure("", false).bytes, 2u);
+    EXPECT_EQ(test::measure(storage_, "", false).bytes, 2u);
 }
 
 TEST_F(DirectoryTest, ALinkInsideTheRootIsAKey) {
@@ -192,7 +193,25 @@ TEST_F(DirectoryTest, UnfinishedFilesAreHidden) {
     put("d/k", "1");
     EXPECT_EQ(names(), std::vector<std::string>{"d/k"});
     EXPECT_EQ(names("d/", true), std::vector<std::string>{"k"});
-    EXPECT_EQ(storage_.measure("", false).keys, 1u);
+    EXPECT_EQ(test::measure(storage_, "", false).keys, 1u);
+}
+
+TEST_F(DirectoryTest, FilesOfTheServersOwnAreNoKeys) {
+    for (const std::string name : {".ucxstore-identity", ".ucxstore-cluster"}) {
+        write_file(root_ / name, "own");
+        EXPECT_EQ(get(name), std::nullopt);
+        EXPECT_EQ(storage_.size(name), std::nullopt);
+        EXPECT_EQ(error_of([&] { storage_.receive(name, 1); }), ErrorKind::storage);
+        storage_.remove(name);
+    }
+    put("k", "1");
+    EXPECT_EQ(names(), std::vector<std::string>{"k"});
+    EXPECT_EQ(names("", true), std::vector<std::string>{"k"});
+    EXPECT_EQ(test::measure(storage_, "", false).keys, 1u);
+    EXPECT_EQ(test::remove_prefix(storage_, ""), 1u);
+    for (const std::string name : {".ucxstore-identity", ".ucxstore-cluster"}) {
+        EXPECT_TRUE(fs::exists(root_ / name));
+    }
 }
 
 TEST_F(DirectoryTest, AWriteLeavesNoFileButItsOwn) {
@@ -245,8 +264,7 @@ TEST_F(DirectoryTest, AValueComesInAnyFragments) {
             EXPECT_TRUE(one.incoming->commit(false));
             const auto region = storage_.find(one.key);
             ASSERT_NE(region, nullptr);
-            EXPECT_TRUE(std::ranges::equal(std::span(region->data(), region->size()), one.value))
-                << one.key;
+            EXPECT_EQ(test::content_of(*region), one.value) << one.key;
         }
     }
 }
@@ -297,7 +315,7 @@ TEST_F(DirectoryTest, WhatWasReplacedOrRemovedIsFreed) {
     }
     EXPECT_EQ(get("d/7"), std::string(10'000, 'c'));
     const auto pinned = storage_.find("d/8");
-    EXPECT_EQ(storage_.remove_prefix("d/"), 200u);
+    EXPECT_EQ(test::remove_prefix(storage_, "d/"), 200u);
     EXPECT_EQ(static_cast<char>(pinned->data()[9'999]), 'c');
     EXPECT_TRUE(test::eventually([&] { return unnamed() <= before; }));
     EXPECT_TRUE(fs::is_empty(root_));
@@ -362,6 +380,50 @@ TEST_F(DirectoryTest, AFileCutShortWhileItIsReadIsAnErrorOrWhole) {
     fs::resize_file(root_ / "k", 0);
     EXPECT_EQ(region->size(), 1000u);
     EXPECT_EQ(static_cast<char>(region->data()[999]), 'x');
+    put("large", std::string(3'000'000, 'y'));
+    const auto large = storage_.find("large");
+    fs::resize_file(root_ / "large", 2'999'999);
+    EXPECT_EQ(error_of([&] { test::content_of(*large); }), ErrorKind::storage);
+    std::vector<ucp_dt_iov_t> begin{{large->data(), 2'000'000}};
+    const auto owner = large->locate(begin);
+    EXPECT_EQ(static_cast<const char*>(begin[0].buffer)[1'999'999], 'y');
+}
+
+// Runs of any length, gap and order are read as they lie.
+TEST_F(DirectoryTest, PartsOfALargeFileAreRead) {
+    const Bytes value = pattern(5'000'000);
+    const auto incoming = storage_.receive("k", value.size());
+    incoming->write(0, value);
+    incoming->commit(false);
+    const auto region = storage_.find("k");
+    std::mt19937 random(7);
+    for (const std::size_t most_run : {1u, 100u, 5'000u, 300'000u}) {
+        for (const std::size_t most_gap : {0u, 10u, 5'000u, 100'000u}) {
+            std::vector<ucp_dt_iov_t> runs;
+            Bytes expected;
+            for (std::size_t at = 0; runs.size() < 500;) {
+                const std::size_t length = 1 + random() % most_run;
+                if (at + length > value.size()) {
+                    break;
+                }
+                runs.push_back({region->data() + at, length});
+                at += length + (most_gap == 0 ? 0 : random() % most_gap);
+            }
+            if (most_gap == 10) {
+                std::ranges::shuffle(runs, random);
+            }
+            for (const ucp_dt_iov_t& run : runs) {
+                const auto at = static_cast<std::byte*>(run.buffer) - region->data();
+                const auto bytes =
+                    std::span(value).subspan(static_cast<std::size_t>(at), run.length);
+                expected.insert(expected.end(), bytes.begin(), bytes.end());
+            }
+            const auto owner = region->locate(runs);
+            ASSERT_EQ(runs.size(), 1u);
+            const auto* const begin = static_cast<const std::byte*>(runs[0].buffer);
+            EXPECT_EQ(Bytes(begin, begin + runs[0].length), expected);
+        }
+    }
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "server/local_thread.hpp"
 #include "storage/directory.hpp"
 #include "storage/spaces.hpp"
+#include "walks.hpp"
 
 namespace ucxstore {
 namespace {
@@ -47,7 +48,11 @@ unsigned stride() {
 }
 
 // Where the values are kept.
-enum class Place { memory, directory, cache, space };
+enum class Place { memory, directory, synced_directory, cache, space };
+
+bool is_directory(Place place) {
+    return place == Place::directory || place == Place::synced_directory;
+}
 
 const std::string kSpace(wire::kSpaceNameBytes, 'a');
 
@@ -91,7 +96,7 @@ int as_client(Ends& ends, const std::function<int(LocalLink&)>& act) {
     try {
         return act(*link);
     } catch (const Error& error) {
-        if (error.kind() != ErrorKind::server_lost) {
+        if (error.kind() != ErrorKind::server_lost && error.kind() != ErrorKind::change_lost) {
             ADD_FAILURE() << error.what();
             return failed;
         }
@@ -160,8 +165,9 @@ class Served {
                                                      make_cache_shelf(kCacheBytes));
             objects_.emplace(source_);
             shelf_ = source_->shelf();
-        } else if (place == Place::directory) {
-            storage_ = std::make_shared<DirectoryStorage>(directory.path());
+        } else if (is_directory(place)) {
+            storage_ = std::make_shared<DirectoryStorage>(
+                directory.path(), place == Place::directory ? Durability::none : Durability::fsync);
         } else {
             storage_ = shown();
             shelf_ = storage_->shelf();
@@ -186,7 +192,7 @@ class Served {
             }
         } else {
             const auto values = spaces_ == nullptr ? storage_ : spaces_->find(kSpace);
-            values->remove_prefix("");
+            test::remove_prefix(*values, "");
             if (!values->list("", false, "", 1000).names.empty()) {
                 return false;
             }
@@ -251,6 +257,22 @@ pid_t start(const std::function<int()>& act) {
     return pid;
 }
 
+// Whether each value that was left behind is one that was written.
+bool all_whole(const TemporaryDirectory& directory) {
+    DirectoryStorage left(directory.path());
+    for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+        const auto value = left.find(key_of(Place::directory, i));
+        if (value != nullptr) {
+            const Bytes bytes = content_of(*value);
+            const std::byte first = bytes.empty() ? std::byte{0} : bytes[0];
+            if (bytes != Bytes(kSizes[i], first) || first == std::byte{0}) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 // True once the victim has come to its end.
 bool survives(Who victim, Place place, int step) {
     const TemporaryDirectory directory;
@@ -289,6 +311,9 @@ bool survives(Who victim, Place place, int step) {
     const int read = wait_for(reading);
     hold.reset();
     const int served = wait_for(server);
+    if (victim == Who::server && is_directory(place)) {
+        EXPECT_TRUE(all_whole(directory));
+    }
     const int ended = victim == Who::server ? served : victim == Who::writer ? written : read;
     EXPECT_TRUE(ended == -SIGKILL || ended == well) << "victim: " << ended;
     if (victim == Who::server) {
@@ -316,12 +341,14 @@ TEST_P(Ending, AtEachStepHarmsNobodyElse) {
 }
 
 constexpr const char* kWho[] = {"Server", "Writer", "Reader"};
-constexpr const char* kWhere[] = {"OfMemory", "OfADirectory", "OfACache", "OfAScratchSpace"};
+constexpr const char* kWhere[] = {"OfMemory", "OfADirectory", "OfASyncedDirectory", "OfACache",
+                                  "OfAScratchSpace"};
 
 INSTANTIATE_TEST_SUITE_P(Each, Ending,
                          testing::Combine(testing::Values(Who::server, Who::writer, Who::reader),
                                           testing::Values(Place::memory, Place::directory,
-                                                          Place::cache, Place::space)),
+                                                          Place::synced_directory, Place::cache,
+                                                          Place::space)),
                          [](const auto& info) {
                              return std::string(kWho[static_cast<int>(std::get<0>(info.param))]) +
                                     kWhere[static_cast<int>(std::get<1>(info.param))];

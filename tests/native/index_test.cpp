@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/boot_clock.hpp"
 #include "base/status.hpp"
 #include "shared/arenas.hpp"
 #include "shared/limbo.hpp"
@@ -122,6 +123,23 @@ TEST(Index, FindsWhatWasPutLast) {
     EXPECT_EQ(reader.find("a"), std::nullopt);
     EXPECT_EQ(reader.find("b")->version, 6u);
     EXPECT_EQ(reader.find(""), std::nullopt);
+}
+
+TEST(Index, NothingIsFoundOnceItIsNotBelieved) {
+    Keeper keeper;
+    Reader reader(keeper);
+    keeper.put("a", 5, 100);
+    keeper.index.believe_until(boot_nanoseconds() + 60'000'000'000);
+    EXPECT_TRUE(reader.find("a").has_value());
+    keeper.index.believe_until(boot_nanoseconds());
+    EXPECT_EQ(reader.find("a"), std::nullopt);
+    for (int key = 0; key < 100; ++key) {  // another index
+        keeper.put(std::to_string(key), 1, 8);
+    }
+    Reader later(keeper);
+    EXPECT_EQ(later.find("a"), std::nullopt);
+    keeper.index.believe_until(Entry::kForEver);
+    EXPECT_TRUE(later.find("a").has_value());
 }
 
 TEST(Index, DoesAsAMapDoes) {

@@ -333,14 +333,6 @@ TEST_F(Local, NoTornValueIsRead) {
     EXPECT_GT(reads, 10u);
 }
 
-TEST_F(Local, NotesAreNotShown) {
-    const std::string note = std::string(wire::kNotesFolder) + "x";
-    set(note, pattern(10));
-    EXPECT_EQ(get(note), pattern(10));
-    EXPECT_EQ(get(note), pattern(10));
-    EXPECT_EQ(counters->gets, 2u);
-}
-
 // Values of a storage without a shelf: large ones come in many pieces over the socket.
 class Unseen : public Local {
   protected:

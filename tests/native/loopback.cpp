@@ -1,5 +1,6 @@
 #include "loopback.hpp"
 
+#include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -41,7 +42,10 @@ wire::Token new_token() {
 }
 
 std::unique_ptr<Worker> new_worker(const Options& options) {
-    return std::make_unique<Worker>(std::make_shared<const Context>(options));
+    auto worker = std::make_unique<Worker>(std::make_shared<const Context>(options));
+    // A puppet is connected to as well.
+    worker->gate().open({{.v6 = false, .bytes = {127, 0, 0, 1}}}, std::nullopt);
+    return worker;
 }
 
 Loopback::Loopback(const Options& options, bool read_only, std::shared_ptr<Storage> the_storage)
@@ -67,14 +71,15 @@ Loopback::~Loopback() {
     server.reset();
 }
 
-std::shared_ptr<Connection> Loopback::connect(Client& from) {
+std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrity integrity) {
     ControlPair pair = control_pair();
     const wire::Token token = new_token();
     auto ours = from.open();
     auto theirs = server->open();
     const std::string address = theirs->address();
     server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), "client");
-    auto made = from.attach(std::move(ours), std::move(pair.other), token, address, "server");
+    auto made =
+        from.attach(std::move(ours), std::move(pair.other), token, address, "server", integrity);
     const auto ping = call_operation(wire::Op::ping, "");
     from.submit(made, ping);
     finish(ping);
@@ -233,6 +238,11 @@ bool Puppet::until(const std::function<bool()>& condition, std::chrono::millisec
     return true;
 }
 
+void Puppet::meet(const std::string& address) {
+    ASSERT_TRUE(until([this] { return pinged_; }));
+    connect(address);
+}
+
 void Puppet::flush() {
     until([this] { return in_flight_ == 0 || endpoint_->failed(); });
 }
@@ -240,7 +250,14 @@ void Puppet::flush() {
 ucs_status_t Puppet::on_message(void* self, const void* header, std::size_t header_size, void* data,
                                 std::size_t size, const ucp_am_recv_param_t* param) {
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
-    static_cast<Puppet*>(self)->received_.push_back(
+    auto* const puppet = static_cast<Puppet*>(self);
+    const auto request = wire::read_header<wire::RequestHeader>(header, header_size);
+    if (header_size < sizeof(wire::ReplyHeader) && request && request->request == 0 &&
+        request->op == wire::Op::ping) {
+        puppet->pinged_ = true;
+        return UCS_OK;
+    }
+    puppet->received_.push_back(
         {std::string(static_cast<const char*>(header), header_size),
          std::string(static_cast<const char*>(data), rendezvous ? 0 : size)});
     return rendezvous ? UCS_INPROGRESS : UCS_OK;

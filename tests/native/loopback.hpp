@@ -30,7 +30,7 @@ class Loopback {
     ~Loopback();
 
     std::shared_ptr<Connection> connect() { return connect(*client); }
-    std::shared_ptr<Connection> connect(Client& from);
+    std::shared_ptr<Connection> connect(Client& from, Connection::Integrity integrity = false);
 
     // Waits for the operation and throws its failure.
     void run(const std::shared_ptr<Operation>& operation);
@@ -99,6 +99,9 @@ class Puppet {
     // Sends to whoever has this address, who must have sent something first: over TCP, UCX loses
     // messages where both ends connect at the same moment.
     void connect(const std::string& address);
+    // The same, for a client of this address that has just been attached: once its first ping has
+    // come.
+    void meet(const std::string& address);
 
     void send(wire::Message message, const std::string& header, std::string data = {},
               Way way = Way::eager);
@@ -109,6 +112,7 @@ class Puppet {
     // Until UCX has let go of all that was sent, or the peer has cut the connection.
     void flush();
 
+    // But for the first ping of a client, which waits for no answer.
     std::vector<Received>& received() { return received_; }
 
   private:
@@ -119,6 +123,7 @@ class Puppet {
     std::unique_ptr<Endpoint> endpoint_;
     std::vector<Received> received_;
     std::uint64_t in_flight_ = 0;
+    bool pinged_ = false;
 };
 
 template <typename Header>

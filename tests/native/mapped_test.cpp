@@ -1,4 +1,4 @@
-// Values that are mapped into results: what is mapped and what copied, and what becomes of both.
+// Values that are mapped into results: which part of them, and what becomes of it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -27,78 +27,42 @@ constexpr std::uint64_t kPiece = kHugePageBytes;
 
 // ---- the plan ----
 
-TEST(MapPlan, TakesWholePiecesAndCopiesTheEnds) {
-    const auto all = [](std::uint64_t) { return true; };
-    const MapPlan plan =
-        plan_mapping(3 * kPiece + 100, kPiece + 100, 5 * kPiece, 0, {kPiece, 1, all});
-    ASSERT_EQ(plan.mapped.size(), 1u);
-    EXPECT_EQ(plan.mapped[0].begin, kPiece - 100);
-    EXPECT_EQ(plan.mapped[0].length, 4 * kPiece);
-    ASSERT_EQ(plan.copied.size(), 2u);
-    EXPECT_EQ(plan.copied[0].length, kPiece - 100);
-    EXPECT_EQ(plan.copied[1].begin, 5 * kPiece - 100);
-    EXPECT_EQ(plan.copied[1].length, 100u);
+constexpr std::uint64_t kPage = 4096;
+
+TEST(WholePages, LeavesTheEnds) {
+    const Part part = whole_pages({3 * kPage + 100, kPage + 100, 5 * kPage, 0}, kPage);
+    EXPECT_EQ(part.begin, kPage - 100);
+    EXPECT_EQ(part.length, 4 * kPage);
 }
 
-TEST(MapPlan, TakesTheLastPieceWhereThereIsRoomBehindIt) {
-    const auto all = [](std::uint64_t) { return true; };
-    const MapPlan plan = plan_mapping(0, 0, 5 * kPiece + 1, kPiece - 1, {kPiece, 1, all});
-    ASSERT_EQ(plan.mapped.size(), 1u);
-    EXPECT_EQ(plan.mapped[0].length, 6 * kPiece);
-    EXPECT_TRUE(plan.copied.empty());
+TEST(WholePages, TakesTheLastOneWhereThereIsRoomBehindIt) {
+    EXPECT_EQ(whole_pages({0, 0, 5 * kPage + 1, kPage - 1}, kPage).length, 6 * kPage);
+    EXPECT_EQ(whole_pages({0, 0, 5 * kPage + 1, kPage - 2}, kPage).length, 5 * kPage);
 }
 
-TEST(MapPlan, TakesSmallPages) {
-    const auto all = [](std::uint64_t) { return true; };
-    const MapPlan plan = plan_mapping(4096 + 100, 100, 3 * 4096, 0, {4096, 1, all});
-    ASSERT_EQ(plan.mapped.size(), 1u);
-    EXPECT_EQ(plan.mapped[0].begin, 4096u - 100);
-    EXPECT_EQ(plan.mapped[0].length, 2u * 4096);
-    EXPECT_EQ(plan.copied.size(), 2u);
-}
-
-TEST(MapPlan, DoesAsASlowModelDoes) {
+TEST(WholePages, AreAllPagesThatASlowModelFinds) {
     std::mt19937_64 random(7);
     for (int round = 0; round < 20'000; ++round) {
-        const std::uint64_t source = random() % 3 * kPiece + (random() % 2 ? 0 : random() % kPiece);
+        const std::uint64_t source = random() % 3 * kPage + (random() % 2 ? 0 : random() % kPage);
         const bool congruent = random() % 4 != 0;
         const std::uint64_t target =
-            random() % 3 * kPiece + (congruent ? source % kPiece : random() % kPiece);
-        const std::uint64_t size = random() % (9 * kPiece);
-        const std::uint64_t room = random() % 2 ? 0 : random() % (2 * kPiece);
-        const std::uint64_t least = 1 + random() % 4;
-        std::set<std::uint64_t> huge;
-        for (std::uint64_t piece = 0; piece < 16; ++piece) {
-            if (random() % 4 != 0) {
-                huge.insert(piece);
+            random() % 3 * kPage + (congruent ? source % kPage : random() % kPage);
+        const std::uint64_t size = random() % (9 * kPage);
+        const std::uint64_t room = random() % 2 ? 0 : random() % (2 * kPage);
+        std::set<std::uint64_t> expected;
+        for (std::uint64_t at = 0; at < size; ++at) {
+            if ((source + at) % kPage == 0 && (target + at) % kPage == 0 &&
+                at + kPage <= size + room) {
+                expected.insert(at);
             }
         }
-        const MapPlan plan =
-            plan_mapping(source, target, size, room,
-                         {kPiece, least, [&](std::uint64_t at) { return huge.contains(at); }});
-        // Each byte is wanted once, and what is mapped can be.
-        std::uint64_t covered = 0;
-        for (const Part& part : plan.copied) {
-            ASSERT_GT(part.length, 0u);
-            ASSERT_LE(part.begin + part.length, size);
-            covered += part.length;
+        std::set<std::uint64_t> found;
+        const Part part = whole_pages({source, target, size, room}, kPage);
+        for (std::uint64_t at = 0; at < part.length; at += kPage) {
+            found.insert(part.begin + at);
         }
-        for (const Part& part : plan.mapped) {
-            ASSERT_EQ((source + part.begin) % kPiece, 0u);
-            ASSERT_EQ((target + part.begin) % kPiece, 0u);
-            ASSERT_EQ(part.length % kPiece, 0u);
-            ASSERT_GE(part.length, least * kPiece);
-            ASSERT_LE(part.begin + part.length, size + room);
-            ASSERT_LT(part.begin + part.length - kPiece, size);
-            for (std::uint64_t at = 0; at < part.length; at += kPiece) {
-                ASSERT_TRUE(huge.contains((source + part.begin + at) / kPiece));
-            }
-            covered += std::min(part.length, size - part.begin);
-        }
-        ASSERT_EQ(covered, size);
-        if (source % kPiece != target % kPiece) {
-            ASSERT_TRUE(plan.mapped.empty());
-        }
+        ASSERT_EQ(found, expected);
+        ASSERT_EQ(part.length % kPage, 0u);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "storage/directory.hpp"
 #include "storage/memory.hpp"
 #include "support.hpp"
+#include "walks.hpp"
 
 namespace ucxstore {
 namespace {
@@ -40,12 +41,9 @@ class StorageTest : public testing::TestWithParam<Kind> {
         return incoming->commit(if_absent);
     }
     bool put(const std::string& key, const std::string& value) { return put(key, to_bytes(value)); }
-    static Bytes bytes(const Region& region) {
-        return {region.data(), region.data() + region.size()};
-    }
     std::optional<Bytes> get(const std::string& key) {
         const auto region = storage_->find(key);
-        return region == nullptr ? std::nullopt : std::optional(bytes(*region));
+        return region == nullptr ? std::nullopt : std::optional(test::content_of(*region));
     }
     std::vector<std::string> names(const std::string& prefix, bool delimited,
                                    std::size_t page_bytes) {
@@ -94,10 +92,10 @@ TEST_P(StorageTest, AReaderKeepsTheValueItHas) {
         const auto reader = storage_->find("k");
         put("k", new_value);
         EXPECT_EQ(get("k"), new_value);
-        EXPECT_EQ(bytes(*reader), old_value);
+        EXPECT_EQ(test::content_of(*reader), old_value);
         storage_->remove("k");
         EXPECT_EQ(get("k"), std::nullopt);
-        EXPECT_EQ(bytes(*reader), old_value);
+        EXPECT_EQ(test::content_of(*reader), old_value);
     }
 }
 
@@ -137,13 +135,14 @@ TEST(MemoryStorageTest, HoldsNoMoreThanItsLimit) {
 TEST(MemoryStorageTest, WhatArrivesOrIsPinnedCounts) {
     auto storage = std::make_unique<MemoryStorage>(1000);
     auto arriving = storage->receive("a", 600);
+    arriving->expect(600);
     EXPECT_THROW(storage->receive("b", 600), Error);
     arriving.reset();
     EXPECT_EQ(storage->held(), 0U);
     storage->receive("a", 600)->commit(false);
     EXPECT_FALSE(storage->receive("a", 400)->commit(true));
     auto reader = storage->find("a");
-    storage->remove_prefix("");
+    test::remove_prefix(*storage, "");
     EXPECT_EQ(storage->held(), 600U);
     EXPECT_THROW(storage->receive("b", 600), Error);
     reader.reset();
@@ -152,6 +151,26 @@ TEST(MemoryStorageTest, WhatArrivesOrIsPinnedCounts) {
     reader = storage->find("a");
     storage.reset();
     EXPECT_EQ(reader->size(), 600U);
+}
+
+TEST(MemoryStorageTest, WhatIsAnnouncedIsTakenAsItComes) {
+    MemoryStorage storage(1000);
+    EXPECT_THROW(storage.receive("a", 1001), Error) << "it never has room";
+    auto announced = storage.receive("a", 900);
+    announced->expect(100);
+    EXPECT_EQ(storage.held(), 100U);
+    storage.receive("b", 600)->commit(false);
+    EXPECT_EQ(storage.held(), 700U);
+    announced->expect(300);
+    EXPECT_THROW(announced->expect(1), Error);
+    EXPECT_EQ(storage.held(), 1000U);
+    announced.reset();
+    EXPECT_EQ(storage.held(), 600U);
+    auto whole = storage.receive("c", 400);
+    whole->expect(150);
+    whole->expect(250);
+    EXPECT_TRUE(whole->commit(false));
+    EXPECT_EQ(storage.held(), 1000U);
 }
 
 TEST(MemoryStorageTest, ManyWritersStayWithinTheLimit) {
@@ -208,10 +227,10 @@ TEST_P(StorageTest, RemovesAPrefix) {
     for (const std::string key : {"a/b", "a/c/d", "a-b", "ab", "b/a/c"}) {
         put(key, key);
     }
-    EXPECT_EQ(storage_->remove_prefix("x/"), 0u);
-    EXPECT_EQ(storage_->remove_prefix("a/"), 2u);
+    EXPECT_EQ(test::remove_prefix(*storage_, "x/"), 0u);
+    EXPECT_EQ(test::remove_prefix(*storage_, "a/"), 2u);
     EXPECT_EQ(names("", false, 1000), (std::vector<std::string>{"a-b", "ab", "b/a/c"}));
-    EXPECT_EQ(storage_->remove_prefix(""), 3u);
+    EXPECT_EQ(test::remove_prefix(*storage_, ""), 3u);
     EXPECT_TRUE(names("", false, 1000).empty());
 }
 
@@ -219,12 +238,12 @@ TEST_P(StorageTest, MeasuresAPrefix) {
     put("a/b", "12");
     put("a/c/d", "345");
     put("ab", "6");
-    EXPECT_EQ(storage_->measure("a/", false).keys, 2u);
-    EXPECT_EQ(storage_->measure("a/", false).bytes, 5u);
-    EXPECT_EQ(storage_->measure("", false).keys, 3u);
-    EXPECT_EQ(storage_->measure("", false).bytes, 6u);
-    EXPECT_EQ(storage_->measure("a/", true).keys, 1u);
-    EXPECT_EQ(storage_->measure("x/", true).keys, 0u);
+    EXPECT_EQ(test::measure(*storage_, "a/", false).keys, 2u);
+    EXPECT_EQ(test::measure(*storage_, "a/", false).bytes, 5u);
+    EXPECT_EQ(test::measure(*storage_, "", false).keys, 3u);
+    EXPECT_EQ(test::measure(*storage_, "", false).bytes, 6u);
+    EXPECT_EQ(test::measure(*storage_, "a/", true).keys, 1u);
+    EXPECT_EQ(test::measure(*storage_, "x/", true).keys, 0u);
 }
 
 TEST_P(StorageTest, AValueThatIsGivenUpLeavesNoTrace) {
@@ -242,7 +261,7 @@ TEST_P(StorageTest, AValueOnItsWayIsNotListed) {
     const auto incoming = storage_->receive("new/k", 1 << 20);
     EXPECT_TRUE(names("", false, 1000).empty());
     EXPECT_TRUE(names("new/", true, 1000).empty());
-    EXPECT_EQ(storage_->measure("", false).keys, 0u);
+    EXPECT_EQ(test::measure(*storage_, "", false).keys, 0u);
     EXPECT_EQ(get("new/k"), std::nullopt);
 }
 
@@ -289,7 +308,7 @@ bool is_beneath(const std::string& key, const std::string& other) {
 TEST_P(StorageTest, ListsWhatAMapWouldHave) {
     for (std::uint32_t seed = 0; seed < 12; ++seed) {
         std::mt19937 random(seed);
-        storage_->remove_prefix("");
+        test::remove_prefix(*storage_, "");
         std::set<std::string> keys;
         for (int i = 0; i < 40; ++i) {
             const std::string key = random_key(random);
@@ -360,9 +379,9 @@ TEST_P(StorageTest, EveryValueIsOfAnotherVersion) {
 
 // Every value is one byte over and over, so that a mixture of two shows.
 bool is_whole(const Region& region) {
-    return region.size() > 0 &&
-           std::all_of(region.data(), region.data() + region.size(),
-                       [&](std::byte byte) { return byte == region.data()[0]; });
+    const Bytes bytes = test::content_of(region);
+    return !bytes.empty() &&
+           std::ranges::all_of(bytes, [&](std::byte byte) { return byte == bytes.front(); });
 }
 
 TEST_P(StorageTest, ReadersAndWritersOfOneKeySeeWholeValues) {

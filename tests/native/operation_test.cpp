@@ -101,6 +101,32 @@ TEST(Operation, KeepsTheFirstFailure) {
     }
 }
 
+TEST(Operation, AChangeThatWasSentSaysThatItMayHaveBeenMade) {
+    const auto kind_of = [](ErrorKind kind, bool removes, bool sent) {
+        const auto operation = make();
+        operation->items[0].key = "the key";
+        operation->removes = removes;
+        if (!sent) {
+            operation->requests.emplace_back();
+        }
+        operation->fail(kind, "why");
+        operation->complete();
+        try {
+            operation->check();
+        } catch (const Error& error) {
+            const bool named = std::string(error.what()).find("'the key'") != std::string::npos;
+            EXPECT_EQ(named, error.kind() != kind);
+            return error.kind();
+        }
+        return ErrorKind::argument;
+    };
+    EXPECT_EQ(kind_of(ErrorKind::server_lost, true, true), ErrorKind::change_lost);
+    EXPECT_EQ(kind_of(ErrorKind::timeout, true, true), ErrorKind::change_timeout);
+    EXPECT_EQ(kind_of(ErrorKind::server_lost, true, false), ErrorKind::server_lost);
+    EXPECT_EQ(kind_of(ErrorKind::server_lost, false, true), ErrorKind::server_lost);
+    EXPECT_EQ(kind_of(ErrorKind::protocol, true, true), ErrorKind::protocol);
+}
+
 TEST(Operation, IsDoneWithItsLastItem) {
     const auto operation = make(3);
     EXPECT_FALSE(operation->item_done(operation->items[2]));

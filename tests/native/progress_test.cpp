@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "support.hpp"
 
@@ -17,11 +18,17 @@ using test::eventually;
 class Counting : public Progress::Driver {
   public:
     std::atomic<int> ticks = 0;
+    std::atomic<int> failures = 0;
+    std::atomic<bool> tick_fails = false;
     std::atomic<Clock::rep> due{TimePoint::max().time_since_epoch().count()};
 
   private:
+    void failed(const char*) noexcept override { ++failures; }
     void tick(TimePoint now) override {
         ++ticks;
+        if (tick_fails.exchange(false)) {
+            throw std::bad_alloc();
+        }
         if (now.time_since_epoch().count() >= due) {
             due = TimePoint::max().time_since_epoch().count();
         }
@@ -72,6 +79,17 @@ TEST_P(ProgressTest, LosesNoTaskOfAnyThread) {
     }
     EXPECT_TRUE(progress_.post_and_wait([] {}));
     EXPECT_EQ(ran, 1200);
+}
+
+TEST_P(ProgressTest, OutlivesWhatFailsOnIt) {
+    progress_.post([] { throw std::bad_alloc(); });
+    EXPECT_TRUE(eventually([&] { return driver_.failures == 1; }));
+    driver_.tick_fails = true;
+    progress_.post([] {});
+    EXPECT_TRUE(eventually([&] { return driver_.failures == 2; }));
+    EXPECT_THROW(progress_.post_and_wait([] { throw std::bad_alloc(); }), std::bad_alloc);
+    EXPECT_EQ(driver_.failures, 2) << "whoever waits is told instead";
+    EXPECT_TRUE(progress_.post_and_wait([] {}));
 }
 
 TEST_P(ProgressTest, TakesNoTaskOnceStoppedAndLosesNoneBefore) {

@@ -1,6 +1,9 @@
 // Values that have waited for room, and for which the server's memory runs out then.
 #include "scarce.hpp"
 
+#include <array>
+#include <vector>
+
 #include "remote_fixture.hpp"
 
 namespace ucxstore {
@@ -52,6 +55,16 @@ class Scarce : public testing::TestWithParam<Options> {
         return std::nullopt;
     }
 
+    // So much, by so many others, that a session has no room of its own.
+    std::vector<WriteBudget::Room> all_room() {
+        std::vector<WriteBudget::Room> rooms;
+        for (const int& other : others_) {
+            rooms.push_back(remote_->writes().take_now(kBudget, &other));
+        }
+        return rooms;
+    }
+
+    const std::array<int, 5> others_{};
     std::uint64_t ping_ = 1'000'000;
     const std::shared_ptr<CachedSource> remote_ =
         std::make_shared<CachedSource>(64 << 20, kBlock, CachedSource::kForEver, kBudget);
@@ -73,13 +86,13 @@ TEST_P(Scarce, MemoryMayRunOutOnceThereIsRoom) {
     std::size_t refused = 0;
     bool ran_out = true;
     for (std::uint64_t number = 1; ran_out && number < 100; ++number) {
-        WriteBudget::Room others = remote_->writes().take_now(kBudget);
+        auto others = all_room();
         begin_value(number, 300'000, 100'000);
         ASSERT_TRUE(is_heard());
         ASSERT_EQ(puppet_.in_flight(), 2u) << "it waits";
         {
             const ScarceMemory scarce(refused);
-            others.reset();
+            others.clear();
             ASSERT_TRUE(puppet_.until([&] { return puppet_.in_flight() == 0; }));
             ran_out = scarce.ran_out();
         }
@@ -99,10 +112,10 @@ TEST_P(Scarce, MemoryMayRunOutOnceThereIsRoom) {
 
 TEST_P(Scarce, TheStorageMayHaveNoMemoryForIt) {
     ASSERT_TRUE(is_heard());
-    WriteBudget::Room others = remote_->writes().take_now(kBudget);
+    auto others = all_room();
     begin_value(1, wire::kMaxValueBytes / 4, wire::kSegmentBytes);
     ASSERT_TRUE(is_heard());
-    others.reset();
+    others.clear();
     ASSERT_TRUE(puppet_.until([&] { return reply_to(1) && puppet_.in_flight() == 0; }));
     EXPECT_EQ(reply_to(1)->first, wire::Status::storage);
     EXPECT_NE(reply_to(1)->second.find("Cannot allocate memory"), std::string::npos);

@@ -183,20 +183,20 @@ TEST_F(ShownFiles, KeysDoNotLeaveTheRoot) {
     EXPECT_EQ(get("inside"), pattern(10));
 }
 
-TEST_F(ShownFiles, UnfinishedFilesAndNotesAreNotThere) {
+TEST_F(ShownFiles, OurOwnFilesAreNotThere) {
     const std::string unfinished = "a/.ucxstore-0123456789abcdef.partial";
-    const std::string note = std::string(wire::kNotesFolder) + "x";
+    const std::string identity = ".ucxstore-identity";
     write_file(unfinished, pattern(10));
-    write_file(note, pattern(10));
+    write_file(identity, pattern(10));
     const std::string space =
         std::string(wire::kScratchFolder) + std::string(wire::kSpaceNameBytes, 'a') + "/x";
     write_file(space, pattern(10));
     std::byte out[100];
-    for (const std::string& key : {unfinished, note, space}) {
+    for (const std::string& key : {unfinished, identity, space}) {
         EXPECT_EQ(link->see(key, out, sizeof(out)), std::nullopt) << key;
     }
     EXPECT_EQ(get(unfinished), std::nullopt);
-    EXPECT_EQ(get(note), std::nullopt);
+    EXPECT_EQ(get(identity), std::nullopt);
     EXPECT_EQ(error_of([&] { get(space); }), ErrorKind::storage);
 }
 
@@ -635,7 +635,7 @@ TEST_F(ShownFiles, OnlyValuesAreMapped) {
     fs::create_symlink("../secret", root / "link");
     for (const std::string key :
          {"none", "a", "a/b/c", "a/.ucxstore-0123456789abcdef.partial", "fifo", "link", "../secret",
-          "a/../../secret", "", "/etc/passwd", "__ucxstarts__/a", "__ucxscratch__/a/b"}) {
+          "a/../../secret", "", "/etc/passwd", ".ucxstore-cluster", "__ucxscratch__/a/b"}) {
         EXPECT_EQ(link->map_file(key, Wait::for_disk), nullptr) << key;
     }
     EXPECT_EQ(mappings_of(directory.path()), 0u);

@@ -8,6 +8,7 @@
 
 #include "loopback.hpp"
 #include "protocol/keys.hpp"
+#include "walks.hpp"
 
 namespace ucxstore {
 namespace {
@@ -79,7 +80,7 @@ TEST_F(SpacesTest, TakeOfTheirQuotaAndOfTheRoomOfAll) {
     EXPECT_EQ(room_->taken(), 400u);
     put(*other, "b", 500);  // the old value goes when the new one is there
     EXPECT_EQ(room_->taken(), 500u);
-    other->remove_prefix("");
+    test::remove_prefix(*other, "");
     EXPECT_EQ(room_->taken(), 0u);
 }
 
@@ -125,10 +126,14 @@ TEST_F(SpacesTest, WhoeverHoldsOneIsToldThatItHasEnded) {
     const auto arriving = fill(*held, "b", pattern(10));
     end(kOne);
     const std::vector<std::function<void()>> calls = {
-        [&] { held->find("a"); },          [&] { held->size("a"); },
-        [&] { held->receive("c", 1); },    [&] { arriving->commit(false); },
-        [&] { held->remove("a"); },        [&] { held->remove_prefix(""); },
-        [&] { held->measure("", false); }, [&] { held->list("", false, "", 100); },
+        [&] { held->find("a"); },
+        [&] { held->size("a"); },
+        [&] { held->receive("c", 1); },
+        [&] { arriving->commit(false); },
+        [&] { held->remove("a"); },
+        [&] { test::remove_prefix(*held, ""); },
+        [&] { test::measure(*held, "", false); },
+        [&] { held->list("", false, "", 100); },
     };
     for (const auto& call : calls) {
         EXPECT_EQ(error_of(call), ErrorKind::scratch_ended);

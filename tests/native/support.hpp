@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/region.hpp"
 #include "base/status.hpp"
 
 // Declared here, as GCC installs no header for it.
@@ -78,6 +79,18 @@ inline std::uint64_t heap_bytes() {
 #else
     return mallinfo2().uordblks;
 #endif
+}
+
+// What a reader gets of a value, wherever it lies.
+inline Bytes content_of(const Region& region) {
+    std::vector<ucp_dt_iov_t> pieces{{region.data(), region.size()}};
+    const auto owner = region.pieced() ? region.locate(pieces) : nullptr;
+    Bytes bytes;
+    for (const ucp_dt_iov_t& piece : pieces) {
+        const auto* const begin = static_cast<const std::byte*>(piece.buffer);
+        bytes.insert(bytes.end(), begin, begin + piece.length);
+    }
+    return bytes;
 }
 
 class TemporaryDirectory {

@@ -15,8 +15,8 @@ using Room = WriteBudget::Room;
 // What a taker has, as soon as it has it.
 struct Taker {
     Room room;
-    void take(WriteBudget& budget, std::uint64_t bytes) {
-        room = budget.take(bytes, [this](Room later) { room = std::move(later); });
+    void take(WriteBudget& budget, std::uint64_t bytes, WriteBudget::Owner owner = nullptr) {
+        room = budget.take(bytes, [this](Room later) { room = std::move(later); }, owner);
     }
 };
 
@@ -52,6 +52,51 @@ TEST(WriteBudget, WhatIsLargerThanAllOfItGoesAlone) {
     EXPECT_EQ(takers[2].room, nullptr);
     takers[1].room = nullptr;
     EXPECT_NE(takers[2].room, nullptr);
+}
+
+TEST(WriteBudget, NoOwnerKeepsTheOthersOut) {
+    const int greedy = 0;
+    const int other = 0;
+    const int third = 0;
+    WriteBudget budget(100);
+    std::vector<Taker> takers(7);
+    takers[0].take(budget, 1'000'000, &greedy);
+    takers[1].take(budget, 1, &greedy);
+    EXPECT_EQ(takers[1].room, nullptr);
+    EXPECT_TRUE(budget.is_short());
+    takers[2].take(budget, 20, &other);
+    EXPECT_NE(takers[2].room, nullptr) << "its share, though the greedy one has all and waits";
+    takers[3].take(budget, 20, &other);
+    EXPECT_EQ(takers[3].room, nullptr) << "more than its share";
+    takers[4].take(budget, 1000, &third);
+    EXPECT_NE(takers[4].room, nullptr) << "one that is larger than its share goes alone";
+    takers[5].take(budget, 1, &third);
+    EXPECT_EQ(takers[5].room, nullptr);
+    takers[2].room = nullptr;
+    EXPECT_NE(takers[3].room, nullptr);
+    EXPECT_EQ(takers[1].room, nullptr);
+    takers[0].room = nullptr;
+    takers[4].room = nullptr;
+    EXPECT_NE(takers[1].room, nullptr);
+    EXPECT_NE(takers[5].room, nullptr);
+    EXPECT_FALSE(budget.is_short());
+    for (Taker& taker : takers) {
+        taker.room = nullptr;
+    }
+    EXPECT_EQ(budget.taken(), 0u);
+}
+
+TEST(WriteBudget, NothingTakesNothing) {
+    WriteBudget budget(100);
+    std::vector<Taker> takers(3);
+    for (Taker& taker : takers) {
+        taker.take(budget, 0);
+        EXPECT_NE(taker.room, nullptr);
+    }
+    for (Taker& taker : takers) {
+        taker.room = nullptr;
+    }
+    EXPECT_EQ(budget.taken(), 0u);
 }
 
 TEST(WriteBudget, WhoHasGoneHandsItOn) {
@@ -214,7 +259,7 @@ TEST_P(Writes, OneThatWaitsTooLongIsGivenUp) {
     ASSERT_TRUE(wait_for_puts(1));
     const auto late = set("late", value, 0.2);
     ASSERT_TRUE(late->wait_for(test::kPatience));
-    EXPECT_EQ(test::error_of([&] { late->check(); }), ErrorKind::timeout);
+    EXPECT_EQ(test::error_of([&] { late->check(); }), ErrorKind::change_timeout);
     both_.connection = both_.connect();  // the other one went with what stood still on it
     const auto next = set("next", value);
     store(puts_[0].first);
@@ -253,7 +298,7 @@ TEST_P(Writes, AServerGoesWithThemWaiting) {
     both_.server.reset();
     for (const auto& operation : {first, second}) {
         ASSERT_TRUE(operation->wait_for(test::kPatience));
-        EXPECT_EQ(test::error_of([&] { operation->check(); }), ErrorKind::server_lost);
+        EXPECT_EQ(test::error_of([&] { operation->check(); }), ErrorKind::change_lost);
     }
     store(puts_[0].first);
     EXPECT_EQ(taken(), 0u);

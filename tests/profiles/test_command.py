@@ -1,6 +1,7 @@
 """``python -m profiles``: what it measures, writes, resumes and refuses."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -31,14 +32,16 @@ def test_a_run_and_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run(tmp_path, *ONE) == 0
     [case] = cases(tmp_path)
     assert case.counts is not None
-    assert case.counts.peak_extra == pytest.approx(1, abs=0.05)
+    # Python may take one of its arenas of 1 MiB meanwhile.
+    assert case.counts.peak_extra == pytest.approx(1, abs=0.08)
     assert case.stored_nbytes == case.nbytes == 16_000_000
     assert Path(case.capture).stat().st_size > 0
     out, err = capsys.readouterr()
     assert "[1/1" in err
     assert "1.00" in out
     assert "flamegraphs/read-raw-one-LocalStore-default.html" in out
-    assert "| LocalStore | default | 1.00 / 1.00 |" in (tmp_path / "output/copies.md").read_text()
+    report = (tmp_path / "output/copies.md").read_text()
+    assert re.search(r"\| LocalStore \| default \| 1\.0\d / 1\.0\d \|", report)
     page = (tmp_path / "output/copies.html").read_text()
     assert "LocalStore" in page
     assert "../flamegraphs/read-raw-one-LocalStore-default.html" in page

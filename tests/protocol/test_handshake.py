@@ -22,6 +22,7 @@ from ucxstore.protocol.frames import (
     MAC_BYTES,
     MAX_BODY_BYTES,
     MAX_REASON_BYTES,
+    MAX_RECORD_BYTES,
     MAX_SOCKET_BYTES,
     PROTOCOL_VERSION,
     Kind,
@@ -33,21 +34,33 @@ from ucxstore.protocol.frames import (
 )
 from ucxstore.protocol.handshake import (
     ClientHandshake,
+    Keep,
+    Peer,
     Receive,
     Received,
     Send,
     ServerHandshake,
     Steps,
+    digest,
 )
 
 SERVER = "127.0.0.1:7400"
 CLIENT = "127.0.0.1:50000"
 CLIENT_ADDRESS = b"<the client's UCX address>"
 SERVER_ADDRESS = b"<the server's UCX address>"
-WELCOME = Welcome(b"t" * 16, b"i" * 16, False, socket=b"\0ucxstore-name")
+WELCOME = Welcome(b"t" * 16, b"i" * 16, False, socket=b"\0ucxstore-name", record=b"<set>")
 
-# Those of a Unix socket are not in this conversation.
-KINDS = [kind for kind in Kind if kind not in (Kind.REJECT, Kind.JOIN, Kind.JOINED)]
+# Those of a Unix socket and of records are not in this conversation.
+OTHERS = (
+    Kind.REJECT,
+    Kind.JOIN,
+    Kind.JOINED,
+    Kind.KEEP,
+    Kind.KEPT,
+    Kind.PEER,
+    Kind.PEERED,
+)
+KINDS = [kind for kind in Kind if kind not in OTHERS]
 
 type Tamper = Callable[[bytes], bytes]
 type Client = Side[tuple[Welcome, bytes]]
@@ -119,7 +132,8 @@ def client_steps(secret: bytes) -> Steps[tuple[Welcome, bytes]]:
 def server_steps(secret: bytes, welcome: Welcome, address: bytes) -> Steps[bytes]:
     """Take all steps of the server; return the client's address."""
     handshake = ServerHandshake(secret, CLIENT)
-    yield from handshake.greet(welcome)
+    yield from handshake.authenticate()
+    yield from handshake.welcome(welcome)
     attached = yield from handshake.attach()
     yield Send(handshake.ready(address))
     return attached
@@ -186,7 +200,8 @@ class TestAgreement:
     ) -> None:
         address = b"a" * (MAX_BODY_BYTES - MAC_BYTES)
         name = b"n" * MAX_SOCKET_BYTES if shared else b""
-        granted = Welcome(b"T" * 16, b"I" * 16, read_only, shared, volatile, name)
+        record = b"r" * MAX_RECORD_BYTES if volatile else b""
+        granted = Welcome(b"T" * 16, b"I" * 16, read_only, shared, volatile, name, record)
         client, server = client_side(secret), server_side(secret, granted, address)
         converse(client, server)
         assert client.result == (granted, address)
@@ -288,6 +303,42 @@ class TestAuthentication:
         assert [kind_of(frame) for frame in server.sent] == [Kind.CHALLENGE, Kind.REJECT]
 
 
+class TestOtherServersOfTheSecret:
+    """Somebody in the middle has what another server of the same secret has said."""
+
+    def test_answers_cannot_be_replayed(self) -> None:
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server)
+        assert client.result is not None
+        again = client_side(b"s")
+        list(again.run())
+        again.inbox += b"".join(server.sent)
+        again.hang_up()
+        assert isinstance(again.error, AuthenticationError)
+        assert CLIENT_ADDRESS not in b"".join(again.sent)
+
+    @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.WELCOME, Kind.READY])
+    def test_no_answer_can_be_put_in_place_of_the_right_one(self, kind: Kind) -> None:
+        other = server_side(b"s", WELCOME._replace(identity=b"O" * 16), b"another address")
+        converse(client_side(b"s"), other)
+        [said] = [frame for frame in other.sent if kind_of(frame) == kind]
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_client=on(kind, lambda _: said))
+        assert client.result is None
+        assert isinstance(client.error, AuthenticationError)
+        assert (CLIENT_ADDRESS in b"".join(client.sent)) == (kind == Kind.READY)
+
+    def test_an_identity_cannot_be_put_in_place_of_the_right_one(self) -> None:
+        def pretend(frame: bytes) -> bytes:
+            at = HEADER_BYTES + MAC_BYTES + 16
+            assert frame[at : at + 16] == WELCOME.identity
+            return frame[:at] + b"O" * 16 + frame[at + 16 :]
+
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_client=on(Kind.WELCOME, pretend))
+        assert isinstance(client.error, AuthenticationError)
+
+
 class TestTampering:
     """Somebody in the middle, who does not know the secret."""
 
@@ -315,6 +366,43 @@ class TestTampering:
             assert CLIENT_ADDRESS not in b"".join(client.sent)
         if kind in (Kind.HELLO, Kind.CHALLENGE, Kind.PROOF):
             assert WELCOME.socket not in b"".join(server.sent)
+
+    @pytest.mark.parametrize("kind", [Kind.ATTACH, Kind.READY])
+    def test_no_byte_of_a_ucx_address_can_be_changed(self, kind: Kind) -> None:
+        address = CLIENT_ADDRESS if kind == Kind.ATTACH else SERVER_ADDRESS
+        for position in range(len(address)):
+            change = on(kind, flip_body(MAC_BYTES + position))
+            client, server = client_side(b"s"), server_side(b"s")
+            converse(client, server, to_server=change, to_client=change)
+            refused = server if kind == Kind.ATTACH else client
+            assert refused.result is None
+            assert isinstance(refused.error, AuthenticationError)
+
+    @pytest.mark.parametrize("kind", [Kind.ATTACH, Kind.READY])
+    @pytest.mark.parametrize("change", [lambda f: f[:-1], lambda f: f + b"x"])
+    def test_a_ucx_address_cannot_be_cut_or_made_longer(self, kind: Kind, change: Tamper) -> None:
+        def resized(frame: bytes) -> bytes:
+            body = change(frame)[HEADER_BYTES:]
+            return frame[: HEADER_BYTES - 4] + struct.pack("<I", len(body)) + body
+
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_server=on(kind, resized), to_client=on(kind, resized))
+        refused = server if kind == Kind.ATTACH else client
+        assert refused.result is None
+        assert isinstance(refused.error, AuthenticationError)
+
+    @pytest.mark.parametrize("kind", [Kind.ATTACH, Kind.READY])
+    def test_a_ucx_address_of_another_session_is_refused(self, kind: Kind) -> None:
+        """With the MAC that it had there, of the same secret."""
+        earlier_client, earlier_server = client_side(b"s"), server_side(b"s")
+        converse(earlier_client, earlier_server)
+        earlier = earlier_client if kind == Kind.ATTACH else earlier_server
+        replayed = on(kind, lambda _: earlier.sent[-1])
+        client, server = client_side(b"s"), server_side(b"s")
+        converse(client, server, to_server=replayed, to_client=replayed)
+        refused = server if kind == Kind.ATTACH else client
+        assert refused.result is None
+        assert isinstance(refused.error, AuthenticationError)
 
     @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.WELCOME])
     def test_a_flag_cannot_be_slipped_in(self, kind: Kind) -> None:
@@ -461,6 +549,99 @@ class TestStrangers:
         assert "kind 6 in place of WELCOME" in str(client.error)
 
 
+class TestRecords:
+    """A client that wants a record to be kept, in place of the last two frames."""
+
+    @staticmethod
+    def client(secret: bytes) -> "Side[bytes]":
+        def steps() -> Steps[bytes]:
+            handshake = ClientHandshake(secret, SERVER)
+            yield from handshake.greet()
+            return (yield from handshake.keep(b"old", b"new"))
+
+        return Side(steps())
+
+    @staticmethod
+    def server(secret: bytes) -> "Side[bytes | Keep]":
+        def steps() -> Steps[bytes | Keep]:
+            handshake = ServerHandshake(secret, CLIENT)
+            yield from handshake.authenticate()
+            yield from handshake.welcome(WELCOME)
+            asked = yield from handshake.asked()
+            answer = handshake.ready if isinstance(asked, bytes) else handshake.kept
+            yield Send(answer(b"kept"))
+            return asked
+
+        return Side(steps())
+
+    @pytest.mark.parametrize("secret", [b"", b"s"])
+    def test_it_is_asked_for_and_answered(self, secret: bytes) -> None:
+        client, server = self.client(secret), self.server(secret)
+        converse(client, server)  # type: ignore[arg-type]
+        assert server.result == Keep(digest(b"old"), b"new")
+        assert client.result == b"kept"
+        assert digest(b"old") != digest(b"new")
+
+    def test_a_server_takes_the_usual_frames_too(self) -> None:
+        client, server = client_side(b"s"), self.server(b"s")
+        converse(client, server)  # type: ignore[arg-type]
+        assert server.result == CLIENT_ADDRESS
+        assert client.result == (WELCOME, b"kept")
+
+    @given(st.data())
+    def test_any_bit_matters(self, data: st.DataObject) -> None:
+        kind = data.draw(st.sampled_from([Kind.KEEP, Kind.KEPT]))
+        change = on(kind, flip_body(data.draw(st.integers(0, 1000)), 1 << data.draw(bits)))
+        client, server = self.client(b"s"), self.server(b"s")
+        converse(client, server, to_server=change, to_client=change)  # type: ignore[arg-type]
+        assert isinstance(client.error, AuthenticationError)
+        if kind is Kind.KEEP:
+            assert isinstance(server.error, AuthenticationError)
+
+
+class TestPeers:
+    """Another server, in place of the last two frames."""
+
+    @staticmethod
+    def client(secret: bytes) -> "Side[bool]":
+        def steps() -> Steps[bool]:
+            handshake = ClientHandshake(secret, SERVER)
+            yield from handshake.greet()
+            yield from handshake.peer()
+            return True
+
+        return Side(steps())
+
+    @staticmethod
+    def server(secret: bytes) -> "Side[object]":
+        def steps() -> Steps[object]:
+            handshake = ServerHandshake(secret, CLIENT)
+            yield from handshake.authenticate()
+            yield from handshake.welcome(WELCOME)
+            asked = yield from handshake.asked()
+            yield Send(handshake.peered())
+            return asked
+
+        return Side(steps())
+
+    @pytest.mark.parametrize("secret", [b"", b"s"])
+    def test_it_is_answered(self, secret: bytes) -> None:
+        client, server = self.client(secret), self.server(secret)
+        converse(client, server)  # type: ignore[arg-type]
+        assert client.result is True
+        assert server.result == Peer()
+
+    @given(st.data())
+    def test_any_bit_matters(self, data: st.DataObject) -> None:
+        kind = data.draw(st.sampled_from([Kind.PEER, Kind.PEERED]))
+        change = on(kind, flip_body(data.draw(st.integers(0, 1000)), 1 << data.draw(bits)))
+        client, server = self.client(b"s"), self.server(b"s")
+        converse(client, server, to_server=change, to_client=change)  # type: ignore[arg-type]
+        assert isinstance(client.error, AuthenticationError)
+        if kind is Kind.PEER:
+            assert isinstance(server.error, AuthenticationError)
+
+
 bits = st.integers(0, 7)
 frames = st.one_of(
     st.binary(max_size=80),
@@ -478,7 +659,7 @@ frames = st.one_of(
             lambda body: encode(kind, body)
         )
     ),
-    st.binary(min_size=MAC_BYTES + 36, max_size=MAC_BYTES + 36 + MAX_SOCKET_BYTES).map(
+    st.binary(min_size=MAC_BYTES + 38, max_size=MAC_BYTES + 38 + MAX_SOCKET_BYTES).map(
         lambda body: encode(Kind.WELCOME, body)
     ),
     st.text(max_size=50).map(lambda text: encode_reject(RejectCode.BUSY, text)),

@@ -1,5 +1,6 @@
 """The Unix socket of a server: its name, its file, and who may join there."""
 
+import asyncio
 import errno
 import logging
 import os
@@ -12,15 +13,20 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
+from ucxstore import grants
 from ucxstore.address import Address, HostPort
 from ucxstore.client.connect import Greeting
+from ucxstore.grants import ALL, Bounds
 from ucxstore.protocol.frames import TOKEN_BYTES, Kind, RejectCode, encode, encode_reject
 from ucxstore.protocol.handshake import join_mac, joined
+from ucxstore.secret import Secret
 from ucxstore.server import Server, acceptor
+from ucxstore.server.identity import Identity
 from ucxstore.server.joining import Joining, Offer
 from ucxstore.server.listen import listen, listen_locally
 
 TOKEN = b"t" * TOKEN_BYTES
+SECRET = Secret("correct horse battery staple")
 
 
 class Sessions:
@@ -28,19 +34,21 @@ class Sessions:
 
     def __init__(self) -> None:
         self.joined: dict[bytes, tuple[int, socket.socket]] = {}
+        self.bounds: dict[bytes, Bounds] = {}
 
-    def open(self, thread: int) -> "Sessions":
+    def open(self, thread: int, fd: int) -> "Sessions":
         raise NotImplementedError
 
     @property
     def address(self) -> bytes:
         raise NotImplementedError
 
-    def attach(self, fd: int, token: bytes, address: bytes, peer: str) -> None:
+    def attach(self, fd: int, token: bytes, address: bytes, peer: str, bounds: Bounds) -> None:
         raise NotImplementedError
 
-    def join(self, thread: int, fd: int, token: bytes, peer: str) -> None:
+    def join(self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds) -> None:
         self.joined[token] = thread, socket.socket(fileno=fd)
+        self.bounds[token] = bounds
 
 
 @pytest.fixture
@@ -55,7 +63,12 @@ def sessions() -> Iterator[Sessions]:
 def accepting(sessions: Sessions) -> Iterator[acceptor.Acceptor]:
     listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
     accepting = acceptor.Acceptor(
-        listener, sessions, 2, b"", acceptor.Terms(), Joining(listen_locally(None))
+        listener,
+        sessions,
+        2,
+        b"",
+        acceptor.Terms(identity=Identity(bytes(16))),
+        Joining(listen_locally(None)),
     )
     yield accepting
     accepting.stop(20.0)
@@ -85,7 +98,7 @@ def says(name: bytes, data: bytes) -> bytes:
 class TestOffers:
     def test_taken_once_by_who_knows_the_token(self) -> None:
         joining = Joining(listen_locally(None))
-        with Offer(joining, TOKEN, "a client") as offer:
+        with Offer(joining, TOKEN, "a client", ALL) as offer:
             assert joining.take(join_mac(b"another")) is None
             assert not offer.joined
             assert joining.take(join_mac(TOKEN)) is offer
@@ -95,7 +108,7 @@ class TestOffers:
 
     def test_gone_with_its_handshake(self) -> None:
         joining = Joining(listen_locally(None))
-        with Offer(joining, TOKEN, "a client"):
+        with Offer(joining, TOKEN, "a client", ALL):
             pass
         assert joining.take(join_mac(TOKEN)) is None
         assert not joining.offers
@@ -136,7 +149,7 @@ class TestJoin:
                 sessions.joined[token][1].sendall(b"hello")
                 sock.settimeout(20)
                 assert sock.recv(5) == b"hello"
-        eventually(lambda: not accepting._connections)
+        eventually(lambda: not len(accepting._guests))
         assert accepting.turned_away == 0
 
     def test_threads_take_turns(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
@@ -146,6 +159,29 @@ class TestJoin:
                 assert fd is not None
                 os.close(fd)
         assert [thread for thread, _ in sessions.joined.values()] == [0, 1, 0, 1]
+
+    @pytest.mark.parametrize("secret", [SECRET, SECRET.grant("run-1/", expires="1h")])
+    def test_a_session_is_bound_before_the_client_is_told_that_it_may_join(
+        self, secret: Secret, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
+        terms, joining = acceptor.Terms(identity=Identity(bytes(16))), Joining(listen_locally(None))
+        accepting = acceptor.Acceptor(listener, sessions, 1, SECRET.reveal(), terms, joining)
+        send = accepting._loop.sock_sendall
+
+        async def send_and_dawdle(sock: socket.socket, data: bytes) -> None:
+            await send(sock, data)
+            await asyncio.sleep(0.2)  # the client has read it, and goes on
+
+        monkeypatch.setattr(accepting._loop, "sock_sendall", send_and_dawdle)
+        host, port = listener.getsockname()
+        with Greeting(HostPort(host, port), secret, 20.0) as greeting:
+            fd = greeting.join()
+            assert fd is not None
+            os.close(fd)
+        accepting.stop(20.0)
+        caveats = grants.credentials_of(secret.reveal()).caveats
+        assert sessions.bounds == {greeting.welcome.token: grants.bounds_of(caveats)}
 
     def test_used_twice(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
@@ -171,7 +207,7 @@ class TestJoin:
     def test_expired(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
         with greet(accepting) as greeting:
             token, name = greeting.welcome.token, greeting.welcome.socket
-        eventually(lambda: not accepting._connections)
+        eventually(lambda: not len(accepting._guests))
         assert says(name, encode(Kind.JOIN, join_mac(token))) == b""
         assert not sessions.joined
 
@@ -198,7 +234,7 @@ class TestJoin:
         with greet(accepting) as greeting:
             fd = greeting.join()
             assert fd is not None
-            eventually(lambda: not accepting._connections)  # the deadline has passed
+            eventually(lambda: not len(accepting._guests))  # the deadline has passed
             os.close(fd)
         assert accepting.turned_away == 0
         assert "handshake" not in caplog.text
@@ -238,12 +274,19 @@ class TestJoin:
             assert fd is not None
             os.close(fd)
 
-    def test_too_many_at_once_are_told(
+    def test_too_many_that_are_silent_give_way(
         self, accepting: acceptor.Acceptor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with greet(accepting) as greeting:
-            monkeypatch.setattr(acceptor, "MAX_HANDSHAKES", 1)  # `greeting` is that one
-            assert greeting.join() is None
+        with greet(accepting) as greeting, ExitStack() as stack:
+            monkeypatch.setattr(accepting._guests, "_limit", 3)
+            silent = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(5)]
+            for one in silent:
+                one.settimeout(20)
+                one.connect(greeting.welcome.socket)
+            fd = greeting.join()
+            assert fd is not None
+            os.close(fd)
+            assert b"silent for longest" in silent[0].recv(4096)
 
 
 class TestClients:

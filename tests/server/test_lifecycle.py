@@ -29,6 +29,7 @@ from ucxstore.errors import AuthenticationError, ConnectError
 from ucxstore.protocol.frames import HEADER_BYTES, PROTOCOL_VERSION, Kind, Welcome, encode
 from ucxstore.secret import Secret
 from ucxstore.server import Server, acceptor
+from ucxstore.server.identity import Identity
 from ucxstore.server.listen import advertise, listen
 from ucxstore.server.spawn import ServerProcess
 
@@ -108,7 +109,7 @@ class TestSessions:
         with one, two:
             assert server.sessions == 2
             assert first.token != second.token
-            assert first.incarnation == second.incarnation
+            assert first.identity == second.identity
             assert first_address != second_address  # a worker each
             assert not first.read_only
         eventually(lambda: server.sessions == 0)
@@ -124,9 +125,9 @@ class TestSessions:
         seen = []
 
         class Watched(core.Server):
-            def open(self, thread: int) -> core.ServerPort:
+            def open(self, thread: int, fd: int) -> core.ServerPort:
                 seen.append(thread)
-                return super().open(thread)
+                return super().open(thread, fd)
 
         monkeypatch.setattr(core, "Server", Watched)
         with Server("memory://", threads=2) as server:
@@ -142,14 +143,14 @@ class TestSessions:
             sock.close()
             assert welcome.read_only
 
-    def test_another_server_is_another_incarnation(self, server: Server, worker: bytes) -> None:
+    def test_another_memory_is_another_identity(self, server: Server, worker: bytes) -> None:
         with Server("memory://") as other:
-            incarnations = []
+            identities = []
             for address in (server.address, other.address):
                 sock, welcome = handshake(address, worker)
                 sock.close()
-                incarnations.append(welcome.incarnation)
-        assert incarnations[0] != incarnations[1]
+                identities.append(welcome.identity)
+        assert identities[0] != identities[1]
 
     def test_many_at_once(self, worker: bytes) -> None:
         with Server("memory://", secret="s", threads=2) as server:
@@ -207,7 +208,7 @@ class TestTurnedAway:
         class Unreachable:
             address = b"worker"
 
-            def open(self, thread: int) -> "Unreachable":
+            def open(self, thread: int, fd: int) -> "Unreachable":
                 return self
 
             def attach(self, fd: int, *_: object) -> None:
@@ -219,7 +220,9 @@ class TestTurnedAway:
 
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)
-        accepting = acceptor.Acceptor(listener, Unreachable(), 1, b"", acceptor.Terms())
+        accepting = acceptor.Acceptor(
+            listener, Unreachable(), 1, b"", acceptor.Terms(identity=Identity(bytes(16)))
+        )
         with pytest.raises(ConnectError, match="could not connect back: no common transport"):
             handshake(address, b"the client's worker")
         eventually(lambda: accepting.turned_away == 1)
@@ -249,21 +252,17 @@ class TestTurnedAway:
     def test_too_many_at_once(
         self, server: Server, worker: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(acceptor, "MAX_HANDSHAKES", 2)
-        silent = [connect_raw(server.address) for _ in range(2)]
-        with pytest.raises(ConnectError, match="too many clients"):
-            handshake(server.address, worker)
-        for sock in silent:
-            sock.close()
-
-        def gets_in() -> bool:
-            try:
-                handshake(server.address, worker)[0].close()
-            except ConnectError:
-                return False
-            return True
-
-        eventually(gets_in)
+        """The one that has been silent for longest goes, and is told why."""
+        monkeypatch.setattr(server._threads._acceptor._guests, "_limit", 2)
+        first, second = connect_raw(server.address), connect_raw(server.address)
+        handshake(server.address, worker)[0].close()
+        assert b"are connecting at once" in read_to_the_end(first)
+        handshake(server.address, worker)[0].close()
+        second.sendall(encode(Kind.HELLO, b"\0" * 32))
+        assert second.recv(4096)
+        assert server.stats()["turned_away"] == 1
+        first.close()
+        second.close()
 
 
 class TestOptions:

@@ -87,6 +87,8 @@ GIVEN = {
     "local": True,
     "socket": Path("s"),
     "mapped_limit": "5MB",
+    "durability": "fsync",
+    "grace": 2,
 }
 
 
@@ -139,6 +141,8 @@ def test_a_pickle_holds_all_but_the_secret() -> None:
         ("socket", "", ValueError),
         ("socket", "s" * 108, ValueError),
         ("mapped_limit", "much", ValueError),
+        ("durability", "much", ValueError),
+        ("grace", -1, ValueError),
     ],
 )
 def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: Any) -> None:

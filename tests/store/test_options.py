@@ -10,7 +10,7 @@ def test_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UCXSTORE_LOCAL", raising=False)
     options = ClientOptions.of()
     assert options == ClientOptions()
-    assert (options.timeout, options.connect_timeout) == (30.0, 5.0)
+    assert (options.timeout, options.connect_timeout) == (30.0, 30.0)
     assert options.ucx == UcxConfig(progress="blocking", options=())
     assert options.secret is None
 
@@ -47,6 +47,14 @@ def test_a_budget_is_a_number_of_bytes(value: object, error: type[Exception]) ->
         ClientOptions.of(buffer_budget=value)  # type: ignore[arg-type]
     with pytest.raises(error, match=r"^buffer_budget:"):
         ClientOptions(buffer_budget=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0, 1, "on"])
+def test_integrity_is_wanted_or_not_or_left_open(value: object) -> None:
+    assert ClientOptions.of().integrity is None
+    assert ClientOptions.of(integrity=True) != ClientOptions.of(integrity=False)
+    with pytest.raises(ValueError, match=r"^integrity:"):
+        ClientOptions.of(integrity=value)  # type: ignore[arg-type]
 
 
 def test_progress() -> None:

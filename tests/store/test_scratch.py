@@ -26,14 +26,14 @@ from ucxstore import (
     InvalidKeyError,
     ScratchEndedError,
     ServerLostError,
-    ServerRestartedError,
     StorageError,
     UcxStore,
 )
 from ucxstore._native import core
-from ucxstore.keys import SCRATCH_FOLDER
+from ucxstore.keys import SCRATCH_FOLDER, is_reserved
 from ucxstore.scratch import Scratch
 from ucxstore.server import Server
+from ucxstore.server.identity import IDENTITY_FILE
 from ucxstore.stats import SpaceStats
 
 HOUR = 3600.0
@@ -299,7 +299,8 @@ def test_beside_an_object_store(tmp_path: Path) -> None:
     objects = MemoryStore()
     with Server(objects, scratch="memory://", scratch_limit="1MB") as server:
         _use(server)
-        assert not objects.list().collect()
+        stored = [str(entry["path"]) for entry in objects.list().collect()]
+        assert all(is_reserved(path) for path in stored)
     with Server(tmp_path, read_only=True, scratch_limit="1MB") as server:
         _use(server)
         assert not list(tmp_path.iterdir())
@@ -403,7 +404,7 @@ def test_one_of_several_that_is_lost_or_comes_back_raises(tmp_path: Path) -> Non
         keys = [f"c/{number}" for number in range(30)]
         for key in keys:
             store.set_sync(key, buffer(key.encode()))
-        assert not list(tmp_path.iterdir())
+        assert [file.name for file in tmp_path.iterdir()] == [IDENTITY_FILE]
         place = servers[0].address.removeprefix("ucx://")
         servers[0].close()
         kinds = {key: _kind_of(store, key) for key in keys}
@@ -414,7 +415,7 @@ def test_one_of_several_that_is_lost_or_comes_back_raises(tmp_path: Path) -> Non
         assert {kinds[key] for key in keys if key not in lost} == {None}
         stack.enter_context(Server(tmp_path, place, shared=True, scratch="memory://"))
         for key in lost:
-            eventually(lambda key=key: _kind_of(store, key) is ServerRestartedError)
+            eventually(lambda key=key: _kind_of(store, key) is ScratchEndedError)
         by_address = UcxStore(store.address)
         assert {_kind_of(by_address, key) for key in lost} == {ScratchEndedError}
 

@@ -257,6 +257,40 @@ def test_one_of_many_wins(address: str) -> None:
     assert found.to_bytes() == bytes(winners) * 5000
 
 
+def test_a_new_value_blocking(ucx_store: UcxStore) -> None:
+    assert ucx_store.add_sync("key", buffer(b"first"))
+    assert not ucx_store.add_sync("key", buffer(b"the second"))
+    found = ucx_store.get_sync("key")
+    assert found is not None
+    assert found.to_bytes() == b"first"
+    assert ucx_store.stats()["bytes_written"] == 5
+
+
+async def test_many_are_deleted(ucx_store: UcxStore) -> None:
+    await ucx_store.set_many([(f"k/{number}", buffer(b"")) for number in range(2000)])
+    await ucx_store.delete_many([f"k/{number}" for number in range(-10, 1999)])
+    await ucx_store.delete_many([])
+    assert [key async for key in ucx_store.list()] == ["k/1999"]
+
+
+async def test_parts_of_one_version(ucx_store: UcxStore) -> None:
+    ucx_store.set_sync("key", buffer(b"0123456789"))
+    found = ucx_store.get_found_sync("key", RangeByteRequest(2, 5))
+    assert found is not None
+    data, size, version = found
+    assert (data.tobytes(), size) == (b"234", 10)
+    again = await ucx_store.get_found("key", RangeByteRequest(8, 99), version)
+    assert again is not None
+    assert (again[0].tobytes(), *again[1:]) == (b"89", 10, version)
+    ucx_store.set_sync("key", buffer(b"abcdefghij"))
+    changed = ucx_store.get_found_sync("key", RangeByteRequest(2, 5), version)
+    assert changed is not None
+    assert changed[0] is None
+    assert changed[2] != version
+    assert ucx_store.get_found_sync("nothing", RangeByteRequest(2, 5)) is None
+    assert ucx_store.stats()["bytes_read"] == 5
+
+
 READ_ONLY = "store was opened in read-only mode and does not support writing"
 
 
@@ -268,6 +302,7 @@ async def test_read_only_stores(ucx_store: UcxStore) -> None:
         reader.set_if_not_exists("key", buffer(b"")),
         reader._set_many([("key", buffer(b""))]),
         reader.delete("a/b"),
+        reader.delete_many(["a/b"]),
         reader.delete_dir("a"),
         reader.clear(),
     ):
@@ -275,6 +310,8 @@ async def test_read_only_stores(ucx_store: UcxStore) -> None:
             await write
     with pytest.raises(ValueError, match=READ_ONLY):
         reader.set_sync("key", buffer(b""))
+    with pytest.raises(ValueError, match=READ_ONLY):
+        reader.add_sync("key", buffer(b""))
     with pytest.raises(ValueError, match=READ_ONLY):
         reader.delete_sync("a/b")
     assert await reader.exists("a/b")

@@ -15,6 +15,8 @@ _COMMANDS = {
     "du": "print the bytes and the number of values under a prefix",
     "cp": "copy a tree of values between servers, directories and object stores",
     "stats": "print a server's counters",
+    "grant": "derive a secret that opens one prefix alone",
+    "cluster": "show a set of servers, accept a loss, forget a member",
     "doctor": "find problems of UCX and of the connection to a server",
     "demo": "write real data to a server, read it in another process, compare",
     "copies": "count the copies that zarr stores make",

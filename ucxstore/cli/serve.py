@@ -10,7 +10,7 @@ from ucxstore import logs
 from ucxstore.cli.parser import Parser, make_parser, parse_pairs
 from ucxstore.errors import UcxStoreError
 from ucxstore.secret import Secret
-from ucxstore.server.options import ServerOptions
+from ucxstore.server.options import DURABILITIES, ServerOptions
 
 # The log levels without -v, with -v, and with -vv.
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -62,7 +62,7 @@ def _make_parser() -> Parser:
     add(
         "--insecure",
         action="store_true",
-        help="let other machines reach the server without a secret",
+        help="let other machines, and other users of this one, reach the server without a secret",
     )
     add(
         "--progress",
@@ -92,13 +92,14 @@ def _make_parser() -> Parser:
         "--freshness",
         metavar="SECONDS",
         help="how long a cached value is believed before the object store is asked for a newer "
-        "one; or 'always' to ask each time, 'forever' to ask never (default: forever)",
+        "one; or 'always' to ask each time, 'forever' to ask never (default: until it is changed "
+        "through any server of it; with --read-only: forever)",
     )
     add(
         "--source-timeout",
         type=float,
         metavar="SECONDS",
-        help="the longest time that a request to an object store may take",
+        help="the longest time that a request to an object store may take, from when it is sent",
     )
     add(
         "--storage-options",
@@ -138,6 +139,20 @@ def _make_parser() -> Parser:
         metavar="SIZE",
         help="bytes of values that such clients may hold where they lie, in place of copies "
         "(default: half of this host's memory)",
+    )
+    add(
+        "--durability",
+        choices=DURABILITIES,
+        help="what of a directory survives a crash of the host: atomic: each value whole, the old "
+        "one or the new one; fsync: also all that was acknowledged; none: anything may be torn "
+        "(default: atomic)",
+    )
+    add(
+        "--grace",
+        type=float,
+        metavar="SECONDS",
+        help="how long requests under way may take to finish after SIGTERM or Ctrl-C; a second one "
+        "ends the server at once (default: 8)",
     )
     add(
         "--verbose",

@@ -44,7 +44,7 @@ class Channel(ABC):
         Raises
         ------
         ServerRestartedError
-            If a server has lost what it held in the meantime.
+            If a server has another storage than it had.
         """
 
     @abstractmethod
@@ -59,9 +59,9 @@ class Channel(ABC):
         Raises
         ------
         ConnectError
-            If no server could be reached or used.
+            If no server could be reached or used, or they are not a whole set.
         ServerRestartedError
-            If a server has lost what it held in the meantime.
+            If a server has another storage than it had.
         """
 
     @abstractmethod
@@ -154,6 +154,11 @@ class Channel(ABC):
     def lanes(self) -> list[str]:
         """The transports that UCX chose for the open connections, each once."""
 
+    @property
+    @abstractmethod
+    def checked(self) -> bool:
+        """Whether all open connections have checksums; ``False`` for none."""
+
     @abstractmethod
     def accept_restarted(self) -> None:
         """Rely on servers as they are now, whatever values they have lost.
@@ -161,7 +166,7 @@ class Channel(ABC):
         Raises
         ------
         ConnectError
-            If one of several does not take a note of it.
+            If one of several does not keep the new record of their set.
         """
 
     # ---- what stores and pipelines use ----
@@ -212,15 +217,16 @@ class Flight:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._queue = current_queue()
-        self._operations: list[tuple[Operation, Ending]] = []
+        self._operations: list[Operation] = []
+        self._endings: list[Ending] = []  # of those that had not ended at once
 
     def start(self, request: Request[Any]) -> None:
         """Send a request over the open channel."""
-        operation, ending = self._channel.begin(request, self._queue), Ending()
-        self._operations.append((operation, ending))
-        if operation.done:  # of no server, say: no queue will report it
-            ending.set()
-        else:
+        operation = self._channel.begin(request, self._queue)
+        self._operations.append(operation)
+        if not operation.done:  # else no queue reports it: what was seen in shared memory, say
+            ending = Ending()
+            self._endings.append(ending)
             self._queue.listen(operation, ending.set)
 
     def results(self) -> list[Any]:
@@ -229,7 +235,7 @@ class Flight:
         Call it after the context.
         """
         try:
-            return [operation.result() for operation, _ in self._operations]
+            return [operation.result() for operation in self._operations]
         except Exception:
             self._discard()
             raise
@@ -240,7 +246,7 @@ class Flight:
         If it is cancelled, it cancels them, and raises once they have ended.
         """
         cancelled: asyncio.CancelledError | None = None
-        for _, ending in self._operations:
+        for ending in self._endings:
             cancelled = await ending.wait(self._cancel) or cancelled
         if cancelled is not None:
             self._discard()
@@ -251,12 +257,12 @@ class Flight:
                 del cancelled
 
     def _cancel(self) -> None:
-        for operation, _ in self._operations:
+        for operation in self._operations:
             operation.cancel()
 
     def _discard(self) -> None:
         """Take unwanted results: until then, the core keeps the operations' memory."""
-        for operation, _ in self._operations:
+        for operation in self._operations:
             with contextlib.suppress(Exception):
                 operation.result()
 

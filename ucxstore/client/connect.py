@@ -20,6 +20,10 @@ from ucxstore.protocol.handshake import (
 from ucxstore.protocol.sockets import SocketAddress, tune
 from ucxstore.secret import Secret
 
+# A host that is there answers sooner, however busy it is: its kernel does. What its server and this
+# process do after that waits for processors.
+_REACH_SECONDS = 5.0
+
 type _Resolved = tuple[int, SocketAddress]
 
 
@@ -50,7 +54,8 @@ class Greeting:
     secret : Secret or None
         What both sides must know.
     timeout : float
-        Seconds for all of it, the look-up of the name and what follows included.
+        Seconds for all of it, the look-up of the name and what follows included. The host must
+        answer within 5 of them.
 
     Attributes
     ----------
@@ -75,6 +80,10 @@ class Greeting:
         except BaseException:
             self._sock.close()
             raise
+
+    def fileno(self) -> int:
+        """Return the descriptor of the connection."""
+        return self._sock.fileno()
 
     def join(self) -> int | None:
         """Join the session on the server's Unix socket, if that can be reached.
@@ -116,6 +125,16 @@ class Greeting:
         self._sock.setblocking(False)
         return self._sock.detach(), address
 
+    def keep(self, expected: bytes, record: bytes) -> bytes:
+        """Let the server keep another record of its set, if it has `expected` now.
+
+        Returns
+        -------
+        bytes
+            The record that it keeps after that.
+        """
+        return self._run(self._handshake.keep(expected, record))
+
     def _run[T](self, steps: Steps[T]) -> T:
         try:
             return _run(steps, self._sock, self._deadline)
@@ -141,14 +160,15 @@ def _reveal(secret: Secret | None, server: HostPort) -> bytes:
 def _connect(server: HostPort, deadline: _Deadline) -> socket.socket:
     """Connect to the first of the host's addresses that answers."""
     resolved = _resolve(server, deadline)
+    reach = _Deadline(min(deadline.left(), _REACH_SECONDS))
     problems: dict[str, None] = {}
     for index, (family, address) in enumerate(resolved):
         # An address that does not answer leaves time for the others.
-        share = deadline.left() / (len(resolved) - index)
+        share = reach.left() / (len(resolved) - index)
         try:
             return _connect_one(family, address, share)
         except TimeoutError:
-            problems[f"no answer {deadline}"] = None
+            problems[f"no answer {reach}"] = None
         except OSError as error:
             problems[str(error)] = None
     raise ConnectError(f"cannot connect to {server}: {'; '.join(problems)}")
@@ -229,7 +249,8 @@ def _receive(sock: socket.socket, request: Receive, deadline: _Deadline) -> Rece
                 return Received(data, "closed the connection")
             data += part
     except TimeoutError:
-        return Received(data, f"sent no more {deadline}" if data else f"sent nothing {deadline}")
+        what = f"sent no more {deadline}" if data else f"sent nothing {deadline}"
+        return Received(data, what, silent=True)
     except ConnectionError:
         return Received(data, "reset the connection")
     return Received(data)

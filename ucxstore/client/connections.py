@@ -23,7 +23,7 @@ from ucxstore.errors import (
     ServerLostError,
     without_frames,
 )
-from ucxstore.options import Local, UcxConfig
+from ucxstore.options import ClientOptions, Local, UcxConfig
 from ucxstore.protocol.frames import Welcome
 from ucxstore.secret import Secret
 
@@ -41,6 +41,7 @@ class _Key(NamedTuple):
     ucx: UcxConfig
     secret: Secret | None
     local: Local
+    integrity: bool | None
 
 
 class ServerConnection(NamedTuple):
@@ -51,13 +52,10 @@ class ServerConnection(NamedTuple):
     native : Connection
         The core's.
     welcome : Welcome
-    noted : set of str
-        The folders whose notes were exchanged over it: see `ucxstore.cluster.notes`.
     """
 
     native: "Connection"
     welcome: Welcome
-    noted: set[str]
 
 
 class _Slot:
@@ -74,6 +72,19 @@ class _Slot:
         if connection is not None:
             connection.native.close()
 
+    def replace(self, connection: ServerConnection | None) -> None:
+        """Put a new connection in place of one that was lost, or whose server ends.
+
+        The latter has requests under way perhaps, and closes itself after them. It stays until
+        there is a new one, since it tells that the server may come back.
+        """
+        last = self.connection
+        if last is None or not last.native.leaving:
+            self.close()
+            self.connection = connection
+        elif connection is not None:
+            self.connection = connection
+
 
 class Connector:
     """Connect to one server, for all stores that use it; close the connection after the last."""
@@ -89,6 +100,12 @@ class Connector:
     def last(self) -> ServerConnection | None:
         """The newest connection, also if it was lost."""
         return self._slot.connection
+
+    @property
+    def may_come_back(self) -> bool:
+        """Whether the server has said that it ends, and its values are kept if it starts again."""
+        last = self._slot.connection
+        return last is not None and last.native.leaving and not last.welcome.volatile
 
     def current(self) -> ServerConnection | None:
         """Return the connection if it is alive; never blocks."""
@@ -124,6 +141,24 @@ class Connector:
             shared = self._await(attempt, deadline)
             if shared is not None:
                 return shared
+
+    def remember(self, welcome: Welcome) -> None:
+        """Give the connection the record of the set that a later welcome has."""
+        with self._lock:
+            connection = self._slot.connection
+            if connection is not None and connection.welcome.identity == welcome.identity:
+                now = connection.welcome._replace(record=welcome.record)
+                self._slot.connection = connection._replace(welcome=now)
+
+    def greet(self, timeout: float) -> Greeting:
+        """Shake hands once more, beside the connection; the caller closes it.
+
+        Raises
+        ------
+        ConnectError
+            If the server could not be reached or used.
+        """
+        return Greeting(self._key.server, self._key.secret, timeout)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -163,8 +198,7 @@ class Connector:
     def _end(self, connection: ServerConnection | None) -> None:
         with self._lock:
             self._attempt = None
-            self._slot.close()  # the previous one, which was lost
-            self._slot.connection = connection
+            self._slot.replace(connection)
 
     def _connect(self, deadline: float) -> ServerConnection:
         logs.refresh()
@@ -173,7 +207,7 @@ class Connector:
             native = self._join(greeting, deadline) if key.local == "auto" else None
             if native is None:
                 native = self._attach(greeting, deadline)
-            return ServerConnection(native, greeting.welcome, set())
+            return ServerConnection(native, greeting.welcome)
 
     def _join(self, greeting: Greeting, deadline: float) -> "Connection | None":
         """Use the server's local plane; ``None`` if it has none for this process."""
@@ -192,7 +226,8 @@ class Connector:
         """Connect over UCX."""
         server = self._key.server
         try:
-            port = _clients.of(self._key.ucx, deadline).open()
+            client = _clients.of(self._key.ucx, deadline)
+            port = client.open(greeting.fileno(), self._key.integrity)
         except ResourceError as error:
             raise ConnectError(f"cannot connect to {server}: {error}") from error
         fd, address = greeting.attach(port.address)
@@ -269,11 +304,10 @@ _connectors: weakref.WeakValueDictionary[_Key, Connector] = weakref.WeakValueDic
 _connectors_lock = threading.Lock()
 
 
-def connector_to(
-    server: HostPort, ucx: UcxConfig, secret: Secret | None, local: Local
-) -> Connector:
+def connector_to(server: HostPort, options: ClientOptions) -> Connector:
     """Return the connector to a server; it does not connect yet."""
-    key = _Key(server, ucx, secret, local)
+    secret = options.secret
+    key = _Key(server, options.ucx, secret, options.local, options.integrity)
     with _connectors_lock:
         connector = _connectors.get(key)
         if connector is None:

@@ -1,14 +1,16 @@
 """`OneServer`: the channel of a store with one server."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ucxstore.address import HostPort
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, ServerConnection
-from ucxstore.client.incarnations import Incarnations
+from ucxstore.client.identities import Identities
 from ucxstore.client.loops import Operation, Queue
+from ucxstore.client.record import Record
 from ucxstore.client.requests import Request
-from ucxstore.errors import ServerLostError, UcxStoreError
+from ucxstore.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
 from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
@@ -17,17 +19,21 @@ if TYPE_CHECKING:
 
     from ucxstore._core import Allocation, Connection
 
+# Seconds between attempts to reach a server that restarts, and how long that may take.
+_RETRY_SECONDS = 0.1
+_RESTART_SECONDS = 10.0
+
 
 class OneServer(Channel):
-    """A channel to one server, as long as its incarnation is the one that the store relies on.
+    """A channel to one server, as long as its identity is the one that the store relies on.
 
     Parameters
     ----------
     server : HostPort
     connector : Connector
         Connects to it.
-    incarnations : Incarnations
-        Which of its incarnations the store relies on.
+    identities : Identities
+        Which of its identities the store relies on.
     options : ClientOptions
     """
 
@@ -35,26 +41,57 @@ class OneServer(Channel):
         self,
         server: HostPort,
         connector: Connector,
-        incarnations: Incarnations,
+        identities: Identities,
         options: ClientOptions,
     ) -> None:
         super().__init__(options)
         self._server = server
         self._connector = connector
-        self._incarnations = incarnations
+        self._identities = identities
         self._checked = b""  # the token of the last connection that was checked
+        self._away_until: float | None = None  # when a server that ended should be back
 
     @property
     def opened(self) -> bool:
         connection = self._connector.current()
-        return connection is not None and self._check(connection) is not None
+        if connection is None:
+            return False
+        if connection.welcome.token == self._checked:
+            return True
+        self._identities.check(self._server, connection.welcome)
+        return self._is_whole(connection)
 
     def open_sync(self, timeout: float | None = None) -> None:
-        self._check(self._connector.connect(timeout or self.connect_timeout))
+        seconds = timeout or self.connect_timeout
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                connection = self._connector.connect(seconds)
+            except ConnectError:
+                # It may be restarting. That takes long only once.
+                if not self._connector.may_come_back or time.monotonic() >= self._give_up_at(
+                    deadline
+                ):
+                    raise
+                time.sleep(_RETRY_SECONDS)
+                seconds = max(deadline - time.monotonic(), _RETRY_SECONDS)
+            else:
+                break
+        self._away_until = None
+        self._identities.check(self._server, connection.welcome)
+        if not self._is_whole(connection):
+            with self._connector.greet(seconds) as greeting:  # it may have left the set since
+                self._connector.remember(greeting.welcome)
+
+    def _give_up_at(self, deadline: float) -> float:
+        """Return until when a server that restarts is waited for, by the first who does."""
+        if self._away_until is None:
+            self._away_until = min(deadline, time.monotonic() + _RESTART_SECONDS)
+        return min(deadline, self._away_until)
 
     def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
         # A connection that was lost raises why.
-        connection = self._check(self._connector.last)
+        connection = self._check(self._connector.last, of_server=request.kind.of_server)
         return request.start(connection, self.timeout, None if queue is None else queue.native)
 
     def see(self, key: str, out: object) -> int | None:
@@ -82,7 +119,7 @@ class OneServer(Channel):
         self, request: Request[None], timeout: float | None = None
     ) -> list[UcxStoreError | None]:
         try:
-            connection = self._check(self._connector.current())
+            connection = self._check(self._connector.current(), of_server=request.kind.of_server)
             request.start(connection, timeout or self.timeout, None).wait()
         except UcxStoreError as error:
             return [error]
@@ -93,16 +130,40 @@ class OneServer(Channel):
         connection = self._connector.current()
         return [] if connection is None else connection.native.lanes
 
+    @property
+    def checked(self) -> bool:
+        connection = self._connector.current()
+        return connection is not None and connection.native.checked
+
     def accept_restarted(self) -> None:
         connection = self._connector.current()
         if connection is not None:
-            self._incarnations.accept(self._server, connection.welcome)
+            self._identities.accept(self._server, connection.welcome)
 
-    def _check(self, connection: ServerConnection | None) -> "Connection":
+    def _check(
+        self, connection: ServerConnection | None, *, of_server: bool = False
+    ) -> "Connection":
         if connection is None:
             raise ServerLostError(f"{self._server}: the connection is closed")
         welcome = connection.welcome
         if welcome.token != self._checked:
-            self._incarnations.check(self._server, welcome)
-            self._checked = welcome.token
+            self._identities.check(self._server, welcome)
+            if not of_server:
+                self._check_whole(connection)
+                self._checked = welcome.token
         return connection.native
+
+    def _is_whole(self, connection: ServerConnection) -> bool:
+        try:
+            self._check_whole(connection)
+        except ClusterError:
+            return False
+        return True
+
+    def _check_whole(self, connection: ServerConnection) -> None:
+        """Raise `ClusterError` if the server has but a part of the values of a set."""
+        welcome = connection.welcome
+        if welcome.record and not welcome.shared and self._identities.need_record:
+            record = Record.decode(welcome.record)
+            assert record is not None
+            record.bind({self._server: welcome.identity})

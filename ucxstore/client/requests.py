@@ -78,6 +78,8 @@ class Kind[T](NamedTuple):
         The kind of request to the other servers by `Route.ADD`, once the first has decided.
     following : callable, optional
         Returns the next request to the same server, given a request and its answer.
+    of_server : bool
+        Whether it is about a server, and not about the store's values.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Kind[T](NamedTuple):
     keyed: bool = True
     copies: "Kind[Any] | None" = None
     following: "Callable[[Request[T], T], Request[T] | None] | None" = None
+    of_server: bool = False
 
 
 class Request[T](NamedTuple):
@@ -239,11 +242,11 @@ _LIST_FOLDER: Kind[tuple[list[str], str]] = Kind(
     keyed=False,
     following=_next_page,
 )
-_PING: Kind[None] = Kind("ping", Route.ALL, _nothing, keyed=False)
-_STATS: Kind[bytes] = Kind("stats", Route.ALL, only, keyed=False)
-_BEGIN_SPACE: Kind[None] = Kind("begin_space", Route.ALL, _nothing, keyed=False)
-_RENEW_SPACE: Kind[None] = Kind("renew_space", Route.ALL, _nothing, keyed=False)
-_END_SPACE: Kind[None] = Kind("end_space", Route.ALL, _nothing, keyed=False)
+_PING: Kind[None] = Kind("ping", Route.ALL, _nothing, keyed=False, of_server=True)
+_STATS: Kind[bytes] = Kind("stats", Route.ALL, only, keyed=False, of_server=True)
+_BEGIN_SPACE: Kind[None] = Kind("begin_space", Route.ALL, _nothing, keyed=False, of_server=True)
+_RENEW_SPACE: Kind[None] = Kind("renew_space", Route.ALL, _nothing, keyed=False, of_server=True)
+_END_SPACE: Kind[None] = Kind("end_space", Route.ALL, _nothing, keyed=False, of_server=True)
 
 
 # ---- reading ----

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ucxstore.address import HostPort
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector
-from ucxstore.client.incarnations import Incarnations
+from ucxstore.client.identities import Identities
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
 from ucxstore.cluster.gather import Gathered
@@ -35,8 +35,8 @@ class Cluster(Channel):
     ----------
     connectors : mapping
         The connector to each server, in the order of the address.
-    incarnations : Incarnations
-        Which incarnations of servers the store relies on.
+    identities : Identities
+        Which identities the store relies on.
     counters : Counters
         Where requests to each server are counted.
     options : ClientOptions
@@ -45,16 +45,16 @@ class Cluster(Channel):
     def __init__(
         self,
         connectors: Mapping[HostPort, Connector],
-        incarnations: Incarnations,
+        identities: Identities,
         counters: Counters,
         options: ClientOptions,
     ) -> None:
         super().__init__(options)
         members = [
-            Member(server, connector, incarnations, counters)
+            Member(server, connector, identities, counters)
             for server, connector in connectors.items()
         ]
-        self._membership = Membership(members, incarnations, options.connect_timeout)
+        self._membership = Membership(members, connectors, identities, options.connect_timeout)
 
     @property
     def opened(self) -> bool:
@@ -69,20 +69,15 @@ class Cluster(Channel):
         return Gathered(scatter.shares(), scatter.finish, self.timeout, queue)
 
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
-        membership = self._membership
         # Of metadata, and of what servers share, another one may have the value, too: ask for it.
-        (index,) = membership.placement.servers_of([key])
-        return membership.members[index].hold(key)
+        return self._membership.seats.member_of(key).hold(key)
 
     def map_file(self, key: str, *, waits: bool) -> "npt.NDArray[np.uint8] | None":
-        membership = self._membership
-        (index,) = membership.placement.servers_of([key])
-        return membership.members[index].map_file(key, waits=waits)
+        return self._membership.seats.member_of(key).map_file(key, waits=waits)
 
     def allocate(self, key: str, nbytes: int) -> "Allocation | None":
-        (index,) = self._membership.placement.servers_of([key])
         try:
-            return self._membership.members[index].connection().allocate(key, nbytes)
+            return self._membership.seats.member_of(key).connection().allocate(key, nbytes)
         except UcxStoreError:
             return None  # another may take the value in its place, or the write tells
 
@@ -106,6 +101,11 @@ class Cluster(Channel):
     def lanes(self) -> list[str]:
         members = self._membership.members
         return list(dict.fromkeys(lane for member in members for lane in member.lanes))
+
+    @property
+    def checked(self) -> bool:
+        connected = [one.checked for one in self._membership.members if one.checked is not None]
+        return bool(connected) and all(connected)
 
     def accept_restarted(self) -> None:
         self._membership.accept_restarted()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ucxstore import logs
 from ucxstore.address import HostPort
 from ucxstore.client.connections import Connector, ServerConnection
-from ucxstore.client.incarnations import Incarnations
-from ucxstore.cluster.notes import folder_of
+from ucxstore.client.identities import Identities, other_storage
 from ucxstore.errors import ServerLostError, UcxStoreError, without_frames
+from ucxstore.protocol.frames import Welcome
 from ucxstore.stats import Counters
 
 if TYPE_CHECKING:
@@ -32,49 +32,65 @@ class Member:
     server : HostPort
     connector : Connector
         Connects to it.
-    incarnations : Incarnations
-        Which incarnations the store relies on.
+    identities : Identities
+        Which identities the store relies on.
     counters : Counters
         Where requests to it are counted.
+
+    Attributes
+    ----------
+    expected : bytes or None
+        The identity that its place in the set has; ``None`` where any will do.
     """
 
     def __init__(
         self,
         server: HostPort,
         connector: Connector,
-        incarnations: Incarnations,
+        identities: Identities,
         counters: Counters,
     ) -> None:
         self.server = server
         self._connector = connector
-        self._incarnations = incarnations
+        self._identities = identities
         self._counters = counters
-        self._notes = folder_of(incarnations.servers)
+        self.expected: bytes | None = None
         self._problem: UcxStoreError | None = None  # of the last attempt, if it failed
-        self._was_met = False
         self._retry_at = 0.0
         self._retrying: threading.Thread | None = None
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection that may be used."""
-        return self._usable() is not None
+        """Whether there is a connection."""
+        return self._connector.current() is not None
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last attempt to connect to it, or to exchange notes with it, failed."""
+        """Whether the last attempt to connect to it failed."""
         return self._problem is not None
 
     @property
     def was_met(self) -> bool:
         """Whether it was ever connected."""
-        return self._was_met
+        return self._connector.last is not None
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """The server's welcome, if there is a connection."""
+        connection = self._connector.current()
+        return None if connection is None else connection.welcome
 
     @property
     def lanes(self) -> list[str]:
         """The transports that UCX chose for the connection, if there is one."""
         connection = self._connector.current()
         return [] if connection is None else connection.native.lanes
+
+    @property
+    def checked(self) -> bool | None:
+        """Whether the connection has checksums, if there is one."""
+        connection = self._connector.current()
+        return None if connection is None else connection.native.checked
 
     # ---- requests ----
 
@@ -86,29 +102,28 @@ class Member:
         ServerLostError, ConnectError
             If there is none.
         ServerRestartedError
-            If it has lost what it held in the meantime.
+            If it has another storage than it had, or than the set's record has in its place.
         """
-        connection = self._usable()
+        connection = self._connector.current()
         if connection is None:
             if self._problem is not None:
                 raise without_frames(self._problem)
             raise ServerLostError(f"{self.server}: the server is gone")
-        self._incarnations.check(self.server, connection.welcome)
+        welcome = connection.welcome
+        if self.expected is not None and welcome.identity != self.expected:
+            raise other_storage(self.server, welcome, self.expected)
+        self._identities.check(self.server, welcome)
         return connection.native
 
     def hold(self, key: str) -> "npt.NDArray[np.uint8] | None":
         """Return a whole value where it lies, as `Channel.hold` does."""
-        connection = self._usable()
-        if connection is None or not self._incarnations.meet(self.server, connection.welcome):
-            return None
-        return connection.native.hold(key)
+        connection = self._right()
+        return None if connection is None else connection.native.hold(key)
 
     def map_file(self, key: str, *, waits: bool) -> "npt.NDArray[np.uint8] | None":
         """Return a whole value as a mapping of its file, as `Channel.map_file` does."""
-        connection = self._usable()
-        if connection is None or not self._incarnations.meet(self.server, connection.welcome):
-            return None
-        return connection.native.map_file(key, waits)
+        connection = self._right()
+        return None if connection is None else connection.native.map_file(key, waits)
 
     def count_request(self) -> None:
         """Count a request to it."""
@@ -129,8 +144,7 @@ class Member:
         except UcxStoreError as error:
             self._fail(without_frames(error))
         else:
-            if self.is_connected:
-                self._problem = None
+            self._problem = None
 
     def retry(self, timeout: float, then: Callable[[], None]) -> None:
         """Try to connect in a thread, unless one is trying, or the last attempt has just failed.
@@ -153,51 +167,31 @@ class Member:
             )
             thread.start()
 
-    # ---- incarnations and notes ----
+    # ---- identities ----
 
-    def meet(self) -> bool | None:
-        """Remember its incarnation, and return whether it shares its values with others.
+    def place(self, expected: bytes | None) -> None:
+        """Expect this identity from now on, and remember it where the server has it."""
+        self.expected = expected
+        welcome = self.welcome
+        if welcome is not None and expected in (None, welcome.identity):
+            self._identities.meet(self.server, welcome)
 
-        Return ``None`` while it is not connected.
-        """
-        connection = self._usable()
-        if connection is None:
-            return None
-        self._was_met = True
-        self._incarnations.meet(self.server, connection.welcome)
-        return connection.welcome.shared and not self._incarnations.scratch
-
-    def accept_restarted(self) -> None:
+    def accept(self) -> None:
         """Rely on the server as it is now."""
-        connection = self._usable()
-        if connection is not None:
-            self._incarnations.accept(self.server, connection.welcome)
+        welcome = self.welcome
+        if welcome is not None:
+            self._identities.accept(self.server, welcome)
 
-    def connection_for_notes(self) -> ServerConnection | None:
-        """Return the connection, if notes are exchanged over it."""
+    def _right(self) -> ServerConnection | None:
+        """Return the connection, if it is to the storage that it should be to."""
         connection = self._connector.current()
-        if connection is None or connection.welcome.shared or self._incarnations.scratch:
+        if connection is None or self.expected not in (None, connection.welcome.identity):
             return None
-        return connection
-
-    def noted(self, connection: ServerConnection, problem: UcxStoreError | None) -> None:
-        """Remember that notes were exchanged over a connection, or why they could not be."""
-        if problem is None:
-            connection.noted.add(self._notes)
-            self._problem = None
-        else:
-            self._fail(problem)
-
-    def _usable(self) -> ServerConnection | None:
-        """Return the connection, unless notes must be exchanged first."""
-        connection = self._connector.current()
-        if connection is None or self._notes in connection.noted or connection.welcome.shared:
-            return connection
-        return None if self._incarnations.need_notes else connection
+        return connection if self._identities.meet(self.server, connection.welcome) else None
 
     def _try_again(self, timeout: float, then: Callable[[], None]) -> None:
         self.connect(timeout)
-        if self._connector.current() is not None:
+        if self.is_connected:
             then()
 
     def _fail(self, problem: UcxStoreError) -> None:

@@ -1,17 +1,43 @@
 """`Membership`: connect to all servers of a store, and check that they belong together."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
-from ucxstore.client.incarnations import Incarnations
-from ucxstore.cluster.exchange import exchange_notes, overwrite_notes
+from ucxstore import logs
+from ucxstore.address import HostPort
+from ucxstore.client.connections import Connector
+from ucxstore.client.identities import Identities
+from ucxstore.client.record import Record
+from ucxstore.cluster import agreement
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.placement import Placement
-from ucxstore.errors import ConnectError
+from ucxstore.errors import ClusterError, UcxStoreError
+from ucxstore.protocol.frames import Welcome
 
-# For the exchange of notes, if connecting has taken all of the time.
-_LEAST_SECONDS = 1.0
+
+class Seats(NamedTuple):
+    """The servers of a store, and where keys are placed on them.
+
+    Parameters
+    ----------
+    members : tuple of Member
+        In the order of `placement`.
+    placement : Placement
+    """
+
+    members: tuple[Member, ...]
+    placement: Placement
+
+    def member_of(self, key: str) -> Member:
+        """Return the server of a key."""
+        (index,) = self.placement.servers_of([key])
+        return self.members[index]
+
+    def down(self) -> frozenset[int]:
+        """Return the indices of those that are not connected."""
+        return frozenset(i for i, member in enumerate(self.members) if not member.is_connected)
 
 
 class Membership:
@@ -21,42 +47,48 @@ class Membership:
     ----------
     members : sequence of Member
         In the order of the address.
-    incarnations : Incarnations
-        Which incarnations of servers the store relies on.
+    connectors : mapping
+        The connector to each.
+    identities : Identities
+        Which identities the store relies on.
     connect_timeout : float
         Seconds for an attempt in the background.
 
     Attributes
     ----------
+    seats : Seats
+        As the servers' record has them, once that is known.
     shared : bool
         Whether they all serve the same values. Known once one of them is connected.
     """
 
     def __init__(
-        self, members: Sequence[Member], incarnations: Incarnations, connect_timeout: float
+        self,
+        members: Sequence[Member],
+        connectors: Mapping[HostPort, Connector],
+        identities: Identities,
+        connect_timeout: float,
     ) -> None:
         self.members = tuple(members)
-        self.placement = Placement([str(member.server) for member in members])
+        self.seats = Seats(self.members, Placement([str(member.server) for member in members]))
         self.shared = False
-        self._incarnations = incarnations
+        self._connectors = connectors
+        self._identities = identities
         self._connect_timeout = connect_timeout
+        self._names: list[str] = []
+        self._settled = False
 
     def is_ready(self) -> bool:
-        """Return whether all are connected that can be; try others again in the background.
-
-        Raises
-        ------
-        ConnectError
-            If they are not servers of one store.
-        """
+        """Return whether all are connected that can be; try others again in the background."""
+        if not self._settled:
+            return False
         away = [member for member in self.members if not member.is_connected]
         # No request waits for one that has failed, or that others stand in for.
         known = [member for member in away if member.has_failed or (self.shared and member.was_met)]
         if len(away) == len(self.members) or len(known) < len(away):
             return False
-        self._meet()
         for member in away:
-            member.retry(self._connect_timeout, lambda: self._exchange(self._connect_timeout))
+            member.retry(self._connect_timeout, self._settle_again)
         return True
 
     def connect(self, timeout: float) -> None:
@@ -70,7 +102,9 @@ class Membership:
         Raises
         ------
         ConnectError
-            If none can be reached, or if they are not servers of one store.
+            If none can be reached, or the set is new and one of them cannot.
+        ClusterError
+            If they are not servers of one store.
         """
         deadline = time.monotonic() + timeout
         away = [member for member in self.members if not member.is_connected]
@@ -79,14 +113,10 @@ class Membership:
         if tried:
             with ThreadPoolExecutor(len(tried)) as threads:
                 list(threads.map(lambda member: member.connect(timeout), tried))
-        self._exchange(max(deadline - time.monotonic(), _LEAST_SECONDS))
-        if not any(member.is_connected for member in self.members):
+        welcomes = self._welcomes()
+        if not welcomes:
             self.members[0].connection()  # raises why
-        self._meet()
-
-    def down(self) -> frozenset[int]:
-        """Return the indices of those that are not connected."""
-        return frozenset(i for i, member in enumerate(self.members) if not member.is_connected)
+        self._settle(welcomes, deadline - time.monotonic())
 
     def accept_restarted(self) -> None:
         """Rely on all that are connected as they are now, here and in later processes.
@@ -94,23 +124,93 @@ class Membership:
         Raises
         ------
         ConnectError
-            If one of them does not take a note of it.
+            If one of them does not keep the new record.
+        ClusterError
+            If they are not servers of one store.
         """
-        overwrite_notes(self.members, self._incarnations, self._connect_timeout)
+        welcomes = self._welcomes()
+        if self.shared:
+            self._place(_identity_of_all(welcomes))
+        elif self._identities.need_record:
+            self._bind(agreement.accept_loss(self._connectors, self._connect_timeout), welcomes)
         for member in self.members:
-            member.accept_restarted()
+            member.accept()
 
-    def _exchange(self, timeout: float) -> None:
-        if self._incarnations.need_notes:
-            exchange_notes(self.members, self._incarnations, timeout)
+    def _welcomes(self) -> dict[HostPort, Welcome]:
+        found = {member.server: member.welcome for member in self.members}
+        return {server: welcome for server, welcome in found.items() if welcome is not None}
 
-    def _meet(self) -> None:
-        """Remember the incarnations of all members, and find out whether they share values."""
-        kinds = {member.meet(): member for member in self.members}
-        if True in kinds and False in kinds:
-            raise ConnectError(
-                f"{kinds[True].server} shares its values with other servers, {kinds[False].server} "
-                "has values of its own: one store cannot have both (see `Server(shared=...)`)"
-            )
-        if kinds.keys() != {None}:
-            self.shared = True in kinds
+    def _settle(self, welcomes: Mapping[HostPort, Welcome], timeout: float) -> None:
+        """Find out which servers belong together, and how keys are placed on them."""
+        self.shared = _is_shared(welcomes) and not self._identities.scratch
+        if self.shared:
+            if not self._settled:
+                known = self._identities.all_known
+                # Copies of the store know it from before: who has another one now is passed over.
+                self._place(next(iter(known)) if len(known) == 1 else _identity_of_all(welcomes))
+        elif self._identities.need_record:
+            record = agreement.settle(self._connectors, welcomes, timeout)
+            self._bind(record, welcomes)
+        else:
+            self._place(None)
+        self._settled = True
+
+    def _settle_again(self) -> None:
+        """Do so when another server has come; what is wrong then, its requests tell."""
+        try:
+            self._settle(self._welcomes(), self._connect_timeout)
+        except UcxStoreError as error:
+            logs.cluster.warning("a server has come that does not fit: %s", error)
+
+    def _place(self, expected: bytes | None) -> None:
+        for member in self.members:
+            member.place(expected)
+
+    def _bind(self, record: Record, welcomes: Mapping[HostPort, Welcome]) -> None:
+        """Put each server at the place in the record that has its identity."""
+        by_server = {member.server: member for member in self.members}
+        found = {
+            server: welcomes[server].identity if server in welcomes else None
+            for server in by_server
+        }
+        bound = [by_server[server] for server in record.bind(found)]
+        for member, place in zip(bound, record.members, strict=True):
+            member.place(place.identity)
+        names = [place.name for place in record.members]
+        placement = self.seats.placement if names == self._names else Placement(names)
+        self._names, self.seats = names, Seats(tuple(bound), placement)
+
+
+def _is_shared(welcomes: Mapping[HostPort, Welcome]) -> bool:
+    """Tell whether servers share their values with one another.
+
+    Raises
+    ------
+    ClusterError
+        If only some do.
+    """
+    kinds = {welcome.shared: server for server, welcome in welcomes.items()}
+    if len(kinds) > 1:
+        raise ClusterError(
+            f"{kinds[True]} shares its values with other servers, {kinds[False]} "
+            "has values of its own: one store cannot have both (see `Server(shared=...)`)"
+        )
+    return True in kinds
+
+
+def _identity_of_all(welcomes: Mapping[HostPort, Welcome]) -> bytes:
+    """Return the identity of the storage that all servers share.
+
+    Raises
+    ------
+    ClusterError
+        If they do not.
+    """
+    storages = {welcome.identity: server for server, welcome in welcomes.items()}
+    if len(storages) > 1:
+        found = ", ".join(f"{server} ({one.hex()})" for one, server in storages.items())
+        raise ClusterError(
+            f"these servers are to share their values, but have different storages: {found} (is a "
+            "directory not mounted, or is the source named in another way?)"
+        )
+    return next(iter(storages))

@@ -8,7 +8,7 @@ from ucxstore.client.requests import Answers, Positions, Request, Route, only, p
 from ucxstore.cluster.gather import Share
 from ucxstore.cluster.membership import Membership
 from ucxstore.cluster.placement import is_metadata
-from ucxstore.errors import UcxStoreError
+from ucxstore.errors import UcxStoreError, UnknownOutcomeError
 
 # The most keys that an error names.
 _NAMED = 3
@@ -25,7 +25,8 @@ class Scatter[T]:
 
     def __init__(self, membership: Membership, request: Request[T]) -> None:
         self._membership = membership
-        self._members = membership.members
+        self._seats = membership.seats  # of now: they may change
+        self._members = self._seats.members
         self._request = request
         self._answers: list[tuple[Positions, Any]] = []
 
@@ -132,6 +133,8 @@ class Scatter[T]:
 
         def elsewhere(index: int, some: Positions, why: UcxStoreError) -> list[Share]:
             self._members[index].count_failover()
+            if isinstance(error, UnknownOutcomeError):
+                why = error  # as the first of them may have changed the keys
             return self._in_rank(some, gone | {index}, why, copies=copies, answered=answered)
 
         return [
@@ -147,14 +150,14 @@ class Scatter[T]:
         if len(positions) < len(keys):
             keys = pick(keys, positions)
         groups: dict[int, list[int]] = {}
-        servers = self._membership.placement.servers_of(keys, out)
+        servers = self._seats.placement.servers_of(keys, out)
         for position, server in zip(positions, servers, strict=True):
             groups.setdefault(server, []).append(position)
         return list(groups.items())
 
     def _down(self) -> frozenset[int]:
         """Return the servers that are down; none if all are, since asking them raises why."""
-        down = self._membership.down()
+        down = self._seats.down()
         return down if len(down) < len(self._members) else frozenset()
 
     def _share(

@@ -182,7 +182,7 @@ class Deployment:
         TimeoutError
             If the workers do not answer in time.
         """
-        running = {each.server: each.incarnation for each in self._running().values()}
+        running = {each.server: each.identity for each in self._running().values()}
         if not running:
             raise ConnectError(f"{self._name}: no worker of the cluster has a server")
         prefix = prefix.strip("/")
@@ -275,7 +275,7 @@ def _name_of(servers: Mapping[HostPort, bytes]) -> str:
     All servers have all metadata. With one prefix for all sets, a store with other servers would
     find the arrays, but would look for chunks on the wrong servers, and read fill values.
     """
-    names = sorted(str(server).encode() + incarnation for server, incarnation in servers.items())
+    names = sorted(str(server).encode() + identity for server, identity in servers.items())
     return hashlib.blake2b(b"".join(names), digest_size=8).hexdigest()
 
 

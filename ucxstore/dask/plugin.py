@@ -30,7 +30,7 @@ class Running(NamedTuple):
     """A server in a worker."""
 
     server: HostPort
-    incarnation: bytes
+    identity: bytes
 
 
 class ServerPlugin(WorkerPlugin):
@@ -64,7 +64,7 @@ class ServerPlugin(WorkerPlugin):
         if self._server is None:
             return None
         (server,) = Address.parse(self._server.address).servers
-        return Running(server, self._server.incarnation)
+        return Running(server, self._server.identity)
 
     @property
     def bytes_held(self) -> int:

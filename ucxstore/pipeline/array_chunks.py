@@ -109,9 +109,12 @@ class ArrayChunks:
     async def _read_shards(
         self, batch: Batch, access: ChunkAccess, kind: Sharded
     ) -> dict[int, GetResult]:
+        from ucxstore.pipeline.shards.one_chunk import read_one_chunk
         from ucxstore.pipeline.shards.read import ShardReading
         from ucxstore.pipeline.shards.read_plan import plan_shard_read
 
+        if await read_one_chunk(access, batch, self._known_selections):
+            return {}
         plan = plan_shard_read(batch, kind, self._known_selections)
         results = await self._read_left(batch, access, plan)
         if plan.groups:
@@ -181,7 +184,7 @@ class ArrayChunks:
 
 def _import_shards() -> None:
     """Import what moves shards; other arrays do without."""
-    for name in ("read", "read_plan", "write", "write_plan"):
+    for name in ("one_chunk", "read", "read_plan", "write", "write_plan"):
         import_module(f"ucxstore.pipeline.shards.{name}")
 
 

@@ -7,14 +7,19 @@ of the protocol, so that a client of any version learns why it is refused. The b
 =========  =======================================================================
 HELLO      nonce[32]
 CHALLENGE  flags u32 (1: a secret is required), nonce[32]
-PROOF      mac[32]
-WELCOME    mac[32], token[16], incarnation[16], flags u32 (1: read-only,
-           2: shared, 4: volatile), name of a Unix socket
+PROOF      mac[32], caveats of a grant (`ucxstore.grants`)
+WELCOME    mac[32], token[16], identity[16], flags u32 (1: read-only,
+           2: shared, 4: volatile), size u16 of the name of a Unix socket,
+           that name, record of the set of servers
 ATTACH     mac[32], UCX address
 READY      mac[32], UCX address
 REJECT     code u16, message in UTF-8
 JOIN       mac[32]
 JOINED     mac[32]
+KEEP       mac[32], digest[16] of the record to replace, record
+KEPT       mac[32], the record that is kept now
+PEER       mac[32]
+PEERED     mac[32]
 =========  =======================================================================
 """
 
@@ -22,22 +27,26 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from ucxstore.grants import MAX_CAVEATS_BYTES
+
 MAGIC = b"UCXS"
-PROTOCOL_VERSION = 3  # the native core's PROTOCOL_VERSION is the same
+PROTOCOL_VERSION = 4  # the native core's PROTOCOL_VERSION is the same
 
 NONCE_BYTES = 32
 MAC_BYTES = 32  # SHA-256
 TOKEN_BYTES = 16
-INCARNATION_BYTES = 16
+IDENTITY_BYTES = 16
 
 # A body's limit. UCX's worker addresses take from 100 bytes to a few KiB.
 MAX_BODY_BYTES = 64 * 1024
 MAX_REASON_BYTES = 512
 MAX_SOCKET_BYTES = 107  # of a path; a name without a path begins with a zero byte
+MAX_RECORD_BYTES = 32 * 1024  # some 250 servers
+DIGEST_BYTES = 16
 
 _HEADER = struct.Struct("<4sHHI")
 _CHALLENGE = struct.Struct(f"<I{NONCE_BYTES}s")
-_WELCOME = struct.Struct(f"<{TOKEN_BYTES}s{INCARNATION_BYTES}sI")
+_WELCOME = struct.Struct(f"<{TOKEN_BYTES}s{IDENTITY_BYTES}sIH")
 _CODE = struct.Struct("<H")
 
 HEADER_BYTES = _HEADER.size
@@ -58,6 +67,10 @@ class Kind(IntEnum):
     REJECT = 7
     JOIN = 8
     JOINED = 9
+    KEEP = 10
+    KEPT = 11
+    PEER = 12
+    PEERED = 13
 
 
 class RejectCode(IntEnum):
@@ -92,8 +105,8 @@ class Welcome(NamedTuple):
     ----------
     token : bytes
         The token of the session, which is in every message.
-    incarnation : bytes
-        The incarnation of the server: another one after a restart.
+    identity : bytes
+        The identity of the server's storage: a new one after a restart if it is in memory.
     read_only : bool
         Whether the server refuses writes.
     shared : bool
@@ -103,14 +116,17 @@ class Welcome(NamedTuple):
     socket : bytes
         The name of a Unix socket where a client of the same host can join the session; empty for
         none.
+    record : bytes
+        The record of the set of servers that this one belongs to; empty for none.
     """
 
     token: bytes
-    incarnation: bytes
+    identity: bytes
     read_only: bool
     shared: bool = False
     volatile: bool = False
     socket: bytes = b""
+    record: bytes = b""
 
 
 # The least and the greatest body of each kind, so that a length is checked before a byte is read.
@@ -118,13 +134,20 @@ _FIXED_WELCOME_BYTES = MAC_BYTES + _WELCOME.size
 BODY_BYTES = {
     Kind.HELLO: (NONCE_BYTES, NONCE_BYTES),
     Kind.CHALLENGE: (_CHALLENGE.size, _CHALLENGE.size),
-    Kind.PROOF: (MAC_BYTES, MAC_BYTES),
-    Kind.WELCOME: (_FIXED_WELCOME_BYTES, _FIXED_WELCOME_BYTES + MAX_SOCKET_BYTES),
+    Kind.PROOF: (MAC_BYTES, MAC_BYTES + MAX_CAVEATS_BYTES),
+    Kind.WELCOME: (
+        _FIXED_WELCOME_BYTES,
+        _FIXED_WELCOME_BYTES + MAX_SOCKET_BYTES + MAX_RECORD_BYTES,
+    ),
     Kind.ATTACH: (MAC_BYTES + 1, MAX_BODY_BYTES),
     Kind.READY: (MAC_BYTES + 1, MAX_BODY_BYTES),
     Kind.REJECT: (_CODE.size, _CODE.size + MAX_REASON_BYTES),
     Kind.JOIN: (MAC_BYTES, MAC_BYTES),
     Kind.JOINED: (MAC_BYTES, MAC_BYTES),
+    Kind.KEEP: (MAC_BYTES + DIGEST_BYTES, MAC_BYTES + DIGEST_BYTES + MAX_RECORD_BYTES),
+    Kind.KEPT: (MAC_BYTES, MAC_BYTES + MAX_RECORD_BYTES),
+    Kind.PEER: (MAC_BYTES, MAC_BYTES),
+    Kind.PEERED: (MAC_BYTES, MAC_BYTES),
 }
 
 
@@ -159,19 +182,22 @@ def encode_welcome(welcome: Welcome) -> bytes:
     """Write the body of a WELCOME, without its MAC."""
     flags = welcome.read_only * _READ_ONLY
     flags |= welcome.shared * _SHARED | welcome.volatile * _VOLATILE
-    return _WELCOME.pack(welcome.token, welcome.incarnation, flags) + welcome.socket
+    fixed = _WELCOME.pack(welcome.token, welcome.identity, flags, len(welcome.socket))
+    return fixed + welcome.socket + welcome.record
 
 
 def decode_welcome(body: bytes) -> Welcome:
     """Read the body of a WELCOME, without its MAC."""
-    token, incarnation, flags = _WELCOME.unpack_from(body)
+    token, identity, flags, size = _WELCOME.unpack_from(body)
+    rest = body[_WELCOME.size :]
     return Welcome(
         token,
-        incarnation,
+        identity,
         read_only=bool(flags & _READ_ONLY),
         shared=bool(flags & _SHARED),
         volatile=bool(flags & _VOLATILE),
-        socket=body[_WELCOME.size :],
+        socket=rest[:size],
+        record=rest[size:],
     )
 
 

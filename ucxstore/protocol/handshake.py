@@ -5,8 +5,8 @@
     client                            server
     HELLO(nonce)              ->
                               <-      CHALLENGE(is a secret required, nonce)
-    PROOF(mac)                ->      verifies: the client knows the secret
-    verifies: so does         <-      WELCOME(mac, token, incarnation, flags, Unix socket)
+    PROOF(mac, caveats)       ->      verifies: the client knows the secret, or has a grant
+    verifies: so does         <-      WELCOME(mac, token, identity, flags, Unix socket, record)
     the server
     ATTACH(mac, UCX address)  ->      verifies, makes a worker for this client
     verifies                  <-      READY(mac, UCX address)
@@ -20,9 +20,21 @@ of the last two frames, and then closes the first connection::
     JOIN(mac)                 ->      verifies: a client that it has just welcomed
     verifies                  <-      JOINED(mac)
 
+A client that wants the server to keep another record of its set sends, in place of the last two::
+
+    KEEP(mac, digest, record) ->      verifies; keeps it if it has the record of that digest now
+    verifies                  <-      KEPT(mac, the record that it has then)
+
+Another server of the same source sends, in place of the last two, and without a grant::
+
+    PEER(mac)                 ->      verifies
+    verifies                  <-      PEERED(mac)
+
 A MAC is HMAC-SHA256, keyed with the secret (with nothing where there is none), of a label and of
 every frame before it, and of the rest of its own frame: versions, flags, nonces, addresses. If one
-of these is changed on the way, the next MAC is wrong. A client that has a secret refuses a server
+of these is changed on the way, the next MAC is wrong. A client that has a grant (`ucxstore.grants`)
+names its caveats in the clear, and both sides key all MACs with the grant's key, which the server
+makes of the secret and the caveats. A client that has a secret refuses a server
 that has none. The MACs of JOIN and JOINED are keyed with the session's token, of labels alone: who
 sends them was told the token, or has given it.
 
@@ -31,12 +43,14 @@ returns its result, and raises one of our exceptions when the handshake fails. I
 `Send` before it raises.
 """
 
+import hashlib
 import hmac
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Generator
-from typing import NamedTuple
+from collections.abc import Collection, Generator, Mapping
+from typing import NamedTuple, NoReturn
 
+from ucxstore import grants
 from ucxstore.errors import (
     AuthenticationError,
     ConnectError,
@@ -44,8 +58,10 @@ from ucxstore.errors import (
     ProtocolError,
     ProtocolVersionError,
 )
+from ucxstore.grants import Bounds
 from ucxstore.protocol.frames import (
     BODY_BYTES,
+    DIGEST_BYTES,
     HEADER_BYTES,
     MAC_BYTES,
     NONCE_BYTES,
@@ -69,6 +85,10 @@ _CLIENT_LABEL = b"ucxstore client"
 _SERVER_LABEL = b"ucxstore server"
 _ATTACH_LABEL = b"ucxstore attach"
 _READY_LABEL = b"ucxstore ready"
+_KEEP_LABEL = b"ucxstore keep"
+_KEPT_LABEL = b"ucxstore kept"
+_PEER_LABEL = b"ucxstore peer"
+_PEERED_LABEL = b"ucxstore peered"
 _JOIN_LABEL = b"ucxstore join"
 _JOINED_LABEL = b"ucxstore joined"
 
@@ -94,10 +114,31 @@ class Received(NamedTuple):
         The bytes; none after a `Send`.
     ended : str
         What the peer did if there are fewer: "closed the connection".
+    silent : bool
+        Whether it did nothing, for too long.
     """
 
     data: bytes = b""
     ended: str = ""
+    silent: bool = False
+
+
+class Keep(NamedTuple):
+    """What a client asks a server to keep.
+
+    Parameters
+    ----------
+    digest : bytes
+        Of the record that the server is to have until then.
+    record : bytes
+    """
+
+    digest: bytes
+    record: bytes
+
+
+class Peer(NamedTuple):
+    """The wish of another server to go on as such."""
 
 
 type Steps[T] = Generator[Send | Receive, Received, T]
@@ -109,13 +150,15 @@ class ClientHandshake:
     Parameters
     ----------
     secret : bytes
-        The shared secret; empty for none.
+        The text of the shared secret, or of a grant; empty for none.
     peer : str
         The server's "host:port", for messages.
     """
 
     def __init__(self, secret: bytes, peer: str) -> None:
-        self._dialogue = _ClientDialogue(secret, peer)
+        credentials = grants.credentials_of(secret)
+        self._dialogue = _ClientDialogue(credentials.key, peer)
+        self._dialogue.caveats = credentials.caveats
 
     def greet(self) -> Steps[Welcome]:
         """Authenticate both sides, and return what the server grants.
@@ -136,7 +179,7 @@ class ClientHandshake:
                 f"{dialogue.peer} has no secret, and one was given here: refusing it"
             )
 
-        yield from dialogue.send_proven(Kind.PROOF, _CLIENT_LABEL)
+        yield from dialogue.send_proven(Kind.PROOF, _CLIENT_LABEL, dialogue.caveats)
         granted = yield from dialogue.receive_from_server(Kind.WELCOME, _SERVER_LABEL)
         return decode_welcome(granted)
 
@@ -161,6 +204,38 @@ class ClientHandshake:
         yield from self._dialogue.send_proven(Kind.ATTACH, _ATTACH_LABEL, worker_address)
         return (yield from self._dialogue.receive_from_server(Kind.READY, _READY_LABEL))
 
+    def keep(self, expected: bytes, record: bytes) -> Steps[bytes]:
+        """Ask the server to keep another record of its set, if it has `expected` now.
+
+        Parameters
+        ----------
+        expected, record : bytes
+
+        Returns
+        -------
+        bytes
+            The record that it keeps after that.
+
+        Raises
+        ------
+        NotAServerError, AuthenticationError, ConnectError
+            As for `greet`.
+        """
+        said = digest(expected) + record
+        yield from self._dialogue.send_proven(Kind.KEEP, _KEEP_LABEL, said)
+        return (yield from self._dialogue.receive_from_server(Kind.KEPT, _KEPT_LABEL))
+
+    def peer(self) -> Steps[None]:
+        """Go on as another server of the same source.
+
+        Raises
+        ------
+        NotAServerError, AuthenticationError, ConnectError
+            As for `greet`.
+        """
+        yield from self._dialogue.send_proven(Kind.PEER, _PEER_LABEL)
+        yield from self._dialogue.receive_from_server(Kind.PEERED, _PEERED_LABEL)
+
 
 class ServerHandshake:
     """The server's side.
@@ -176,24 +251,26 @@ class ServerHandshake:
     def __init__(self, secret: bytes, peer: str) -> None:
         self._dialogue = _ServerDialogue(secret, peer)
 
-    def greet(self, welcome: Welcome) -> Steps[None]:
-        """Authenticate both sides, and grant the client this.
+    def authenticate(self) -> Steps[Bounds]:
+        """Verify the client, and return what it may do.
 
         Raises
         ------
         ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
-            If the other side is not a ucxstore client, or does not know the secret, or stops
-            answering.
+            If the other side is not a ucxstore client, or neither knows the secret nor has a grant
+            that still holds, or stops answering.
         """
         dialogue = self._dialogue
         yield from dialogue.receive(Kind.HELLO)
         challenge = Challenge(dialogue.has_secret, secrets.token_bytes(NONCE_BYTES))
         yield from dialogue.send(Kind.CHALLENGE, encode_challenge(challenge))
 
-        proven, _ = yield from dialogue.receive_proven(Kind.PROOF, _CLIENT_LABEL)
-        if not proven:
-            yield from dialogue.refuse_secret()
-        yield from dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, encode_welcome(welcome))
+        return (yield from dialogue.receive_credentials())
+
+    def welcome(self, welcome: Welcome) -> Steps[None]:
+        """Tell the client this. From then on it may join on the Unix socket."""
+        said = encode_welcome(welcome)
+        yield from self._dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, said)
 
     def attach(self) -> Steps[bytes]:
         """Return the UCX address of the client's worker.
@@ -201,16 +278,46 @@ class ServerHandshake:
         Raises
         ------
         ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
-            As for `greet`.
+            As for `authenticate`.
         """
         proven, address = yield from self._dialogue.receive_proven(Kind.ATTACH, _ATTACH_LABEL)
         if not proven:
-            yield from self._dialogue.refuse_secret()
+            yield from self._dialogue.refuse("the secret is wrong")
         return address
+
+    def asked(self) -> Steps[bytes | Keep | Peer]:
+        """Do as `attach`, or return what the client, or another server, wants instead."""
+        dialogue = self._dialogue
+        labels = {
+            Kind.ATTACH: _ATTACH_LABEL,
+            Kind.KEEP: _KEEP_LABEL,
+            Kind.PEER: _PEER_LABEL,
+        }
+        kind, proven, said = yield from dialogue.receive_any_proven(labels)
+        if not proven:
+            yield from dialogue.refuse("the secret is wrong")
+        if kind is Kind.ATTACH:
+            return said
+        if kind is Kind.PEER:
+            return Peer()
+        return Keep(said[:DIGEST_BYTES], said[DIGEST_BYTES:])
+
+    def kept(self, record: bytes) -> bytes:
+        """Return the frame that answers a `Keep`."""
+        return self._dialogue.proven(Kind.KEPT, _KEPT_LABEL, record)
+
+    def peered(self) -> bytes:
+        """Return the frame that answers a `Peer`."""
+        return self._dialogue.proven(Kind.PEERED, _PEERED_LABEL, b"")
 
     def ready(self, worker_address: bytes) -> bytes:
         """Return the last frame, for the caller to send once its endpoint exists."""
         return self._dialogue.proven(Kind.READY, _READY_LABEL, worker_address)
+
+
+def digest(record: bytes) -> bytes:
+    """Return what tells a record from others."""
+    return hashlib.blake2b(record, digest_size=DIGEST_BYTES).digest()
 
 
 def join_mac(token: bytes) -> bytes:
@@ -277,19 +384,26 @@ class _Dialogue(ABC):
 
     def receive(self, kind: Kind) -> Steps[bytes]:
         """Receive the body of a frame that must be of this kind."""
+        _, body = yield from self.receive_any([kind])
+        return body
+
+    def receive_any(self, kinds: Collection[Kind]) -> Steps[tuple[Kind, bytes]]:
+        """Receive a frame that must be of one of these kinds; return its kind and body."""
         head = yield Receive(HEADER_BYTES)
         header = decode_header(head.data)
         if header is None:
             raise self.stranger(head)
         yield from self.check_sender(header)
-        body = yield from self.receive_body(header, kind)
+        body = yield from self.receive_body(header, kinds)
         self._transcript += head.data + body
-        return body
+        return Kind(header.kind), body
 
-    def receive_body(self, header: Header, kind: Kind) -> Steps[bytes]:
+    def receive_body(self, header: Header, kinds: Collection[Kind]) -> Steps[bytes]:
+        if header.kind not in kinds:
+            wanted = " or ".join(kind.name for kind in kinds)
+            raise self.broken(f"sent a frame of kind {header.kind} in place of {wanted}")
+        kind = Kind(header.kind)
         least, greatest = BODY_BYTES[kind]
-        if header.kind != kind:
-            raise self.broken(f"sent a frame of kind {header.kind} in place of {kind.name}")
         if not least <= header.length <= greatest:
             raise self.broken(f"sent a {kind.name} of {header.length} bytes")
         if header.length == 0:
@@ -301,10 +415,15 @@ class _Dialogue(ABC):
 
     def receive_proven(self, kind: Kind, label: bytes) -> Steps[tuple[bool, bytes]]:
         """Receive a frame of `send_proven`: whether the MAC is right, and what was said."""
+        _, proven, said = yield from self.receive_any_proven({kind: label})
+        return proven, said
+
+    def receive_any_proven(self, labels: Mapping[Kind, bytes]) -> Steps[tuple[Kind, bool, bytes]]:
+        """Do as `receive_proven` for a frame of any of these kinds; return its kind, too."""
         before = self._transcript
-        body = yield from self.receive(kind)
+        kind, body = yield from self.receive_any(labels)
         mac, said = body[:MAC_BYTES], body[MAC_BYTES:]
-        return hmac.compare_digest(mac, self._mac(label, before + said)), said
+        return kind, hmac.compare_digest(mac, self._mac(labels[kind], before + said)), said
 
     def _mac(self, label: bytes, message: bytes) -> bytes:
         return hmac.digest(self._secret, label + message, "sha256")
@@ -326,6 +445,8 @@ class _Dialogue(ABC):
 
 
 class _ClientDialogue(_Dialogue):
+    caveats: bytes = b""
+
     def receive_from_server(self, kind: Kind, label: bytes) -> Steps[bytes]:
         """Receive what only a server that knows the secret can have said."""
         proven, said = yield from self.receive_proven(kind, label)
@@ -335,10 +456,10 @@ class _ClientDialogue(_Dialogue):
 
     def check_sender(self, header: Header) -> Steps[None]:
         if header.kind == Kind.REJECT:
-            body = yield from self.receive_body(header, Kind.REJECT)
+            body = yield from self.receive_body(header, [Kind.REJECT])
             code, reason = decode_reject(body)
             if code == RejectCode.AUTHENTICATION:
-                raise AuthenticationError(f"{self.peer} refused this client: {reason}")
+                raise AuthenticationError(f"{self.peer} refused {self._client}: {reason}")
             if code != RejectCode.VERSION:
                 raise ConnectError(f"{self.peer} refused this client: {reason}")
         if header.version != PROTOCOL_VERSION or header.kind == Kind.REJECT:
@@ -349,6 +470,8 @@ class _ClientDialogue(_Dialogue):
 
     def stranger(self, head: Received) -> Exception:
         if self._heard_nothing_yet():
+            if head.silent and not head.data:  # as one that is stopped, or has too much to do
+                return ConnectError(f"{self.peer} does not answer: it {head.ended}")
             what = f"answered {head.data!r}" if head.data else "answered nothing"
             if head.ended:
                 what += f" and {head.ended}"
@@ -357,6 +480,12 @@ class _ClientDialogue(_Dialogue):
 
     def broken(self, what: str) -> Exception:
         return NotAServerError(f"{self.peer} does not keep to the ucxstore handshake: it {what}")
+
+    @property
+    def _client(self) -> str:
+        if not self.caveats:
+            return "this client"
+        return f"this client, which has a grant ({grants.describe(self.caveats)})"
 
     def _heard_nothing_yet(self) -> bool:
         return len(self._transcript) == HEADER_BYTES + NONCE_BYTES  # our HELLO alone
@@ -372,9 +501,30 @@ class _ServerDialogue(_Dialogue):
             yield Send(encode_reject(RejectCode.VERSION, text))
             raise ProtocolVersionError(f"{self.peer}: {text}")
 
-    def refuse_secret(self) -> Steps[None]:
-        yield Send(encode_reject(RejectCode.AUTHENTICATION, "the secret is wrong"))
-        raise AuthenticationError(f"{self.peer} does not know the secret")
+    def receive_credentials(self) -> Steps[Bounds]:
+        """Receive the client's PROOF, and go on with the key that it has proved to know."""
+        before = self._transcript
+        body = yield from self.receive(Kind.PROOF)
+        mac, caveats = body[:MAC_BYTES], body[MAC_BYTES:]
+        try:
+            self._secret = grants.key_of(self._secret, caveats)
+        except ValueError as error:
+            yield from self.refuse(str(error))
+        if not hmac.compare_digest(mac, self._mac(_CLIENT_LABEL, before + caveats)):
+            wrong = "the grant is of another secret, or was changed"
+            yield from self.refuse(wrong if caveats else "the secret is wrong")
+        # Of who has no grant, no caveat is read.
+        try:
+            bounds = grants.bounds_of(caveats)
+        except ValueError as error:
+            yield from self.refuse(str(error))
+        if bounds.have_expired():
+            yield from self.refuse(f"the grant has expired: it opened {bounds}")
+        return bounds
+
+    def refuse(self, reason: str) -> Steps[NoReturn]:
+        yield Send(encode_reject(RejectCode.AUTHENTICATION, reason))
+        raise AuthenticationError(f"{self.peer} has not proved that it may connect: {reason}")
 
     def stranger(self, head: Received) -> Exception:
         if head.ended:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ucxstore import logs, process
@@ -19,16 +20,19 @@ from ucxstore.errors import (
     AuthenticationError,
     ConnectError,
     ProtocolVersionError,
+    ResourceError,
     UcxStoreError,
 )
+from ucxstore.grants import ALL, Bounds
 from ucxstore.protocol.frames import (
-    INCARNATION_BYTES,
     TOKEN_BYTES,
     RejectCode,
     Welcome,
     encode_reject,
 )
 from ucxstore.protocol.handshake import (
+    Keep,
+    Peer,
     Received,
     Send,
     ServerHandshake,
@@ -37,9 +41,13 @@ from ucxstore.protocol.handshake import (
     server_join,
 )
 from ucxstore.protocol.sockets import name_of, tune
+from ucxstore.server.guests import Guest, Guests
+from ucxstore.server.identity import Identity
 from ucxstore.server.joining import Joining, Offer
+from ucxstore.server.shortage import shortage_of_files, shortage_of_segments
+from ucxstore.server.users import Admit, admit_all
 
-HANDSHAKE_SECONDS = 10.0
+HANDSHAKE_SECONDS = 30.0
 MAX_HANDSHAKES = 256  # at once; each holds a descriptor and at most 64 KiB
 
 # How long a peer whose handshake was refused may take to read the reason.
@@ -56,17 +64,17 @@ class Port(Protocol):
     def address(self) -> bytes:
         """Its UCX address."""
 
-    def attach(self, fd: int, token: bytes, address: bytes, peer: str) -> None:
+    def attach(self, fd: int, token: bytes, address: bytes, peer: str, bounds: Bounds) -> None:
         """Take over `fd`, also on failure. On return, the endpoint to `address` exists."""
 
 
 class Sessions(Protocol):
     """The part of the native server that makes sessions for authenticated clients."""
 
-    def open(self, thread: int) -> Port:
-        """Make a UCX worker for a client on one of the server's threads."""
+    def open(self, thread: int, fd: int) -> Port:
+        """Make a UCX worker for the client of a connection on one of the server's threads."""
 
-    def join(self, thread: int, fd: int, token: bytes, peer: str) -> None:
+    def join(self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds) -> None:
         """Begin a session on a connected Unix socket; takes over `fd`, also on failure."""
 
 
@@ -74,6 +82,7 @@ class Sessions(Protocol):
 class Terms:
     """The properties of a server that its `Welcome` sends to clients."""
 
+    identity: Identity
     read_only: bool = False
     shared: bool = False
     volatile: bool = False
@@ -96,6 +105,9 @@ class Acceptor:
         The properties of the server that clients are sent.
     joining : Joining or None
         The Unix socket for clients of this host, which the acceptor owns, too.
+    admit : callable
+        Raises `AuthenticationError` for the user of a peer that must not be served, whatever it
+        knows.
     """
 
     def __init__(
@@ -106,6 +118,7 @@ class Acceptor:
         secret: bytes,
         terms: Terms,
         joining: Joining | None = None,
+        admit: Admit = admit_all,
     ) -> None:
         self.turned_away = 0  # connections whose handshake failed
         self._listener = listener
@@ -115,13 +128,21 @@ class Acceptor:
         self._turns = itertools.cycle(range(threads))
         self._secret = secret
         self._terms = terms
-        self.incarnation = secrets.token_bytes(INCARNATION_BYTES)
-        self._connections: set[socket.socket] = set()  # in the handshake
+        self.identity = terms.identity.value
+        self._guests = Guests(MAX_HANDSHAKES)
+        self._admit = admit
+        # Takes a connection of another server of the same source; None where there are none.
+        self.on_peer: Callable[[socket.socket], None] | None = None
         self._stopping = False
         self._loop = asyncio.SelectorEventLoop()
         self._task = self._loop.create_task(self._accept())
         self._thread = threading.Thread(target=self._run, name="ucxstore-accept", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # no thread is to be had
+            self._task.cancel()
+            self._run()
+            raise
         process.in_child(self._abandon)
 
     @property
@@ -138,7 +159,7 @@ class Acceptor:
 
     def _abandon(self) -> None:
         """Close the inherited sockets in a forked child; peers would not see their end."""
-        for sock in (self._listener, *self._connections):
+        for sock in (self._listener, *self._guests.sockets):
             sock.close()
         if self._joining is not None:
             self._joining.listener.close()
@@ -165,47 +186,91 @@ class Acceptor:
     async def _accept_from(
         self,
         listener: socket.socket,
-        serve: Callable[[socket.socket], Coroutine[None, None, None]],
+        serve: Callable[[Guest], Coroutine[None, None, None]],
         tasks: asyncio.TaskGroup,
     ) -> None:
         while True:
             sock = await self._next_connection(listener)
-            if len(self._connections) < MAX_HANDSHAKES:
-                self._connections.add(sock)
-                tasks.create_task(serve(sock))
-            else:
-                _refuse(sock, RejectCode.BUSY, "too many clients are connecting at once")
+            try:
+                guest = Guest.at(sock)
+            except OSError:  # it has gone
                 sock.close()
-                self.turned_away += 1
-                logs.server.warning(
-                    "turned a client away: %d are connecting at once",
-                    MAX_HANDSHAKES,
-                    extra=_refused(""),
-                )
+                continue
+            self._turn_away(
+                self._guests.add(guest), f"{MAX_HANDSHAKES} clients are connecting at once"
+            )
+            task = tasks.create_task(serve(guest))
+            # Also if it is cancelled before its first step.
+            task.add_done_callback(partial(_close, sock))
+            guest.leave = task.cancel
+
+    def _turn_away(self, guest: Guest | None, why: str) -> None:
+        """End a handshake in favour of others."""
+        if guest is None:
+            return
+        _refuse(guest.sock, RejectCode.BUSY, f"{why}, and this one has been silent for longest")
+        guest.leave()
+        self.turned_away += 1
+        logs.server.warning(
+            "turned a client of %s away: %s", guest.origin, why, extra=_refused(guest.origin)
+        )
 
     async def _next_connection(self, listener: socket.socket) -> socket.socket:
         while True:
             try:
-                sock, _ = await self._loop.sock_accept(listener)
+                await self._readable(listener)
+                sock, _ = listener.accept()
+            except BlockingIOError:  # the client has gone again
+                continue
             except OSError as error:
                 logs.server.warning("cannot accept a connection: %s", error)
+                self._turn_away(self._guests.remove_most_silent(), str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
+                sock.setblocking(False)
                 return sock
 
-    async def _serve(self, sock: socket.socket) -> None:
+    async def _readable(self, listener: socket.socket) -> None:
+        """Wait for a connection, without accepting it.
+
+        `sock_accept` may accept one as it is cancelled, and then fails in a callback of asyncio's.
+        """
+        came = self._loop.create_future()
+
+        def note() -> None:
+            if not came.done():
+                came.set_result(None)
+
+        self._loop.add_reader(listener, note)
+        try:
+            await came
+        finally:
+            self._loop.remove_reader(listener)
+
+    async def _serve(self, guest: Guest) -> None:
         """Run the handshake of a connection. Raises nothing but its cancellation."""
-        peer = ""
+        sock, peer = guest.sock, ""
         try:
             peer = name_of(sock.getpeername())
             tune(sock)
+            self._check_user(guest, peer)
             handshake = ServerHandshake(self._secret, peer)
             token = secrets.token_bytes(TOKEN_BYTES)
-            with self._offer(sock, token, peer) as offer:
+            offer: Offer | None = None
+            with ExitStack() as offering:
                 try:
                     async with asyncio.timeout(HANDSHAKE_SECONDS):
-                        await self._run_steps(handshake.greet(self._welcome(token, offer)), sock)
-                        address = await self._run_steps(handshake.attach(), sock)
+                        bounds = await self._run_steps(handshake.authenticate(), guest)
+                        offer = offering.enter_context(self._offer(sock, token, peer, bounds))
+                        welcome = self._welcome(token, offer, bounds)
+                        await self._run_steps(handshake.welcome(welcome), guest)
+                        asked = await self._run_steps(handshake.asked(), guest)
+                        if isinstance(asked, Keep):
+                            await self._keep(sock, handshake, asked, bounds)
+                            return
+                        if isinstance(asked, Peer):
+                            await self._pass_on(sock, handshake, bounds)
+                            return
                 except (ConnectError, TimeoutError) as error:
                     if offer is not None and offer.joined:
                         return  # its session is on the Unix socket
@@ -214,7 +279,7 @@ class Acceptor:
                     raise ConnectError(
                         f"{peer}: no handshake within {HANDSHAKE_SECONDS:g} s"
                     ) from None
-            self._attach(sock, handshake, token, address, peer)
+            self._attach(sock, handshake, token, asked, peer, bounds)
         except (AuthenticationError, ProtocolVersionError) as error:
             self.turned_away += 1
             logs.server.warning("turned a client away: %s", error, extra=_refused(peer))
@@ -226,22 +291,53 @@ class Acceptor:
             self.turned_away += 1
             logs.server.exception("a handshake failed", extra=_refused(peer))
         finally:
-            self._connections.discard(sock)
+            self._guests.remove(guest)
             sock.close()  # does nothing once the native server has taken the socket over
 
-    async def _serve_local(self, sock: socket.socket) -> None:
+    async def _keep(
+        self, sock: socket.socket, handshake: ServerHandshake, asked: Keep, bounds: Bounds
+    ) -> None:
+        """Keep the record of the set of servers, and tell the client which one is kept."""
+        if bounds.prefix or bounds.read_only:  # all keys, and who may write, depend on the record
+            reason = f"its grant, which opens {bounds}, does not open the record of the servers"
+            _refuse(sock, RejectCode.AUTHENTICATION, reason)
+            raise AuthenticationError(f"{name_of(sock.getpeername())}: {reason}")
+        try:
+            kept = await asyncio.to_thread(self._terms.identity.keep, asked.digest, asked.record)
+        except OSError as error:
+            _refuse(sock, RejectCode.FAILED, f"the record of the servers was not kept: {error}")
+            raise
+        await self._loop.sock_sendall(sock, handshake.kept(kept))
+
+    async def _pass_on(
+        self, sock: socket.socket, handshake: ServerHandshake, bounds: Bounds
+    ) -> None:
+        """Let another server of the same source talk to this one."""
+        if bounds != ALL:
+            reason = f"its grant, which opens {bounds}, does not make it a server"
+            _refuse(sock, RejectCode.AUTHENTICATION, reason)
+            raise AuthenticationError(f"{name_of(sock.getpeername())}: {reason}")
+        if self.on_peer is None:
+            _refuse(sock, RejectCode.FAILED, "this server has no others of its source")
+            return
+        await self._loop.sock_sendall(sock, handshake.peered())
+        self.on_peer(socket.socket(fileno=sock.detach()))
+
+    async def _serve_local(self, guest: Guest) -> None:
         """Let a client of this host join its session. Raises nothing but its cancellation."""
-        peer = "a client of this host"
+        sock, peer = guest.sock, "a client of this host"
         assert self._joining is not None
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                mac = await self._run_steps(server_join(), sock)
+                mac = await self._run_steps(server_join(), guest)
+            self._admit(guest.user)
             offer = self._joining.take(mac)
             if offer is None:
                 raise AuthenticationError(f"{peer} was not told that it may join")
             peer = offer.peer
             with sock.dup() as answer:  # `sock` itself is handed over
-                self._sessions.join(next(self._turns), sock.detach(), offer.token, peer)
+                turn = next(self._turns)
+                self._sessions.join(turn, sock.detach(), offer.token, peer, offer.bounds)
                 _send_now(answer, joined(offer.token))
         except (UcxStoreError, OSError) as error:
             self.turned_away += 1
@@ -250,37 +346,47 @@ class Acceptor:
             self.turned_away += 1
             logs.server.exception("a client could not join", extra=_refused(peer))
         finally:
-            self._connections.discard(sock)
+            self._guests.remove(guest)
             sock.close()
 
+    def _check_user(self, guest: Guest, peer: str) -> None:
+        """Turn a peer away that must not be served, and tell it why."""
+        try:
+            self._admit(guest.user)
+        except AuthenticationError as error:
+            _refuse(guest.sock, RejectCode.AUTHENTICATION, str(error))
+            raise AuthenticationError(f"{peer}: {error}") from None
+
     def _offer(
-        self, sock: socket.socket, token: bytes, peer: str
+        self, sock: socket.socket, token: bytes, peer: str, bounds: Bounds
     ) -> AbstractContextManager[Offer | None]:
         """Return the offer to join on the Unix socket, if the client may reach that."""
         if self._joining is None or not self._joining.offers_to(sock):
             return nullcontext()
-        return Offer(self._joining, token, peer)
+        return Offer(self._joining, token, peer, bounds)
 
-    def _welcome(self, token: bytes, offer: Offer | None) -> Welcome:
+    def _welcome(self, token: bytes, offer: Offer | None, bounds: Bounds) -> Welcome:
         return Welcome(
             token,
-            self.incarnation,
-            self._terms.read_only,
+            self._terms.identity.value,
+            self._terms.read_only or bounds.read_only,
             self._terms.shared,
             self._terms.volatile,
             b"" if offer is None else offer.joining.name,
+            self._terms.identity.record,
         )
 
-    async def _run_steps[T](self, steps: Steps[T], sock: socket.socket) -> T:
+    async def _run_steps[T](self, steps: Steps[T], guest: Guest) -> T:
         """Send and receive what a handshake yields, and return its result."""
         try:
             request = next(steps)
             while True:
                 if isinstance(request, Send):
-                    await self._loop.sock_sendall(sock, request.data)
+                    await self._loop.sock_sendall(guest.sock, request.data)
                     received = Received()
                 else:
-                    received = await self._receive(sock, request.size)
+                    received = await self._receive(guest.sock, request.size)
+                    guest.is_heard()
                 request = steps.send(received)
         except StopIteration as stop:
             result: T = stop.value
@@ -309,22 +415,33 @@ class Acceptor:
         token: bytes,
         address: bytes,
         peer: str,
+        bounds: Bounds,
     ) -> None:
         """Make a worker for the client, hand the connection to the native server, send READY.
 
         The endpoint must exist by then. Nothing in here waits, so it is not cancelled half-way.
         """
         try:
-            port = self._sessions.open(next(self._turns))
+            # Without descriptors, UCX ends the process instead of failing.
+            if (shortage := shortage_of_files()) is not None:
+                raise ResourceError(shortage)
+            port = self._sessions.open(next(self._turns), sock.fileno())
         except Exception as error:
             reason = f"the server could not start UCX for this client: {error}"
+            if (shortage := shortage_of_segments()) is not None:
+                reason += f": {shortage}"
             logs.server.warning("%s: %s", peer, reason, extra=_refused(peer))
             _refuse(sock, RejectCode.FAILED, reason)
             raise ConnectError(f"{peer}: {reason}") from error
         ready = handshake.ready(port.address)
-        with sock.dup() as answer:  # `sock` itself is handed over
+        try:
+            answer = sock.dup()  # `sock` itself is handed over
+        except OSError as error:
+            _refuse(sock, RejectCode.FAILED, f"the server has no descriptor left: {error}")
+            raise
+        with answer:
             try:
-                port.attach(sock.detach(), token, address, peer)
+                port.attach(sock.detach(), token, address, peer, bounds)
             except Exception as error:
                 _refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error
@@ -353,6 +470,10 @@ def _refused(peer: str) -> dict[str, str]:
 
 def _refuse(sock: socket.socket, code: RejectCode, reason: str) -> None:
     _send_now(sock, encode_reject(code, reason))
+
+
+def _close(sock: socket.socket, _: object) -> None:
+    sock.close()
 
 
 def _send_now(sock: socket.socket, data: bytes) -> int:

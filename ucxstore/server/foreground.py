@@ -13,9 +13,6 @@ from ucxstore.server.server import Server
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage
 
-# How long requests in flight may take to finish once the process has been told to end.
-DRAIN_SECONDS = 10.0
-
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -55,8 +52,8 @@ def serve(
         select.select([signalled] if watch is None else [signalled, watch], [], [])
         for number in _SIGNALS:  # a second signal ends the process at once
             signal.signal(number, signal.SIG_DFL)
-        if not server.drain(DRAIN_SECONDS):
-            logs.server.warning("requests were still in flight after %g s", DRAIN_SECONDS)
+        if not server.drain():
+            logs.server.warning("requests were still in flight after %g s", options.grace)
         server.close(0.0)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from ucxstore.grants import Bounds
 from ucxstore.protocol.handshake import join_mac
 
 
@@ -21,11 +22,14 @@ class Offer:
         The token of its session.
     peer : str
         Its "host:port".
+    bounds : Bounds
+        What it may do.
     """
 
     joining: "Joining"
     token: bytes
     peer: str
+    bounds: Bounds
     joined: bool = False
 
     def __enter__(self) -> Self:

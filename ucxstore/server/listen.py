@@ -2,6 +2,7 @@
 
 import secrets
 import socket
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -97,3 +98,19 @@ def advertise(bind: HostPort, listener: socket.socket) -> str:
     """Write the address under which others reach the listening socket."""
     host = socket.gethostname() if bind.host in _WILDCARDS else bind.host
     return f"{SCHEME}{HostPort(host, listener.getsockname()[1])}"
+
+
+def addresses(bind: HostPort, listener: socket.socket) -> tuple[str, ...]:
+    """Return the hosts by which other servers may reach the listening socket, best first."""
+    if bind.host not in _WILDCARDS:
+        return (str(listener.getsockname()[0]),)
+    name = socket.gethostname()
+    found = {name: None}
+    with suppress(OSError):
+        for *_, address in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
+            found[str(address[0])] = None
+    # The one that the way out begins with; to connect a datagram socket sends nothing.
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        found[probe.getsockname()[0]] = None
+    return tuple(host for host in found if host == name or not is_loopback(host))

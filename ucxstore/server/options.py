@@ -41,6 +41,13 @@ _LEAST_BLOCK = 64 << 10
 # Bytes. Enough for 64 concurrent requests with chunks of usual sizes.
 DEFAULT_WRITE_BUDGET = 256 << 20
 
+# Of a directory, from the least to the most.
+DURABILITIES = ("none", "atomic", "fsync")
+DEFAULT_DURABILITY = "atomic"
+# Seconds. Less than what Docker (10), Kubernetes (30) and systemd (90) give a process before they
+# kill it.
+DEFAULT_GRACE = 8.0
+
 # Options that only apply to a source behind a cache.
 _SOURCE_OPTIONS = (
     "cache",
@@ -77,6 +84,8 @@ class ServerKeywords(TypedDict, total=False):
     local: bool
     socket: str | os.PathLike[str] | None
     mapped_limit: int | str | None
+    durability: str | None
+    grace: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +106,8 @@ class ServerOptions:
     read_only : bool
         Refuse writes.
     insecure : bool
-        Allow other machines to reach the server without a secret.
+        Let other machines, and other users of this one, reach the server without a secret. Without
+        it, a server without a secret serves the processes of its own user on this host alone.
     progress : {"blocking", "polling"}
         Whether the threads sleep when nothing happens, or poll.
     ucx : mapping or None
@@ -113,9 +123,11 @@ class ServerOptions:
         blocks.
     freshness : float, str or None
         Seconds for which a value in the cache is believed. After that, the source is asked whether
-        it has another one. ``"always"`` asks each time, ``"forever"`` (and ``None``) never.
+        it has another one. ``"always"`` asks each time, ``"forever"`` never. ``None``: until it is
+        changed through any server of the source; for ever, if the server is read-only.
     source_timeout : float or None
-        Seconds that a request to a source may take; 20 if ``None``.
+        Seconds that a request to a source may take from when it is sent; 20 if ``None``. Requests
+        that wait for their turn fail if the source answers nothing for as long.
     storage_options : mapping or None
         Options to open an object store's URL, by obstore's names, such as ``{"endpoint": ...}``.
         The others are taken from the environment, such as ``AWS_ENDPOINT_URL``. They may hold
@@ -144,6 +156,13 @@ class ServerOptions:
         ``"16GiB"``: views, and arrays that values are mapped into. What they hold cannot be freed,
         even once it is replaced or removed. Beyond it values are copied. Half of the memory of this
         host if ``None``. Files that clients map do not count: the kernel frees their pages.
+    durability : {"none", "atomic", "fsync"} or None
+        What of a directory survives a crash of the host, such as a power loss. ``"atomic"`` (and
+        ``None``): a key has its old value or its new one, whole. ``"fsync"``: also, what was
+        acknowledged, written or removed, is on the disk. ``"none"``: values that were written
+        shortly before may be cut short, or have zeros in them.
+    grace : float
+        Seconds that requests under way may take to finish once the server is to end.
 
     Raises
     ------
@@ -161,7 +180,7 @@ class ServerOptions:
     shared: bool | None = None
     cache: int | None = None
     block_size: int | None = None
-    freshness: float | None = None  # infinity: for ever, as None is
+    freshness: float | None = None  # infinity: for ever
     source_timeout: float | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     scratch: str | None = None
@@ -172,6 +191,8 @@ class ServerOptions:
     local: bool = True
     socket: str | None = None
     mapped_limit: int | None = None
+    durability: str | None = None
+    grace: float = DEFAULT_GRACE
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -284,6 +305,12 @@ def _directory(name: str, value: str | os.PathLike[str]) -> str:
     return path
 
 
+def _durability(name: str, value: str) -> str:
+    if value not in DURABILITIES:
+        raise ValueError(f"{name}: {value!r} is none of {', '.join(map(repr, DURABILITIES))}")
+    return value
+
+
 def _socket(name: str, value: str | os.PathLike[str]) -> str:
     path = os.fspath(value)
     if not 0 < len(os.fsencode(path)) <= MAX_SOCKET_BYTES:
@@ -318,4 +345,6 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "local": _flag,
     "socket": _unless_none(_socket),
     "mapped_limit": _unless_none(parse_size),
+    "durability": _unless_none(_durability),
+    "grace": lambda name, value: 0.0 if value == 0 else check_timeout(name, value),
 }

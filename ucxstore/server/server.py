@@ -5,22 +5,30 @@ import time
 from contextlib import ExitStack
 from typing import Self, Unpack
 
-from ucxstore import logs, process
+from ucxstore import grants, logs, process
 from ucxstore._native import core
 from ucxstore.address import HostPort
 from ucxstore.options import UcxConfig
 from ucxstore.server.acceptor import Acceptor, Terms
+from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
-from ucxstore.server.listen import advertise, listen, listen_locally
+from ucxstore.server.listen import addresses, advertise, listen, listen_locally
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.carrier import Carrier
 from ucxstore.server.sources.locations import hide_password
+from ucxstore.server.sources.membership import Contact
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
+from ucxstore.server.users import admit_all, admit_own_user
 
-CLOSE_SECONDS = 5.0
+# For the thread of a source, if the server could not be made.
+_UNMADE_SECONDS = 5.0
+
 # For a server that nobody closed: the garbage collector and the interpreter's exit wait for it.
 _FORGOTTEN_SECONDS = 1.0
+
+# To join the other servers of a source. If that takes longer, the source is asked meanwhile.
+_JOIN_SECONDS = 3.0
 
 # The least time that UCX gets to cancel what is in flight, once the time to finish it is over.
 _RELEASE_SECONDS = 0.5
@@ -111,6 +119,8 @@ class Server:
     def _start(self, storage: Storage, options: ServerOptions) -> None:
         logs.refresh()
         secret = b"" if options.secret is None else options.secret.reveal()
+        if grants.is_grant(secret):
+            raise ValueError("secret: a grant is for clients; a server needs the secret itself")
         shared = is_shared(storage) if options.shared is None else options.shared
         if shared and storage == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
@@ -120,12 +130,13 @@ class Server:
             self._address = advertise(options.bind, listener)
             opened, carrier = open_storage(storage, options)
             if carrier is not None:
-                on_failure.callback(carrier.close, CLOSE_SECONDS)
+                on_failure.callback(carrier.close, _UNMADE_SECONDS)
             joining = None
             if options.local:
                 joining = Joining(listen_locally(options.socket))
                 on_failure.callback(joining.close)
             ucx = options.ucx_config
+            identity = identify(storage, options)
             native = core.Server(
                 opened,
                 options.threads,
@@ -134,20 +145,29 @@ class Server:
                 options.read_only,
                 open_scratch(opened, options),
             )
+            on_failure.callback(native.close, _UNMADE_SECONDS)
             acceptor = Acceptor(
                 listener,
                 native,
                 options.threads,
                 secret,
                 Terms(
+                    identity=identity,
                     read_only=options.read_only,
                     shared=shared,
                     volatile=isinstance(opened, core.MemoryStorage) and not shared,
                 ),
                 joining,
+                admit_all if options.insecure or secret else admit_own_user,
             )
+            if carrier is not None and carrier.members is not None:
+                acceptor.on_peer = carrier.members.adopt
+                hosts = addresses(options.bind, listener)
+                port = listener.getsockname()[1]
+                carrier.members.join(Contact(hosts, port, secret), _JOIN_SECONDS)
             on_failure.pop_all()
         self._storage = storage
+        self._grace = options.grace
         self._threads = _Threads(native, acceptor, carrier)
         self._finalizer = process.Finalizer(
             self, process.Exit.SERVERS, self._threads.close, _FORGOTTEN_SECONDS
@@ -159,9 +179,9 @@ class Server:
         return self._address
 
     @property
-    def incarnation(self) -> bytes:
-        """The identifier of this start of the server; another start at its address has another."""
-        return self._threads.incarnation
+    def identity(self) -> bytes:
+        """The identity of its storage: that of memory is another one whenever a server starts."""
+        return self._threads.identity
 
     @property
     def sessions(self) -> int:
@@ -172,19 +192,34 @@ class Server:
         """Return the counters since the start; once closed, those at the end."""
         return self._threads.stats()
 
-    def drain(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Accept no more clients, and wait until nothing is in flight.
+    def drain(self, timeout: float | None = None) -> bool:
+        """Accept no more clients, tell those that are there, and wait for what is under way.
+
+        Clients finish what they have begun, send nothing more, and go: to another server, if there
+        are several of the same values, or to the one that takes this one's place.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; the server's `grace` by default.
 
         Returns
         -------
         bool
-            Whether nothing is in flight.
+            Whether nothing is under way any more.
         """
-        return not self._finalizer.is_mine or self._threads.drain(timeout)
+        seconds = self._grace if timeout is None else timeout
+        return not self._finalizer.is_mine or self._threads.drain(seconds)
 
-    def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Drain for up to `timeout` seconds, then end every session. A second call does nothing."""
-        self._finalizer(timeout)
+    def close(self, timeout: float | None = None) -> None:
+        """Drain for up to `timeout` seconds, then end every session. A second call does nothing.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; the server's `grace` by default.
+        """
+        self._finalizer(self._grace if timeout is None else timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -213,7 +248,7 @@ class _Threads:
         self._native = native
         self._acceptor = acceptor
         self._carrier = carrier
-        self.incarnation = acceptor.incarnation
+        self.identity = acceptor.identity
         self._lock = threading.Lock()
         self._last_stats: dict[str, int] | None = None  # once closed
 

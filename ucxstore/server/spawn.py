@@ -21,7 +21,9 @@ from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.locations import parse_location
 
 START_SECONDS = 30.0
-CLOSE_SECONDS = 15.0  # more than the time that the process gives its clients to finish
+
+# What the process may take to end, beside the time that it gives its clients to finish.
+_END_SECONDS = 7.0
 
 # For a process that nobody closed: the interpreter's exit waits for it.
 _FORGOTTEN_SECONDS = 2.0
@@ -45,6 +47,7 @@ class ServerProcess:
         self, storage: Any, options: ServerOptions, *, die_with_parent: bool, start_timeout: float
     ) -> None:
         seconds = check_timeout("start_timeout", start_timeout)
+        self._close_seconds = options.grace + _END_SECONDS
         deadline = time.monotonic() + seconds
         order = _pack(storage, options, die_with_parent)
         with ExitStack() as on_failure:
@@ -123,9 +126,15 @@ class ServerProcess:
         tail = os.pread(self._output.fileno(), _OUTPUT_BYTES, max(size - _OUTPUT_BYTES, 0))
         return tail.decode(errors="replace").strip()
 
-    def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Ask the process to finish, and kill it if it has not ended after `timeout` seconds."""
-        self._finalizer(timeout)
+    def close(self, timeout: float | None = None) -> None:
+        """Ask the process to finish, and kill it if it has not ended in time.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default somewhat more than the server's `grace`.
+        """
+        self._finalizer(self._close_seconds if timeout is None else timeout)
 
     def __enter__(self) -> Self:
         return self

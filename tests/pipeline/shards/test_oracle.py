@@ -108,7 +108,11 @@ def array_options(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=[None, {"TLS": "tcp"}], ids=["default", "tcp"])
+@pytest.fixture(
+    scope="module",
+    params=[None, pytest.param({"TLS": "tcp"}, marks=pytest.mark.full)],
+    ids=["default", "tcp"],
+)
 def keeper(memory_server: Server, request: pytest.FixtureRequest) -> Iterator[UcxStore]:
     """Keep the connection between examples."""
     with UcxStore(memory_server.address, ucx=request.param) as store:

@@ -34,6 +34,8 @@ from ucxstore.pipeline import read_plan
 from ucxstore.pipeline.decode import Decoding
 from ucxstore.pipeline.shards import fetch
 from ucxstore.pipeline.shards import read as shards_module
+from ucxstore.pipeline.shards import read_plan as read_plan_module
+from ucxstore.pipeline.shards.read_plan import plan_shard_read
 from ucxstore.server import Server
 
 DATA = 1 + np.round(np.random.default_rng(0).random((1000, 400)), 2).astype("f4")
@@ -241,6 +243,56 @@ def test_a_selection_that_comes_again_goes_the_way_of_its_array(ucx_store: UcxSt
                 )
                 np.testing.assert_array_equal(out, DATA[row:][wanted])
                 assert counted(array, before) == way
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        np.s_[0:100, 50:100],
+        np.s_[110:120, 55:60],
+        np.s_[101:199:2, 50:60],
+        np.s_[150, 50:90],
+        np.s_[7:8, 3],
+    ],
+)
+def test_boxes_of_one_inner_chunk_that_come_again(
+    ucx_store: UcxStore, wanted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = made(ucx_store)
+    np.testing.assert_array_equal(array[wanted], DATA[wanted])
+    planned: list[object] = []
+
+    def plan(*args: Any) -> Any:
+        planned.append(args)
+        return plan_shard_read(*args)
+
+    monkeypatch.setattr(read_plan_module, "plan_shard_read", plan)
+    rows, columns = wanted
+    if isinstance(rows, slice):
+        elsewhere = slice(rows.start + 500, rows.stop + 500, rows.step), columns
+    else:
+        elsewhere = rows + 500, columns
+    array[elsewhere]  # its index
+    planned.clear()
+    for selection in (wanted, elsewhere) * 2:
+        before = array.store.stats()
+        np.testing.assert_array_equal(array[selection], DATA[selection])
+        assert counted(array, before) == (1, 0, 0)
+        assert bytes_read(array, before) == DATA[selection].nbytes
+    assert not planned
+    out = np.zeros((*DATA[wanted].shape, 2), "f4")[..., 0]  # which lies in another way
+    array.get_basic_selection(wanted, out=cpu.NDBuffer(out))
+    np.testing.assert_array_equal(out, DATA[wanted])
+    assert planned
+    # What has changed meanwhile is found out.
+    other = UcxStore(ucx_store.address)
+    replaced(other, array)()
+    np.testing.assert_array_equal(array[wanted], DATA[wanted] + 1)
+    np.testing.assert_array_equal(array[elsewhere], DATA[elsewhere])
+    other.delete_sync("a/c/0/0")
+    assert not array[wanted].any()
+    array[wanted] = DATA[wanted]
+    np.testing.assert_array_equal(array[wanted], DATA[wanted])
 
 
 def test_few_selections_are_kept(ucx_store: UcxStore) -> None:

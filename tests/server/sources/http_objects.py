@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from obstore.store import HTTPStore
+
+from ucxstore.keys import RESERVED_FOLDER
 
 
 class HttpObjects:
@@ -25,15 +27,27 @@ class HttpObjects:
         By path, the error to answer with.
     has_ranges : bool
         Whether a range is answered with it, and not with all there is.
+    has_etags : bool
+        Whether answers have entity tags.
+    has_listings : bool
+        Whether what is there is listed.
+    presences : dict
+        By path, what servers keep for themselves. Requests for it are not counted, nor delayed.
+    presence_status : int
+        The error to answer those with; 0 for none.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.presences: dict[str, bytes] = {}
         self.requests: Counter[tuple[str, str]] = Counter()
         self.ranges: list[tuple[str, str]] = []
         self.sent = 0
         self.status: dict[str, int] = {}
         self.has_ranges = True
+        self.has_etags = True
+        self.has_listings = True
+        self.presence_status = 0
         self.gate = threading.Event()
         self.gate.set()
         self.url = ""
@@ -44,6 +58,12 @@ class HttpObjects:
             client_options={"allow_http": True},
             retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
         )
+
+    def of(self, path: str) -> dict[str, bytes]:
+        return self.presences if path.startswith(RESERVED_FOLDER) else self.objects
+
+    def all(self) -> list[tuple[str, bytes]]:
+        return [*self.objects.items(), *self.presences.items()]
 
     def asked(self, method: str) -> int:
         return sum(count for (one, _), count in self.requests.items() if one == method)
@@ -62,19 +82,45 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self._begin():
-            self.state.objects[self._path()] = body
-            self._answer(201, etag=etag_of(body))
+            self.state.of(self._path())[self._path()] = body
+            self._answer(201, etag=self._etag_of(body))
+
+    def do_PROPFIND(self) -> None:
+        """List all under a path, as WebDAV does: how obstore lists over HTTP."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not self.state.has_listings:
+            self._answer(405)
+        elif self._begin():
+            under = self._path()
+            found = {path: body for path, body in self.state.all() if path.startswith(under)}
+            entries = "".join(
+                f"<D:response><D:href>/{quote(path)}</D:href><D:propstat><D:prop>"
+                "<D:getlastmodified>Thu, 01 Jan 2026 00:00:00 GMT</D:getlastmodified>"
+                f"<D:getcontentlength>{len(body)}</D:getcontentlength>"
+                "<D:resourcetype></D:resourcetype></D:prop>"
+                "<D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+                for path, body in found.items()
+            )
+            text = f'<?xml version="1.0"?><D:multistatus xmlns:D="DAV:">{entries}</D:multistatus>'
+            self._answer(207, text.encode())
 
     def do_DELETE(self) -> None:
         if self._begin():
-            found = self.state.objects.pop(self._path(), None)
+            found = self.state.of(self._path()).pop(self._path(), None)
             self._answer(404 if found is None else 204)
 
     def _path(self) -> str:
         return unquote(self.path).lstrip("/")
 
+    def _etag_of(self, body: bytes) -> str:
+        return etag_of(body) if self.state.has_etags else ""
+
     def _begin(self) -> bool:
         path = self._path()
+        if path.startswith(RESERVED_FOLDER.rstrip("/")):
+            if self.state.presence_status:
+                self._answer(self.state.presence_status)
+            return not self.state.presence_status
         self.state.requests[self.command, path] += 1
         self.state.gate.wait(30)
         status = self.state.status.get(path)
@@ -85,11 +131,11 @@ class Handler(BaseHTTPRequestHandler):
     def _serve(self, *, with_body: bool) -> None:
         if not self._begin():
             return
-        body = self.state.objects.get(self._path())
+        body = self.state.of(self._path()).get(self._path())
         if body is None:
             self._answer(404)
             return
-        etag = etag_of(body)
+        etag = self._etag_of(body)
         if self.headers.get("If-None-Match") == etag:
             self._answer(304, etag=etag)
             return
@@ -127,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if with_body and self.command != "HEAD":
             self.wfile.write(body)
-            self.state.sent += len(body)
+            self.state.sent += 0 if self._path().startswith(RESERVED_FOLDER[:-1]) else len(body)
 
     def log_message(self, *arguments: object) -> None:
         pass

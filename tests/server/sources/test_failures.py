@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.test_cache import fill, get, put
 from ucxstore import UcxStore
-from ucxstore.errors import StorageError
+from ucxstore.errors import StorageError, UnknownOutcomeError
 from ucxstore.server import Server
 
 PROTOTYPE = default_buffer_prototype()
@@ -33,13 +33,16 @@ def test_a_status_is_told(objects: HttpObjects, status: int, text: str) -> None:
     objects.objects["a/k"] = b"v"
     objects.status["a/k"] = status
     with Server(objects.store()) as server, UcxStore(server.address) as store:
-        for call in (
+        calls = (
             lambda: get(store, "a/k"),
             lambda: put(store, "a/k", b"w"),
             lambda: asyncio.run(store.getsize("a/k")),
-        ):
-            with pytest.raises(StorageError, match=rf"'a/k' failed at the server: .*: {text}"):
+        )
+        for call in calls:
+            with pytest.raises(StorageError, match=rf"'a/k' .*: {text}") as raised:
                 call()
+            unknown = isinstance(raised.value, UnknownOutcomeError)
+            assert unknown == (call is calls[1] and status >= 500)
         del objects.status["a/k"]
         assert get(store, "a/k") == b"v"
 

@@ -1,4 +1,5 @@
 import asyncio
+import random
 from collections.abc import Sequence
 
 import obstore
@@ -6,7 +7,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from ucxstore.server.sources.object_store import ObjectSource
-from ucxstore.server.sources.source import Page, paged, parent_of
+from ucxstore.server.sources.source import Page, Smallest, paged, parent_of
 
 NAMES = ["a", "a/b", "a/c", "b", "ü"]
 
@@ -22,6 +23,33 @@ def test_pages_follow_one_another() -> None:
         if not cursor:
             break
     assert found == NAMES
+
+
+def test_pages_out_of_names_in_any_order() -> None:
+    names = [f"{number}/{number % 7}" for number in range(3000)]
+    random.Random(1).shuffle(names)
+    found: list[str] = []
+    cursor = ""
+    while True:
+        smallest = Smallest(cursor, 300)
+        for name in names:
+            smallest.add(name)
+            assert len(smallest._names) <= 4 * 300  # far fewer than there are
+        page = smallest.page()
+        assert page.names
+        found += page.names
+        cursor = page.cursor
+        if not cursor:
+            break
+    assert found == sorted(names)
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_a_page_of_any_names_has_one_at_the_least(length: int) -> None:
+    smallest = Smallest("", 1)
+    for letter in "edcbafgh":
+        smallest.add(letter * length)
+    assert smallest.page() == Page(["a" * length], "b" * length)
 
 
 def test_a_page_has_one_name_at_the_least() -> None:

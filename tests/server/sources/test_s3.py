@@ -8,6 +8,7 @@ import numpy as np
 import obstore
 import pytest
 import zarr
+from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import S3Store
 from zarr.core.buffer import default_buffer_prototype
 
@@ -16,6 +17,7 @@ from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.errors import StorageError
 from ucxstore.server import Server
+from ucxstore.server.sources.object_store import ObjectSource
 
 PROTOTYPE = default_buffer_prototype()
 
@@ -120,3 +122,16 @@ def test_a_wrong_secret_is_told_and_not_shown(s3: S3Server) -> None:
         get(store, "k")
     assert "not-the-secret" not in str(caught.value)
     assert s3.secret_key not in str(caught.value)
+
+
+async def test_a_write_that_lands_late_fails(s3: S3Server) -> None:
+    """A real server heeds the conditions that ours sends, also through prefixes."""
+    store = bucket(s3)
+    ours, others = (ObjectSource(store, "S3") for _ in range(2))
+    key = "late/k"
+    for source, text in ((ours, b"1"), (others, b"2"), (ours, b"3")):
+        version = {"e_tag": (await obstore.head_async(store, key))["e_tag"]} if text > b"1" else {}
+        await source.put(key, np.frombuffer(text, "u1"), if_absent=False)
+        with pytest.raises((AlreadyExistsError, PreconditionError)):
+            await obstore.put_async(store, key, b"late", mode=version or "create")  # type: ignore[arg-type]
+        assert bytes((await obstore.get_async(store, key)).bytes()) == text

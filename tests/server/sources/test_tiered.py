@@ -19,6 +19,7 @@ from ucxstore import UcxStore
 from ucxstore.server import Server
 from ucxstore.server.sources import tiered
 from ucxstore.server.sources.cache_dir import CacheDirectory
+from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.object_store import ObjectSource
 from ucxstore.server.sources.source import Found, Part
 from ucxstore.server.sources.tiered import TieredSource
@@ -37,6 +38,7 @@ class Source:
     """A source of one value."""
 
     has_parts = True
+    doubts = Doubts(1.0)
     gets = 0
 
     async def get(self, key: str, part: object, known: str = "") -> Found:
@@ -88,12 +90,15 @@ def gated() -> Gated:
 
 
 @pytest.fixture
-def store(gated: Gated, folder: Path) -> Iterator[UcxStore]:
-    """A store of a server without a cache in memory: it reads files or its source."""
-    with (
-        Server(gated, cache=0, cache_dir=folder, cache_dir_size="1MiB") as server,
-        UcxStore(server.address) as store,
-    ):
+def server(gated: Gated, folder: Path) -> Iterator[Server]:
+    """A server without a cache in memory: it reads files or its source."""
+    with Server(gated, cache=0, cache_dir=folder, cache_dir_size="1MiB") as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[UcxStore]:
+    with UcxStore(server.address) as store:
         yield store
 
 
@@ -128,11 +133,15 @@ def test_what_is_read_while_its_prefix_is_removed_is_not_kept(
     assert get(store, "a/k") is None
 
 
-def test_of_two_writes_at_once_neither_is_kept(gated: Gated, store: UcxStore) -> None:
+def test_of_two_writes_at_once_neither_is_kept(
+    gated: Gated, server: Server, store: UcxStore
+) -> None:
     gated.held = "set"
     with ThreadPoolExecutor() as threads:
         writes = [threads.submit(put, store, "k", text) for text in (b"one", b"two")]
-        eventually(lambda: gated.underway == ["set", "set"])
+        eventually(lambda: server.stats()["writing_bytes"] == len(b"one" + b"two"))
+        eventually(lambda: gated.underway)
+        assert gated.underway == ["set"], "the other one waits for it"
         gated.held = ""
         for write in writes:
             write.result()
@@ -141,7 +150,7 @@ def test_of_two_writes_at_once_neither_is_kept(gated: Gated, store: UcxStore) ->
 
 
 async def test_a_disk_that_hangs_is_not_waited_for(tier: TieredSource) -> None:
-    source: Any = tier._source
+    source: Any = tier.source
     put_back = threading.Event()
 
     class Hung:
@@ -174,7 +183,7 @@ async def test_what_waits_for_a_slow_disk_is_bounded(
     tier: TieredSource, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setattr(tiered, "_BACKLOG_BYTES", 15)
-    source: Any = tier._source
+    source: Any = tier.source
     busy = threading.Event()
     for _ in range(2):
         tier._writers.submit(busy.wait, 30)

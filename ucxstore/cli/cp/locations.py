@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ucxstore.address import SCHEME
 from ucxstore.cli.command import CommandError, UsageError, in_groups
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
+from ucxstore.server.identity import CLUSTER_FILE, IDENTITY_FILE
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
 
@@ -175,6 +176,11 @@ class DirectoryLocation(ObjectLocation):
     def __init__(self, store: "ObjectStore", root: Path, jobs: int) -> None:
         super().__init__(store, str(root), jobs)
         self._root = root.resolve()
+
+    async def list(self) -> AsyncIterator[Entry]:
+        async for entry in super().list():
+            if entry.key.rpartition("/")[2] not in (IDENTITY_FILE, CLUSTER_FILE):
+                yield entry
 
     def check(self, key: str) -> None:
         if not (self._root / key).resolve().is_relative_to(self._root):

@@ -81,7 +81,8 @@ def report(
         f"transports   {_transports_text(machine)}",
         f"limits       locked memory {_limit_text(machine.locked_memory)}, open files "
         f"{machine.open_files if machine.open_files >= 0 else 'unlimited'}, /dev/shm "
-        f"{size_text(machine.shm_free)} free of {size_text(machine.shm_total)}",
+        f"{size_text(machine.shm_free)} free of {size_text(machine.shm_total)}, System V segments "
+        f"{machine.segments} of {machine.most_segments if machine.most_segments >= 0 else '?'}",
     ]
     if machine.container:
         lines.append("container    yes")

@@ -18,6 +18,9 @@ _SHARED_NAMES = SHARED | {"all", "shm", "sm", "mm"}
 _SMALL_SHM = 256 << 20  # containers have 64 MiB by default
 _FEW_FILES = 1024
 
+# Of the System V segments that a host may have: from this share on, clients over UCX soon fail.
+_MOST_OF_SEGMENTS = 0.9
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -80,6 +83,14 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
             "note",
             f"/dev/shm has {size_text(machine.shm_total)}, which POSIX shared memory needs",
             "give the container more: --shm-size=1g, or --ipc=host",
+        )
+    if 0 <= machine.most_segments * _MOST_OF_SEGMENTS <= machine.segments:
+        yield Finding(
+            "problem",
+            f"{machine.segments} of the {machine.most_segments} System V shared memory segments "
+            "of this machine are in use, and clients over UCX need some each",
+            f"sysctl kernel.shmmni={machine.most_segments * 4}, and remove what nobody uses: "
+            "ipcs -m, ipcrm",
         )
     if 0 <= machine.open_files < _FEW_FILES:
         yield Finding(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ucxstore._ucx import UcxLibrary
+from ucxstore.server.shortage import segments
 
 # ucx_info opens every device, so it hangs if a driver does.
 _INFO_SECONDS = 20.0
@@ -29,6 +30,8 @@ class Machine:
         The soft limits, in bytes and descriptors; -1 for none.
     shm_total, shm_free : int
         Bytes of ``/dev/shm``; 0 if there is none.
+    segments, most_segments : int
+        System V shared memory segments of this host, and how many there may be; -1 if unknown.
     container : bool
         Whether this seems to be a container.
     environment : dict of str to str
@@ -41,18 +44,23 @@ class Machine:
     shm_total: int
     shm_free: int
     container: bool
+    segments: int = 0
+    most_segments: int = -1
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def examine_machine(library: UcxLibrary) -> Machine:
     """Examine this machine."""
     total, free = _space(Path("/dev/shm"))
+    used, most = segments()
     return Machine(
         transports=_transports(library),
         locked_memory=_limit(resource.RLIMIT_MEMLOCK),
         open_files=_limit(resource.RLIMIT_NOFILE),
         shm_total=total,
         shm_free=free,
+        segments=used,
+        most_segments=most,
         container=any(Path(sign).exists() for sign in ("/.dockerenv", "/run/.containerenv")),
         environment={
             name: value for name, value in sorted(os.environ.items()) if name.startswith("UCX_")

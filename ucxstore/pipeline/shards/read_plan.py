@@ -7,7 +7,7 @@ than fetching all of it. All others are DECODE.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,42 @@ from ucxstore.client.memory import may_receive
 from ucxstore.pipeline.batch import NOT_HOST, NOT_PLAIN, Batch, Plan
 from ucxstore.pipeline.classify import Sharded
 from ucxstore.pipeline.geometry.axes import Grid, grid_of
+from ucxstore.pipeline.geometry.runs import Move
 from ucxstore.pipeline.shards.boxes import Boxes, BoxMoves, PointMoves, Points, find_inner_chunks
-from ucxstore.pipeline.shards.index import Ints, Sharding
+from ucxstore.pipeline.shards.index import IndexForm, Ints, Sharding
 from ucxstore.pipeline.shards.shard import Shard, basic_key, is_view, shards_of, view_of
-from ucxstore.zarr_compat import ChunkGrid, Indexer, NDBuffer, OrthogonalIndexer, get_indexer
+from ucxstore.zarr_compat import (
+    ArraySpec,
+    ChunkGrid,
+    Indexer,
+    NDBuffer,
+    OrthogonalIndexer,
+    get_indexer,
+)
 
 # How many selections an array keeps, and of how many inner chunks each, at the most: 2 MB in all.
 _KNOWN = 256
 _KNOWN_CHUNKS = 64
 
 NO_FIT = "the selection has another shape in the shard than in the array"
+
+
+class OnlyMove(NamedTuple):
+    """The move of a box of one inner chunk, where nothing else is wanted of a shard.
+
+    Parameters
+    ----------
+    number : int
+        The inner chunk's number in the shard.
+    move : Move
+        From the inner chunk's start to the first item that is wanted.
+    form : IndexForm
+        The form of the shard's index.
+    """
+
+    number: int
+    move: Move
+    form: IndexForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +71,8 @@ class Selection:
         Inner chunks that move straight.
     decode : list
         All other inner chunks.
+    only : OnlyMove or None
+        What is wanted, if that is no more than a box of one inner chunk, which moves straight.
     """
 
     shape: tuple[int, ...]
@@ -52,6 +80,7 @@ class Selection:
     aside: bool
     direct: list[BoxMoves | PointMoves]
     decode: list[Boxes | Points]
+    only: OnlyMove | None
 
     @property
     def count(self) -> int:
@@ -149,17 +178,15 @@ def plan_shard_read(
     if not batch.is_host:
         return plan.leave(everything, NOT_HOST)
     selections: dict[object, Selection] = {}
-    # What a selection depends on beside the shard: how the array lies in memory.
-    memory = array.strides, array.dtype
     ours = plan.leave_foreign(batch, everything)
     for position, chunk, sharding in shards_of(batch, kind, ours):
         _, spec, chunk_selection, out_selection, _ = chunk
-        aside = bool(batch.drop_axes) or not is_view(out_selection)
-        key = basic_key(chunk_selection, spec, (aside, spec.order, memory))
+        key = selection_key(batch, spec, chunk_selection, out_selection)
         wanted = selections.get(key)
         if wanted is None and known is not None:
             wanted = known.get(key)
         if wanted is None:
+            aside = _is_aside(batch, out_selection)
             wanted = _select(chunk_selection, sharding, array, aside)
             if key is not None and known is not None:
                 known.add(key, wanted)
@@ -170,6 +197,15 @@ def plan_shard_read(
             continue
         plan.groups.append(ShardRead(chunk, sharding, position, wanted))
     return plan
+
+
+def selection_key(
+    batch: Batch, spec: ArraySpec, chunk_selection: Any, out_selection: Any
+) -> object:
+    """Return a key that shards of an array share if the same is wanted of them: see `basic_key`."""
+    array, aside = batch.array, _is_aside(batch, out_selection)
+    # A selection depends on how the array lies in memory, too.
+    return basic_key(chunk_selection, spec, (aside, spec.order, array.strides, array.dtype))
 
 
 def rounds(shards: Iterable[ShardRead], limit: int) -> Iterator[list[ShardRead]]:
@@ -194,7 +230,8 @@ def _select(
     indexer = _indexer(chunk_selection, shape, ChunkGrid.from_sizes(shape, spec.shape))
     stored_shape = getattr(indexer, "sel_shape", indexer.shape)
     aside = aside or indexer.shape != stored_shape
-    selection = Selection(indexer.shape, stored_shape, aside, [], [])
+    direct: list[BoxMoves | PointMoves] = []
+    decode: list[Boxes | Points] = []
     # All views have the strides that the array has.
     target = Grid(indexer.shape, array.strides)
     if aside:
@@ -202,14 +239,31 @@ def _select(
     dtype = spec.dtype.to_native_dtype() if aside else array.dtype
     for inner in find_inner_chunks(indexer, sharding):
         if not chain.raw or chain.dtype != dtype:
-            selection.decode.append(inner)
+            decode.append(inner)
             continue
         moving, rest = inner.split_moves(sharding, target)
         if moving is not None:
-            selection.direct.append(moving)
+            direct.append(moving)
         if rest is not None:
-            selection.decode.append(rest)
-    return selection
+            decode.append(rest)
+    only = None if aside or decode else _only_move(direct, sharding)
+    return Selection(indexer.shape, stored_shape, aside, direct, decode, only)
+
+
+def _only_move(direct: list[BoxMoves | PointMoves], sharding: Sharding) -> OnlyMove | None:
+    if len(direct) != 1 or not isinstance(direct[0], BoxMoves):
+        return None
+    (number, *others), (source, target, nbytes) = direct[0].chunks.chunks.tolist(), direct[0].each
+    if others:
+        return None
+    offset, *_, offsets = target
+    assert offsets is not None
+    target = (offset + int(offsets[0]), *target[1:4], None)
+    return OnlyMove(number, Move(source, target, nbytes), sharding.index_form)
+
+
+def _is_aside(batch: Batch, out_selection: Any) -> bool:
+    return bool(batch.drop_axes) or not is_view(out_selection)
 
 
 def _indexer(chunk_selection: Any, shape: tuple[int, ...], grid: ChunkGrid) -> Indexer:

@@ -48,6 +48,9 @@ class CacheDirectory:
         except (OSError, StorageError) as error:
             os.close(lock)
             raise OSError(f"cache_dir: {error}") from error
+        except BaseException:
+            os.close(lock)
+            raise
         self._lock = lock
 
     def close(self) -> None:

@@ -3,17 +3,39 @@
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 
 import numpy as np
 
 from ucxstore import logs
 from ucxstore._native import core
-from ucxstore.server.sources.source import ChangedError, Found, Part, Source
+from ucxstore.server.sources.membership import Membership
+from ucxstore.server.sources.order import Order
+from ucxstore.server.sources.source import (
+    AbandonedError,
+    ChangedError,
+    Found,
+    Moved,
+    Part,
+    Source,
+    UnknownEndError,
+)
 from ucxstore.server.sources.tiered import TieredSource
+from ucxstore.server.sources.turns import Turns
 
 # Requests to the source at once; with 20 ms of latency that is 3,200 a second.
 CONCURRENCY = 64
+
+# Calls that change keys: those of a key one after another.
+_CHANGES = frozenset({"put", "remove", "remove_prefix"})
+
+# How often a long call says that it moves.
+_TELL_SECONDS = 0.1
+
+
+# Makes sure that all servers see what the source has carried out.
+type Confirm = Callable[[], Awaitable[None]]
 
 
 class Carrier:
@@ -26,16 +48,27 @@ class Carrier:
     source : Source
         Carries them out. A `TieredSource` is closed at the end of the thread.
     timeout : float
-        Seconds that a call may take.
+        Seconds that a call may take from when it is sent, or a step of a long one, and for which a
+        call waits for its turn while the source answers nothing.
+    members : Membership, optional
+        The servers that write to the source, of which this is one.
     """
 
-    def __init__(self, storage: core.CachedSource, source: Source, timeout: float) -> None:
+    def __init__(
+        self,
+        storage: core.CachedSource,
+        source: Source,
+        timeout: float,
+        members: Membership | None = None,
+    ) -> None:
+        self.members = members
         self._storage = storage
         self._source = source
         self._timeout = timeout
         self._tier = source if isinstance(source, TieredSource) else None
         self._slow = logs.slow_request()
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._turns = Turns(CONCURRENCY, timeout)
+        self._order = Order(timeout, self._turns.answered_at)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ucxstore-storage", daemon=True)
@@ -80,23 +113,91 @@ class Carrier:
             if self._stopping.is_set():
                 stopped.set()
 
+        if self.members is not None:
+            self.members.start()
         loop.add_reader(self._storage.fileno(), take)
         try:
             await stopped.wait()
         finally:
             loop.remove_reader(self._storage.fileno())
+            if self.members is not None:
+                await self.members.leave()
+            self._source.doubts.close()
 
     async def _carry(self, ticket: int, operation: str, *arguments: object) -> None:
+        if operation not in _CHANGES:
+            await self._take_turn(ticket, operation, arguments, _nothing)
+            return
+        doubts = self._source.doubts
+        name = arguments[0]
+        try:
+            if operation == "remove_prefix":
+                prefix = str(name)
+                wanted = partial(self._storage.moved, ticket)
+                async with self._order.of_prefix(prefix, wanted) as waited:
+                    waited |= await _ended(doubts.below(prefix))
+                    await self._change(ticket, operation, arguments, waited=waited)
+                return
+            keys = name if isinstance(name, list) else [str(name)]
+            value = arguments[1] if operation == "put" else None
+            assert value is None or isinstance(value, np.ndarray)
+            async with self._order.of_keys(keys) as waited:
+                waited |= await _ended(doubts.of(keys, value))
+                await self._change(ticket, operation, arguments, waited=waited)
+        except TimeoutError as error:
+            self._storage.failed(ticket, self._source.explain(error))
+
+    async def _change(
+        self,
+        ticket: int,
+        operation: str,
+        arguments: tuple[object, ...],
+        *,
+        waited: bool,
+    ) -> None:
+        """Carry out a change, of which the other servers of the source know meanwhile."""
+        if waited and not self._storage.moved(ticket):
+            self._storage.failed(ticket, "nobody waits for it any more")
+            return
+        members = self.members
+        change = None if members is None else members.change(operation, arguments[0])
+        if change is None:
+            await self._take_turn(ticket, operation, arguments, _nothing)
+            return
+        try:
+            await change.begin()
+        except Exception as error:
+            self._storage.failed(ticket, self._source.explain(error))
+            return
+        try:
+            await self._take_turn(ticket, operation, arguments, change.confirm)
+        finally:
+            change.end()
+
+    async def _take_turn(
+        self, ticket: int, operation: str, arguments: tuple[object, ...], confirm: Confirm
+    ) -> None:
+        try:
+            await self._turns.take()
+        except TimeoutError as error:
+            self._storage.failed(ticket, self._source.explain(error))
+            return
+        answered = True
         begun = time.monotonic()
         try:
-            async with asyncio.timeout(self._timeout) as limit, self._slots:
-                await self._carry_out(ticket, operation, arguments)
+            async with asyncio.timeout(self._timeout) as limit:
+                moved = self._moved(ticket, limit)
+                await self._carry_out(ticket, operation, arguments, moved, confirm)
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
+                answered = False
                 why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
             else:
                 why = self._source.explain(error)
-            self._storage.failed(ticket, why)
+            unknown = not answered or isinstance(error, UnknownEndError)
+            self._storage.failed(ticket, why, unknown and operation in _CHANGES)
+        finally:
+            self._turns.give(answered=answered)
         self._report_slow(operation, arguments[0], time.monotonic() - begun)
 
     def _report_slow(self, operation: str, about: object, seconds: float) -> None:
@@ -110,7 +211,30 @@ class Carrier:
                 extra={"event": "slow_request", "key": key, "seconds": seconds},
             )
 
-    async def _carry_out(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
+    def _moved(self, ticket: int, limit: asyncio.Timeout) -> Moved:
+        """Return what a long call is to call after each step."""
+        told = time.monotonic()
+
+        def moved() -> None:
+            nonlocal told
+            now = time.monotonic()
+            if now - told < _TELL_SECONDS:
+                return
+            told = now
+            if not self._storage.moved(ticket):
+                raise AbandonedError("nobody waits for it any more")
+            limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
+
+        return moved
+
+    async def _carry_out(
+        self,
+        ticket: int,
+        operation: str,
+        arguments: tuple[object, ...],
+        moved: Moved,
+        confirm: Confirm,
+    ) -> None:
         source, storage = self._source, self._storage
         match operation, arguments:
             case "get", (str(key), int(begin), int(end), str(if_match)):
@@ -122,7 +246,10 @@ class Carrier:
                 else:
                     storage.headed(ticket, head.size, head.etag)
             case "put", (str(key), np.ndarray() as value, bool(if_absent)):
-                etag = await source.put(key, value, if_absent=if_absent)
+                wanted = partial(self._check_wanted, ticket)
+                wanted()
+                etag = await source.put(key, value, if_absent=if_absent, wanted=wanted)
+                await confirm()
                 may_be_kept = storage.stored(ticket, etag is not None, etag or "")
                 if may_be_kept and self._tier is not None:
                     self._tier.keep(key, None, Found(value, etag or "", value.nbytes))
@@ -131,16 +258,26 @@ class Carrier:
                 storage.sized(ticket, [None if head is None else head.size for head in heads])
             case "remove", (list(keys),):
                 await source.remove(keys)
+                await confirm()
                 storage.missing(ticket)
             case "remove_prefix", (str(prefix),):
-                storage.removed(ticket, await source.remove_prefix(prefix))
+                removed = await source.remove_prefix(prefix, moved)
+                await confirm()
+                storage.removed(ticket, removed)
             case "measure", (str(prefix), bool(any_key)):
-                storage.measured(ticket, *await source.measure(prefix, any_key=any_key))
+                found = await source.measure(prefix, any_key=any_key, moved=moved)
+                storage.measured(ticket, *found)
             case "list", (str(prefix), bool(delimited), str(cursor), int(room)):
-                page = await source.list_page(prefix, delimited=delimited, cursor=cursor, room=room)
+                page = await source.list_page(
+                    prefix, delimited=delimited, cursor=cursor, room=room, moved=moved
+                )
                 storage.listed(ticket, page.names, page.cursor)
             case _:
                 raise NotImplementedError(f"unknown call {operation!r}")
+
+    def _check_wanted(self, ticket: int) -> None:
+        if not self._storage.moved(ticket):
+            raise AbandonedError("nobody waits for it any more")
 
     async def _get(self, ticket: int, key: str, part: Part | None) -> None:
         try:
@@ -154,6 +291,17 @@ class Carrier:
         may_be_kept = self._storage.found(ticket, found.buffer, found.etag, found.size)
         if may_be_kept and self._tier is not None:
             self._tier.keep(key, part, found)
+
+
+async def _ended(doubts: set[asyncio.Future[None]]) -> bool:
+    """Wait for changes that were given up; tell whether there were any."""
+    if doubts:
+        await asyncio.wait(doubts)
+    return bool(doubts)
+
+
+async def _nothing() -> None:
+    """Confirm what nobody else need know."""
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:

@@ -9,6 +9,7 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.UnauthenticatedError, "the credentials are not accepted"),
     (exceptions.PreconditionError, "it was changed meanwhile"),
     (exceptions.NotSupportedError, "not supported"),
+    (exceptions.AlreadyExistsError, "there is one already"),
     (FileNotFoundError, "not found"),
 )
 
@@ -24,6 +25,10 @@ _SYSTEM_TEXTS = {
 }
 
 _THROTTLED = {"429", "503"}
+_NEVER = {"400", "401", "403", "404", "405", "501"}
+
+# In front of a store that has not answered them.
+_GATEWAYS = {"502", "504"}
 
 # A request to a missing container fails like one for a missing object; only this text differs.
 _NO_CONTAINER = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
@@ -42,6 +47,44 @@ def no_container(error: BaseException) -> bool:
 def no_such_part(error: BaseException) -> bool:
     """Tell whether the requested part begins behind the end of the value."""
     return _NO_PART.search(str(error)) is not None
+
+
+def may_have_succeeded(error: BaseException) -> bool:
+    """Tell whether a request that failed like this may have been carried out."""
+    if any(isinstance(error, kind) for kind, _ in _KINDS):
+        return False
+    text, _, debug = str(error).partition("\n\nDebug source:")
+    if (status := _STATUS.search(text)) is not None:
+        return status[1].startswith("5")
+    return "kind: Connect" not in debug
+
+
+def has_ended(error: BaseException) -> bool:
+    """Tell whether the store itself has answered, so that it does no more for the request."""
+    status = _STATUS.search(str(error))
+    return status is not None and status[1] not in _GATEWAYS
+
+
+def may_pass(error: BaseException) -> bool:
+    """Tell whether the same request may succeed if it is sent again."""
+    if any(isinstance(error, kind) for kind, _ in _KINDS):
+        return False
+    status = _STATUS.search(str(error))
+    return status is None or status[1].startswith("5") or status[1] in {"408", "409", "429"}
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Tell whether the store says that it does not support such a request."""
+    status = _STATUS.search(str(error))
+    return isinstance(error, exceptions.NotSupportedError) or (
+        status is not None and status[1] == "501"
+    )
+
+
+def refuses(error: BaseException) -> bool:
+    """Tell whether a server of HTTP has refused a request that it never carries out."""
+    status = _STATUS.search(str(error))
+    return isinstance(error, NotImplementedError) or (status is not None and status[1] in _NEVER)
 
 
 def explain(error: BaseException) -> str:

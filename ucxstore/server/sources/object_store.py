@@ -1,32 +1,46 @@
 """A source in an object store, through obstore."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
+    BaseError,
     GenericError,
     NotModifiedError,
     PreconditionError,
 )
 from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
 
+from ucxstore import logs
+from ucxstore.keys import RESERVED_FOLDER, is_reserved
+from ucxstore.server.options import DEFAULT_SOURCE_TIMEOUT
 from ucxstore.server.sources import object_errors
+from ucxstore.server.sources.conditional_puts import (
+    ConditionalPuts,
+    UnheededError,
+    heeds_conditions,
+)
+from ucxstore.server.sources.doubts import Doubts
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.source import (
     ChangedError,
     Found,
     Head,
     Memory,
+    Moved,
     Page,
     Part,
+    Smallest,
     UnchangedError,
+    UnknownEndError,
     is_listed,
     paged,
     parent_of,
     room_of,
+    unheard,
 )
 
 if TYPE_CHECKING:
@@ -99,13 +113,19 @@ class ObjectSource:
         A store of obstore's.
     name : str
         The name in messages.
+    timeout : float
+        Seconds for which a change without a condition is in doubt, once it was given up.
     """
 
     has_parts = True
 
-    def __init__(self, store: ObjectStore, name: str) -> None:
+    def __init__(
+        self, store: ObjectStore, name: str, timeout: float = DEFAULT_SOURCE_TIMEOUT
+    ) -> None:
         self._store = store
         self._name = name
+        self.doubts = Doubts(timeout)
+        self._puts = ConditionalPuts(store, self.doubts) if heeds_conditions(store) else None
         self._ordered = isinstance(store, _ORDERED)
         self._may_be_missing = isinstance(store, _CONTAINERS)
 
@@ -131,21 +151,57 @@ class ObjectSource:
             return await self.get(key, None, known)
         buffer = await result.bytes_async()
         self._may_be_missing = False
+        if self._puts is not None:
+            self._puts.saw(key, result.meta)
         return Found(buffer, result.meta["e_tag"] or "", result.meta["size"])
 
-    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+    async def put(
+        self, key: str, value: Memory, *, if_absent: bool, wanted: Callable[[], None] = unheard
+    ) -> str | None:
+        if self._puts is not None and (if_absent or value.nbytes <= _MULTIPART_ABOVE):
+            send = self._puts.add if if_absent else self._puts.put
+            try:
+                put = await send(key, value, wanted)
+                return None if put is None else put["e_tag"] or ""
+            except UnheededError:
+                logs.server.warning(
+                    "%s heeds no conditions, so a write that was given up delays the next one of "
+                    "its key",
+                    self._name,
+                )
+                self._puts = None
+        sent = obstore.put_async(
+            self._store,
+            key,
+            value,
+            mode="create" if if_absent else "overwrite",
+            use_multipart=not if_absent and value.nbytes > _MULTIPART_ABOVE,
+            chunk_size=_PART_BYTES,
+        )
         try:
-            result = await obstore.put_async(
-                self._store,
-                key,
-                value,
-                mode="create" if if_absent else "overwrite",
-                use_multipart=not if_absent and value.nbytes > _MULTIPART_ABOVE,
-                chunk_size=_PART_BYTES,
-            )
+            result = await self._follow([key], sent)
         except AlreadyExistsError:
             return None
+        if self._puts is not None:
+            self._puts.saw(key, result)
         return result["e_tag"] or ""
+
+    async def _follow[T](self, keys: Sequence[str], sent: Awaitable[T]) -> T:
+        """Wait for a change that has no condition."""
+
+        async def told() -> T:
+            try:
+                return await sent
+            except BaseError as error:
+                if object_errors.may_have_succeeded(error):
+                    ended = object_errors.has_ended(error)
+                    raise UnknownEndError(str(error), ended=ended) from error
+                raise
+
+        if self._puts is not None:
+            for key in keys:
+                self._puts.saw(key, None)
+        return await self.doubts.follow(keys, told())
 
     async def head(self, key: str) -> Head | None:
         try:
@@ -158,7 +214,7 @@ class ObjectSource:
 
     async def remove(self, keys: Sequence[str]) -> None:
         try:
-            await obstore.delete_async(self._store, keys)
+            await self._follow(keys, obstore.delete_async(self._store, keys))
         except FileNotFoundError as error:
             # Some stores raise for a missing key. The other keys must be removed all the same.
             await self._check_container(error)
@@ -166,39 +222,53 @@ class ObjectSource:
                 for key in keys:
                     await self.remove([key])
 
-    async def remove_prefix(self, prefix: str) -> int:
+    async def remove_prefix(self, prefix: str, moved: Moved = unheard) -> int:
         count = 0
         async for part in self._listed(prefix):
             await self.remove([key for key, _ in part])
             count += len(part)
+            moved()
         return count
 
-    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+    async def measure(
+        self, prefix: str, *, any_key: bool, moved: Moved = unheard
+    ) -> tuple[int, int]:
         keys = nbytes = 0
         async for part in self._listed(prefix):
+            moved()
             for _, size in part:
                 keys, nbytes = keys + 1, nbytes + size
                 if any_key:
                     return keys, nbytes
         return keys, nbytes
 
-    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+    async def list_page(
+        self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
+    ) -> Page:
         if delimited:
             found = await obstore.list_with_delimiter_async(self._store, parent_of(prefix) or None)
             paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
             names = {path[len(prefix) :] for path in paths if path.startswith(prefix)}
             return paged(sorted(names - {""}), cursor, room)
-        keys: list[str] = []
+        keys = Smallest(cursor, room)
         taken = 0
         async for part in self._listed(prefix, cursor):
-            listed = [key for key, _ in part if is_listed(key, cursor)]
-            keys += listed
-            taken += sum(map(room_of, listed))
+            moved()
+            for key, _ in part:
+                if is_listed(key, cursor):
+                    keys.add(key)
+                    taken += room_of(key)
             if self._ordered and taken > room:
                 break
-        return paged(sorted(keys), cursor, room)
+        return keys.page()
+
+    async def list_reserved(self) -> list[str]:
+        stream = obstore.list(self._store, RESERVED_FOLDER.rstrip("/"), chunk_size=_LISTED)
+        return [entry["path"] async for entries in stream for entry in entries]
 
     def explain(self, error: BaseException) -> str:
+        if isinstance(error, UnknownEndError) and error.__cause__ is not None:
+            error = error.__cause__
         return f"{self._name}: {object_errors.explain(error)}"
 
     async def _listed(self, prefix: str, cursor: str = "") -> AsyncIterator[list[tuple[str, int]]]:
@@ -214,7 +284,7 @@ class ObjectSource:
         )
         async for entries in stream:
             part = [(entry["path"], entry["size"]) for entry in entries]
-            yield [one for one in part if one[0].startswith(prefix)]
+            yield [one for one in part if one[0].startswith(prefix) and not is_reserved(one[0])]
 
     async def _check_container(self, error: FileNotFoundError) -> None:
         """Raise if the bucket is missing, and not only the object."""

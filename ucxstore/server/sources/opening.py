@@ -3,12 +3,15 @@
 import math
 import os
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ucxstore._native import core
 from ucxstore.server.options import (
     DEFAULT_BLOCK_SIZE,
     DEFAULT_CACHE,
+    DEFAULT_DURABILITY,
     DEFAULT_SOURCE_TIMEOUT,
     DEFAULT_WRITE_BUDGET,
     ServerOptions,
@@ -16,6 +19,7 @@ from ucxstore.server.options import (
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.carrier import Carrier
 from ucxstore.server.sources.locations import LOCATIONS, Kind, hide_password, parse_location
+from ucxstore.server.sources.membership import Membership
 from ucxstore.server.sources.source import Source
 from ucxstore.server.sources.tiered import TieredSource
 
@@ -52,6 +56,8 @@ def open_storage(
     OSError
         If a directory cannot be made or used.
     """
+    if options.durability is not None and not _is_directory(storage):
+        raise ValueError("durability: the storage is no directory that the server opens")
     native = _open_native(storage, options)
     if native is not None:
         options.refuse_source_options()
@@ -59,17 +65,26 @@ def open_storage(
     timeout = _or(options.source_timeout, DEFAULT_SOURCE_TIMEOUT)
     freshness = None if options.freshness == math.inf else options.freshness
     source: Source = _open_source(storage, options, timeout)
-    if options.cache_dir is not None:
-        directory = CacheDirectory(options.cache_dir, options.cache_dir_size or 0)
-        source = TieredSource(source, directory, freshness, timeout)
-    cached = core.CachedSource(
-        _or(options.cache, DEFAULT_CACHE),
-        _or(options.block_size, DEFAULT_BLOCK_SIZE) if source.has_parts else 0,
-        freshness,
-        _or(options.write_budget, DEFAULT_WRITE_BUDGET),
-        visible=options.local,
-    )
-    return cached, Carrier(cached, source, timeout)
+    with ExitStack() as on_failure:
+        if options.cache_dir is not None:
+            directory = CacheDirectory(options.cache_dir, options.cache_dir_size or 0)
+            on_failure.callback(directory.close)
+            source = TieredSource(source, directory, freshness, timeout)
+        cached = core.CachedSource(
+            _or(options.cache, DEFAULT_CACHE),
+            _or(options.block_size, DEFAULT_BLOCK_SIZE) if source.has_parts else 0,
+            freshness,
+            _or(options.write_budget, DEFAULT_WRITE_BUDGET),
+            visible=options.local,
+        )
+        members = None
+        if not options.read_only and _may_be_written_elsewhere(storage):
+            members = Membership(
+                source, cached, asks=options.freshness is not None, refuses=_refuses(storage)
+            )
+        carrier = Carrier(cached, source, timeout, members)
+        on_failure.pop_all()  # the carrier closes it
+    return cached, carrier
 
 
 def is_shared(storage: Storage) -> bool:
@@ -123,7 +138,47 @@ def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | No
     kind, text = parse_location("storage", storage)
     if kind is Kind.MEMORY:
         return core.MemoryStorage(visible=options.local, mapped_limit=options.most_mapped)
-    return core.DirectoryStorage(text) if kind is Kind.DIRECTORY else None
+    if kind is Kind.DIRECTORY:
+        return core.DirectoryStorage(text, _or(options.durability, DEFAULT_DURABILITY))
+    return None
+
+
+def _may_be_written_elsewhere(storage: Any) -> bool:
+    """Tell whether a source that is written to can have other servers that do so, too."""
+    if "zarr.abc.store" in sys.modules:
+        from zarr.abc.store import Store
+
+        if isinstance(storage, Store):
+            shares = (
+                storage.supports_writes and storage.supports_deletes and storage.supports_listing
+            )
+            # zarr's name of what is in the memory of this process.
+            return shares and not storage.read_only and not str(storage).startswith("memory:")
+    return True
+
+
+def _refuses(storage: Any) -> Callable[[BaseException], bool]:
+    """Return what tells whether no server can ever find others in this source.
+
+    So it is of plain HTTP, without the listings of WebDAV. Other stores list what they have.
+    """
+    plain = isinstance(storage, str) and storage.lower().startswith(("http:", "https:"))
+    if "obstore.store" in sys.modules:
+        from obstore.store import HTTPStore
+
+        plain |= isinstance(storage, HTTPStore)
+    if not plain:
+        return lambda _: False
+    from ucxstore.server.sources import object_errors
+
+    return object_errors.refuses
+
+
+def _is_directory(storage: Storage) -> bool:
+    return (
+        isinstance(storage, str | bytes | os.PathLike)
+        and parse_location("storage", storage)[0] is Kind.DIRECTORY
+    )
 
 
 def _open_source(storage: Any, options: ServerOptions, timeout: float) -> Source:
@@ -137,7 +192,7 @@ def _open_source(storage: Any, options: ServerOptions, timeout: float) -> Source
                 "pip install 'ucxstore[objects]'"
             ) from error
         store = open_url(url, timeout, options.storage_options or {})
-        return ObjectSource(store, hide_password(url))
+        return ObjectSource(store, hide_password(url), timeout)
     if options.storage_options:
         raise ValueError("storage_options: an object store that is open already takes none")
     # If it is a library's object, the library is imported already. Do not import it otherwise.
@@ -147,12 +202,12 @@ def _open_source(storage: Any, options: ServerOptions, timeout: float) -> Source
         if isinstance(storage, Store):
             from ucxstore.server.sources.zarr_store import ZarrSource
 
-            return ZarrSource(storage)
+            return ZarrSource(storage, timeout)
     if "obstore.store" in sys.modules:
         from obstore.store import ObjectStore
 
         if isinstance(storage, ObjectStore):
             from ucxstore.server.sources.object_store import ObjectSource
 
-            return ObjectSource(storage, type(storage).__name__)
+            return ObjectSource(storage, type(storage).__name__, timeout)
     raise TypeError(f"storage: {storage!r} cannot be served; it must be {_CHOICE}")

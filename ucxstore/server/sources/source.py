@@ -1,13 +1,17 @@
 """`Source`: the interface of object stores, zarr stores and the disk tier behind a cache."""
 
-from collections.abc import Buffer, Iterable, Sequence
+from collections.abc import Buffer, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import accumulate, takewhile
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ucxstore.keys import find_problem
+
+if TYPE_CHECKING:
+    from ucxstore.server.sources.doubts import Doubts
 
 type Memory = npt.NDArray[np.uint8]
 
@@ -63,6 +67,25 @@ class UnchangedError(Exception):
     """The value still has the entity tag that is known."""
 
 
+class UnknownEndError(Exception):
+    """The source may have made a change, or not; and may still make it, unless it has `ended`."""
+
+    def __init__(self, text: str, *, ended: bool = False) -> None:
+        super().__init__(text)
+        self.ended = ended
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the call any more."""
+
+
+type Moved = Callable[[], None]
+
+
+def unheard() -> None:
+    """Tell nobody that a call moves."""
+
+
 class Source(Protocol):
     """The values behind a cache. A failure raises, and `explain` describes it in one line.
 
@@ -70,9 +93,13 @@ class Source(Protocol):
     ----------
     has_parts : bool
         Whether `get` can fetch a part of a value. If not, it is only called for whole values.
+    doubts : Doubts
+        Changes that were given up. The caller of `put`, `remove` and `remove_prefix` waits for
+        those of the same keys first.
     """
 
     has_parts: bool
+    doubts: "Doubts"
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         """Fetch a value, or a part of it; ``None`` if it is missing.
@@ -91,26 +118,44 @@ class Source(Protocol):
     async def head(self, key: str) -> Head | None:
         """Fetch the size and entity tag of a value; ``None`` if it is missing."""
 
-    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+    # Changes raise `UnknownEndError` where nobody knows whether they were made. One that is
+    # cancelled is noted in `doubts`.
+
+    async def put(
+        self, key: str, value: Memory, *, if_absent: bool, wanted: Callable[[], None] = unheard
+    ) -> str | None:
         """Store a value, and return its entity tag.
 
         With `if_absent`, a value that exists is left as it is, and the result is ``None``.
+        `wanted` is called before the value is sent again; what it raises ends this.
         """
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove keys, any of which may be missing."""
 
-    async def remove_prefix(self, prefix: str) -> int:
+    # The next three may take long. They call `moved` after each step; what it raises ends them.
+
+    async def remove_prefix(self, prefix: str, moved: Moved = unheard) -> int:
         """Remove all keys that begin with `prefix`; return how many."""
 
-    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+    async def measure(
+        self, prefix: str, *, any_key: bool, moved: Moved = unheard
+    ) -> tuple[int, int]:
         """Count the keys that begin with `prefix`, and their bytes; with `any_key`, at most one."""
 
-    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+    async def list_page(
+        self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
+    ) -> Page:
         """List keys that begin with `prefix`; with `delimited`, the names directly under it.
 
         The page begins at `cursor`, which an earlier page has returned. It has at most `room` bytes
         of names, but at least one name.
+        """
+
+    async def list_reserved(self) -> list[str]:
+        """List what servers keep for themselves: all names in `RESERVED_FOLDER`.
+
+        No other method knows of these names but `get`, `put` and `remove`.
         """
 
     def explain(self, error: BaseException) -> str:
@@ -143,3 +188,42 @@ def paged(names: Iterable[str], cursor: str, room: int) -> Page:
             return Page(page, name)
         page.append(name)
     return Page(page, "")
+
+
+class Smallest:
+    """The names of a page, out of any number of names in any order. Its memory is bounded.
+
+    Parameters
+    ----------
+    cursor : str
+        The page begins there.
+    room : int
+        The bytes of its names.
+    """
+
+    def __init__(self, cursor: str, room: int) -> None:
+        self._cursor = cursor
+        self._room = room
+        self._names: list[str] = []
+        self._taken = 0
+
+    def add(self, name: str) -> None:
+        """Keep a name, unless the page is full of smaller ones."""
+        if name >= self._cursor:
+            self._names.append(name)
+            self._taken += room_of(name)
+            if self._taken > 4 * self._room and len(self._names) > 4:
+                self._drop_larger()
+
+    def page(self) -> Page:
+        """Return the page."""
+        self._names.sort()
+        return paged(self._names, self._cursor, self._room)
+
+    def _drop_larger(self) -> None:
+        """Keep the names that fill the page, and the one after them: the next page begins there."""
+        self._names.sort()
+        sizes = accumulate(room_of(name) for name in self._names)
+        kept = 2 + sum(1 for _ in takewhile(lambda taken: taken <= self._room, sizes))
+        del self._names[kept:]
+        self._taken = sum(map(room_of, self._names))

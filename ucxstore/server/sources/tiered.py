@@ -1,7 +1,7 @@
 """The disk tier: a source whose values are also kept in files."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ucxstore import logs
@@ -11,10 +11,12 @@ from ucxstore.server.sources.source import (
     Found,
     Head,
     Memory,
+    Moved,
     Page,
     Part,
     Source,
     UnchangedError,
+    unheard,
 )
 
 # Enough threads to keep a fast disk busy. There are fewer writers: nobody waits for a write.
@@ -58,7 +60,10 @@ class TieredSource:
         self, source: Source, directory: CacheDirectory, freshness: float | None, timeout: float
     ) -> None:
         self.has_parts = source.has_parts
-        self._source = source
+        self.doubts = source.doubts
+        self.source = source
+        # Whether a value may be used without asking the source.
+        self.believes: Callable[[str], bool] = lambda _: True
         self._directory = directory
         self._disk = directory.disk
         self._believed = freshness is None
@@ -85,52 +90,63 @@ class TieredSource:
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         kept = await self._read(key, part)
-        if kept is not None and (self._believed or _has_tag(part)):
+        believed = self._believed and self.believes(key)
+        if kept is not None and (believed or _has_tag(part)):
             self._hits += 1
             return kept
         try:
-            found = await self._source.get(key, part, "" if kept is None else kept.etag)
+            found = await self.source.get(key, part, "" if kept is None else kept.etag)
         except UnchangedError:
             self._hits += 1
             return kept
         except ChangedError:
-            self._forget(key)
+            self.forget(key)
             raise
         if kept is not None or found is None:
-            self._forget(key)  # the source has another value, or none
+            self.forget(key)  # the source has another value, or none
         return found
 
-    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+    async def put(
+        self, key: str, value: Memory, *, if_absent: bool, wanted: Callable[[], None] = unheard
+    ) -> str | None:
         try:
-            return await self._source.put(key, value, if_absent=if_absent)
+            return await self.source.put(key, value, if_absent=if_absent, wanted=wanted)
         finally:
-            self._forget(key)  # also after a failure: the source may have either value
+            self.forget(key)  # also after a failure: the source may have either value
 
     async def head(self, key: str) -> Head | None:
-        return await self._source.head(key)
+        return await self.source.head(key)
 
     async def remove(self, keys: Sequence[str]) -> None:
         try:
-            await self._source.remove(keys)
+            await self.source.remove(keys)
         finally:
             for key in keys:
-                self._forget(key)
+                self.forget(key)
 
-    async def remove_prefix(self, prefix: str) -> int:
+    async def remove_prefix(self, prefix: str, moved: Moved = unheard) -> int:
         try:
-            return await self._source.remove_prefix(prefix)
+            return await self.source.remove_prefix(prefix, moved)
         finally:
-            self._disk.forget_prefix(prefix)
-            self._sweep()
+            self.forget_prefix(prefix)
 
-    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
-        return await self._source.measure(prefix, any_key=any_key)
+    async def measure(
+        self, prefix: str, *, any_key: bool, moved: Moved = unheard
+    ) -> tuple[int, int]:
+        return await self.source.measure(prefix, any_key=any_key, moved=moved)
 
-    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
-        return await self._source.list_page(prefix, delimited=delimited, cursor=cursor, room=room)
+    async def list_page(
+        self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
+    ) -> Page:
+        return await self.source.list_page(
+            prefix, delimited=delimited, cursor=cursor, room=room, moved=moved
+        )
+
+    async def list_reserved(self) -> list[str]:
+        return await self.source.list_reserved()
 
     def explain(self, error: BaseException) -> str:
-        return self._source.explain(error)
+        return self.source.explain(error)
 
     async def _read(self, key: str, part: Part | None) -> Found | None:
         loop = asyncio.get_running_loop()
@@ -148,7 +164,7 @@ class TieredSource:
         except RuntimeError:  # the interpreter is ending
             return None
         if value is None:
-            self._forget(key)
+            self.forget(key)
             self._failed("reads")
             return None
         if part is not None and not part.if_match and value.nbytes > part.end:
@@ -182,13 +198,19 @@ class TieredSource:
         def written(done: asyncio.Future[bool]) -> None:
             self._backlog -= size
             if not done.cancelled() and not done.result():
-                self._forget(key)
+                self.forget(key)
                 self._failed("writes")
 
         writing.add_done_callback(written)
 
-    def _forget(self, key: str) -> None:
+    def forget(self, key: str) -> None:
+        """Do not use what is kept of a key any more."""
         self._disk.forget(key)
+        self._sweep()
+
+    def forget_prefix(self, prefix: str) -> None:
+        """Do so for all keys that begin with `prefix`."""
+        self._disk.forget_prefix(prefix)
         self._sweep()
 
     def _sweep(self) -> None:

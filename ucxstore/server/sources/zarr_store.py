@@ -1,13 +1,33 @@
 """A source in any zarr store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from zarr.abc.store import Store
 
-from ucxstore.server.sources.source import Found, Head, Memory, Page, Part, paged, parent_of
+from ucxstore.keys import RESERVED_FOLDER, is_reserved
+from ucxstore.server.options import DEFAULT_SOURCE_TIMEOUT
+from ucxstore.server.sources.doubts import Doubts
+from ucxstore.server.sources.source import (
+    Found,
+    Head,
+    Memory,
+    Moved,
+    Page,
+    Part,
+    Smallest,
+    UnknownEndError,
+    is_listed,
+    paged,
+    parent_of,
+    unheard,
+)
 from ucxstore.zarr_compat import cpu
+
+# Keys that are deleted after each listing.
+_MOST_KEYS = 10_000
 
 
 class ZarrSource:
@@ -19,13 +39,17 @@ class ZarrSource:
     ----------
     store : Store
         A store of zarr's.
+    timeout : float
+        Seconds for which a change is in doubt, once it was given up.
     """
 
     has_parts = False
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, timeout: float = DEFAULT_SOURCE_TIMEOUT) -> None:
         self._store = store
-        self._making = asyncio.Lock()
+        self.doubts = Doubts(timeout)
+        # By key, for as long as somebody holds or waits for it.
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
         if part is not None or known:
@@ -39,51 +63,103 @@ class ZarrSource:
         except FileNotFoundError:
             return None
 
-    async def put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
+    async def put(
+        self, key: str, value: Memory, *, if_absent: bool, wanted: Callable[[], None] = unheard
+    ) -> str | None:
+        return await self.doubts.follow([key], _told(self._put(key, value, if_absent=if_absent)))
+
+    async def _put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
         # The store may keep the memory, since nobody changes it.
         buffer = cpu.Buffer.from_array_like(value)
         if not if_absent:
             await self._store.set(key, buffer)
             return ""
         # set_if_not_exists does not tell whether it has written, so look first.
-        async with self._making:
+        making = self._making.get(key)
+        if making is None:
+            making = self._making[key] = asyncio.Lock()
+        async with making:
             if await self._store.exists(key):
                 return None
             await self._store.set_if_not_exists(key, buffer)
             return ""
 
     async def remove(self, keys: Sequence[str]) -> None:
+        await self.doubts.follow(keys, _told(self._remove(keys)))
+
+    async def _remove(self, keys: Sequence[str]) -> None:
         for key in keys:
             with suppress(FileNotFoundError):  # some stores raise for a missing key
                 await self._store.delete(key)
 
-    async def remove_prefix(self, prefix: str) -> int:
-        keys = [key async for key in self._listed(prefix)]
-        await self.remove(keys)
-        return len(keys)
+    async def remove_prefix(self, prefix: str, moved: Moved = unheard) -> int:
+        count = 0
+        keys: list[str] = []
+        while True:
+            # Not while the store lists them: few stores say what a listing is then.
+            found = await self._first(prefix, moved)
+            if found and found == keys:
+                raise RuntimeError(f"{found[0]!r} is still there after it was deleted")
+            keys = found
+            for key in keys:
+                await self.remove([key])
+                moved()
+            count += len(keys)
+            if len(keys) < _MOST_KEYS:
+                return count
 
-    async def measure(self, prefix: str, *, any_key: bool) -> tuple[int, int]:
+    async def measure(
+        self, prefix: str, *, any_key: bool, moved: Moved = unheard
+    ) -> tuple[int, int]:
         keys = nbytes = 0
         async for key in self._listed(prefix):
             head = await self.head(key)
+            moved()
             if head is not None:
                 keys, nbytes = keys + 1, nbytes + head.size
                 if any_key:
                     break
         return keys, nbytes
 
-    async def list_page(self, prefix: str, *, delimited: bool, cursor: str, room: int) -> Page:
+    async def list_page(
+        self, prefix: str, *, delimited: bool, cursor: str, room: int, moved: Moved = unheard
+    ) -> Page:
         if delimited:
             found = [name async for name in self._store.list_dir(parent_of(prefix))]
             return paged(sorted({name.rstrip("/") for name in found}), cursor, room)
-        return paged(sorted([key async for key in self._listed(prefix)]), cursor, room)
+        names = Smallest(cursor, room)
+        async for key in self._listed(prefix):
+            if is_listed(key, cursor):
+                names.add(key)
+            moved()
+        return names.page()
+
+    async def list_reserved(self) -> list[str]:
+        return [key async for key in self._store.list_prefix(RESERVED_FOLDER)]
 
     def explain(self, error: BaseException) -> str:
         return f"{self._store}: {type(error).__name__}: {error}"
+
+    async def _first(self, prefix: str, moved: Moved) -> list[str]:
+        keys: list[str] = []
+        async for key in self._listed(prefix):
+            keys.append(key)
+            moved()
+            if len(keys) == _MOST_KEYS:
+                break
+        return keys
 
     async def _listed(self, prefix: str) -> AsyncIterator[str]:
         # Some stores treat the prefix as a directory, so list its directory and filter.
         parent = parent_of(prefix)
         async for key in self._store.list_prefix(f"{parent}/" if parent else ""):
-            if key.startswith(prefix):
+            if key.startswith(prefix) and not is_reserved(key):
                 yield key
+
+
+async def _told[T](change: Coroutine[object, object, T]) -> T:
+    """Carry out a change, and tell a failure after which nobody knows whether it was made."""
+    try:
+        return await change
+    except (ConnectionError, TimeoutError) as error:
+        raise UnknownEndError(f"{type(error).__name__}: {error}") from error

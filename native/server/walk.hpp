@@ -1,0 +1,88 @@
+// Walk: a call to a storage that may concern many keys, carried out in steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "cache/calls.hpp"
+#include "server/answer.hpp"
+#include "storage/storage.hpp"
+
+namespace ucxstore {
+
+// What stop() makes of the work: no failure, as nobody waits for it any more.
+class Stopped : public std::exception {};
+
+// Stops the work of another thread. What that does at once, under hold(), has ended when stop()
+// returns, and nothing of it begins later: so what comes after stop() is not undone.
+class Brake {
+  public:
+    void stop() {
+        const std::lock_guard lock(mutex_);
+        stopped_ = true;
+    }
+    // Both throw Stopped.
+    [[nodiscard]] std::unique_lock<std::mutex> hold() {
+        std::unique_lock lock(mutex_);
+        if (stopped_) {
+            throw Stopped();
+        }
+        return lock;
+    }
+    void check() { static_cast<void>(hold()); }
+
+  private:
+    std::mutex mutex_;
+    bool stopped_ = false;
+};
+
+// On one thread at a time.
+class Walk {
+  public:
+    // `pace` as for Storage::list().
+    Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<Brake> brake,
+         Pace pace = {});
+
+    // Goes on until the end, and returns the result, or until `until` has passed. Throws what the
+    // storage throws, and Stopped.
+    std::optional<CallResult> step(TimePoint until);
+    // The keys that it is through with.
+    std::uint64_t keys() const { return keys_; }
+    // Forgets the names that it has listed and not yet used; it will list them again.
+    void rest();
+
+  private:
+    std::optional<CallResult> go_on(const StatCall& call, TimePoint until);
+    std::optional<CallResult> go_on(const RemoveCall& call, TimePoint until);
+    std::optional<CallResult> go_on(const RemovePrefixCall& call, TimePoint until);
+    std::optional<CallResult> go_on(const MeasureCall& call, TimePoint until);
+    std::optional<CallResult> go_on(const ListCall& call, TimePoint until);
+    // The next key that begins with the prefix; nullptr after the last. `max_bytes` of names are
+    // listed at a time.
+    const std::string* next_key(const std::string& prefix, std::size_t max_bytes);
+    void remove(const std::string& key);
+
+    const std::shared_ptr<Storage> storage_;
+    const StorageCall call_;
+    const std::shared_ptr<Brake> brake_;
+    const Pace pace_;
+    std::uint64_t keys_ = 0;
+    std::vector<std::string> removed_;  // in this step, where the storage is to be told of them
+    Sizes sizes_;
+    Measure sum_;
+    Page page_;
+    std::size_t next_ = 0;  // of its names
+    bool begun_ = false;
+};
+
+// Carries all of it out here. A failure becomes the answer.
+Answer answer_at_once(std::shared_ptr<Storage> storage, StorageCall call);
+
+}  // namespace ucxstore

@@ -1,0 +1,77 @@
+#include "server/walkers.hpp"
+
+#include <utility>
+
+namespace ucxstore {
+namespace {
+
+// For so long one walk has a thread, and then another one.
+constexpr std::chrono::milliseconds kStep{20};
+
+// How often a walk says that it goes on.
+constexpr std::chrono::milliseconds kReportEvery{100};
+
+// So many walks at a time keep the names that they have listed, some MiB each. Others list them
+// again after each step.
+constexpr int kMostKeeping = 16;
+
+}  // namespace
+
+Errand::Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done)
+    : moves_(std::move(moves)),
+      done_(std::move(done)),
+      walk_(std::move(storage), std::move(call), brake_, [this] {
+          brake_->check();
+          report();
+      }) {}
+
+void Errand::report() {
+    const TimePoint now = Clock::now();
+    if (now - reported_ >= kReportEvery) {
+        reported_ = now;
+        moves_(walk_.keys());
+    }
+}
+
+bool Errand::step() noexcept try {
+    Answer answer;
+    try {
+        auto result = walk_.step(Clock::now() + kStep);
+        if (!result) {
+            report();
+            return true;
+        }
+        answer = answer_of(*result);
+    } catch (const Stopped&) {
+        return false;
+    } catch (const std::exception& error) {
+        answer = {status_of(error), error.what()};
+    }
+    done_(std::move(answer));
+    return false;
+} catch (const std::exception&) {  // for want of memory: whoever waits times out
+    return false;
+}
+
+bool Walkers::start(const std::shared_ptr<Errand>& errand) {
+    return pool_.try_post([self = shared_from_this(), errand] { self->step(errand); });
+}
+
+void Walkers::step(const std::shared_ptr<Errand>& errand) noexcept try {
+    const bool more = errand->step();
+    if (!more && errand->keeps_names_) {
+        --keeping_;
+    } else if (more && !errand->keeps_names_) {
+        errand->keeps_names_ = ++keeping_ <= kMostKeeping;
+        if (!errand->keeps_names_) {
+            --keeping_;
+            errand->walk_.rest();
+        }
+    }
+    if (more) {
+        pool_.post([self = shared_from_this(), errand] { self->step(errand); });
+    }
+} catch (const std::exception&) {  // for want of memory, as above
+}
+
+}  // namespace ucxstore

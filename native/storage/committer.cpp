@@ -1,0 +1,171 @@
+#include "storage/committer.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/steps.hpp"
+#include "base/worker_pool.hpp"
+#include "storage/durable_directories.hpp"
+
+namespace ucxstore {
+namespace {
+
+// What is flushed together, at the most, and so acknowledged together: small enough that a client
+// sees progress on a slow disk.
+constexpr std::uint64_t kMostBytes = 64ull << 20;
+
+// Changes that wait, at the most. Each has two descriptors.
+constexpr std::size_t kMostWaiting = 256;
+
+struct Job {
+    Committer::Change* change;
+    Committer::Done done;
+    std::string failure = {};
+};
+
+// Runs one step of a job, unless it has failed.
+template <typename Step>
+void attempt(Job& job, Step step) {
+    if (!job.failure.empty()) {
+        return;
+    }
+    try {
+        step();
+    } catch (const std::exception& error) {
+        job.failure = error.what();
+    }
+}
+
+}  // namespace
+
+struct Committer::State {
+    State(const DirectoryRoot& root, Durability how) : durability(how), directories(root) {}
+
+    const Durability durability;
+    DurableDirectories directories;
+    WorkerPool pool;
+    std::mutex mutex;
+    std::deque<Job> waiting;
+
+    std::vector<Job> take() {
+        std::vector<Job> taken;
+        std::uint64_t bytes = 0;
+        const std::lock_guard lock(mutex);
+        while (!waiting.empty() && (taken.empty() || bytes < kMostBytes)) {
+            bytes += waiting.front().change->bytes();
+            taken.push_back(std::move(waiting.front()));
+            waiting.pop_front();
+        }
+        return taken;
+    }
+
+    // What fails, mostly for want of memory, fails all jobs that have not ended.
+    void run(std::vector<Job>& jobs) noexcept {
+        try {
+            carry_out(jobs);
+        } catch (const std::exception&) {
+            for (Job& job : jobs) {
+                if (job.done) {
+                    job.failure = "no memory";  // so short a text takes none
+                    finish(job);
+                }
+            }
+        }
+    }
+
+    void carry_out(std::vector<Job>& jobs) {
+        if (jobs.empty()) {
+            return;  // others have come with those before
+        }
+        for (Job& job : jobs) {
+            job.change->start();
+        }
+        std::set<std::string> changed;
+        for (Job& job : jobs) {
+            attempt(job, [&] { job.change->flush(); });
+            step();
+        }
+        for (Job& job : jobs) {
+            attempt(job, [&] {
+                job.change->name();
+                changed.insert(job.change->directory());
+            });
+            step();
+            if (durability != Durability::fsync) {
+                finish(job);
+            }
+        }
+        if (durability != Durability::fsync) {
+            return;
+        }
+        std::string failure;
+        try {
+            directories.sync(std::move(changed));
+        } catch (const std::exception& error) {
+            failure = error.what();
+        }
+        step();
+        for (Job& job : jobs) {
+            if (job.failure.empty()) {
+                job.failure = failure;
+            }
+            finish(job);
+        }
+    }
+
+    static void finish(Job& job) {
+        const Done done = std::exchange(job.done, nullptr);
+        try {
+            done(std::move(job.failure));
+        } catch (const std::exception&) {  // for want of memory: its client's time-out tells
+        }
+    }
+};
+
+Committer::Committer(const DirectoryRoot& root, Durability durability)
+    : state_(std::make_shared<State>(root, durability)) {}
+
+Committer::~Committer() = default;
+
+Durability Committer::durability() const { return state_->durability; }
+
+void Committer::add(Change& change, Done done) {
+    bool many = false;
+    {
+        const std::lock_guard lock(state_->mutex);
+        state_->waiting.push_back({&change, std::move(done)});
+        many = state_->waiting.size() > kMostWaiting;
+    }
+    const auto run = [state = state_] {
+        std::vector<Job> jobs = state->take();
+        state->run(jobs);
+    };
+    if (many) {
+        run();
+    } else {
+        state_->pool.post(run);
+    }
+}
+
+void Committer::make(Change& change) {
+    std::vector<Job> jobs;
+    std::string failure;
+    jobs.push_back({&change, [&](std::string why) { failure = std::move(why); }});
+    state_->run(jobs);
+    if (!failure.empty()) {
+        throw Error(ErrorKind::storage, failure);
+    }
+}
+
+void Committer::removed_from(std::set<std::string> directories) {
+    if (state_->durability == Durability::fsync && !directories.empty()) {
+        state_->directories.sync(std::move(directories));
+    }
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,101 @@
+#include "storage/durable_directories.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "base/status.hpp"
+
+namespace ucxstore {
+namespace {
+
+// Beyond so many, all are forgotten: their entries are then brought to the medium once more.
+constexpr std::size_t kMostKnown = 64 * 1024;
+
+std::string shown(const std::string& path) { return path.empty() ? "the root" : "'" + path + "'"; }
+
+}  // namespace
+
+void DurableDirectories::sync(std::set<std::string> paths) {
+    check();
+    try {
+        Known found;
+        // From the deepest on: each may add the one above it.
+        for (auto at = paths.rbegin(); at != paths.rend(); ++at) {
+            const std::string& path = *at;
+            const Fd directory = root_.directory(path);
+            if (directory && fsync(directory.get()) != 0) {
+                throw_errno("bringing the directory " + shown(path) + " to the disk");
+            }
+            if (path.empty()) {
+                continue;
+            }
+            const std::string above = split(path).parent;
+            if (!directory) {
+                paths.insert(above);
+                continue;
+            }
+            const Identity identity = identity_of(directory, path);
+            if (!knows(path, identity)) {
+                paths.insert(above);
+                found.emplace(path, identity);
+            }
+        }
+        const std::lock_guard lock(mutex_);
+        if (known_.size() > kMostKnown) {
+            known_.clear();
+        }
+        for (auto& [path, identity] : found) {
+            known_.insert_or_assign(path, identity);
+        }
+    } catch (const Error& error) {
+        const std::lock_guard lock(mutex_);
+        failure_ = error.what();
+        throw;
+    }
+}
+
+DurableDirectories::Identity DurableDirectories::identity_of(const Fd& directory,
+                                                             const std::string& path) {
+    struct statx about{};
+    if (statx(directory.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &about) != 0) {
+        throw_errno("looking at the directory " + shown(path));
+    }
+    return {std::uint64_t{about.stx_dev_major} << 32 | about.stx_dev_minor, about.stx_ino,
+            about.stx_btime.tv_sec, about.stx_btime.tv_nsec};
+}
+
+bool DurableDirectories::knows(const std::string& path, const Identity& identity) {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(path);
+    return found != known_.end() && found->second == identity;
+}
+
+void DurableDirectories::check() {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) {
+        throw Error(ErrorKind::storage,
+                    "nothing is written any more, as the disk has failed before (" + failure_ +
+                        "): look at it, and start the server anew");
+    }
+}
+
+void sync_root(const std::string& path) {
+    const auto whole = std::filesystem::absolute(path).lexically_normal();
+    for (auto at = whole;; at = at.parent_path()) {
+        const Fd directory(open(at.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        const bool synced = directory && fsync(directory.get()) == 0;
+        if (!synced && at == whole) {
+            throw_errno("durability 'fsync' for the directory " + path);
+        }
+        if (at == at.parent_path()) {
+            return;
+        }
+    }
+}
+
+}  // namespace ucxstore

@@ -1,0 +1,42 @@
+// The address of a UCX worker, as UCX packs it (ucp/wireup/address.c, versions 1 and 2 of it). UCX
+// believes what it is given: it reads as far as an address says, and aborts at what it does not
+// know. So an address of a peer's is read here before UCX has it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/network.hpp"
+
+namespace ucxstore {
+
+struct WorkerAddress {
+    // A transport of the worker's, and how it is reached. The texts are bytes of the address.
+    struct Transport {
+        std::uint16_t name;  // a checksum of its name: see transport_name()
+        std::string_view device;
+        std::string_view interface;
+    };
+
+    std::uint64_t worker = 0;  // drawn at random
+    std::vector<Transport> transports;
+
+    // Reads all of `packed`, which must outlive what is returned. Throws Error(connect) that says
+    // what is wrong with it.
+    static WorkerAddress read(std::string_view packed);
+
+    // The hosts that the worker's TCP transport has, but for the loopback.
+    std::vector<Host> hosts() const;
+};
+
+// The checksum that stands for the name of a transport.
+std::uint16_t transport_name(std::string_view name);
+
+// Throws Error(connect) where `theirs` is not what a worker like the one of the address `ours`
+// has. Where that itself cannot be read, as with a later UCX or UCX_UNIFIED_MODE, only its first
+// byte, the version, is compared.
+void check_address(const std::string& ours, const std::string& theirs);
+
+}  // namespace ucxstore

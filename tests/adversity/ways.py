@@ -1,0 +1,35 @@
+"""Servers and stores over each way between them: the local plane, shared memory of UCX's, TCP."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ucxstore import UcxStore
+from ucxstore.server import Server
+from ucxstore.server.spawn import ServerProcess
+
+WAYS: dict[str, dict[str, Any]] = {
+    "local": {"local": True},
+    "shared-memory": {"local": False},
+    "tcp": {"local": False, "ucx": {"TLS": "tcp"}},
+}
+
+any_way = pytest.mark.parametrize("way", WAYS)
+
+# For tests that take long, of what is above UCX: over TCP too in full runs.
+most_ways = pytest.mark.parametrize(
+    "way", ["local", "shared-memory", pytest.param("tcp", marks=pytest.mark.full)]
+)
+
+
+def spawn(way: str, root: str | Path, bind: str = "127.0.0.1:0", **options: Any) -> ServerProcess:
+    """Start a server in a process of its own."""
+    return Server.spawn(root, bind, **WAYS[way], **options)
+
+
+def open_store(way: str, address: str, **options: Any) -> UcxStore:
+    """Open a store that goes this way."""
+    given = WAYS[way]
+    local = "auto" if given["local"] else "ucx"
+    return UcxStore(address, local=local, ucx=given.get("ucx"), **options)

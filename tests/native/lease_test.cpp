@@ -1,0 +1,107 @@
+// What a remote storage sends without asking, where other servers write to its source, too.
+#include "cache/lease.hpp"
+
+#include "base/boot_clock.hpp"
+#include "blocks_fixture.hpp"
+
+namespace ucxstore {
+namespace {
+
+using test::region;
+using test::RemoteTest;
+using test::text_of;
+
+constexpr std::uint64_t kMinute = 60'000'000'000;
+
+class LeaseTest : public RemoteTest {
+  protected:
+    void cache(const std::string& key, const std::string& text, const std::string& etag) {
+        fetch(key);
+        answer(taken<GetCall>(), Object{region(text), etag, text.size()});
+        EXPECT_EQ(text_of(remote_->find(key)), text);
+    }
+};
+
+TEST_F(LeaseTest, NothingIsSentUnaskedOnceItIsOver) {
+    remote_->set_lease_end(boot_nanoseconds() + kMinute);
+    cache("k", "old", "1");
+    remote_->set_lease_end(boot_nanoseconds());
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    EXPECT_FALSE(remote_->believes("k"));
+    const auto fetched = fetch("k");
+    const auto other = fetch("k");  // it may have begun after a change that the first has not seen
+    const auto calls = remote_->calls().take();
+    ASSERT_EQ(calls.size(), 2u);
+    for (const auto& [ticket, call] : calls) {
+        EXPECT_TRUE(std::holds_alternative<HeadCall>(call));
+        answer(ticket, Object{nullptr, "1", 3});
+    }
+    EXPECT_EQ(fetched->text(), "old");
+    EXPECT_EQ(other->text(), "old");
+    remote_->set_lease_end(boot_nanoseconds() + kMinute);
+    EXPECT_EQ(text_of(remote_->find("k")), "old");
+}
+
+TEST_F(LeaseTest, WhatChangesElsewhereIsAskedForUntilItHasChanged) {
+    cache("k", "old", "1");
+    cache("p/k", "other", "1");
+    fetch("p/2");
+    const auto before = taken<GetCall>();
+    remote_->begin_asking({{"k"}, {"p/"}}, true);
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    EXPECT_EQ(remote_->find("p/k"), nullptr);
+    EXPECT_FALSE(may_be_kept(before, Object{region("old"), "1", 3}));
+    const auto fetched = fetch("k");
+    const auto meanwhile = taken<GetCall>();
+    EXPECT_FALSE(may_be_kept(meanwhile, Object{region("old"), "1", 3}));
+    EXPECT_EQ(fetched->text(), "old") << "the source has it";
+    fetch("k");
+    const auto until_the_end = taken<GetCall>();
+    remote_->end_asking({{"k"}, {"p/"}});
+    EXPECT_FALSE(may_be_kept(until_the_end, Object{region("old"), "1", 3}));
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    cache("k", "new", "2");
+    cache("p/k", "new", "2");
+}
+
+TEST_F(LeaseTest, TwoWhoAskAreCounted) {
+    remote_->begin_asking({{"k"}, {""}}, true);
+    remote_->begin_asking({{"k"}, {}}, true);
+    remote_->end_asking({{"k"}, {""}});
+    EXPECT_FALSE(remote_->believes("k"));
+    EXPECT_TRUE(remote_->believes("other"));
+    remote_->end_asking({{"k"}, {}});
+    EXPECT_TRUE(remote_->believes("k"));
+}
+
+TEST_F(LeaseTest, AWriteIsKeptUnlessItWasWrittenElsewhereMeanwhile) {
+    write("k", "mine");
+    remote_->begin_asking({{"k"}, {}}, false);
+    const auto alone = taken<PutCall>();
+    EXPECT_TRUE(may_be_kept(alone, Stored{true, "1"}));
+    remote_->end_asking({{"k"}, {}});
+    EXPECT_EQ(text_of(remote_->find("k")), "mine");
+
+    write("k", "mine again");
+    remote_->begin_asking({{"k"}, {}}, true);
+    remote_->end_asking({{"k"}, {}});
+    EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{true, "2"}));
+    EXPECT_EQ(remote_->find("k"), nullptr) << "nobody knows which was the last";
+
+    write("k", "while shut out");
+    remote_->forget_all();
+    EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{true, "3"}));
+}
+
+TEST_F(LeaseTest, WhatWasFetchedBeforeALeaseBeganIsNotKept) {
+    cache("k", "old", "1");
+    fetch("other");
+    const auto asked = taken<GetCall>();
+    remote_->forget_all();
+    EXPECT_FALSE(may_be_kept(asked, Object{region("old"), "1", 3}));
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    EXPECT_EQ(remote_->find("other"), nullptr);
+}
+
+}  // namespace
+}  // namespace ucxstore

@@ -1,0 +1,55 @@
+"""Limits of this process and host that a server runs into: which one, and how near it is."""
+
+import resource
+from pathlib import Path
+
+# Descriptors that are kept for what is under way, and for clients that need few.
+RESERVED_FILES = 64
+
+# System V segments that a UCX worker may need.
+_SEGMENTS = 4
+
+_SEGMENTS_LIMIT = Path("/proc/sys/kernel/shmmni")
+_SEGMENTS_USED = Path("/proc/sysvipc/shm")
+
+
+def open_files() -> tuple[int, int]:
+    """Return how many descriptors this process has, and how many it may have; -1 for any."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        used = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:  # for want of a descriptor
+        used = soft
+    return used, -1 if soft == resource.RLIM_INFINITY else soft
+
+
+def segments() -> tuple[int, int]:
+    """Return how many System V segments there are on this host, and how many there may be.
+
+    The limit is -1 where it is not known.
+    """
+    try:
+        limit = int(_SEGMENTS_LIMIT.read_text())
+        with _SEGMENTS_USED.open("rb") as lines:
+            return sum(1 for _ in lines) - 1, limit  # the first line has the columns' names
+    except (OSError, ValueError):
+        return 0, -1
+
+
+def shortage_of_files() -> str | None:
+    """Return the limit of open files, where too few are left for another client over UCX."""
+    used, limit = open_files()
+    if limit < 0 or used + RESERVED_FILES <= limit:
+        return None
+    return f"{used} of the {limit} files that the server may have open are (ulimit -n)"
+
+
+def shortage_of_segments() -> str | None:
+    """Return the limit of shared memory segments, where too few are left for another client."""
+    used, limit = segments()
+    if limit < 0 or used + _SEGMENTS <= limit:
+        return None
+    return (
+        f"{used} of the {limit} System V shared memory segments of its host are in use "
+        "(sysctl kernel.shmmni)"
+    )

@@ -1,0 +1,130 @@
+"""`Link`: messages between two servers of one source, on a TCP connection of their own.
+
+It begins with the handshake of clients, in which PEER takes the place of ATTACH: both sides know
+the secret, and a grant does not do. Then each message is its length (u32) and JSON.
+"""
+
+import asyncio
+import json
+import socket
+import struct
+from typing import Any
+
+from ucxstore.protocol.handshake import ClientHandshake, Received, Send, Steps
+from ucxstore.protocol.sockets import tune
+from ucxstore.server.sources.presence import Card, this_process
+
+_LENGTH = struct.Struct("<I")
+
+# Of a message, and of what a peer that reads nothing may leave waiting.
+MAX_MESSAGE = 8 << 20
+_MAX_WAITING = 64 << 20
+
+type Message = dict[str, Any]
+
+
+class Link:
+    """A connection to another server, after the handshake.
+
+    Parameters
+    ----------
+    reader : asyncio.StreamReader
+    writer : asyncio.StreamWriter
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @staticmethod
+    async def of(sock: socket.socket) -> "Link":
+        """Make the link of a socket whose handshake is done."""
+        return Link(*await asyncio.open_connection(sock=sock))
+
+    @staticmethod
+    async def dial(card: Card, secret: bytes) -> "Link":
+        """Connect to the server of a card, at the first of its addresses that does.
+
+        Raises
+        ------
+        OSError, UcxStoreError
+            If none does, or the server there refuses it. `UcxStoreError` of the last one.
+        """
+        hosts = list(card.addresses)
+        if card.process[0] == this_process()[0] and card.process[0]:
+            hosts.append("127.0.0.1")  # a server of this host that listens everywhere
+        problem: Exception = ConnectionError("it has no address")
+        for host in hosts:
+            try:
+                reader, writer = await asyncio.open_connection(host, card.port)
+            except OSError as error:
+                problem = error
+                continue
+            try:
+                tune(writer.get_extra_info("socket"))
+                handshake = ClientHandshake(secret, f"{host}:{card.port}")
+                await _run(handshake.greet(), reader, writer)
+                await _run(handshake.peer(), reader, writer)
+                return Link(reader, writer)
+            except Exception as error:
+                problem = error
+                writer.close()
+            except BaseException:
+                writer.close()
+                raise
+        raise problem
+
+    def send(self, message: Message) -> None:
+        """Send a message, without waiting. One to a peer that is gone is dropped."""
+        data = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+        self._writer.write(_LENGTH.pack(len(data)) + data)
+        if self._writer.transport.get_write_buffer_size() > _MAX_WAITING:
+            self.close()
+
+    async def receive(self) -> Message:
+        """Receive a message.
+
+        Raises
+        ------
+        OSError, EOFError, ValueError
+            If the connection has ended, or what comes is no message.
+        """
+        (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+        if length > MAX_MESSAGE:
+            raise ValueError(f"a message of {length} bytes")
+        message = json.loads(await self._reader.readexactly(length))
+        if not isinstance(message, dict):
+            raise ValueError("no message")
+        return message
+
+    def close(self) -> None:
+        """End the connection, once what was sent has gone; at both sides if need be at once."""
+        if self._writer.transport.get_write_buffer_size() > _MAX_WAITING:
+            self._writer.transport.abort()
+        self._writer.close()
+
+
+async def _run[T](steps: Steps[T], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> T:
+    """Send and receive what the handshake yields, and return its result."""
+    try:
+        request = next(steps)
+        while True:
+            received = Received()
+            if isinstance(request, Send):
+                writer.write(request.data)
+                await writer.drain()
+            else:
+                received = await _receive(reader, request.size)
+            request = steps.send(received)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def _receive(reader: asyncio.StreamReader, size: int) -> Received:
+    try:
+        return Received(await reader.readexactly(size))
+    except asyncio.IncompleteReadError as error:
+        return Received(error.partial, "closed the connection")
+    except ConnectionError:
+        return Received(b"", "reset the connection")
