@@ -1,0 +1,139 @@
+"""Clients and servers agree on the record of a set, also at the same moment, or half-way."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import address_of
+from ucxstore import ClusterError, ConnectError, UcxStore
+from ucxstore.client.record import Record
+from ucxstore.cluster.agreement import Agreement, forget, settle
+from ucxstore.server import Server
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[Server]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(Server(tmp_path / str(number))) for number in range(3)]
+
+
+def agreement_of(address: str) -> Agreement:
+    agreement = Agreement(UcxStore(address).connectors, SECONDS)
+    agreement.greet()
+    return agreement
+
+
+def kept_by(server: Server) -> Record | None:
+    return agreement_of(server.address).record()
+
+
+def test_two_that_are_first_at_once_agree(servers: list[Server]) -> None:
+    addresses = [address_of(servers), address_of(servers[::-1]).replace("127.0.0.1", "localhost")]
+    agreements = [agreement_of(address) for address in addresses * 4]
+    with ThreadPoolExecutor(len(agreements)) as threads:
+        records = list(threads.map(lambda one: one.settle(), agreements))
+    assert all(record == records[0] for record in records)
+    assert [kept_by(server) for server in servers] == records[:3]
+
+
+def test_one_that_was_overtaken(servers: list[Server]) -> None:
+    """It has seen that there is no record, and then another client makes one."""
+    early = agreement_of(address_of(servers))
+    made = agreement_of(address_of(servers).replace("127.0.0.1", "localhost")).settle()
+    assert early.settle() == made
+    assert all(place.name.startswith("localhost") for place in made.members)
+
+
+def test_sets_that_overlap_do_not_both_come_to_be(servers: list[Server]) -> None:
+    both = [agreement_of(address_of(some)) for some in (servers[:2], servers)]
+    both[0].settle()
+    with pytest.raises(ClusterError, match=r"their set has 2|belong to different sets"):
+        both[1].settle()
+    with pytest.raises(ClusterError, match=r"their set has 2|belong to different sets"):
+        agreement_of(address_of(servers)).settle()
+
+
+def test_a_member_without_the_record_and_one_with_an_old_one(servers: list[Server]) -> None:
+    address = address_of(servers)
+    record = agreement_of(address).settle()
+    newer = record.forget(2)
+    some = agreement_of(address_of(servers))
+    index = next(n for n, one in enumerate(servers) if one.identity == newer.members[0].identity)
+    server = list(some.welcomes)[index]
+    assert some.keep(server, newer) == newer
+    rest = [one for one in servers if one.identity in newer.identities]
+    assert agreement_of(address_of(rest)).settle() == newer
+    assert [kept_by(one) for one in rest] == [newer, newer]
+
+
+def test_what_was_changed_meanwhile_stays(servers: list[Server]) -> None:
+    agreement = agreement_of(address_of(servers))
+    record = agreement.settle()
+    late = agreement_of(address_of(servers))
+    newer = record.forget(0)
+    for server in agreement.welcomes:
+        agreement.keep(server, newer)
+    for server in late.welcomes:
+        assert late.keep(server, record.forget(1)) == newer
+
+
+def test_a_complete_set_is_asked_for_nothing(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with UcxStore(address_of(servers)) as store:
+        assert store.get_sync("c/0") is None
+        store.ping_sync()
+        monkeypatch.setattr(Agreement, "greet", None)
+        with UcxStore(address_of(servers[::-1])) as other:
+            assert other.get_sync("c/0") is None
+        welcomes = {
+            server: connector.last.welcome for server, connector in store.connectors.items()
+        }
+        assert settle(store.connectors, welcomes, SECONDS) is not None
+
+
+def test_a_member_is_forgotten(servers: list[Server]) -> None:
+    address = address_of(servers)
+    agreement_of(address).settle()
+    connectors = UcxStore(address).connectors
+    name = str(list(connectors)[1])
+
+    def which(record: Record) -> int:
+        return [place.name for place in record.members].index(name)
+
+    left = forget(connectors, which, SECONDS)
+    assert name not in [place.name for place in left.members]
+    assert [kept_by(server) for server in servers] == [left, None, left]
+    with pytest.raises(ClusterError, match="names 3 servers, and their set has 2"):
+        UcxStore(address).get_sync("c/0")
+    with (
+        UcxStore(address_of([servers[0], servers[2]])) as store,
+        UcxStore(servers[1].address) as alone,
+    ):
+        assert store.get_sync("c/0") is None
+        assert alone.get_sync("c/0") is None
+    both = UcxStore(address_of([servers[0], servers[2]])).connectors
+    last = forget(both, lambda _: 0, SECONDS)
+    with pytest.raises(ClusterError, match="is the only member of its set"):
+        forget(both, lambda _: 0, SECONDS)
+    alone_again = next(one for one in servers if one.identity == last.members[0].identity)
+    with UcxStore(alone_again.address) as store:
+        assert store.get_sync("c/0") is None
+
+
+def test_servers_without_a_record_have_no_member_to_forget(servers: list[Server]) -> None:
+    with pytest.raises(ClusterError, match="they keep no record"):
+        forget(UcxStore(address_of(servers)).connectors, lambda _: 0, SECONDS)
+
+
+def test_a_directory_that_is_gone_keeps_no_record(servers: list[Server], tmp_path: Path) -> None:
+    (tmp_path / "1").rename(tmp_path / "away")
+    (tmp_path / "1").mkdir()
+    with pytest.raises(ConnectError, match="is not the directory that is served"):
+        agreement_of(address_of(servers)).settle()
+    assert not list((tmp_path / "1").iterdir())
