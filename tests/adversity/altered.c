@@ -1,0 +1,54 @@
+/* Changes bits of what a process receives from the network, for tests. To be preloaded. A call of
+ * alter() makes the next bytes that come in, and are these, differ in one bit: once. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+enum { MOST = 64 };
+static char wanted[MOST];
+static volatile size_t wanted_size;
+static volatile int count;
+
+void alter(const char* bytes, size_t size) {
+    wanted_size = 0;
+    memcpy(wanted, bytes, size < MOST ? size : MOST);
+    wanted_size = size < MOST ? size : MOST;
+}
+
+int altered(void) { return count; }
+
+static ssize_t change(void* bytes, ssize_t size) {
+    if (wanted_size == 0 || size <= 0) {
+        return size;
+    }
+    char* const found = memmem(bytes, (size_t)size, wanted, wanted_size);
+    if (found != NULL) {
+        found[wanted_size / 2] ^= 4;
+        wanted_size = 0;
+        ++count;
+    }
+    return size;
+}
+
+ssize_t recv(int fd, void* bytes, size_t size, int flags) {
+    return change(bytes, REAL(recv)(fd, bytes, size, flags));
+}
+
+ssize_t read(int fd, void* bytes, size_t size) { return change(bytes, REAL(read)(fd, bytes, size)); }
+
+ssize_t readv(int fd, const struct iovec* pieces, int number) {
+    ssize_t left = REAL(readv)(fd, pieces, number);
+    const ssize_t got = left;
+    for (int i = 0; i < number && left > 0; ++i) {
+        const ssize_t here = left < (ssize_t)pieces[i].iov_len ? left : (ssize_t)pieces[i].iov_len;
+        change(pieces[i].iov_base, here);
+        left -= here;
+    }
+    return got;
+}
