@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.adversity.conftest import OpenStore, StartServer, Ucx, any_transport
+from tests.adversity.conftest import OpenStore, StartServer, Ucx
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, files_under, serve
 from tests.adversity.transfers import (
@@ -116,9 +116,6 @@ async def test_no_room_for_some(server: RemoteServer, store: UcxStore) -> None:
     assert await store.getsize("1") == 1000
 
 
-# Over TCP in full runs only, where it fails: UCX asks the kernel about its network device as it
-# first sends a large value, needs a descriptor for that, and sends nothing where there is none.
-@any_transport
 def test_no_descriptors_for_a_client(start_server: StartServer, open_store: OpenStore) -> None:
     """A new client is refused in bounded time, and connected ones go on."""
     server = start_server("memory://")  # which needs no descriptors to read

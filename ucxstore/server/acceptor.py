@@ -44,7 +44,12 @@ from ucxstore.protocol.sockets import name_of, tune
 from ucxstore.server.guests import Guest, Guests
 from ucxstore.server.identity import Identity
 from ucxstore.server.joining import Joining, Offer
-from ucxstore.server.shortage import shortage_of_files, shortage_of_segments
+from ucxstore.server.shortage import (
+    Spare,
+    shortage_for_handshakes,
+    shortage_of_files,
+    shortage_of_segments,
+)
 from ucxstore.server.users import Admit, admit_all
 
 HANDSHAKE_SECONDS = 30.0
@@ -131,6 +136,7 @@ class Acceptor:
         self.identity = terms.identity.value
         self._guests = Guests(MAX_HANDSHAKES)
         self._admit = admit
+        self._spare = Spare()
         # Takes a connection of another server of the same source; None where there are none.
         self.on_peer: Callable[[socket.socket], None] | None = None
         self._stopping = False
@@ -174,6 +180,7 @@ class Acceptor:
 
     async def _accept(self) -> None:
         with ExitStack() as sockets:
+            sockets.callback(self._spare.close)
             sockets.enter_context(self._listener)
             async with asyncio.TaskGroup() as tasks:
                 if self._joining is not None:
@@ -219,6 +226,9 @@ class Acceptor:
         while True:
             try:
                 await self._readable(listener)
+                if (shortage := shortage_for_handshakes()) is not None:
+                    await self._make_room(listener, shortage)
+                    continue
                 sock, _ = listener.accept()
             except BlockingIOError:  # the client has gone again
                 continue
@@ -229,6 +239,23 @@ class Acceptor:
             else:
                 sock.setblocking(False)
                 return sock
+
+    async def _make_room(self, listener: socket.socket, shortage: str) -> None:
+        """Turn the most silent guest away, or the newcomer, if there is none."""
+        silent = self._guests.remove_most_silent()
+        if silent is not None:
+            self._turn_away(silent, shortage)
+            await asyncio.sleep(_RETRY_SECONDS)
+            return
+        with self._spare.lent():
+            sock, _ = listener.accept()
+            with sock:
+                sock.setblocking(False)
+                with suppress(OSError):  # closed with unread input, it could lose the reason
+                    sock.recv(4096)
+                _refuse(sock, RejectCode.BUSY, shortage)
+        self.turned_away += 1
+        logs.server.warning("turned a client away: %s", shortage, extra=_refused(""))
 
     async def _readable(self, listener: socket.socket) -> None:
         """Wait for a connection, without accepting it.

@@ -1,10 +1,18 @@
 """Limits of this process and host that a server runs into: which one, and how near it is."""
 
+import fcntl
+import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # Descriptors that are kept for what is under way, and for clients that need few.
 RESERVED_FILES = 64
+
+# Those that no connection gets. UCX needs one as it first sends a large value over TCP, to ask
+# about the network device, and never sends it where there is none.
+UNACCEPTED_FILES = 16
 
 # System V segments that a UCX worker may need.
 _SEGMENTS = 4
@@ -42,6 +50,52 @@ def shortage_of_files() -> str | None:
     if limit < 0 or used + RESERVED_FILES <= limit:
         return None
     return f"{used} of the {limit} files that the server may have open are (ulimit -n)"
+
+
+def shortage_for_handshakes() -> str | None:
+    """Return the limit of open files, where too few are left for another connection.
+
+    It takes no descriptor to tell, as the last one may be needed elsewhere.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    free = 0
+    for descriptor in reversed(range(limit)):  # the last are the first to be free
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_GETFD)
+        except OSError:
+            free += 1
+            if free > UNACCEPTED_FILES:
+                return None
+    return f"{limit - free} of the {limit} files that the server may have open are (ulimit -n)"
+
+
+class Spare:
+    """A descriptor that is kept, so that to refuse a connection takes none that others need."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        self._open()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let it go for a while."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._open()
+
+    def close(self) -> None:
+        """Let it go."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        with suppress(OSError):  # somebody was faster
+            self._descriptor = os.open(os.devnull, os.O_RDONLY)
 
 
 def shortage_of_segments() -> str | None:
