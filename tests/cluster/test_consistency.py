@@ -1,6 +1,7 @@
 """Servers of one source, each with a cache: what was changed through one is seen through all."""
 
 import asyncio
+import itertools
 import math
 import os
 import random
@@ -18,12 +19,14 @@ import zarr
 from obstore.store import LocalStore
 from zarr.core.buffer import default_buffer_prototype
 
+from tests.adversity.transfers import Background
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.register import Op, is_linearizable
 from tests.server.sources.http_objects import HttpObjects, http_objects
 from ucxstore import Secret, UcxStore
-from ucxstore.errors import InvalidKeyError, StorageError, UcxStoreError
+from ucxstore.cluster.placement import Placement
+from ucxstore.errors import ChangeLostError, InvalidKeyError, StorageError, UcxStoreError
 from ucxstore.server import Server
 from ucxstore.server.sources import membership
 from ucxstore.server.sources.links import Link
@@ -231,6 +234,32 @@ def test_failover_brings_nothing_back(
     assert [read(both, str(key)) for key in range(10)] == [
         b"12" if how is signal.SIGKILL else b"3"
     ] * 10
+
+
+def test_a_change_that_may_have_been_made_is_not_made_again(
+    objects: HttpObjects, connect: Callable[..., UcxStore]
+) -> None:
+    """By then another client may have written the key, whose value would be lost."""
+    with (
+        Server(objects.store(), shared=True) as first,
+        Server.spawn(objects.store(), shared=True) as second,
+    ):
+        both = connect(first, second, timeout=20)
+        places = [server.address.removeprefix("ucx://") for server in (first, second)]
+        servers_of = Placement(places).servers_of
+        key = next(key for key in map(str, itertools.count()) if servers_of([key]) == [1])
+        objects.gate.clear()
+        writing = Background(lambda: write(both, key, b"new"))
+        eventually(lambda: objects.requests["PUT", key] == 1)
+        os.kill(second.pid, signal.SIGKILL)
+        error, message = writing.failure()
+        objects.gate.set()
+        assert error is ChangeLostError
+        assert places[1] in message
+        assert repr(key) in message
+        assert objects.requests["PUT", key] == 1
+        write(both, key, b"newer")  # the next server takes it
+        assert read(both, key) == b"newer"
 
 
 def test_readers_of_a_stopped_server_see_nothing_old(

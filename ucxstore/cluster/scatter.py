@@ -102,6 +102,8 @@ class Scatter[T]:
     ) -> list[Share]:
         """Ask the first server in rank, and the next one where that is lost.
 
+        A change that the lost one may have made is not asked for again: its end is not known.
+
         Parameters
         ----------
         positions : sequence of int
@@ -132,9 +134,10 @@ class Scatter[T]:
             return self._in_rank(missing, gone | {index}, error, copies=True, answered=True)
 
         def elsewhere(index: int, some: Positions, why: UcxStoreError) -> list[Share]:
+            if isinstance(why, UnknownOutcomeError):
+                # Made once more, it could undo what another client has written in between.
+                raise _named(why, pick(self._request.keys, some))
             self._members[index].count_failover()
-            if isinstance(error, UnknownOutcomeError):
-                why = error  # as the first of them may have changed the keys
             return self._in_rank(some, gone | {index}, why, copies=copies, answered=answered)
 
         return [
