@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.eventually import eventually
+
 ROOT = Path(__file__).parents[2]
 
 _LOST = " WARNING ucxstore.server: lost "
@@ -96,6 +98,12 @@ class Host(Namespaces):
         self.add_address(self.ip)
         self.run("ip link set eth0 up")
         self.plug()
+        self.await_link("eth0")
+
+    def await_link(self, device: str) -> None:
+        """Wait until a device's link is up: the kernel notes that a little later."""
+        show = [*self._on_network, "ip", "link", "show", device]
+        eventually(lambda: b" state UP " in subprocess.check_output(show, timeout=20))
 
     def add_address(self, ip: str) -> None:
         """Add an address."""

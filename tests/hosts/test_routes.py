@@ -55,6 +55,7 @@ def pair() -> Iterator[Sequence[Host]]:
             host.run(f"ip addr add fd99::{number}/64 dev eth0 nodad")
             host.run(f"ip addr add fd97::{number}/64 dev eth1 nodad")
             host.run("ip link set eth1 up")
+            host.await_link("eth1")
         yield pair
 
 
