@@ -23,6 +23,7 @@ STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module ucxstore._core --o
 # timeouts, for processes to start. Beyond that, starting workers costs more than they save.
 JOBS := $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8)))
 PARALLEL := --numprocesses $(JOBS) --dist worksteal
+AGAIN := $(if $(RETRY),scripts/again)
 PATIENT := --timeout 3600 --override-ini faulthandler_timeout=3660
 
 MAKEFLAGS += --no-print-directory
@@ -73,7 +74,7 @@ test-loaded: $(BUILT) ## Run make test five times beside a load on every core
 	+scripts/loaded 5 test
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
-	$(BIN)/pytest $(PARALLEL) -m 'not full' $(if $(COVERAGE),--cov --cov-report=) $(PYTEST_ARGS)
+	$(AGAIN) $(BIN)/pytest $(PARALLEL) -m 'not full' $(if $(COVERAGE),--cov --cov-report=) $(PYTEST_ARGS)
 
 test-python-full: export HYPOTHESIS_PROFILE := full
 test-python-full: $(BUILT) s3 azure zarr2 ## Run all Python tests, in their full size
@@ -134,7 +135,8 @@ test-address test-thread: $(DEPENDENCIES)
 	$(BIN)/cmake -S . -B build/$@ -DUCXSTORE_NATIVE_TESTS=ON -DUCXSTORE_SANITIZE=$(SANITIZE) \
 	    -DUCXSTORE_COVERAGE=$(if $(COVERAGE),ON,OFF) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/$@
-	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $(JOBS)
+	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $(JOBS) \
+	    $(if $(AGAIN),--repeat until-pass:2)
 
 coverage: $(DEPENDENCIES) ## Print the share of lines that `make test COVERAGE=1` has run
 	@printf 'Python, without child processes: %s %%\n' "$$($(BIN)/coverage report --format=total)"
