@@ -19,13 +19,14 @@ namespace ucxstore {
 using local::InMessage;
 using local::Kind;
 using local::OutMessage;
+using local::raw;
 using What = VisibleFiles::Finding::What;
 
 namespace {
 
 // How long a read of a file that is not wanted any more may wait for its disk. Then the caller gets
 // its failure, and the memory is leaked: never freed while the kernel may write to it.
-constexpr auto kReleaseTimeout = std::chrono::seconds(10);
+constexpr auto kLocalReleaseTimeout = std::chrono::seconds(10);
 
 // The bytes that the caller's thread reads from files.
 std::uint64_t room_at_once(const Operation& operation) {
@@ -33,11 +34,6 @@ std::uint64_t room_at_once(const Operation& operation) {
     return bytes > VisibleFiles::kMostAtOnce     ? 0
            : bytes > VisibleFiles::kMostWithLock ? VisibleFiles::kMostAtOnce
                                                  : VisibleFiles::kMostWithLock;
-}
-
-template <typename Header>
-std::string raw(const Header& header) {
-    return {reinterpret_cast<const char*>(&header), sizeof(header)};
 }
 
 }  // namespace
@@ -209,7 +205,7 @@ TimePoint LocalLink::tick(TimePoint now) {
     if (hangs_up <= now) {
         end(ErrorKind::server_lost, kLeft, false);
     }
-    return std::min({next, hangs_up, leak_stuck(now, kReleaseTimeout)});
+    return std::min({next, hangs_up, leak_stuck(now, kLocalReleaseTimeout)});
 }
 
 // Returns when the next ones may be stuck.
@@ -629,7 +625,7 @@ void LocalLink::finish(const Pointer& operation) {
     }
     if (const auto found = reads_.find(operation->id); found != reads_.end()) {
         found->second->stop();
-        due_(Clock::now() + kReleaseTimeout);
+        due_(Clock::now() + kLocalReleaseTimeout);
     }
     if (operation->failed() && !closed_) {
         try {

@@ -1,5 +1,6 @@
 #include "local/local_socket.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -26,6 +27,14 @@ iovec to_iovec(const ucp_dt_iov_t& piece) { return {piece.buffer, piece.length};
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
+
+Fd copy_of(int descriptor) {
+    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (!copy) {
+        throw_errno("a descriptor for a client", ErrorKind::resource);
+    }
+    return copy;
+}
 
 LocalSocket::LocalSocket(Fd fd, Handler& handler)
     : fd_(std::move(fd)), handler_(handler), ahead_(kAheadBytes) {

@@ -28,6 +28,15 @@ struct OutMessage {
     std::function<void()> sent = {};
 };
 
+// Returns a header as a message has it.
+template <typename Header>
+std::string raw(const Header& header) {
+    return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+
+// Returns a copy of a descriptor, for a message to pass.
+Fd copy_of(int descriptor);
+
 // A message that has come.
 struct InMessage {
     Kind kind;

@@ -13,15 +13,7 @@ namespace ucxstore {
 using local::InMessage;
 using local::Kind;
 using local::OutMessage;
-
-namespace {
-
-template <typename Header>
-std::string raw(const Header& header) {
-    return {reinterpret_cast<const char*>(&header), sizeof(header)};
-}
-
-}  // namespace
+using local::raw;
 
 class LocalSession::LocalSending : public Sending {
   public:

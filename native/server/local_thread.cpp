@@ -6,11 +6,6 @@
 #include "base/status.hpp"
 
 namespace ucxstore {
-namespace {
-
-constexpr const char* kClosed = "the server is closed";
-
-}  // namespace
 
 LocalThread::LocalThread(const Service& service, int index)
     : service_(service),
@@ -35,7 +30,7 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
     thread_->call(
         [&] {
             if (ended_) {
-                throw Error(ErrorKind::connect, kClosed);
+                throw Error(ErrorKind::connect, kServerClosed);
             }
             // The session calls it only while it is there.
             auto* const place = new LocalSession*(nullptr);
@@ -52,7 +47,7 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
             ++service_.counters->sessions;
             return true;
         },
-        kClosed);
+        kServerClosed);
 }
 
 std::size_t LocalThread::sessions() {

@@ -18,12 +18,11 @@ constexpr auto kDrainPoll = 2ms;
 
 // How long clients with nothing under way may take to hang up.
 constexpr auto kHangUp = 1s;
-constexpr const char* kClosed = "the server is closed";
 
 }  // namespace
 
 ServerThread::ServerThread(const Service& service, const Options& options, bool polling, int index)
-    : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), kClosed),
+    : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), kServerClosed),
       service_(service) {}
 
 // Before the members that sessions refer to.
@@ -62,7 +61,7 @@ std::shared_ptr<ServerThread> Server::thread(int index) {
     const auto known = [&] {
         const std::lock_guard lock(mutex_);
         if (closed_) {
-            throw Error(ErrorKind::connect, kClosed);
+            throw Error(ErrorKind::connect, kServerClosed);
         }
         return threads_.at(place);
     };
@@ -73,7 +72,7 @@ std::shared_ptr<ServerThread> Server::thread(int index) {
     auto made = std::make_shared<ServerThread>(service_, ucx_.options, ucx_.polling, index);
     const std::lock_guard lock(mutex_);
     if (closed_) {
-        throw Error(ErrorKind::connect, kClosed);
+        throw Error(ErrorKind::connect, kServerClosed);
     }
     if (threads_[place] == nullptr) {
         threads_[place] = std::move(made);

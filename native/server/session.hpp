@@ -17,6 +17,9 @@
 
 namespace ucxstore {
 
+// What its threads raise once it is closed.
+inline constexpr const char* kServerClosed = "the server is closed";
+
 // What every session of a server is given.
 struct Service {
     Storages storages;

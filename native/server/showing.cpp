@@ -1,7 +1,5 @@
 #include "server/showing.hpp"
 
-#include <fcntl.h>
-
 #include <utility>
 
 #include "base/status.hpp"
@@ -9,20 +7,9 @@
 namespace ucxstore {
 namespace {
 
+using local::copy_of;
 using local::Kind;
-
-Fd copy_of(int descriptor) {
-    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-    if (!copy) {
-        throw_errno("a descriptor for a client", ErrorKind::resource);
-    }
-    return copy;
-}
-
-template <typename Header>
-std::string raw(const Header& header) {
-    return {reinterpret_cast<const char*>(&header), sizeof(header)};
-}
+using local::raw;
 
 local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header) {
     local::OutMessage message{.kind = kind, .header = std::move(header)};

@@ -1,22 +1,9 @@
 #include "server/shown_root.hpp"
 
-#include <fcntl.h>
-
 #include "base/status.hpp"
 #include "local/same_rights.hpp"
 
 namespace ucxstore {
-namespace {
-
-Fd copy_of(int descriptor) {
-    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-    if (!copy) {
-        throw_errno("a descriptor for a client", ErrorKind::resource);
-    }
-    return copy;
-}
-
-}  // namespace
 
 std::unique_ptr<ShownRoot> ShownRoot::make(const Storages& storages, int life, int socket) {
     if (storages.root < 0 || !local::has_our_rights(socket)) {
@@ -30,9 +17,9 @@ std::unique_ptr<ShownRoot> ShownRoot::make(const Storages& storages, int life, i
 }
 
 ShownRoot::ShownRoot(const Storages& storages, int life) : page_(storages.readers->add()) {
-    message_.descriptors.push_back(copy_of(life));
+    message_.descriptors.push_back(local::copy_of(life));
     message_.descriptors.push_back(page_->take_descriptor());
-    message_.descriptors.push_back(copy_of(storages.root));
+    message_.descriptors.push_back(local::copy_of(storages.root));
 }
 
 }  // namespace ucxstore

@@ -12,7 +12,7 @@
 namespace ucxstore::shared {
 namespace {
 
-constexpr std::size_t kBytes = 4096;
+constexpr std::size_t kBoardBytes = 4096;
 constexpr const char* kWhat = "a page that tells what readers may hold";
 
 }  // namespace
@@ -20,44 +20,44 @@ constexpr const char* kWhat = "a page that tells what readers may hold";
 Board::Board(std::uint64_t limit) {
     const Fd file(memfd_create("ucxstore-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void* memory = MAP_FAILED;
-    if (file && ftruncate(file.get(), kBytes) == 0) {
-        memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (file && ftruncate(file.get(), kBoardBytes) == 0) {
+        memory = mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     }
     if (memory == MAP_FAILED) {
         throw_errno(kWhat, ErrorKind::memory);
     }
-    madvise(memory, kBytes, MADV_DONTFORK);
+    madvise(memory, kBoardBytes, MADV_DONTFORK);
     readable_ =
         Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_SEAL;
     if (!readable_ || fcntl(file.get(), F_ADD_SEALS, seals) != 0 ||
         fchmod(file.get(), S_IRUSR) != 0) {
-        munmap(memory, kBytes);
+        munmap(memory, kBoardBytes);
         throw_errno(kWhat, ErrorKind::memory);
     }
     memory_ = new (memory) BoardMemory{kBoardMagic, limit, 0};
 }
 
-Board::~Board() { munmap(memory_, kBytes); }
+Board::~Board() { munmap(memory_, kBoardBytes); }
 
 BoardView::BoardView(const Fd& descriptor) {
     struct stat status{};
     const int seals = fcntl(descriptor.get(), F_GET_SEALS);
     void* memory = MAP_FAILED;
     if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(descriptor.get(), &status) == 0 &&
-        status.st_size == kBytes) {
-        memory = mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+        status.st_size == kBoardBytes) {
+        memory = mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }
     if (memory == MAP_FAILED) {
         throw Error(ErrorKind::protocol, "what is to tell what may be held cannot be used");
     }
     memory_ = static_cast<const BoardMemory*>(memory);
     if (memory_->magic != kBoardMagic) {
-        munmap(memory, kBytes);
+        munmap(memory, kBoardBytes);
         throw Error(ErrorKind::protocol, "what is to tell what may be held is of another kind");
     }
 }
 
-BoardView::~BoardView() { munmap(const_cast<BoardMemory*>(memory_), kBytes); }
+BoardView::~BoardView() { munmap(const_cast<BoardMemory*>(memory_), kBoardBytes); }
 
 }  // namespace ucxstore::shared

@@ -21,7 +21,7 @@ constexpr int kCollapse = 25;  // MADV_COLLAPSE, which is newer than some header
 // wait for that.
 constexpr int kNice = 10;
 
-constexpr int kTries = 3;
+constexpr int kCollapseTries = 3;
 constexpr int kRefusals = 8;
 
 }  // namespace
@@ -104,7 +104,7 @@ void Collapser::collapse(const Value& value) {
             return;
         }
         bool done = false;
-        for (int i = 0; i < kTries && !done; ++i) {
+        for (int i = 0; i < kCollapseTries && !done; ++i) {
             done = madvise(value.arena->data() + at, kPiece, kCollapse) == 0;
             if (!done && errno == EINVAL) {
                 break;

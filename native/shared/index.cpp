@@ -26,7 +26,7 @@ using std::memory_order_release;
 using std::memory_order_seq_cst;
 
 // What changes while it is read is looked at again so often; then the server is asked.
-constexpr int kTries = 64;
+constexpr int kFindTries = 64;
 
 std::uint64_t load_word(const char* bytes, std::size_t count) {
     std::uint64_t word = 0;
@@ -283,7 +283,7 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
     const std::uint64_t hash = hash_key(header_->seed, key);
     const std::uint64_t mask = header_->cells - 1;
     int tries = 0;
-    for (std::uint64_t at = hash & mask, seen = 0; seen <= mask && tries < kTries;) {
+    for (std::uint64_t at = hash & mask, seen = 0; seen <= mask && tries < kFindTries;) {
         const Cell& cell = cells[at];
         const std::uint64_t sequence = cell.sequence.load(memory_order_acquire);
         const std::uint64_t found = cell.hash.load(memory_order_acquire);

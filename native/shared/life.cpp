@@ -15,26 +15,26 @@
 namespace ucxstore::shared {
 namespace {
 
-constexpr std::size_t kBytes = 4096;
+constexpr std::size_t kLifeBytes = 4096;
 
 }  // namespace
 
 Life::Life() {
     const Fd file(memfd_create("ucxstore-life", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void* memory = MAP_FAILED;
-    if (file && ftruncate(file.get(), kBytes) == 0) {
-        memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (file && ftruncate(file.get(), kLifeBytes) == 0) {
+        memory = mmap(nullptr, kLifeBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     }
     if (memory == MAP_FAILED) {
         throw_errno("a page that tells whether the server lives", ErrorKind::memory);
     }
-    madvise(memory, kBytes, MADV_DONTFORK);
+    madvise(memory, kLifeBytes, MADV_DONTFORK);
     readable_ =
         Fd(open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDONLY | O_CLOEXEC));
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* F_SEAL_FUTURE_WRITE */ | F_SEAL_SEAL;
     if (!readable_ || fcntl(file.get(), F_ADD_SEALS, seals) != 0 ||
         fchmod(file.get(), S_IRUSR) != 0) {
-        munmap(memory, kBytes);
+        munmap(memory, kLifeBytes);
         throw_errno("a page that tells whether the server lives", ErrorKind::memory);
     }
     mutex_ = static_cast<pthread_mutex_t*>(memory);
@@ -52,7 +52,7 @@ Life::~Life() {
     auto& word = reinterpret_cast<std::atomic<int>&>(mutex_->__data.__lock);
     ensure(pthread_mutex_unlock(mutex_) == 0, "a life ends on its own thread");
     word.store(FUTEX_OWNER_DIED, std::memory_order_seq_cst);
-    munmap(mutex_, kBytes);
+    munmap(mutex_, kLifeBytes);
 }
 
 LifeWatch::LifeWatch(const Fd& descriptor) {
@@ -60,8 +60,8 @@ LifeWatch::LifeWatch(const Fd& descriptor) {
     const int seals = fcntl(descriptor.get(), F_GET_SEALS);
     void* memory = MAP_FAILED;
     if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(descriptor.get(), &status) == 0 &&
-        status.st_size == kBytes) {
-        memory = mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+        status.st_size == kLifeBytes) {
+        memory = mmap(nullptr, kLifeBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }
     if (memory == MAP_FAILED) {
         throw Error(ErrorKind::protocol, "what is to tell whether the server lives cannot be used");
@@ -69,7 +69,7 @@ LifeWatch::LifeWatch(const Fd& descriptor) {
     mutex_ = static_cast<const pthread_mutex_t*>(memory);
 }
 
-LifeWatch::~LifeWatch() { munmap(const_cast<pthread_mutex_t*>(mutex_), kBytes); }
+LifeWatch::~LifeWatch() { munmap(const_cast<pthread_mutex_t*>(mutex_), kLifeBytes); }
 
 bool LifeWatch::over() const {
     // The futex word: a thread's number while that holds the mutex, and this bit once it has ended.

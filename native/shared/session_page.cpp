@@ -10,12 +10,13 @@
 namespace ucxstore::shared {
 namespace {
 
-constexpr std::size_t kBytes = 4096;
+constexpr std::size_t kPageBytes = 4096;
 // Nobody can cut it, so that it never raises SIGBUS.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 SessionWords* map(int descriptor) {
-    void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    void* const memory =
+        mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     return memory == MAP_FAILED ? nullptr : static_cast<SessionWords*>(memory);
 }
 
@@ -28,17 +29,17 @@ void add(ReadCounts& sum, const ReadCounts& more) {
 
 SessionPage::SessionPage()
     : descriptor_(memfd_create("ucxstore-session", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-    if (descriptor_ && ftruncate(descriptor_.get(), kBytes) == 0 &&
+    if (descriptor_ && ftruncate(descriptor_.get(), kPageBytes) == 0 &&
         fcntl(descriptor_.get(), F_ADD_SEALS, kSeals) == 0) {
         words_ = map(descriptor_.get());
     }
     if (words_ == nullptr) {
         throw_errno("a page for a session", ErrorKind::memory);
     }
-    madvise(words_, kBytes, MADV_DONTFORK);
+    madvise(words_, kPageBytes, MADV_DONTFORK);
 }
 
-SessionPage::~SessionPage() { munmap(words_, kBytes); }
+SessionPage::~SessionPage() { munmap(words_, kPageBytes); }
 
 ReadCounts SessionPage::counts() const {
     return {words_->gets.load(std::memory_order_relaxed),
@@ -49,7 +50,7 @@ SessionWatch::SessionWatch(const Fd& descriptor) {
     struct stat status{};
     const int seals = fcntl(descriptor.get(), F_GET_SEALS);
     if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(descriptor.get(), &status) == 0 &&
-        status.st_size == kBytes) {
+        status.st_size == kPageBytes) {
         words_ = map(descriptor.get());
     }
     if (words_ == nullptr) {
@@ -57,7 +58,7 @@ SessionWatch::SessionWatch(const Fd& descriptor) {
     }
 }
 
-SessionWatch::~SessionWatch() { munmap(words_, kBytes); }
+SessionWatch::~SessionWatch() { munmap(words_, kPageBytes); }
 
 void SessionWatch::count(std::uint64_t bytes) const {
     words_->gets.fetch_add(1, std::memory_order_relaxed);
