@@ -17,7 +17,7 @@ import pytest
 import zarr
 
 from tests.adversity.transfers import as_buffer
-from tests.adversity.ways import WAYS, any_way, most_ways, open_store, spawn
+from tests.adversity.ways import WAYS, any_way, most_ways, one_way, open_store, spawn
 from tests.eventually import eventually
 from ucxstore import UcxStore
 from ucxstore.server import Server
@@ -116,7 +116,7 @@ def run_client(way: str, server: ServerProcess, timeout: float, *calls: str) -> 
     return done.stdout.splitlines()
 
 
-@most_ways
+@one_way
 def test_others_go_on_while_many_files_are_deleted(way: str, tmp_path: Path) -> None:
     make_files(tmp_path / "a", 60_000)
     with (
@@ -147,7 +147,7 @@ def test_a_hundred_thousand_chunks_on_a_busy_machine(way: str, tmp_path: Path) -
     assert not (tmp_path / "a").exists()
 
 
-@most_ways
+@one_way
 def test_others_go_on_while_much_memory_is_freed(way: str) -> None:
     with spawn(way, "memory://") as server, open_store(way, server.address) as store:
         value = as_buffer(b"v" * 100)
@@ -189,7 +189,7 @@ def test_no_time_out_strikes_what_moves_at_a_source(way: str) -> None:
     assert not source._store_dict
 
 
-@most_ways
+@one_way
 @pytest.mark.parametrize("kind", ["directory", "source"])
 def test_a_cancelled_deletion_stops_soon(way: str, kind: str, tmp_path: Path) -> None:
     source: Any = tmp_path

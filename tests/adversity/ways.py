@@ -22,6 +22,16 @@ most_ways = pytest.mark.parametrize(
     "way", ["local", "shared-memory", pytest.param("tcp", marks=pytest.mark.full)]
 )
 
+# Likewise, of what is the same behind each session.
+one_way = pytest.mark.parametrize(
+    "way",
+    [
+        "local",
+        pytest.param("shared-memory", marks=pytest.mark.full),
+        pytest.param("tcp", marks=pytest.mark.full),
+    ],
+)
+
 
 def spawn(way: str, root: str | Path, bind: str = "127.0.0.1:0", **options: Any) -> ServerProcess:
     """Start a server in a process of its own."""

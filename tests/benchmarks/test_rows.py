@@ -9,7 +9,7 @@ from benchmarks.rows import ROWS
 from benchmarks.scale import QUICK
 
 
-@pytest.mark.parametrize("name", ["connects", "held"])
+@pytest.mark.parametrize("name", ["connects", pytest.param("held", marks=pytest.mark.full)])
 def test_targets_are_reached(name: str, tmp_path: Path) -> None:
     row = ROWS[name](QUICK, tmp_path)
     assert row.name == name
