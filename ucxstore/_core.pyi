@@ -45,6 +45,11 @@ def user_at_other_end(fd: int) -> int | None:
     The user id of the process at the other end of a connection of this host; None where the kernel does not tell.
     """
 
+def shut(fd: int) -> None:
+    """
+    Shut a socket that listens over IP to all, as those of UCX are at first. Raises ConnectError where the kernel has no way that this process may use.
+    """
+
 class Operation:
     @property
     def done(self) -> bool: ...

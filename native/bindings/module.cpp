@@ -24,6 +24,7 @@
 #include "server/server.hpp"
 #include "storage/directory.hpp"
 #include "storage/memory.hpp"
+#include "ucx/fence.hpp"
 
 using namespace nb::literals;
 
@@ -306,6 +307,12 @@ const char* ucx_version() {
     return ucp_get_version_string();
 }
 
+void shut(int fd) {
+    const auto end = own_end(fd);
+    require(end.has_value(), "it is no socket of IP's");
+    Fence(fd, *end);
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -337,6 +344,9 @@ NB_MODULE(_core, module) {
     module.def("user_at_other_end", &user_at_other_end, "fd"_a,
                "The user id of the process at the other end of a connection of this host; None "
                "where the kernel does not tell.");
+    module.def("shut", &shut, "fd"_a,
+               "Shut a socket that listens over IP to all, as those of UCX are at first. Raises "
+               "ConnectError where the kernel has no way that this process may use.");
 
     nb::class_<PyOperation>(module, "Operation")
         .def_prop_ro("done", &PyOperation::done)

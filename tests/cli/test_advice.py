@@ -73,6 +73,7 @@ def test_rdma() -> None:
         (LIBRARY, replace(MACHINE, transports=None), "note", "ucx_info"),
         (LIBRARY, replace(MACHINE, shm_total=64 << 20), "note", "/dev/shm has 67.1 MB"),
         (LIBRARY, replace(MACHINE, open_files=256), "note", "256 files"),
+        (LIBRARY, replace(MACHINE, no_fence="no way"), "note", "nor reached: no way"),
     ],
 )
 def test_what_else_there_is_to_say(

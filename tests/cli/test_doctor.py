@@ -1,7 +1,10 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.cli.command import run_process as run
+from tests.hosts import refusing
 from ucxstore import UcxStore
 from ucxstore._ucx import load
 from ucxstore.server import Server
@@ -54,6 +57,23 @@ def test_without_shared_memory(address: str) -> None:
         done = run("doctor", server.address)
     assert done.returncode == 1
     assert "does not share memory with this process" in done.stdout
+
+
+def test_a_kernel_without_fences() -> None:
+    code = """
+from tests.hosts import refusing
+from ucxstore._ucx import load
+from ucxstore.cli.doctor.machine import examine_machine
+
+refusing.refuse(refusing.FILTERS)
+print(examine_machine(load()).no_fence, end="|")
+refusing.refuse(refusing.KEYS)
+print(examine_machine(load()).no_fence)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    one_way, no_way = done.stdout.split("|")
+    assert one_way == "" or not refusing.has_keys()
+    assert "UCXSTORE_GATE=off" in no_way
 
 
 def test_of_a_server_that_takes_no_writes(tmp_path: Path) -> None:

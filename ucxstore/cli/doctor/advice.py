@@ -98,6 +98,13 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
             f"{machine.open_files} files may be open, and each connection takes a dozen",
             f"ulimit -n {_FEW_FILES * 4}",
         )
+    if machine.no_fence:
+        yield Finding(
+            "note",
+            f"other hosts are not served, nor reached: {machine.no_fence}",
+            "setcap cap_net_admin+ep on the Python, or a container with NET_ADMIN; "
+            "docs/security.md, under Fences, has the ways and their risks",
+        )
 
 
 def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:

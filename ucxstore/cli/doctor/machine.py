@@ -4,12 +4,15 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ucxstore._native import core
 from ucxstore._ucx import UcxLibrary
+from ucxstore.errors import UcxStoreError
 from ucxstore.server.shortage import segments
 
 # ucx_info opens every device, so it hangs if a driver does.
@@ -34,6 +37,8 @@ class Machine:
         System V shared memory segments of this host, and how many there may be; -1 if unknown.
     container : bool
         Whether this seems to be a container.
+    no_fence : str
+        Why the kernel keeps nobody from UCX's sockets on behalf of this process; empty if it does.
     environment : dict of str to str
         The variables that UCX reads.
     """
@@ -46,6 +51,7 @@ class Machine:
     container: bool
     segments: int = 0
     most_segments: int = -1
+    no_fence: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -61,11 +67,21 @@ def examine_machine(library: UcxLibrary) -> Machine:
         shm_free=free,
         segments=used,
         most_segments=most,
+        no_fence=_why_no_fence(),
         container=any(Path(sign).exists() for sign in ("/.dockerenv", "/run/.containerenv")),
         environment={
             name: value for name, value in sorted(os.environ.items()) if name.startswith("UCX_")
         },
     )
+
+
+def _why_no_fence() -> str:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            core.shut(listener.fileno())
+    except (OSError, UcxStoreError) as error:
+        return str(error)
+    return ""
 
 
 def parse_transports(text: str) -> dict[str, list[str]]:
