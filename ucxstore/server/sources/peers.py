@@ -162,7 +162,10 @@ class Peer:
         if self._link is not None:
             for part in ended.parts():
                 self._link.send({"end": part})
-        if batch is None or self.gone.is_set():
+        if batch is None:
+            return
+        if self.gone.is_set():  # it has said so before it was told of these
+            _settle(batch)
             return
         self._last += 1
         self._unnoted[self._last] = begun, batch
