@@ -28,7 +28,8 @@ from ucxstore import Secret, UcxStore
 from ucxstore.cluster.placement import Placement
 from ucxstore.errors import ChangeLostError, InvalidKeyError, StorageError, UcxStoreError
 from ucxstore.server import Server
-from ucxstore.server.sources import membership
+from ucxstore.server.sources import changes, membership
+from ucxstore.server.sources.lease import FENCE_SECONDS
 from ucxstore.server.sources.links import Link
 from ucxstore.server.sources.membership import Membership
 from ucxstore.server.sources.presence import FOLDER, Card
@@ -54,6 +55,13 @@ def members_of(server: Server) -> Membership:
     assert carrier is not None
     assert carrier.members is not None
     return carrier.members
+
+
+def believes(server: Server, key: str) -> bool:
+    """Tell whether it answers from its cache without asking."""
+    carrier = server._threads._carrier
+    assert carrier is not None
+    return carrier._storage.believes(key)
 
 
 def presences(bucket: Path) -> list[Path]:
@@ -151,7 +159,7 @@ def test_servers_find_one_another_by_a_secret_and_no_grant_will_do(
     assert read(other, "k") == b"1"
     write(one, "k", b"2")
     assert read(other, "k") == b"2"
-    assert len(members_of(first)._peers) == len(members_of(second)._peers) == 1
+    assert len(members_of(first).peering.peers) == len(members_of(second).peering.peers) == 1
 
     grant = secret.grant(None, expires="1h").reveal()
     host, port = first.address.removeprefix("ucx://").split(":")
@@ -193,12 +201,12 @@ def test_a_server_that_joins_knows_of_changes_under_way(
         eventually(lambda: objects.requests["PUT", "k"] == 1)
         with Server(objects.store(), shared=True) as second:
             reader = connect(second)
-            assert members_of(second)._storage.believes("other")
-            assert not members_of(second)._storage.believes("k")
+            assert believes(second, "other")
+            assert not believes(second, "k")
             objects.gate.set()
             writing.join()
             assert read(reader, "k") == b"new"
-            eventually(lambda: members_of(second)._storage.believes("k"))
+            eventually(lambda: believes(second, "k"))
 
 
 @pytest.fixture
@@ -295,13 +303,13 @@ def test_a_server_that_was_shut_out_forgets_all_and_joins_anew(
     (mine,) = presences(bucket)
     mine.write_bytes(b'{"fenced": true}')
     # What another server could have written after it has waited.
-    time.sleep(membership.FENCE_SECONDS)
+    time.sleep(FENCE_SECONDS)
     (bucket / "k").write_bytes(b"of another")
     assert read(store, "k") == b"of another"
     eventually(lambda: [one for one in presences(bucket) if one.name.endswith("-2")])
     write(store, "k", b"new")
     assert read(store, "k") == b"new"
-    assert members_of(server)._member
+    assert members_of(server).lease.is_member
 
 
 def test_a_lost_link_is_made_anew(start: Spawn, connect: Callable[..., UcxStore]) -> None:
@@ -312,12 +320,12 @@ def test_a_lost_link_is_made_anew(start: Spawn, connect: Callable[..., UcxStore]
         assert read(other, "k") == f"{turn}".encode()
         members = members_of(first)
         assert members._loop is not None
-        for peer in list(members._peers.values()):
+        for peer in list(members.peering.peers.values()):
             members._loop.call_soon_threadsafe(lambda peer=peer: peer.drop(stands_still=False))
         begun = time.monotonic()
         write(other, "k", b"between")
         assert read(one, "k") == b"between"
-        assert time.monotonic() - begun < membership.FENCE_SECONDS  # nobody was shut out
+        assert time.monotonic() - begun < FENCE_SECONDS  # nobody was shut out
 
 
 def test_servers_that_cannot_reach_each_other_ask_the_source(
@@ -336,14 +344,14 @@ def test_servers_that_cannot_reach_each_other_ask_the_source(
     servers = [start(), start()]
     all_members = [members_of(server) for server in servers]
     stores = [connect(server, timeout=60) for server in servers]
-    eventually(lambda: all(one._yields and one._member for one in all_members), 90)
+    eventually(lambda: all(one.lease.yields and one.lease.is_member for one in all_members), 90)
     epochs = [one._epoch for one in all_members]
     for turn in range(10):
         write(stores[turn % 2], "k", f"{turn}".encode())
         assert [read(store, "k") for store in stores] == [f"{turn}".encode()] * 2
     assert [one._epoch for one in all_members] == epochs
     monkeypatch.setattr(Link, "dial", dial)
-    eventually(lambda: all(one._storage.believes("k") for one in all_members), 60)
+    eventually(lambda: all(believes(server, "k") for server in servers), 60)
     write(stores[0], "k", b"new")
     assert [read(store, "k") for store in stores] == [b"new"] * 2
 
@@ -359,11 +367,11 @@ def test_a_write_is_told_anew_by_one_that_was_shut_out_meanwhile(
         writing.start()
         eventually(lambda: objects.requests["PUT", "k"] == 1)
         members = members_of(first)
-        assert members._card is not None
-        objects.presences[f"{FOLDER}{members._card.name}"] = b'{"fenced": true}'
-        eventually(lambda: members._member and members._epoch == 2)
-        assert members_of(second)._storage.believes("other")
-        assert not members_of(second)._storage.believes("k")
+        assert members.lease.card is not None
+        objects.presences[f"{FOLDER}{members.lease.card.name}"] = b'{"fenced": true}'
+        eventually(lambda: members.lease.is_member and members._epoch == 2)
+        assert believes(second, "other")
+        assert not believes(second, "k")
         assert writing.is_alive()
         objects.gate.set()
         writing.join()
@@ -373,13 +381,13 @@ def test_a_write_is_told_anew_by_one_that_was_shut_out_meanwhile(
 def test_what_may_still_change_is_asked_for_until_it_has_changed(
     objects: HttpObjects, connect: Callable[..., UcxStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "_MOST_LOST", 2)
+    monkeypatch.setattr(changes, "_MOST_LOST", 2)
     with Server(objects.store()) as first, Server(objects.store()) as second:
         store = connect(first)
-        both = [members_of(server)._storage for server in (first, second)]
+        both = (first, second)
 
         def believe(key: str) -> bool:
-            return all(one.believes(key) for one in both)
+            return all(believes(one, key) for one in both)
 
         def fail_to_write(key: str) -> None:
             objects.status[key] = 400
@@ -389,7 +397,7 @@ def test_what_may_still_change_is_asked_for_until_it_has_changed(
 
         fail_to_write("k1")
         fail_to_write("k2")
-        assert not any(one.believes("k1") or one.believes("k2") for one in both)
+        assert not any(believes(one, key) for one in both for key in ("k1", "k2"))
         assert believe("other")
         write(store, "k1", b"2")
         eventually(lambda: believe("k1"))
@@ -397,7 +405,7 @@ def test_what_may_still_change_is_asked_for_until_it_has_changed(
         for key in ("k1", "k3", "k4"):
             fail_to_write(key)
         # Too many to tell them apart.
-        eventually(lambda: not any(one.believes("other") for one in both))
+        eventually(lambda: not any(believes(one, "other") for one in both))
         asyncio.run(store.delete_dir(""))
         eventually(lambda: believe("other") and believe("k2"))
 
@@ -435,7 +443,7 @@ def test_one_that_was_killed_keeps_nobody_waiting(
     begun = time.monotonic()
     store = connect(start())
     write(store, "k", b"1")
-    assert time.monotonic() - begun < membership.FENCE_SECONDS
+    assert time.monotonic() - begun < FENCE_SECONDS
     assert len(presences(bucket)) == 1
 
 

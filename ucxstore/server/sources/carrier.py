@@ -21,6 +21,7 @@ from ucxstore.server.sources.source import (
     Source,
     UnknownEndError,
 )
+from ucxstore.server.sources.tasks import Tasks
 from ucxstore.server.sources.tiered import TieredSource
 from ucxstore.server.sources.turns import Turns
 
@@ -69,7 +70,7 @@ class Carrier:
         self._slow = logs.slow_request()
         self._turns = Turns(CONCURRENCY, timeout)
         self._order = Order(timeout, self._turns.answered_at)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ucxstore-storage", daemon=True)
         self._thread.start()
@@ -107,9 +108,7 @@ class Carrier:
 
         def take() -> None:
             for ticket, *call in self._storage.take():
-                task = loop.create_task(self._carry(ticket, *call))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.start(self._carry(ticket, *call))
             if self._stopping.is_set():
                 stopped.set()
 
