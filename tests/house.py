@@ -31,7 +31,7 @@ LAYERS = (
     {"client"},
     {"cluster"},
     {"pipeline"},
-    {"allocation", "filesystem", "scratch", "store", "viewing"},
+    {"allocation", "channel_store", "filesystem", "scratch", "store", "viewing"},
     {"server"},
     {"__init__"},  # the public names
     {"copies", "dask"},
@@ -45,6 +45,7 @@ FORBIDDEN = {
         "cluster",
         "pipeline",
         "allocation",
+        "channel_store",
         "filesystem",
         "scratch",
         "store",

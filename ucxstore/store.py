@@ -1,31 +1,26 @@
 """`UcxStore`: a zarr store whose values are at servers, reached over UCX.
 
-Methods of zarr's `Store` do what zarr documents. Those whose names end with ``_sync`` do the same,
-blocking.
+How values are read, written and listed is in `ucxstore.channel_store`. Here is what is special to
+servers: addresses, options and identities; memory that is shared with them; scratch spaces.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self, cast
 
-import numpy as np
-import numpy.typing as npt
-from zarr.abc.store import ByteRequest, Store
-
 from ucxstore.address import Address, HostPort
 from ucxstore.allocation import Allocation
+from ucxstore.channel_store import ChannelStore
 from ucxstore.client import requests
-from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
 from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, connector_to
 from ucxstore.client.identities import Identities, Known
-from ucxstore.client.memory import readable_view, writable_view
+from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.one_server import OneServer
-from ucxstore.client.requests import Found, Request
 from ucxstore.client.view import View
 from ucxstore.errors import AddressError, ServerRestartedError
-from ucxstore.keys import SCRATCH_FOLDER, check_key, check_reserved, is_scratch
+from ucxstore.keys import is_scratch
 from ucxstore.options import (
     DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
@@ -48,19 +43,10 @@ from ucxstore.scratch import Scratch
 from ucxstore.secret import Secret
 from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
 from ucxstore.viewing import Viewing, run, run_sync
-from ucxstore.zarr_compat import (
-    AsyncArray,
-    Buffer,
-    BufferPrototype,
-    cpu,
-    default_buffer_prototype,
-)
-
-type Into = tuple[str, object, ByteRequest | None]
-"""A key, where its value goes, and the part of it that is wanted."""
+from ucxstore.zarr_compat import AsyncArray
 
 
-class UcxStore(Store):
+class UcxStore(ChannelStore):
     """A zarr store whose values are at one or several servers, and travel over UCX.
 
     It connects when it is first used, in any process, on any thread and event loop. Making one
@@ -121,10 +107,6 @@ class UcxStore(Store):
     >>> zarr.open(store=store)  # doctest: +SKIP
     """
 
-    supports_writes: bool = True
-    supports_deletes: bool = True
-    supports_listing: bool = True
-
     def __init__(
         self,
         address: str | Address,
@@ -163,14 +145,13 @@ class UcxStore(Store):
     def _set_up(
         self, address: Address, options: ClientOptions, read_only: bool, identities: Identities
     ) -> None:
-        super().__init__(read_only=read_only)
+        keyspace = Keyspace(address.prefix, type(self).__name__)
+        super().__init__(keyspace, Counters(), read_only=read_only)
         self._address = address
         self._options = options
-        self._scratch = is_scratch(address.prefix)
         self._channel: Channel | None = None
-        self.key_prefix = f"{address.prefix}/" if address.prefix else ""
+        self.key_prefix = keyspace.prefix
         self.identities = identities
-        self.counters = Counters()
         self.budget = Budget(options.buffer_budget)
         self.shard_indexes = ShardCache()
 
@@ -247,7 +228,7 @@ class UcxStore(Store):
         address = Address(self.servers, prefix)
         known = Known(told or {})
         store = cast(Self, _unpickle(type(self), address, self._options, read_only, known))
-        if told is None and store._scratch == self._scratch:
+        if told is None and store.keyspace.in_scratch == self.keyspace.in_scratch:
             store.identities = self.identities
         return store
 
@@ -409,167 +390,6 @@ class UcxStore(Store):
             raise ValueError(f"quota: {quota!r} is less than a byte")
         return Scratch(self, size, check_timeout("timeout", timeout))
 
-    # ---- reading ----
-
-    async def get(
-        self,
-        key: str,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
-    ) -> Buffer | None:
-        found = await self.channel.ask(self._get([key], [to_native(byte_range)]))
-        return self._take(found[0], prototype)
-
-    def get_sync(
-        self,
-        key: str,
-        *,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
-    ) -> Buffer | None:
-        """Do as `get`, blocking."""
-        found = self.channel.ask_sync(self._get([key], [to_native(byte_range)]))
-        return self._take(found[0], prototype)
-
-    async def get_found(
-        self, key: str, byte_range: ByteRequest, version: int | None = None
-    ) -> Found | None:
-        """Read a part of a value, together with the size and the version of that value.
-
-        Parameters
-        ----------
-        key : str
-        byte_range : ByteRequest
-        version : int, optional
-            The version that it must have: a value of another one is found without its bytes.
-
-        Returns
-        -------
-        Found or None
-            ``None`` for a missing key.
-        """
-        return self._count_found(await self.channel.ask(self._find(key, byte_range, version)))
-
-    def get_found_sync(
-        self, key: str, byte_range: ByteRequest, version: int | None = None
-    ) -> Found | None:
-        """Do as `get_found`, blocking."""
-        return self._count_found(self.channel.ask_sync(self._find(key, byte_range, version)))
-
-    async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
-    ) -> list[Buffer | None]:
-        wanted = [(key, prototype, byte_range) for key, byte_range in key_ranges]
-        return [value async for _, value in self._get_many(wanted)]
-
-    async def _get_many(
-        self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
-    ) -> AsyncGenerator[tuple[str, Buffer | None], None]:
-        wanted = list(requests)
-        if not wanted:
-            return
-        ranges = [to_native(byte_range) for _, _, byte_range in wanted]
-        found = await self.channel.ask(self._get([key for key, _, _ in wanted], ranges))
-        for (key, prototype, _), value in zip(wanted, found, strict=True):
-            yield key, self._take(value, prototype)
-
-    async def get_ranges(
-        self,
-        key: str,
-        byte_ranges: Sequence[ByteRequest | None],
-        *,
-        prototype: BufferPrototype,
-        max_concurrency: int = 10,
-        max_gap_bytes: int = 1 << 20,
-        max_coalesced_bytes: int = 16 << 20,
-    ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
-        """Read many ranges of a value in one request, without the bytes between them.
-
-        The limits of zarr's own coalescing are ignored. See `zarr.abc.store.Store`.
-        """
-        ranges = many_to_native(byte_ranges)
-        if ranges:
-            found = await self.channel.ask(self._get([key], [ranges]))
-            yield self._split(key, ranges, found[0], prototype)
-
-    def get_ranges_sync(
-        self,
-        key: str,
-        byte_ranges: Sequence[ByteRequest | None],
-        *,
-        prototype: BufferPrototype,
-        max_gap_bytes: int = 1 << 20,
-        max_coalesced_bytes: int = 16 << 20,
-    ) -> Sequence[tuple[int, Buffer | None]]:
-        """Do as `get_ranges`, blocking, and return its one batch."""
-        ranges = many_to_native(byte_ranges)
-        if not ranges:
-            return []
-        found = self.channel.ask_sync(self._get([key], [ranges]))
-        return self._split(key, ranges, found[0], prototype)
-
-    async def get_into(
-        self, key: str, out: object, byte_range: ByteRequest | None = None
-    ) -> int | None:
-        """Read a value straight into memory of the caller's.
-
-        Parameters
-        ----------
-        key : str
-        out : array_like
-            Anything with a writable buffer or ``__array_interface__``, strided too. The value's
-            bytes fill its items in C order.
-        byte_range : ByteRequest, optional
-            The part of the value that is wanted.
-
-        Returns
-        -------
-        int or None
-            How many bytes were written, all at the start of `out`; ``None`` for a missing key.
-
-        Raises
-        ------
-        ValueTooLargeError
-            If the value, or the part of it, is larger than `out`, which then holds anything.
-        TypeError, ValueError
-            If `out` is read-only, no memory, on a device, or overlaps itself.
-        """
-        (written,) = await self.get_many_into([(key, out, byte_range)])
-        return written
-
-    def get_into_sync(
-        self, key: str, out: object, byte_range: ByteRequest | None = None
-    ) -> int | None:
-        """Do as `get_into`, blocking."""
-        if byte_range is None:
-            seen = self.channel.see(self.key_prefix + key, out)
-            if seen is not None:
-                self.counters.add(bytes_read=seen)
-                return seen
-        (written,) = self.get_many_into_sync([(key, out, byte_range)])
-        return written
-
-    async def get_many_into(self, requests: Iterable[Into]) -> list[int | None]:
-        """Read many values straight into memory of the caller's, in one request.
-
-        Parameters
-        ----------
-        requests : iterable of (str, array_like, ByteRequest or None)
-            What `get_into` takes, many times. No two outs may overlap.
-
-        Returns
-        -------
-        list of int or None
-            As `get_into` returns, in the order of `requests`.
-        """
-        return self._count_into(await self.channel.ask(self._get_into(requests)))
-
-    def get_many_into_sync(self, requests: Iterable[Into]) -> list[int | None]:
-        """Do as `get_many_into`, blocking."""
-        return self._count_into(self.channel.ask_sync(self._get_into(requests)))
-
     # ---- reading without a copy ----
 
     def view(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
@@ -613,14 +433,14 @@ class UcxStore(Store):
         waits for the disk then.
         """
         viewing = self._viewing(map, map_files)
-        return run_sync(viewing.value(self._full_key(key)), self.channel)
+        return run_sync(viewing.value(self.keyspace.full_key(key)), self.channel)
 
     async def view_async(
         self, key: str, *, map: Map = "auto", map_files: bool = False
     ) -> View | None:
         """Do as `view`, without blocking."""
         viewing = self._viewing(map, map_files)
-        return await run(viewing.value(self._full_key(key)), self.channel)
+        return await run(viewing.value(self.keyspace.full_key(key)), self.channel)
 
     def view_array(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
@@ -667,40 +487,7 @@ class UcxStore(Store):
         viewing = self._viewing(map, map_files)
         return await run(viewing.part(self._check_array(array), selection), self.channel)
 
-    # ---- writing ----
-
-    async def set(self, key: str, value: Buffer) -> None:
-        await self.set_many([(key, value)])
-
-    def set_sync(self, key: str, value: Buffer) -> None:
-        """Do as `set`, blocking."""
-        self.channel.ask_sync(self._set([(key, value)]))
-        self.counters.add(bytes_written=len(value))
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        await self.add(key, value)
-
-    async def add(self, key: str, value: Buffer) -> bool:
-        """Do as `set_if_not_exists`, and return whether the value was written."""
-        (written,) = await self.channel.ask(self._set([(key, value)], if_absent=True))
-        self.counters.add(bytes_written=len(value) if written else 0)
-        return bool(written)
-
-    def add_sync(self, key: str, value: Buffer) -> bool:
-        """Do as `add`, blocking."""
-        (written,) = self.channel.ask_sync(self._set([(key, value)], if_absent=True))
-        self.counters.add(bytes_written=len(value) if written else 0)
-        return bool(written)
-
-    async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
-        await self.set_many(values)
-
-    async def set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
-        """Write many values in one request."""
-        pairs = list(values)
-        if pairs:
-            await self.channel.ask(self._set(pairs))
-            self.counters.add(bytes_written=sum(len(value) for _, value in pairs))
+    # ---- writing without a copy ----
 
     def allocate(self, key: str, nbytes: int) -> Allocation:
         """Return memory for a value, to compute into; its `commit` stores the value.
@@ -734,7 +521,7 @@ class UcxStore(Store):
         ...     value.commit()
         """
         self._check_writable()
-        full = self._full_key(key)
+        full = self.keyspace.full_key(key)
         size = check_nbytes(nbytes)
         if not self.channel.opened:
             self.channel.open_sync()
@@ -748,74 +535,6 @@ class UcxStore(Store):
     async def allocate_async(self, key: str, nbytes: int) -> Allocation:
         """Do as `allocate`, without blocking the event loop."""
         return await asyncio.to_thread(self.allocate, key, nbytes)
-
-    async def delete(self, key: str) -> None:
-        await self.channel.ask(self._delete([key]))
-
-    async def delete_many(self, keys: Sequence[str]) -> None:
-        """Delete many keys, missing ones too, in one request."""
-        if keys:
-            await self.channel.ask(self._delete(keys))
-
-    def delete_sync(self, key: str) -> None:
-        """Do as `delete`, blocking."""
-        self.channel.ask_sync(self._delete([key]))
-
-    async def delete_dir(self, prefix: str) -> None:
-        self._check_writable()
-        folder = _as_folder(prefix)
-        if _starts_a_key(folder):
-            await self.channel.ask(requests.delete_prefix(self.key_prefix + folder))
-
-    async def clear(self) -> None:
-        await self.delete_dir("")
-
-    # ---- requests, checked ----
-
-    def _full_key(self, key: str) -> str:
-        """Return the key as the server knows it, checked."""
-        full = self.key_prefix + key
-        check_key(full)
-        if full.startswith(SCRATCH_FOLDER):
-            check_reserved(full, in_scratch=self._scratch)
-        return full
-
-    def _get(
-        self, keys: Sequence[str], ranges: Sequence[Sequence[NativeRange]]
-    ) -> Request[list[Found | None]]:
-        return requests.get([self._full_key(key) for key in keys], ranges)
-
-    def _find(
-        self, key: str, byte_range: ByteRequest, version: int | None
-    ) -> Request[list[Found | None]]:
-        versions = None if version is None else [version]
-        return requests.get([self._full_key(key)], [to_native(byte_range)], versions)
-
-    def _get_into(self, wanted: Iterable[Into]) -> Request[list[int | None]]:
-        keys, outs, ranges = [], [], []
-        for key, out, byte_range in wanted:
-            keys.append(self._full_key(key))
-            outs.append(writable_view(out))
-            ranges.append(to_native(byte_range))
-        return requests.get_into(keys, ranges, outs)
-
-    def _set(
-        self, pairs: Sequence[tuple[str, Buffer]], *, if_absent: bool = False
-    ) -> Request[list[bool]]:
-        self._check_writable()
-        full = [self._full_key(key) for key, _ in pairs]
-        for _, value in pairs:
-            if not isinstance(value, Buffer):
-                raise TypeError(
-                    f"{type(self).__name__}.set(): `value` must be a Buffer instance. "
-                    f"Got an instance of {type(value)} instead."
-                )
-        values = [readable_view(value.as_numpy_array()) for _, value in pairs]
-        return requests.add(full, values) if if_absent else requests.set(full, values)
-
-    def _delete(self, keys: Sequence[str]) -> Request[None]:
-        self._check_writable()
-        return requests.delete([self._full_key(key) for key in keys])
 
     def _viewing(self, mapping: Map, map_files: bool) -> Viewing:
         return Viewing(
@@ -831,144 +550,6 @@ class UcxStore(Store):
         if set(theirs.servers) != set(self.servers):
             raise ValueError(f"{found.store_path} is not at the servers of {self}")
         return found
-
-    # ---- answers ----
-
-    def _take(self, found: Found | None, prototype: BufferPrototype | None) -> Buffer | None:
-        """Count and wrap a value that was received."""
-        if found is None:
-            return None
-        data, *_ = found
-        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
-        return _wrap(data, prototype or default_buffer_prototype())
-
-    def _count_found(self, answers: list[Found | None]) -> Found | None:
-        """Count the bytes of a part that was found, and return it."""
-        (found,) = answers
-        if found is not None and found[0] is not None:
-            self.counters.add(bytes_read=found[0].size, staged_bytes=found[0].size)
-        return found
-
-    def _split(
-        self,
-        key: str,
-        ranges: list[NativeRange],
-        found: Found | None,
-        prototype: BufferPrototype,
-    ) -> list[tuple[int, Buffer | None]]:
-        """Split the ranges of one value, which were received together."""
-        if found is None:
-            raise BaseExceptionGroup(f"cannot read {key!r}", [FileNotFoundError(key)])
-        data, size, _ = found
-        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
-        parts: list[tuple[int, Buffer | None]] = []
-        end = 0
-        for index, (start, stop) in enumerate(bounds(ranges, size)):
-            begin, end = end, end + stop - start
-            parts.append((index, _wrap(data[begin:end], prototype)))
-        return parts
-
-    def _count_into(self, written: list[int | None]) -> list[int | None]:
-        self.counters.add(bytes_read=sum(filter(None, written)))
-        return written
-
-    # ---- listings and sizes: last, since `list` is a method from here on ----
-
-    async def list(self) -> AsyncIterator[str]:
-        async for key in self.list_prefix(""):
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        if _starts_a_key(prefix):
-            skip = len(self.key_prefix)
-            async for page in self._pages(prefix, delimited=False):
-                for key in page:
-                    yield key[skip:]
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        folder = _as_folder(prefix.rstrip("/"))
-        if _starts_a_key(folder):
-            async for page in self._pages(folder, delimited=True):
-                for name in page:
-                    yield name
-
-    async def is_empty(self, prefix: str) -> bool:
-        keys, _ = await self._measure(prefix, any=True)
-        return keys == 0
-
-    async def measure(self, prefix: str = "") -> tuple[int, int]:
-        """Return how many keys are under a prefix, and the bytes of their values."""
-        await self.channel.open()
-        if self.channel.keeps_copies:
-            return await self._measure_each(_as_folder(prefix))
-        return await self._measure(prefix, any=False)
-
-    async def getsize_prefix(self, prefix: str) -> int:
-        _, size = await self.measure(prefix)
-        return size
-
-    async def exists(self, key: str) -> bool:
-        (size,) = await self.getsizes([key])
-        return size is not None
-
-    async def getsize(self, key: str) -> int:
-        (size,) = await self.getsizes([key])
-        if size is None:
-            raise FileNotFoundError(key)
-        return size
-
-    async def getsizes(self, keys: Sequence[str]) -> Sequence[int | None]:
-        """Return the sizes of many values, in bytes, in one request; ``None`` for missing keys."""
-        full = [self._full_key(key) for key in keys]
-        if not full:
-            return []
-        sizes = await self.channel.ask(requests.stat(full))
-        return [int(size) if size >= 0 else None for size in sizes]
-
-    async def _measure(self, prefix: str, *, any: bool) -> tuple[int, int]:
-        """Return how many keys are under a prefix, and their bytes; with `any`, of one at most."""
-        folder = _as_folder(prefix)
-        if not _starts_a_key(folder):
-            return 0, 0
-        return await self.channel.ask(requests.measure(self.key_prefix + folder, any=any))
-
-    async def _measure_each(self, folder: str) -> tuple[int, int]:
-        """Measure key by key, so that copies of one count once."""
-        keys = total = 0
-        if _starts_a_key(folder):
-            async for page in self._pages(folder, delimited=False):
-                if page:
-                    sizes = await self.channel.ask(requests.stat(page))
-                    keys += sum(size >= 0 for size in sizes)
-                    total += sum(size for size in sizes if size > 0)
-        return keys, total
-
-    async def _pages(self, prefix: str, *, delimited: bool) -> AsyncIterator[Sequence[str]]:
-        """Yield the names under a prefix in order, as many at a time as a reply holds."""
-        full = self.key_prefix + prefix
-        cursor = ""
-        while True:
-            page = requests.list_page(full, delimited=delimited, cursor=cursor)
-            names, cursor = await self.channel.ask(page)
-            yield names
-            if not cursor:
-                return
-
-
-def _wrap(data: npt.NDArray[np.uint8], prototype: BufferPrototype) -> Buffer:
-    """Wrap bytes, without a copy unless the prototype's buffers are of another memory."""
-    buffer = cpu.Buffer.from_array_like(data)
-    return buffer if prototype.buffer is cpu.Buffer else prototype.buffer.from_buffer(buffer)
-
-
-def _as_folder(prefix: str) -> str:
-    return prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-
-
-def _starts_a_key(prefix: str) -> bool:
-    """Tell whether any key can start with `prefix`. None starts with "/", which zarr asks for."""
-    *folders, _ = prefix.split("/")
-    return "\0" not in prefix and not any(part in {"", ".", ".."} for part in folders)
 
 
 def _unpickle(
