@@ -1,20 +1,19 @@
 """An HTTP server with objects, which counts what it is asked for, and fails as it is told to."""
 
-import hashlib
+# ruff: noqa: N802 (HTTP names the methods)
+
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from urllib.parse import quote, unquote
 
 from obstore.store import HTTPStore
 
+from tests.server.sources.object_server import ObjectHandler, Objects, serving, tag_of
 from ucxstore.keys import RESERVED_FOLDER
 
 
-class HttpObjects:
+class HttpObjects(Objects):
     """What is stored by path, and how requests are answered.
 
     Attributes
@@ -38,7 +37,7 @@ class HttpObjects:
     """
 
     def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
+        super().__init__()
         self.presences: dict[str, bytes] = {}
         self.requests: Counter[tuple[str, str]] = Counter()
         self.ranges: list[tuple[str, str]] = []
@@ -50,14 +49,12 @@ class HttpObjects:
         self.presence_status = 0
         self.gate = threading.Event()
         self.gate.set()
-        self.url = ""
 
     def store(self) -> HTTPStore:
-        return HTTPStore.from_url(
-            self.url,
-            client_options={"allow_http": True},
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
-        )
+        return self.http_store()
+
+    def release(self) -> None:
+        self.gate.set()
 
     def of(self, path: str) -> dict[str, bytes]:
         return self.presences if path.startswith(RESERVED_FOLDER) else self.objects
@@ -69,8 +66,7 @@ class HttpObjects:
         return sum(count for (one, _), count in self.requests.items() if one == method)
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(ObjectHandler):
     state: HttpObjects
 
     def do_GET(self) -> None:
@@ -80,16 +76,16 @@ class Handler(BaseHTTPRequestHandler):
         self._serve(with_body=False)
 
     def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.body()
         if self._begin():
             self.state.of(self._path())[self._path()] = body
-            self._answer(201, etag=self._etag_of(body))
+            self.answer(201, tag=self._tag_of(body))
 
     def do_PROPFIND(self) -> None:
         """List all under a path, as WebDAV does: how obstore lists over HTTP."""
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.body()
         if not self.state.has_listings:
-            self._answer(405)
+            self.answer(405)
         elif self._begin():
             under = self._path()
             found = {path: body for path, body in self.state.all() if path.startswith(under)}
@@ -102,30 +98,30 @@ class Handler(BaseHTTPRequestHandler):
                 for path, body in found.items()
             )
             text = f'<?xml version="1.0"?><D:multistatus xmlns:D="DAV:">{entries}</D:multistatus>'
-            self._answer(207, text.encode())
+            self.answer(207, text.encode())
 
     def do_DELETE(self) -> None:
         if self._begin():
             found = self.state.of(self._path()).pop(self._path(), None)
-            self._answer(404 if found is None else 204)
+            self.answer(404 if found is None else 204)
 
     def _path(self) -> str:
         return unquote(self.path).lstrip("/")
 
-    def _etag_of(self, body: bytes) -> str:
-        return etag_of(body) if self.state.has_etags else ""
+    def _tag_of(self, body: bytes) -> str:
+        return tag_of(body) if self.state.has_etags else ""
 
     def _begin(self) -> bool:
         path = self._path()
         if path.startswith(RESERVED_FOLDER.rstrip("/")):
             if self.state.presence_status:
-                self._answer(self.state.presence_status)
+                self.answer(self.state.presence_status)
             return not self.state.presence_status
         self.state.requests[self.command, path] += 1
         self.state.gate.wait(30)
         status = self.state.status.get(path)
         if status is not None:
-            self._answer(status)
+            self.answer(status)
         return status is None
 
     def _serve(self, *, with_body: bool) -> None:
@@ -133,72 +129,28 @@ class Handler(BaseHTTPRequestHandler):
             return
         body = self.state.of(self._path()).get(self._path())
         if body is None:
-            self._answer(404)
+            self.answer(404)
             return
-        etag = self._etag_of(body)
-        if self.headers.get("If-None-Match") == etag:
-            self._answer(304, etag=etag)
-            return
-        if self.headers.get("If-Match", etag) != etag:
-            self._answer(412, etag=etag)
+        tag = self._tag_of(body)
+        if self.refuses(tag):
             return
         wanted = self.headers.get("Range")
         if wanted is None or not self.state.has_ranges:
-            self._answer(200, body, etag=etag, with_body=with_body)
+            self.answer(200, body, tag=tag, with_body=with_body)
             return
         self.state.ranges.append((self._path(), wanted))
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         begin, end = int(first), min(int(last) + 1, len(body))
         if begin >= len(body):
-            self._answer(416, etag=etag)
+            self.answer(416, tag=tag)
             return
-        self._answer(206, body[begin:end], etag=etag, span=f"bytes {begin}-{end - 1}/{len(body)}")
+        self.answer(206, body[begin:end], tag=tag, span=f"bytes {begin}-{end - 1}/{len(body)}")
 
-    def _answer(
-        self,
-        status: int,
-        body: bytes = b"",
-        *,
-        etag: str = "",
-        span: str = "",
-        with_body: bool = True,
-    ) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-        if etag:
-            self.send_header("ETag", etag)
-        if span:
-            self.send_header("Content-Range", span)
-        self.end_headers()
-        if with_body and self.command != "HEAD":
-            self.wfile.write(body)
-            self.state.sent += 0 if self._path().startswith(RESERVED_FOLDER[:-1]) else len(body)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+    def send_body(self, body: bytes) -> None:
+        super().send_body(body)
+        if not self._path().startswith(RESERVED_FOLDER[:-1]):
+            self.state.sent += len(body)
 
 
-def etag_of(body: bytes) -> str:
-    return f'"{hashlib.md5(body).hexdigest()}"'
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-
-@contextmanager
-def http_objects() -> Iterator[HttpObjects]:
-    state = HttpObjects()
-    handler = type("BoundHandler", (Handler,), {"state": state})
-    with _Server(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        state.url = f"http://127.0.0.1:{server.server_address[1]}/"
-        try:
-            yield state
-        finally:
-            state.gate.set()
-            server.shutdown()
-            thread.join(10)
+def http_objects() -> AbstractContextManager[HttpObjects]:
+    return serving(HttpObjects(), Handler)

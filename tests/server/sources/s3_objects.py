@@ -3,21 +3,21 @@
 A request that is held back is carried out later, also where its client has hung up long ago.
 """
 
-import hashlib
+# ruff: noqa: N802 (HTTP names the methods)
+
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-from obstore.store import HTTPStore, S3Store
+from obstore.store import S3Store
 
+from tests.server.sources.object_server import ObjectHandler, Objects, serving, tag_of
 from ucxstore.keys import is_reserved
 
 BUCKET = "bucket"
@@ -48,7 +48,7 @@ class Rule:
         assert self.done.wait(10)
 
 
-class S3Objects:
+class S3Objects(Objects):
     """What is stored by key, and how requests are answered.
 
     Attributes
@@ -60,31 +60,22 @@ class S3Objects:
     """
 
     def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
+        super().__init__()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.heeds = True
         self.lock = threading.Lock()
-        self.url = ""
         self._rules: dict[tuple[str, str], list[Rule]] = {}
 
     def store(self, **retries: object) -> S3Store:
         return S3Store(
             BUCKET,
-            endpoint=self.url,
+            endpoint=self.url.rstrip("/"),
             region="us-east-1",
             access_key_id="a",
             secret_access_key="b",
             virtual_hosted_style_request=False,
             client_options={"allow_http": True},
             retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=5), **retries},  # type: ignore[typeddict-item]
-        )
-
-    def plain_store(self) -> HTTPStore:
-        """Return the same store without conditions."""
-        return HTTPStore.from_url(
-            self.url,
-            client_options={"allow_http": True},
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
         )
 
     def hold(self, method: str, key: str) -> Rule:
@@ -113,19 +104,14 @@ class S3Objects:
             self._rules.setdefault((method, key), []).append(rule)
         return rule
 
-    def release_all(self) -> None:
+    def release(self) -> None:
         with self.lock:
             for rules in self._rules.values():
                 for rule in rules:
                     rule.goes_on.set()
 
 
-def tag_of(value: bytes) -> str:
-    return f'"{hashlib.md5(value).hexdigest()}"'
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(ObjectHandler):
     state: S3Objects
 
     def do_GET(self) -> None:
@@ -138,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
         self._serve(with_body=False)
 
     def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.body()
         key = self._key()
 
         def store() -> tuple[int, str]:
@@ -166,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
         self._change(key, remove)
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        body = self.body().decode()
         keys = [unescape(key) for key in re.findall("<Key>(.*?)</Key>", body)]
 
         def remove() -> tuple[int, str]:
@@ -189,9 +175,9 @@ class Handler(BaseHTTPRequestHandler):
             status, tag = carry_out()
         with suppress(OSError):  # its client may have hung up
             if rule.answer is Answer.SENT:
-                self._answer(status, body, tag)
+                self.answer(status, body, tag=tag)
             elif rule.answer is Answer.FAILED:
-                self._answer(500)
+                self.answer(500)
             else:
                 self.close_connection = True
         rule.done.set()
@@ -202,15 +188,11 @@ class Handler(BaseHTTPRequestHandler):
         with self.state.lock:
             body = self.state.objects.get(key)
         if body is None:
-            self._answer(404)
+            self.answer(404)
             return
         tag = tag_of(body)
-        if self.headers.get("If-None-Match") == tag:
-            self._answer(304, tag=tag)
-        elif self.headers.get("If-Match", tag) != tag:
-            self._answer(412, tag=tag)
-        else:
-            self._answer(200, body, tag, with_body=with_body)
+        if not self.refuses(tag):
+            self.answer(200, body, tag=tag, with_body=with_body)
 
     def _list(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
@@ -224,22 +206,7 @@ class Handler(BaseHTTPRequestHandler):
             for key, value in found
         )
         text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
-        self._answer(200, text.encode())
-
-    def _answer(
-        self, status: int, body: bytes = b"", tag: str = "", *, with_body: bool = True
-    ) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-        if tag:
-            self.send_header("ETag", tag)
-        self.end_headers()
-        if with_body and self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+        self.answer(200, text.encode())
 
 
 def _set() -> threading.Event:
@@ -248,22 +215,5 @@ def _set() -> threading.Event:
     return event
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-
-@contextmanager
-def s3_objects() -> Iterator[S3Objects]:
-    state = S3Objects()
-    handler = type("BoundHandler", (Handler,), {"state": state})
-    with _Server(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        state.url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            yield state
-        finally:
-            state.release_all()
-            server.shutdown()
-            thread.join(10)
+def s3_objects() -> AbstractContextManager[S3Objects]:
+    return serving(S3Objects(), Handler)

@@ -98,13 +98,20 @@ def test_a_write_goes_through_and_stays(objects: HttpObjects) -> None:
 
 
 def test_the_cache_is_bounded(objects: HttpObjects) -> None:
-    fill(objects)
+    """Values are read one after another, so that each has left the server before the next comes."""
+    keys = [f"{number:02}" for number in range(100)]
+    objects.objects.update({key: key.encode() * 5000 for key in keys})
     with Server(objects.store(), cache=200_000) as server, UcxStore(server.address) as store:
-        array = zarr.open_array(store, mode="r")
-        for _ in range(2):
-            assert array[:].shape == (500, 500)
-            assert 0 < server.stats()["cached_bytes"] <= 200_000
-        assert server.stats()["evicted"] > 50
+        assert get(store, keys[0]) == objects.objects[keys[0]]
+        each = server.stats()["cached_bytes"]
+        assert 10_000 < each < 11_000
+        for key in keys[1:] + keys:
+            assert get(store, key) == objects.objects[key]
+            assert server.stats()["cached_bytes"] <= 200_000
+        stats = server.stats()
+    kept = objects.asked("GET") - stats["evicted"]
+    assert kept == 200_000 // each
+    assert kept * each <= stats["cached_bytes"]
 
 
 def test_without_a_cache_all_is_asked_for(objects: HttpObjects) -> None:

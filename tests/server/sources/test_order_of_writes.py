@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from tests.eventually import eventually
-from tests.server.sources.s3_objects import Answer, S3Objects
+from tests.server.sources.s3_objects import Answer, Rule, S3Objects
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore, errors
 from ucxstore.server import Server
@@ -15,6 +17,21 @@ from ucxstore.server import Server
 
 def delete(store: UcxStore, key: str) -> None:
     asyncio.run(store.delete(key))
+
+
+@contextmanager
+def served(source: Any, **options: Any) -> Iterator[tuple[Server, UcxStore]]:
+    """Start a server of a source; yield it, and a store of it."""
+    with Server(source, **options) as server, UcxStore(server.address) as store:
+        yield server, store
+
+
+def give_up_a_write(bucket: S3Objects, store: UcxStore) -> Rule:
+    """Write what the object store does not answer in time; return its request, held back."""
+    late = bucket.hold("PUT", "k")
+    with pytest.raises(errors.UnknownOutcomeError, match="'k'"):
+        put(store, "k", b"1")
+    return late
 
 
 @pytest.fixture
@@ -29,19 +46,14 @@ def test_a_write_that_was_given_up_does_not_undo_a_later_one(
 ) -> None:
     if before in ("unseen", "read"):
         bucket.objects["k"] = b"0"
-    with (
-        Server(bucket.store(), source_timeout=1.0) as server,
-        UcxStore(server.address) as store,
-    ):
+    with served(bucket.store(), source_timeout=1.0) as (_, store):
         if before == "read":
             assert get(store, "k") == b"0"
         elif before == "written":
             put(store, "k", b"0")
         if before == "unseen":  # the first PUT finds that the key is there
             bucket.hold("PUT", "k").goes_on.set()
-        late = bucket.hold("PUT", "k")
-        with pytest.raises(errors.StorageError, match="'k'"):
-            put(store, "k", b"1")
+        late = give_up_a_write(bucket, store)
         put(store, "k", b"2")
         late.carry_out()
         assert bucket.objects["k"] == b"2"
@@ -52,14 +64,9 @@ def test_a_write_of_equal_bytes_is_not_undone_either(
     bucket: S3Objects, pool: ThreadPoolExecutor
 ) -> None:
     """An equal value has an equal entity tag, so no condition tells them apart."""
-    with (
-        Server(bucket.store(), source_timeout=1.5) as server,
-        UcxStore(server.address) as store,
-    ):
+    with served(bucket.store(), source_timeout=1.5) as (_, store):
         put(store, "k", b"0")
-        late = bucket.hold("PUT", "k")
-        with pytest.raises(errors.StorageError):
-            put(store, "k", b"1")
+        late = give_up_a_write(bucket, store)
         again = pool.submit(put, store, "k", b"0")
         with pytest.raises(TimeoutError):
             again.result(0.3)
@@ -72,14 +79,9 @@ def test_a_write_of_equal_bytes_is_not_undone_either(
 
 def test_a_value_of_unknown_age_is_not_kept(bucket: S3Objects) -> None:
     """The old value is read, but not believed, until the key is written anew."""
-    with (
-        Server(bucket.store(), source_timeout=1.0) as server,
-        UcxStore(server.address) as store,
-    ):
+    with served(bucket.store(), source_timeout=1.0) as (_, store):
         put(store, "k", b"0")
-        late = bucket.hold("PUT", "k")
-        with pytest.raises(errors.StorageError):
-            put(store, "k", b"1")
+        late = give_up_a_write(bucket, store)
         assert get(store, "k") == b"0"
         late.carry_out()
         assert get(store, "k") == b"1"
@@ -93,7 +95,7 @@ def test_a_value_of_unknown_age_is_not_kept(bucket: S3Objects) -> None:
 def test_writes_of_one_key_are_sent_one_after_another(
     bucket: S3Objects, pool: ThreadPoolExecutor
 ) -> None:
-    with Server(bucket.store()) as server, UcxStore(server.address) as store:
+    with served(bucket.store()) as (_, store):
         first = bucket.hold("PUT", "k")
         writes = [pool.submit(put, store, "k", b"1")]
         assert first.arrived.wait(10)
@@ -156,7 +158,7 @@ def test_a_write_whose_server_ended_does_not_undo_a_later_one(
 def test_the_loss_of_the_only_server_tells_of_the_write(
     bucket: S3Objects, pool: ThreadPoolExecutor
 ) -> None:
-    with Server(bucket.store()) as server, UcxStore(server.address) as store:
+    with served(bucket.store()) as (server, store):
         put(store, "k", b"0")
         late = bucket.hold("PUT", "k")
         write = pool.submit(put, store, "k", b"1")
@@ -171,7 +173,7 @@ def test_the_loss_of_the_only_server_tells_of_the_write(
 def test_a_write_whose_answer_was_lost_has_succeeded(
     bucket: S3Objects, answer: Answer, before: bytes | None
 ) -> None:
-    with Server(bucket.store()) as server, UcxStore(server.address) as store:
+    with served(bucket.store()) as (_, store):
         if before is not None:
             put(store, "k", before)
         bucket.answer("PUT", "k", answer)
@@ -185,7 +187,7 @@ def test_a_write_whose_answer_was_lost_has_succeeded(
 def test_a_write_that_is_sent_again_does_not_undo_a_later_one(
     bucket: S3Objects, pool: ThreadPoolExecutor
 ) -> None:
-    with Server(bucket.store()) as server, UcxStore(server.address) as store:
+    with served(bucket.store()) as (_, store):
         put(store, "k", b"0")
         bucket.answer("PUT", "k", Answer.FAILED)
         again = bucket.hold("PUT", "k")
@@ -200,10 +202,7 @@ def test_a_write_that_is_sent_again_does_not_undo_a_later_one(
 
 
 def test_a_store_that_answers_nothing_leaves_the_end_unknown(bucket: S3Objects) -> None:
-    with (
-        Server(bucket.store(max_retries=0)) as server,
-        UcxStore(server.address) as store,
-    ):
+    with served(bucket.store(max_retries=0)) as (_, store):
         bucket.answer("PUT", "k", Answer.LOST)
         with pytest.raises(
             errors.UnknownOutcomeError, match="'k' may have its old value"
@@ -220,10 +219,7 @@ def test_what_was_never_sent_has_a_known_end() -> None:
         "secret_access_key": "b",
         "region": "us-east-1",
     }
-    with (
-        Server("s3://bucket", storage_options=options, source_timeout=2.0) as server,
-        UcxStore(server.address) as store,
-    ):
+    with served("s3://bucket", storage_options=options, source_timeout=2.0) as (_, store):
         with pytest.raises(errors.StorageError, match="connection refused") as raised:
             put(store, "k", b"1")
         assert not isinstance(raised.value, errors.UnknownOutcomeError)
@@ -233,8 +229,8 @@ def test_what_was_never_sent_has_a_known_end() -> None:
 def test_a_delete_that_was_given_up_does_not_undo_a_later_write(
     bucket: S3Objects, pool: ThreadPoolExecutor, conditions: bool
 ) -> None:
-    source = bucket.store() if conditions else bucket.plain_store()
-    with Server(source, source_timeout=1.5) as server, UcxStore(server.address) as store:
+    source = bucket.store() if conditions else bucket.http_store()
+    with served(source, source_timeout=1.5) as (server, store):
         put(store, "k", b"0")
         late = bucket.hold("DELETE", "k")
         with pytest.raises(errors.UnknownOutcomeError, match="'k'"):
@@ -251,13 +247,8 @@ def test_a_delete_that_was_given_up_does_not_undo_a_later_write(
 def test_a_store_without_conditions_is_waited_for(
     bucket: S3Objects, pool: ThreadPoolExecutor
 ) -> None:
-    with (
-        Server(bucket.plain_store(), source_timeout=1.5) as server,
-        UcxStore(server.address) as store,
-    ):
-        late = bucket.hold("PUT", "k")
-        with pytest.raises(errors.UnknownOutcomeError):
-            put(store, "k", b"1")
+    with served(bucket.http_store(), source_timeout=1.5) as (server, store):
+        late = give_up_a_write(bucket, store)
         write = pool.submit(put, store, "k", b"2")
         eventually(lambda: server.stats()["writing_bytes"])
         assert bucket.requests["PUT", "k"] == 1
@@ -267,13 +258,8 @@ def test_a_store_without_conditions_is_waited_for(
 
 
 def test_nothing_is_waited_for_for_ever(bucket: S3Objects) -> None:
-    with (
-        Server(bucket.plain_store(), source_timeout=0.5) as server,
-        UcxStore(server.address) as store,
-    ):
-        late = bucket.hold("PUT", "k")
-        with pytest.raises(errors.UnknownOutcomeError):
-            put(store, "k", b"1")
+    with served(bucket.http_store(), source_timeout=0.5) as (_, store):
+        late = give_up_a_write(bucket, store)
         put(store, "k", b"2")
         assert not late.goes_on.is_set()
         assert bucket.objects["k"] == b"2"
@@ -283,10 +269,7 @@ def test_a_removal_of_a_prefix_that_was_given_up_does_not_undo_a_later_write(
     bucket: S3Objects, pool: ThreadPoolExecutor
 ) -> None:
     bucket.objects.update({"a/1": b"0", "a/2": b"0", "b": b"0"})
-    with (
-        Server(bucket.store(), source_timeout=1.5) as server,
-        UcxStore(server.address) as store,
-    ):
+    with served(bucket.store(), source_timeout=1.5) as (server, store):
         late = bucket.hold("DELETE", "a/1")
         with pytest.raises(errors.UnknownOutcomeError, match="a/"):
             asyncio.run(store.delete_dir("a"))
@@ -302,13 +285,8 @@ def test_a_created_key_that_was_removed_does_not_come_back(
     bucket: S3Objects, pool: ThreadPoolExecutor
 ) -> None:
     """A PUT on the condition that the key is missing may be carried out after its removal."""
-    with (
-        Server(bucket.store(), source_timeout=1.5) as server,
-        UcxStore(server.address) as store,
-    ):
-        late = bucket.hold("PUT", "k")
-        with pytest.raises(errors.UnknownOutcomeError):
-            put(store, "k", b"1")
+    with served(bucket.store(), source_timeout=1.5) as (_, store):
+        late = give_up_a_write(bucket, store)
         removal = pool.submit(delete, store, "k")
         late.carry_out()
         removal.result(30)
@@ -319,7 +297,7 @@ def test_a_created_key_that_was_removed_does_not_come_back(
 def test_a_store_that_heeds_no_conditions_is_found_out(bucket: S3Objects) -> None:
     """Its writes succeed all the same."""
     bucket.heeds = False
-    with Server(bucket.store()) as server, UcxStore(server.address) as store:
+    with served(bucket.store()) as (_, store):
         for value in (b"1", b"2", b"3"):
             put(store, "k", value)
             assert get(store, "k") == value
@@ -327,12 +305,12 @@ def test_a_store_that_heeds_no_conditions_is_found_out(bucket: S3Objects) -> Non
 
 @pytest.mark.parametrize("count", [20])
 def test_writes_take_no_more_requests_than_before(bucket: S3Objects, count: int) -> None:
-    with Server(bucket.store()) as server, UcxStore(server.address) as store:
+    with served(bucket.store()) as (_, store):
         for _ in range(2):
             for number in range(count):
                 put(store, str(number), b"value")
         assert sum(bucket.requests.values()) == 2 * count
-    with Server(bucket.store(), cache=0) as server, UcxStore(server.address) as store:
+    with served(bucket.store(), cache=0) as (_, store):
         bucket.requests.clear()
         for number in range(count):  # they are there, and this server does not know it
             put(store, str(number), b"another")
