@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -169,6 +170,18 @@ def converse(
     server.hang_up()
 
 
+def talk(
+    client_secret: bytes = b"s",
+    server_secret: bytes = b"s",
+    to_server: Tamper = untouched,
+    to_client: Tamper = untouched,
+) -> tuple[Client, Server]:
+    """Let a client and a server talk; return both as they have ended."""
+    client, server = client_side(client_secret), server_side(server_secret)
+    converse(client, server, to_server, to_client)
+    return client, server
+
+
 def kind_of(frame: bytes) -> int:
     header = decode_header(frame[:HEADER_BYTES])
     assert header is not None
@@ -210,8 +223,7 @@ class TestAgreement:
         assert not server.inbox
 
     def test_the_sequence(self) -> None:
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server)
+        client, server = talk()
         assert [kind_of(frame) for frame in client.sent] == [Kind.HELLO, Kind.PROOF, Kind.ATTACH]
         answers = [Kind.CHALLENGE, Kind.WELCOME, Kind.READY]
         assert [kind_of(frame) for frame in server.sent] == answers
@@ -219,22 +231,19 @@ class TestAgreement:
     def test_no_two_are_alike(self) -> None:
         conversations = []
         for _ in range(2):
-            client, server = client_side(b"s"), server_side(b"s")
-            converse(client, server)
+            client, server = talk()
             conversations.append(client.sent[:2] + server.sent[:1])
         assert not set(conversations[0]) & set(conversations[1])
 
     def test_the_secret_is_not_on_the_wire(self) -> None:
         secret = b"correct horse battery staple"
-        client, server = client_side(secret), server_side(secret)
-        converse(client, server)
+        client, server = talk(secret, secret)
         assert secret not in b"".join(client.sent + server.sent)
 
 
 class TestAuthentication:
     def test_wrong_secret(self) -> None:
-        client, server = client_side(b"wrong"), server_side(b"right")
-        converse(client, server)
+        client, server = talk(b"wrong", b"right")
         assert isinstance(client.error, AuthenticationError)
         assert f"{SERVER} refused this client: the secret is wrong" in str(client.error)
         assert isinstance(server.error, AuthenticationError)
@@ -242,15 +251,13 @@ class TestAuthentication:
         assert_no_address_was_sent(client, server)
 
     def test_client_without_a_secret(self) -> None:
-        client, server = client_side(), server_side(b"right")
-        converse(client, server)
+        client, server = talk(b"", b"right")
         assert isinstance(client.error, AuthenticationError)
         assert f"{SERVER} requires a secret" in str(client.error)
         assert_no_address_was_sent(client, server)
 
     def test_a_client_with_a_secret_takes_no_server_without(self) -> None:
-        client, server = client_side(b"mine"), server_side()
-        converse(client, server)
+        client, server = talk(b"mine", b"")
         assert isinstance(client.error, AuthenticationError)
         assert f"{SERVER} has no secret" in str(client.error)
         assert_no_address_was_sent(client, server)
@@ -281,8 +288,7 @@ class TestAuthentication:
         assert isinstance(client.error, AuthenticationError)
 
     def test_a_proof_cannot_be_replayed(self) -> None:
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server)
+        client, _ = talk()
         replayed = server_side(b"s")
         replayed.inbox += b"".join(client.sent)
         replayed.hang_up()
@@ -292,8 +298,7 @@ class TestAuthentication:
 
     @pytest.mark.parametrize("changed", [Kind.HELLO, Kind.PROOF, Kind.ATTACH])
     def test_a_server_makes_a_worker_only_for_a_client_that_it_knows(self, changed: Kind) -> None:
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_server=on(changed, flip_body(0)))
+        _, server = talk(to_server=on(changed, flip_body(0)))
         assert isinstance(server.error, AuthenticationError)
         assert SERVER_ADDRESS not in b"".join(server.sent)
 
@@ -307,8 +312,7 @@ class TestOtherServersOfTheSecret:
     """Somebody in the middle has what another server of the same secret has said."""
 
     def test_answers_cannot_be_replayed(self) -> None:
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server)
+        client, server = talk()
         assert client.result is not None
         again = client_side(b"s")
         list(again.run())
@@ -322,8 +326,7 @@ class TestOtherServersOfTheSecret:
         other = server_side(b"s", WELCOME._replace(identity=b"O" * 16), b"another address")
         converse(client_side(b"s"), other)
         [said] = [frame for frame in other.sent if kind_of(frame) == kind]
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_client=on(kind, lambda _: said))
+        client, _ = talk(to_client=on(kind, lambda _: said))
         assert client.result is None
         assert isinstance(client.error, AuthenticationError)
         assert (CLIENT_ADDRESS in b"".join(client.sent)) == (kind == Kind.READY)
@@ -334,8 +337,7 @@ class TestOtherServersOfTheSecret:
             assert frame[at : at + 16] == WELCOME.identity
             return frame[:at] + b"O" * 16 + frame[at + 16 :]
 
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_client=on(Kind.WELCOME, pretend))
+        client, _ = talk(to_client=on(Kind.WELCOME, pretend))
         assert isinstance(client.error, AuthenticationError)
 
 
@@ -344,8 +346,7 @@ class TestTampering:
 
     def test_the_secret_cannot_be_talked_away(self) -> None:
         no_secret = on(Kind.CHALLENGE, flip_body(0))
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_client=no_secret)
+        client, server = talk(to_client=no_secret)
         assert isinstance(client.error, AuthenticationError)
         assert_no_address_was_sent(client, server)
 
@@ -353,8 +354,7 @@ class TestTampering:
     def test_any_bit_of_any_frame_matters(self, data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from(KINDS))
         change = on(kind, flip_body(data.draw(st.integers(0, 1000)), 1 << data.draw(bits)))
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_server=change, to_client=change)
+        client, server = talk(to_server=change, to_client=change)
         assert client.result is None
         assert isinstance(client.error, AuthenticationError)
         if kind == Kind.READY:  # the server's last word: only the client can tell what is wrong
@@ -372,8 +372,7 @@ class TestTampering:
         address = CLIENT_ADDRESS if kind == Kind.ATTACH else SERVER_ADDRESS
         for position in range(len(address)):
             change = on(kind, flip_body(MAC_BYTES + position))
-            client, server = client_side(b"s"), server_side(b"s")
-            converse(client, server, to_server=change, to_client=change)
+            client, server = talk(to_server=change, to_client=change)
             refused = server if kind == Kind.ATTACH else client
             assert refused.result is None
             assert isinstance(refused.error, AuthenticationError)
@@ -385,8 +384,7 @@ class TestTampering:
             body = change(frame)[HEADER_BYTES:]
             return frame[: HEADER_BYTES - 4] + struct.pack("<I", len(body)) + body
 
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_server=on(kind, resized), to_client=on(kind, resized))
+        client, server = talk(to_server=on(kind, resized), to_client=on(kind, resized))
         refused = server if kind == Kind.ATTACH else client
         assert refused.result is None
         assert isinstance(refused.error, AuthenticationError)
@@ -398,8 +396,7 @@ class TestTampering:
         converse(earlier_client, earlier_server)
         earlier = earlier_client if kind == Kind.ATTACH else earlier_server
         replayed = on(kind, lambda _: earlier.sent[-1])
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_server=replayed, to_client=replayed)
+        client, server = talk(to_server=replayed, to_client=replayed)
         refused = server if kind == Kind.ATTACH else client
         assert refused.result is None
         assert isinstance(refused.error, AuthenticationError)
@@ -407,15 +404,13 @@ class TestTampering:
     @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.WELCOME])
     def test_a_flag_cannot_be_slipped_in(self, kind: Kind) -> None:
         position = 3 if kind == Kind.CHALLENGE else MAC_BYTES + 32
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_client=on(kind, flip_body(position, 2)))
+        client, _ = talk(to_client=on(kind, flip_body(position, 2)))
         assert isinstance(client.error, AuthenticationError)
 
 
 class TestVersions:
     def test_a_newer_client_is_told(self) -> None:
-        client, server = client_side(), server_side()
-        converse(client, server, to_server=lambda frame: with_version(frame, 7))
+        client, server = talk(b"", b"", to_server=lambda frame: with_version(frame, 7))
         assert isinstance(server.error, ProtocolVersionError)
         for word in (CLIENT, "version 7", f"version {PROTOCOL_VERSION}"):
             assert word in str(server.error)
@@ -460,8 +455,7 @@ class TestRejection:
     )
     def test_at_any_point(self, when: int, code: RejectCode, error: type[Exception]) -> None:
         kind = (Kind.CHALLENGE, Kind.WELCOME, Kind.READY)[when]
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_client=on(kind, lambda _: encode_reject(code, "go away")))
+        client, _ = talk(to_client=on(kind, lambda _: encode_reject(code, "go away")))
         assert type(client.error) is error
         assert SERVER in str(client.error)
         assert code == RejectCode.VERSION or "go away" in str(client.error)
@@ -511,8 +505,7 @@ class TestStrangers:
             assert word in str(client.error)
 
     def test_a_server_that_is_gone_half_way_was_one(self) -> None:
-        client, server = client_side(b"s"), server_side(b"s")
-        converse(client, server, to_client=on(Kind.WELCOME, lambda frame: frame[:30]))
+        client, _ = talk(to_client=on(Kind.WELCOME, lambda frame: frame[:30]))
         assert type(client.error) is ConnectError
         assert f"{SERVER} closed the connection in the middle" in str(client.error)
 
@@ -549,96 +542,80 @@ class TestStrangers:
         assert "kind 6 in place of WELCOME" in str(client.error)
 
 
-class TestRecords:
-    """A client that wants a record to be kept, in place of the last two frames."""
+class Ending(NamedTuple):
+    """What may stand in place of the last two frames: what the client asks, the server's answer."""
 
-    @staticmethod
-    def client(secret: bytes) -> "Side[bytes]":
-        def steps() -> Steps[bytes]:
+    ask: Callable[[ClientHandshake], Steps[Any]]
+    answer: Callable[[ServerHandshake], bytes]
+    kinds: tuple[Kind, Kind]
+
+    def client(self, secret: bytes) -> "Side[Any]":
+        def steps() -> Steps[Any]:
             handshake = ClientHandshake(secret, SERVER)
             yield from handshake.greet()
-            return (yield from handshake.keep(b"old", b"new"))
+            return (yield from self.ask(handshake))
 
         return Side(steps())
 
-    @staticmethod
-    def server(secret: bytes) -> "Side[bytes | Keep]":
-        def steps() -> Steps[bytes | Keep]:
-            handshake = ServerHandshake(secret, CLIENT)
-            yield from handshake.authenticate()
-            yield from handshake.welcome(WELCOME)
-            asked = yield from handshake.asked()
-            answer = handshake.ready if isinstance(asked, bytes) else handshake.kept
-            yield Send(answer(b"kept"))
-            return asked
+    def server(self, secret: bytes) -> "Side[Any]":
+        """Return one that takes the usual frames, too."""
 
-        return Side(steps())
-
-    @pytest.mark.parametrize("secret", [b"", b"s"])
-    def test_it_is_asked_for_and_answered(self, secret: bytes) -> None:
-        client, server = self.client(secret), self.server(secret)
-        converse(client, server)  # type: ignore[arg-type]
-        assert server.result == Keep(digest(b"old"), b"new")
-        assert client.result == b"kept"
-        assert digest(b"old") != digest(b"new")
-
-    def test_a_server_takes_the_usual_frames_too(self) -> None:
-        client, server = client_side(b"s"), self.server(b"s")
-        converse(client, server)  # type: ignore[arg-type]
-        assert server.result == CLIENT_ADDRESS
-        assert client.result == (WELCOME, b"kept")
-
-    @given(st.data())
-    def test_any_bit_matters(self, data: st.DataObject) -> None:
-        kind = data.draw(st.sampled_from([Kind.KEEP, Kind.KEPT]))
-        change = on(kind, flip_body(data.draw(st.integers(0, 1000)), 1 << data.draw(bits)))
-        client, server = self.client(b"s"), self.server(b"s")
-        converse(client, server, to_server=change, to_client=change)  # type: ignore[arg-type]
-        assert isinstance(client.error, AuthenticationError)
-        if kind is Kind.KEEP:
-            assert isinstance(server.error, AuthenticationError)
-
-
-class TestPeers:
-    """Another server, in place of the last two frames."""
-
-    @staticmethod
-    def client(secret: bytes) -> "Side[bool]":
-        def steps() -> Steps[bool]:
-            handshake = ClientHandshake(secret, SERVER)
-            yield from handshake.greet()
-            yield from handshake.peer()
-            return True
-
-        return Side(steps())
-
-    @staticmethod
-    def server(secret: bytes) -> "Side[object]":
         def steps() -> Steps[object]:
             handshake = ServerHandshake(secret, CLIENT)
             yield from handshake.authenticate()
             yield from handshake.welcome(WELCOME)
             asked = yield from handshake.asked()
-            yield Send(handshake.peered())
+            is_usual = isinstance(asked, bytes)
+            yield Send(handshake.ready(SERVER_ADDRESS) if is_usual else self.answer(handshake))
             return asked
 
         return Side(steps())
 
-    @pytest.mark.parametrize("secret", [b"", b"s"])
-    def test_it_is_answered(self, secret: bytes) -> None:
-        client, server = self.client(secret), self.server(secret)
-        converse(client, server)  # type: ignore[arg-type]
-        assert client.result is True
-        assert server.result == Peer()
 
+RECORD = Ending(
+    lambda client: client.keep(b"old", b"new"),
+    lambda server: server.kept(b"kept"),
+    (Kind.KEEP, Kind.KEPT),
+)
+PEER = Ending(ClientHandshake.peer, ServerHandshake.peered, (Kind.PEER, Kind.PEERED))
+
+
+class TestOtherEndings:
+    """A client that wants a record to be kept, and another server."""
+
+    @pytest.mark.parametrize("secret", [b"", b"s"])
+    @pytest.mark.parametrize(
+        ("ending", "asked", "answer"),
+        [(RECORD, Keep(digest(b"old"), b"new"), b"kept"), (PEER, Peer(), None)],
+        ids=["record", "peer"],
+    )
+    def test_it_is_answered(
+        self, ending: Ending, asked: object, answer: object, secret: bytes
+    ) -> None:
+        client, server = ending.client(secret), ending.server(secret)
+        converse(client, server)
+        assert server.result == asked
+        assert client.ended
+        assert client.error is None
+        assert client.result == answer
+        assert digest(b"old") != digest(b"new")
+
+    @pytest.mark.parametrize("ending", [RECORD, PEER], ids=["record", "peer"])
+    def test_a_server_takes_the_usual_frames_too(self, ending: Ending) -> None:
+        client, server = client_side(b"s"), ending.server(b"s")
+        converse(client, server)
+        assert server.result == CLIENT_ADDRESS
+        assert client.result == (WELCOME, SERVER_ADDRESS)
+
+    @pytest.mark.parametrize("ending", [RECORD, PEER], ids=["record", "peer"])
     @given(st.data())
-    def test_any_bit_matters(self, data: st.DataObject) -> None:
-        kind = data.draw(st.sampled_from([Kind.PEER, Kind.PEERED]))
+    def test_any_bit_matters(self, ending: Ending, data: st.DataObject) -> None:
+        kind = data.draw(st.sampled_from(ending.kinds))
         change = on(kind, flip_body(data.draw(st.integers(0, 1000)), 1 << data.draw(bits)))
-        client, server = self.client(b"s"), self.server(b"s")
-        converse(client, server, to_server=change, to_client=change)  # type: ignore[arg-type]
+        client, server = ending.client(b"s"), ending.server(b"s")
+        converse(client, server, to_server=change, to_client=change)
         assert isinstance(client.error, AuthenticationError)
-        if kind is Kind.PEER:
+        if kind is ending.kinds[0]:
             assert isinstance(server.error, AuthenticationError)
 
 
@@ -707,8 +684,7 @@ def test_mutated_conversations_end_in_our_errors(data: st.DataObject, secret: by
                 return frame + data.draw(st.binary(max_size=20))
         return frame
 
-    client, server = client_side(secret), server_side(secret)
-    converse(client, server, to_server=mutate, to_client=mutate)
+    client, server = talk(secret, secret, to_server=mutate, to_client=mutate)
     assert client.ended
     assert server.ended
     assert client.error is None or isinstance(client.error, ConnectError)
