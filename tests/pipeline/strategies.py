@@ -9,9 +9,12 @@ import hypothesis.strategies as st
 import numpy as np
 import zarr
 from zarr.core.buffer import cpu, default_buffer_prototype
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 from zarr.testing.strategies import basic_indices, orthogonal_indices
 
+from ucxstore import UcxStore, ZeroCopyCodecPipeline
 from ucxstore.pipeline.geometry import costs
 
 DTYPES = [
@@ -198,3 +201,25 @@ def assert_reads_into(data: st.DataObject, ours: zarr.Array, model: zarr.Array) 
         results.append(out.tobytes())
         assert math.prod(view.shape) == math.prod(array.shape)
     assert results[0] == results[1]
+
+
+def stored(
+    data: st.DataObject, store: UcxStore, options: dict[str, Any], budgets: list[int]
+) -> tuple[zarr.Array, zarr.Array]:
+    """Return an array of ours, of whose chunks some are missing, and zarr's of the same values.
+
+    Both are opened anew: ours strictly, with one of the budgets.
+    """
+    budget = data.draw(st.sampled_from(budgets), label="budget")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        ours = zarr.create_array(store, **options)
+        ours[...] = noise(ours.dtype, ours.shape, 1)
+        keys = sorted(key for key in contents(ours) if "zarr.json" not in key and ".z" not in key)
+        for key in data.draw(st.sets(st.sampled_from(keys), max_size=2), label="missing"):
+            store.delete_sync(key)
+        held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(ours).items()}
+        model = zarr.open_array(MemoryStore(held, read_only=True), mode="r")
+        ours = zarr.open_array(UcxStore(str(store), strict=True, buffer_budget=budget), mode="r")
+    assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
+    assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
+    return ours, model

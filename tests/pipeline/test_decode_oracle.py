@@ -4,7 +4,6 @@ The arrays are written by zarr through `UcxStore`, and then copied, as they are 
 """
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.extra.numpy as npst
@@ -12,7 +11,6 @@ import hypothesis.strategies as st
 import numcodecs
 import numpy as np
 import pytest
-import zarr
 from hypothesis import HealthCheck, event, given, note, settings
 from zarr.codecs import (
     BloscCodec,
@@ -23,25 +21,19 @@ from zarr.codecs import (
     ZstdCodec,
 )
 from zarr.codecs import numcodecs as wrapped
-from zarr.core.buffer import cpu
-from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.core.sync import sync
-from zarr.storage import MemoryStore
 
 from tests.drawing import examples
 from tests.pipeline.strategies import (
     DTYPES,
     assert_reads_into,
-    contents,
-    noise,
     outcome,
     read,
     selections,
     special,
+    stored,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore import UcxStore
 from ucxstore.pipeline import read_plan
-from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard
 
@@ -121,14 +113,6 @@ def array_options(draw: st.DrawFn) -> dict[str, Any]:
     return options
 
 
-@pytest.fixture(scope="module")
-def keeper(memory_server: Server) -> Iterator[UcxStore]:
-    """Keep the connection between examples."""
-    with UcxStore(memory_server.address) as store:
-        sync(store.exists("key"))
-        yield store
-
-
 @given(data=st.data())
 @settings(
     max_examples=examples(400),
@@ -138,18 +122,7 @@ def keeper(memory_server: Server) -> Iterator[UcxStore]:
 def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     options = data.draw(array_options(), label="array")
     store = UcxStore(f"{keeper.address}/{uuid.uuid4().hex}")
-    budget = data.draw(st.sampled_from([1, 5000, 20_000, 1 << 28]), label="budget")
-    with zarr.config.set({"array.rectilinear_chunks": True}):
-        ours = zarr.create_array(store, **options)
-        ours[...] = noise(ours.dtype, ours.shape, 1)
-        keys = sorted(key for key in contents(ours) if "zarr.json" not in key and ".z" not in key)
-        for key in data.draw(st.sets(st.sampled_from(keys), max_size=2), label="missing"):
-            store.delete_sync(key)
-        held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(ours).items()}
-        model = zarr.open_array(MemoryStore(held, read_only=True), mode="r")
-        ours = zarr.open_array(UcxStore(str(store), strict=True, buffer_budget=budget), mode="r")
-    assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
-    assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
+    ours, model = stored(data, store, options, [1, 5000, 20_000, 1 << 28])
     with pytest.MonkeyPatch.context() as patch:
         size = data.draw(st.sampled_from([1, 500, read_plan.GROUP_BYTES]), label="group")
         patch.setattr(read_plan, "GROUP_BYTES", size)

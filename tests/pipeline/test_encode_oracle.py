@@ -1,7 +1,6 @@
 """Whatever is written, by whatever codecs, the values that are stored are zarr's byte by byte."""
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.extra.numpy as npst
@@ -14,7 +13,6 @@ from hypothesis import HealthCheck, event, given, note, settings
 from zarr.codecs import BytesCodec, TransposeCodec
 from zarr.codecs import numcodecs as wrapped
 from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from tests.drawing import examples
@@ -24,7 +22,6 @@ from tests.pipeline.test_oracle import changes
 from ucxstore import UcxStore, ZeroCopyCodecPipeline
 from ucxstore.pipeline import write_plan
 from ucxstore.pipeline.geometry import costs
-from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of codecs that are not in its standard
 
@@ -67,14 +64,6 @@ def array_options(draw: st.DrawFn) -> dict[str, Any]:
     if dtype.itemsize > 1 and dtype.kind in "iufcU":
         options["serializer"] = BytesCodec(endian=draw(st.sampled_from(["little", "big"])))
     return options
-
-
-@pytest.fixture(scope="module")
-def keeper(memory_server: Server) -> Iterator[UcxStore]:
-    """Keep the connection between examples."""
-    with UcxStore(memory_server.address) as store:
-        sync(store.exists("key"))
-        yield store
 
 
 @given(data=st.data())

@@ -4,37 +4,29 @@ The arrays are written by zarr through `UcxStore`, and then copied, as they are 
 """
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.extra.numpy as npst
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-import zarr
 from hypothesis import HealthCheck, event, given, settings
 from zarr.codecs import BytesCodec
-from zarr.core.buffer import cpu
-from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.core.sync import sync
-from zarr.storage import MemoryStore
 
 from tests.drawing import examples
 from tests.pipeline.strategies import (
     DTYPES,
     RUN_COSTS,
     assert_reads_into,
-    contents,
-    noise,
     outcome,
     read,
     selections,
     special,
+    stored,
 )
-from ucxstore import UcxStore, ZeroCopyCodecPipeline
+from ucxstore import UcxStore
 from ucxstore.pipeline import array_chunks as pipeline
 from ucxstore.pipeline.geometry import costs
-from ucxstore.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # zarr's, of dtypes that it may still change
 
@@ -67,14 +59,6 @@ def array_options(draw: st.DrawFn) -> dict[str, Any]:
     return options
 
 
-@pytest.fixture(scope="module")
-def keeper(memory_server: Server) -> Iterator[UcxStore]:
-    """Keep the connection between examples."""
-    with UcxStore(memory_server.address) as store:
-        sync(store.exists("key"))
-        yield store
-
-
 @given(data=st.data())
 @settings(
     max_examples=examples(400),
@@ -84,18 +68,7 @@ def keeper(memory_server: Server) -> Iterator[UcxStore]:
 def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     options = data.draw(array_options(), label="array")
     store = UcxStore(f"{keeper.address}/{uuid.uuid4().hex}")
-    with zarr.config.set({"array.rectilinear_chunks": True}):
-        ours = zarr.create_array(store, **options)
-        ours[...] = noise(ours.dtype, ours.shape, 1)
-        keys = sorted(key for key in contents(ours) if "zarr.json" not in key and ".z" not in key)
-        for key in data.draw(st.sets(st.sampled_from(keys), max_size=2), label="missing"):
-            store.delete_sync(key)
-        held = {key: cpu.Buffer.from_bytes(value) for key, value in contents(ours).items()}
-        model = zarr.open_array(MemoryStore(held, read_only=True), mode="r")
-        budget = data.draw(st.sampled_from([1, 1000, 1 << 28]), label="budget")
-        ours = zarr.open_array(UcxStore(str(store), strict=True, buffer_budget=budget), mode="r")
-    assert type(model.async_array.codec_pipeline) is BatchedCodecPipeline
-    assert type(ours.async_array.codec_pipeline) is ZeroCopyCodecPipeline
+    ours, model = stored(data, store, options, [1, 1000, 1 << 28])
     run = data.draw(RUN_COSTS, label="cost of a run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "RUN", run)
