@@ -22,9 +22,9 @@ from tests.adversity.transfers import (
     VALUE,
     Repeated,
     as_buffer,
+    begin_to_read,
     filled,
     partly_filled,
-    until_begun,
     wipe,
 )
 from tests.eventually import eventually
@@ -148,14 +148,7 @@ async def test_one_that_waits_for_a_stopped_server(
     elsewhere = open_store(start_server())
     await elsewhere.set("other", as_buffer(filled(3, MEDIUM)))
     out = filled(BLANK)
-
-    async def read() -> None:
-        while True:
-            wipe(out)
-            await store.get_into("key", out)
-
-    reading = asyncio.create_task(read())
-    await asyncio.to_thread(until_begun, out)
+    reading = await begin_to_read(store, out)
     await asyncio.to_thread(server.process.stop)
     try:
         assert await cancel(reading) < RELEASE

@@ -20,6 +20,7 @@ from tests.adversity.transfers import (
     Bytes,
     Repeated,
     as_buffer,
+    begin_to_read,
     filled,
     partly_filled,
     until_begun,
@@ -109,14 +110,7 @@ async def test_while_a_value_is_awaited(
 ) -> None:
     await store.set("key", as_buffer(filled(VALUE)))
     out = filled(BLANK)
-
-    async def read() -> None:
-        while True:
-            wipe(out)
-            await store.get_into("key", out)
-
-    reading = asyncio.create_task(read())
-    await asyncio.to_thread(until_begun, out)
+    reading = await begin_to_read(store, out)
     await asyncio.to_thread(server.process.stop)
     with pytest.raises(RequestTimeoutError, match=server.place):
         await asyncio.wait_for(reading, TIMEOUT + RELEASE)

@@ -1,5 +1,6 @@
 """Transfers that tests interrupt while they are under way."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from zarr.core.buffer import cpu
 
 from tests.eventually import eventually
+from ucxstore import UcxStore
 
 # What a value is made of, and what memory that it is read into holds before.
 VALUE = 0x11
@@ -53,6 +55,19 @@ def until_begun(*outs: Bytes) -> None:
 def partly_filled(out: Bytes) -> bool:
     """Tell whether a read into `out` has begun and not yet ended."""
     return bool(out[0] != BLANK and out[-1] == BLANK)
+
+
+async def begin_to_read(store: UcxStore, out: Bytes) -> asyncio.Task[None]:
+    """Read the value "key" into `out` again and again; return once such a read has begun."""
+
+    async def read() -> None:
+        while True:
+            wipe(out)
+            await store.get_into("key", out)
+
+    reading = asyncio.create_task(read())
+    await asyncio.to_thread(until_begun, out)
+    return reading
 
 
 class Background:
