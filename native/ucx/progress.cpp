@@ -138,6 +138,7 @@ void Progress::poll_fds(int timeout_ms) {
         if (watch != watches_.end()) {
             const auto on_event = watch->on_event;  // which may unwatch itself
             guarded(driver_, *on_event);
+            heard_ = true;
         }
     }
 }
@@ -238,6 +239,9 @@ void Progress::run() {
         if (now >= next_poll) {
             poll_fds(0);
             next_poll = now + kPoll;
+        }
+        if (std::exchange(heard_, false)) {
+            next_tick = now;  // it may be what tick() must act on, and nothing may wake us later
         }
         if (now >= next_tick) {
             guarded(driver_, [&] { driver_.tick(now); });

@@ -74,6 +74,7 @@ class Progress : public TaskThread {
     TaskQueue tasks_;
     ThreadBound bound_{ThreadBound::Later()};
     std::vector<Watch> watches_;
+    bool heard_ = false;  // whether one of them has called since tick() did
     std::vector<Driven> driven_;
     Crowding crowding_;
 

@@ -6,6 +6,7 @@
 
 #include "client/batch.hpp"
 #include "client/client.hpp"
+#include "local/local_socket.hpp"
 #include "server/server.hpp"
 #include "storage/memory.hpp"
 #include "support.hpp"
@@ -126,9 +127,6 @@ class Puppet {
     bool pinged_ = false;
 };
 
-template <typename Header>
-std::string raw(const Header& header) {
-    return {reinterpret_cast<const char*>(&header), sizeof(header)};
-}
+using local::raw;
 
 }  // namespace ucxstore::test

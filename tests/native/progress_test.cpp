@@ -1,12 +1,16 @@
 #include "ucx/progress.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <new>
 
+#include "base/handle.hpp"
 #include "support.hpp"
+#include "ucx/context.hpp"
+#include "ucx/worker.hpp"
 
 namespace ucxstore {
 namespace {
@@ -114,6 +118,38 @@ TEST_P(ProgressTest, TicksByItsDeadline) {
     EXPECT_TRUE(
         eventually([&] { return driver_.due == TimePoint::max().time_since_epoch().count(); }));
     EXPECT_GE(driver_.ticks, 1);
+}
+
+// However soon it then sleeps: nothing else may wake it.
+TEST_P(ProgressTest, TicksAfterAWatchHasCalled) {
+    std::unique_ptr<Worker> worker;
+    const Fd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    std::atomic<int> calls = 0;
+    std::atomic<int> ticks_before = 0;
+    ASSERT_TRUE(progress_.post_and_wait([&] {
+        worker = std::make_unique<Worker>(std::make_shared<const Context>(Options{{"TLS", "tcp"}}));
+        progress_.add(*worker);  // which is driven for a while after each task, and then armed
+        progress_.watch(fd.get(), [&] {
+            eventfd_t count = 0;
+            eventfd_read(fd.get(), &count);
+            ticks_before = driver_.ticks.load();
+            ++calls;
+        });
+    }));
+    for (int round = 1; round <= 400; ++round) {
+        progress_.post([worker = worker.get()] { worker->used = true; });
+        const TimePoint until = Clock::now() + 450us + round * 1us;
+        while (Clock::now() < until) {
+            std::this_thread::yield();
+        }
+        eventfd_write(fd.get(), 1);
+        ASSERT_TRUE(eventually([&] { return calls == round && driver_.ticks > ticks_before; }))
+            << "in round " << round;
+    }
+    ASSERT_TRUE(progress_.post_and_wait([&] {
+        progress_.unwatch(fd.get());
+        EXPECT_TRUE(progress_.retire(worker, true));
+    }));
 }
 
 }  // namespace
