@@ -126,9 +126,11 @@ class ServerStats(TypedDict):
         Bytes of replies that were sent, and of values that were stored.
     bytes_in_flight : int
         Bytes that are on their way to clients now.
-    sessions, sessions_lost, messages_refused : int
-        Clients that have connected, those that were lost in the middle of something, and messages
-        that broke the protocol or belonged to no session.
+    sessions, sessions_lost, sessions_ended : int
+        Clients that have connected, those that were lost in the middle of something, and those that
+        were asked to go for others, as they were idle.
+    messages_refused : int
+        Messages that broke the protocol or belonged to no session.
     connected : int
         Clients that are connected now.
     clients : list of ClientStats
@@ -163,6 +165,7 @@ class ServerStats(TypedDict):
     bytes_in_flight: int
     sessions: int
     sessions_lost: int
+    sessions_ended: int
     messages_refused: int
     connected: int
     clients: list[ClientStats]

@@ -128,6 +128,7 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces,
         .add("bytes_in_flight", in_flight)
         .add("sessions", sessions)
         .add("sessions_lost", sessions_lost)
+        .add("sessions_ended", sessions_ended)
         .add("messages_refused", messages_refused)
         .add("connected", connected)
         .add("clients", array(clients))

@@ -63,6 +63,7 @@ class Counters {
     Count bytes_received = 0;
     Count sessions = 0;
     Count sessions_lost = 0;
+    Count sessions_ended = 0;  // in favour of others
     Count messages_refused = 0;
 
     void count_get(ClientCounters& client) { ++gets, ++client.gets; }

@@ -124,11 +124,11 @@ Bounds to_bounds(const BoundsTuple& tuple) {
 }
 
 void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
-                   const std::string& peer, const BoundsTuple& bounds) {
+                   const std::string& peer, const BoundsTuple& bounds, const std::string& origin) {
     Fd owned(fd);
     const wire::Token session = to_token(token);
     const std::string remote = to_string(address);
-    const Admitted client{peer, to_bounds(bounds)};
+    const Admitted client{peer, to_bounds(bounds), origin};
     auto worker = port.take();
     const WithoutGil released;
     port.owner()->attach(std::move(worker), std::move(owned), session, remote, client);
@@ -232,17 +232,20 @@ class PyServer {
     // Options and whether to poll; whether to make no use of UCX until a client needs it.
     using Ucx = std::tuple<Options, bool, bool>;
 
-    PyServer(Storages storages, int threads, const Ucx& ucx, bool read_only)
+    PyServer(Storages storages, int threads, const Ucx& ucx, bool read_only,
+             std::optional<std::uint64_t> max_sessions)
         : server_(std::move(storages), threads,
-                  {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx)}, read_only) {}
+                  {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx)}, read_only,
+                  max_sessions.value_or(Places::kNoLimit)) {}
     static void make(PyServer* self, const std::shared_ptr<Storage>& storage, int threads,
-                     const Ucx& ucx, bool read_only, const std::shared_ptr<Spaces>& scratch) {
-        new (self) PyServer({storage, scratch}, threads, ucx, read_only);
+                     const Ucx& ucx, bool read_only, const std::shared_ptr<Spaces>& scratch,
+                     std::optional<std::uint64_t> max_sessions) {
+        new (self) PyServer({storage, scratch}, threads, ucx, read_only, max_sessions);
     }
     static void make_cached(PyServer* self, const PyCachedSource& source, int threads,
-                            const Ucx& ucx, bool read_only,
-                            const std::shared_ptr<Spaces>& scratch) {
-        new (self) PyServer({source.source, scratch}, threads, ucx, read_only);
+                            const Ucx& ucx, bool read_only, const std::shared_ptr<Spaces>& scratch,
+                            std::optional<std::uint64_t> max_sessions) {
+        new (self) PyServer({source.source, scratch}, threads, ucx, read_only, max_sessions);
     }
 
     nb::typed<nb::object, ServerPort> open(int thread, int fd) {
@@ -257,12 +260,17 @@ class PyServer {
     }
 
     void join(int thread, int fd, const nb::bytes& token, const std::string& peer,
-              const BoundsTuple& bounds) {
+              const BoundsTuple& bounds, const std::string& origin) {
         Fd owned(fd);
         const wire::Token session = to_token(token);
-        const Admitted client{peer, to_bounds(bounds)};
+        const Admitted client{peer, to_bounds(bounds), origin};
         const WithoutGil released;
         server_.local_thread(thread)->attach(std::move(owned), session, client);
+    }
+
+    bool make_room(const std::string& origin, std::size_t waiting) {
+        const WithoutGil released;
+        return server_.make_room(origin, waiting);
     }
 
     std::map<std::string, std::uint64_t> stats() const {
@@ -274,6 +282,7 @@ class PyServer {
                 {"bytes_received", counters.bytes_received},
                 {"sessions", counters.sessions},
                 {"sessions_lost", counters.sessions_lost},
+                {"sessions_ended", counters.sessions_ended},
                 {"messages_refused", counters.messages_refused},
                 {"scratch_bytes", server_.scratch_bytes()}};
     }
@@ -368,7 +377,8 @@ NB_MODULE(_core, module) {
         .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a);
     nb::class_<ServerPort>(module, "ServerPort")
         .def_prop_ro("address", &ServerPort::address)
-        .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a, "bounds"_a);
+        .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a, "bounds"_a,
+             "origin"_a);
 
     nb::class_<PyClient>(module, "Client")
         .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)
@@ -424,11 +434,13 @@ NB_MODULE(_core, module) {
 
     nb::class_<PyServer>(module, "Server")
         .def("__init__", &PyServer::make, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
-             "scratch"_a.none() = nb::none())
+             "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
         .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
-             "scratch"_a.none() = nb::none())
+             "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a, "fd"_a = -1)
-        .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a)
+        .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
+             "origin"_a)
+        .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a)
         .def("stats", &PyServer::stats)
         .def_prop_ro("sessions", &PyServer::sessions)
         .def("drain", &PyServer::drain, "timeout"_a)

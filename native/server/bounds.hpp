@@ -48,17 +48,19 @@ class Bounds {
     bool narrow_ = false;  // whether any of these three forbids anything
 };
 
-// A client whose session is to begin: its name for messages, and what it may do.
+// A client whose session is to begin: its name for messages, what it may do, and its origin
+// (places.hpp).
 struct Admitted {
     // NOLINTBEGIN(google-explicit-constructor): a name alone is of a client that may do everything
     Admitted(std::string name) : peer(std::move(name)) {}
     Admitted(const char* name) : peer(name) {}
     // NOLINTEND(google-explicit-constructor)
-    Admitted(std::string name, Bounds allowed)
-        : peer(std::move(name)), bounds(std::move(allowed)) {}
+    Admitted(std::string name, Bounds allowed, std::string from = {})
+        : peer(std::move(name)), bounds(std::move(allowed)), origin(std::move(from)) {}
 
     std::string peer;
     Bounds bounds;
+    std::string origin;
 };
 
 }  // namespace ucxstore

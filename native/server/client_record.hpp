@@ -1,8 +1,9 @@
-// State of a client that the classes behind Session share: what it may do, its counters, when it
-// last moved something, and whether its session is to end.
+// State of a client that the classes behind Session share: what it may do, its counters and its
+// place, when it last moved something, and whether its session is to end.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/log.hpp"
 #include "base/thread_bound.hpp"
 #include "server/bounds.hpp"
+#include "server/places.hpp"
 #include "ucx/progress.hpp"
 
 namespace ucxstore {
@@ -19,12 +21,19 @@ namespace ucxstore {
 // On the session's progress thread, which makes it.
 class ClientRecord {
   public:
-    ClientRecord(std::shared_ptr<Counters> server, const Admitted& client)
-        : bounds_(client.bounds), server_(std::move(server)), client_(server_->add(client.peer)) {}
+    ClientRecord(std::shared_ptr<Counters> server, Places::Place place, const Admitted& client)
+        : bounds_(client.bounds),
+          origin_(client.origin),
+          server_(std::move(server)),
+          client_(server_->add(client.peer)),
+          place_(std::move(place)) {}
     ClientRecord(const ClientRecord&) = delete;
     ClientRecord& operator=(const ClientRecord&) = delete;
 
     const Bounds& bounds() const { return bounds_; }
+    const std::string& origin() const { return origin_; }
+    // Others may hold it for longer than the session goes on.
+    const Places::Place& place() const { return place_; }
 
     // The client has moved something. Each step of a session calls this, so each checks the thread.
     void moved() {
@@ -33,6 +42,10 @@ class ClientRecord {
     }
     TimePoint last_moved() const { return last_moved_; }
 
+    // When the client was asked to hang up for another one; nullopt if it was not.
+    std::optional<TimePoint> asked() const { return asked_; }
+    void note_asked(TimePoint now) { asked_ = now; }
+
     // The client is gone, or has broken the protocol. Only noted; Session::tick() closes.
     void doom() { doomed_ = true; }
     bool doomed() const { return doomed_; }
@@ -40,7 +53,10 @@ class ClientRecord {
     // The session is over: nothing is begun any more.
     void close() {
         thread_.check("closing a session");
-        closed_ = true;
+        if (!std::exchange(closed_, true) && asked_) {
+            ++server_->sessions_ended;
+        }
+        place_.reset();
     }
     bool closed() const { return closed_; }
 
@@ -70,8 +86,11 @@ class ClientRecord {
   private:
     const ThreadBound thread_;
     const Bounds bounds_;
+    const std::string origin_;
     const std::shared_ptr<Counters> server_;
     const std::shared_ptr<ClientCounters> client_;
+    Places::Place place_;
+    std::optional<TimePoint> asked_;
     TimePoint last_moved_ = Clock::now();
     bool doomed_ = false;
     bool closed_ = false;

@@ -109,11 +109,12 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd soc
                            const Service& service, const wire::Token& token, const Admitted& client,
                            std::function<void()> look)
     : thread_(std::move(thread)),
-      client_(std::make_shared<ClientRecord>(service.counters, client)),
+      client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
+                                             client)),
       look_(std::move(look)),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
       socket_(std::move(socket), *this),
-      showings_(service.storages, life),
+      showings_(service.storages, life, client_->place()),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),
       session_(service, thread_, token, client_, sending_, receiver_) {
@@ -179,6 +180,15 @@ void LocalSession::close() {
     session_.close();
     showings_.close();
     shown_root_.reset();
+}
+
+bool LocalSession::may_yield() {
+    const std::uint64_t seen =
+        showings_.seen() + (shown_root_ == nullptr ? 0 : shown_root_->seen());
+    if (seen != std::exchange(seen_, seen)) {
+        client_->moved();
+    }
+    return !busy() && !showings_.pinned();
 }
 
 void LocalSession::drop_arena(std::uint64_t shelf, std::uint32_t number) {

@@ -13,11 +13,13 @@
 #include "server/session.hpp"
 #include "server/showings.hpp"
 #include "server/shown_root.hpp"
+#include "server/yielding.hpp"
 
 namespace ucxstore {
 
 // On the thread that makes it.
 class LocalSession : public std::enable_shared_from_this<LocalSession>,
+                     public Yielding,
                      private local::LocalSocket::Handler {
   public:
     // `thread` is where it is, and runs what comes later; `life` tells clients that it does. `look`
@@ -37,6 +39,11 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     void leave() { session_.leave(); }
     bool closed() const { return closed_; }
     bool busy() const { return session_.busy(); }
+    ClientRecord& record() override { return *client_; }
+    // Not while the client has anything pinned: what is left of the session then keeps its place.
+    bool may_yield() override;
+    void ask() override { leave(); }
+    void end() override { close(); }
     // Tells the client, if it has been shown the arena of a shelf, that this has gone.
     void drop_arena(std::uint64_t shelf, std::uint32_t number);
 
@@ -83,7 +90,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     Session session_;
     bool closed_ = false;
     bool root_sent_ = false;
-    bool waits_ = false;  // for the socket to take more
+    bool waits_ = false;      // for the socket to take more
+    std::uint64_t seen_ = 0;  // by the client, when that was looked at last
 };
 
 }  // namespace ucxstore

@@ -74,6 +74,19 @@ void LocalThread::leave() {
     });
 }
 
+void LocalThread::visit(const Visitor& visitor) {
+    thread_->post_and_wait([&] {
+        std::vector<Yielding*> open;
+        for (const auto& session : sessions_) {
+            if (!session->closed()) {
+                open.push_back(session.get());
+            }
+        }
+        visitor(open);
+        deadline_ = TimePoint::min();
+    });
+}
+
 void LocalThread::look(LocalSession* session) {
     const TimePoint due = tick_of(*session, Clock::now());
     deadline_ = session->closed() ? TimePoint::min() : std::min(deadline_, due);

@@ -10,17 +10,18 @@
 
 #include "base/event_thread.hpp"
 #include "server/local_session.hpp"
+#include "server/yielding.hpp"
 #include "shared/life.hpp"
 
 namespace ucxstore {
 
-class LocalThread {
+class LocalThread : public YieldingThread {
   public:
     // Throws Error(resource).
     LocalThread(const Service& service, int index);
     LocalThread(const LocalThread&) = delete;
     LocalThread& operator=(const LocalThread&) = delete;
-    ~LocalThread() { close(); }
+    ~LocalThread() override { close(); }
 
     // What follows is for any thread.
 
@@ -48,6 +49,7 @@ class LocalThread {
         LocalThread& owner_;
     };
 
+    void visit(const Visitor& visitor) override;
     void tick(TimePoint now);
     void look(LocalSession* session);
     // As LocalSession::tick(); a failure loses the session.

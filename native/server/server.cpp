@@ -40,9 +40,20 @@ void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Tok
     });
 }
 
-Server::Server(Storages storages, int threads, Ucx ucx, bool read_only)
+void ServerThread::visit(const Visitor& visitor) {
+    visit_peers([&](const std::vector<Peer*>& peers) {
+        std::vector<Yielding*> sessions;
+        for (Peer* const peer : peers) {
+            sessions.push_back(static_cast<UcxSession*>(peer));  // attach() makes no others
+        }
+        visitor(sessions);
+    });
+}
+
+Server::Server(Storages storages, int threads, Ucx ucx, bool read_only, std::uint64_t most_sessions)
     : pid_(getpid()),
-      service_{std::move(storages), std::make_shared<Counters>(), read_only},
+      service_{std::move(storages), std::make_shared<Counters>(), read_only,
+               std::make_shared<Walkers>(), std::make_shared<Places>(most_sessions)},
       ucx_(std::move(ucx)) {
     if (threads < 1 || threads > 256) {
         throw Error(ErrorKind::argument, "threads must be 1 to 256");
@@ -113,6 +124,59 @@ std::size_t Server::sessions() {
         count += thread->sessions();
     }
     return count;
+}
+
+std::vector<YieldingThread*> Server::yielding(const Threads& ucx) const {
+    std::vector<YieldingThread*> all;
+    for (const auto& thread : ucx) {
+        all.push_back(thread.get());
+    }
+    for (const auto& thread : local_threads_) {
+        all.push_back(thread.get());
+    }
+    return all;
+}
+
+bool Server::make_room(const std::string& origin, std::size_t waiting) {
+    const Places& places = *service_.places;
+    if (places.has_room(origin)) {
+        return true;
+    }
+    service_.storages.forget_gone();
+    if (places.has_room(origin)) {
+        return true;
+    }
+    const Threads ucx = threads();
+    const std::vector<YieldingThread*> all = yielding(ucx);
+    const TimePoint asked_before = Clock::now() - kHangUp;
+    std::size_t leaving = 0;
+    for (YieldingThread* const thread : all) {
+        leaving += thread->end_asked(asked_before);
+    }
+    const auto ask_most_silent = [&](const std::string& from) {
+        YieldingThread* with_it = nullptr;
+        TimePoint earliest = TimePoint::max();
+        for (YieldingThread* const thread : all) {
+            const auto since = thread->silent_since(from);
+            if (since && *since < earliest) {
+                earliest = *since;
+                with_it = thread;
+            }
+        }
+        return with_it != nullptr && with_it->ask_most_silent(from);
+    };
+    for (const std::string& from : places.that_may_yield(origin)) {
+        while (leaving < waiting && ask_most_silent(from)) {
+            ++leaving;
+        }
+    }
+    if (places.has_room(origin)) {
+        return true;
+    }
+    if (leaving == 0) {
+        throw Error(ErrorKind::resource, places.refusal(origin));
+    }
+    return false;
 }
 
 bool Server::drain(std::chrono::milliseconds timeout) {

@@ -8,15 +8,17 @@
 #include <vector>
 
 #include "server/local_thread.hpp"
+#include "server/places.hpp"
 #include "server/ucx_session.hpp"
+#include "server/yielding.hpp"
 #include "ucx/peer_thread.hpp"
 
 namespace ucxstore {
 
-class ServerThread : public PeerThread {
+class ServerThread : public PeerThread, public YieldingThread {
   public:
     ServerThread(const Service& service, const Options& options, bool polling, int index);
-    ~ServerThread();
+    ~ServerThread() override;
 
     // Starts a session; its endpoint exists on return. Throws Error(connect).
     void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
@@ -24,6 +26,8 @@ class ServerThread : public PeerThread {
     std::size_t sessions() { return peers(); }
 
   private:
+    void visit(const Visitor& visitor) override;
+
     // Shared, as whoever holds a thread may keep it longer than the Server lives.
     const Service service_;
 };
@@ -38,7 +42,9 @@ class Server {
         // options, or with UCX, is that client's error, and not the constructor's.
         bool when_needed = false;
     };
-    Server(Storages storages, int threads, Ucx ucx, bool read_only);
+    // `most_sessions`: see Places.
+    Server(Storages storages, int threads, Ucx ucx, bool read_only,
+           std::uint64_t most_sessions = Places::kNoLimit);
     ~Server();
 
     // Any thread, but not one that holds the GIL: UCX may have to be loaded. Throws Error(connect)
@@ -54,6 +60,10 @@ class Server {
         return spaces == nullptr ? 0 : spaces->held();
     }
     std::size_t sessions();
+    // Makes room for a session of this origin, if need be by having others end; true if there is
+    // some, and false if it is worth asking again in a moment. `waiting`: how many newcomers wait,
+    // with this one. Throws Error(resource) where there will be none.
+    bool make_room(const std::string& origin, std::size_t waiting);
     // Tells the clients that the server ends, and waits until they have gone with nothing under
     // way. Those that have heard, and hang up late, are not waited for long. False where something
     // still is under way when `timeout` has passed.
@@ -67,6 +77,7 @@ class Server {
 
     // Those that are there.
     Threads threads() const;
+    std::vector<YieldingThread*> yielding(const Threads& ucx) const;
 
     const int pid_;
     const Service service_;

@@ -26,6 +26,7 @@ struct Service {
     std::shared_ptr<Counters> counters;
     bool read_only = false;
     std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>();
+    std::shared_ptr<Places> places = std::make_shared<Places>();
 
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
@@ -65,7 +66,7 @@ class Session {
     // The same, of a value that has come in a file.
     void on_file(const wire::ValueHeader& header, const std::string& key, Fd file);
 
-    // Tells the client that the server ends, and is to be asked for nothing more.
+    // Tells the client that the server, or its session, ends, and is to be asked for nothing more.
     void leave();
 
     struct Look {

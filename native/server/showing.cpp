@@ -1,5 +1,6 @@
 #include "server/showing.hpp"
 
+#include <unordered_set>
 #include <utility>
 
 #include "base/status.hpp"
@@ -19,9 +20,13 @@ local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header) 
 
 }  // namespace
 
-Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::uint64_t number,
-                 std::string space)
-    : shelf_(std::move(shelf)), life_(life), number_(number), space_(std::move(space)) {}
+Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
+                 std::uint64_t number, std::string space)
+    : shelf_(std::move(shelf)),
+      life_(life),
+      keeps_(std::move(keeps)),
+      number_(number),
+      space_(std::move(space)) {}
 
 Showing::~Showing() {
     if (pins_ != nullptr) {
@@ -30,13 +35,21 @@ Showing::~Showing() {
     }
 }
 
+bool Showing::pinned() const {
+    std::unordered_set<shared::Place> pinned;
+    if (pins_ != nullptr) {
+        pins_->collect(pinned);
+    }
+    return !pinned.empty();
+}
+
 bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages) {
     const auto number = shelf_->arena_with(value);
     if (!number) {
         return false;
     }
     if (pins_ == nullptr) {
-        auto pins = shelf_->add_reader();
+        auto pins = shelf_->add_reader(keeps_);
         auto [table, lifeline] = pins->take_descriptors();
         messages.push_back(
             with_descriptor(Kind::pins, copy_of(life_), raw(local::ShelfHeader{number_}) + space_));

@@ -15,9 +15,10 @@ namespace ucxstore {
 // On the session's thread.
 class Showing {
   public:
-    // `life` is the descriptor of the thread's life. `number` is the shelf's for the client, and
-    // `space` the name of the scratch space that it is of; "" for none.
-    Showing(std::shared_ptr<shared::Shelf> shelf, int life,
+    // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
+    // its table of pins. `number` is the shelf's for the client, and `space` the name of the scratch
+    // space that it is of; "" for none.
+    Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
             std::uint64_t number = local::kMainShelf, std::string space = {});
     Showing(const Showing&) = delete;
     Showing& operator=(const Showing&) = delete;
@@ -31,6 +32,8 @@ class Showing {
     bool forget(std::uint32_t arena) { return arenas_.erase(arena) > 0; }
     // Values that the client says it has read there.
     std::uint64_t seen() const { return pins_ == nullptr ? 0 : pins_->seen().gets; }
+    // Whether the client has anything pinned.
+    bool pinned() const;
     const std::shared_ptr<shared::Shelf>& shelf() const { return shelf_; }
     std::uint64_t number() const { return number_; }
     const std::string& space() const { return space_; }
@@ -38,6 +41,7 @@ class Showing {
   private:
     const std::shared_ptr<shared::Shelf> shelf_;
     const int life_;
+    const std::shared_ptr<const void> keeps_;
     const std::uint64_t number_;
     const std::string space_;
     std::shared_ptr<shared::PinTable> pins_;

@@ -17,7 +17,25 @@ namespace {
 // to where it would would keep other clients waiting.
 constexpr std::uint64_t kCopiedForPart = 8ull << 20;
 
+// How many tables of pins a client may have: those of what it was shown and has forgotten count
+// until it lets go of them, as each takes descriptors. Then values are sent.
+constexpr long kMostTables = 4 * static_cast<long>(local::kMaxSpaces);
+
+// How often it is looked for those that the client has let go of.
+constexpr auto kLookEvery = std::chrono::seconds(1);
+
 }  // namespace
+
+// The tables hold `keeps_`.
+bool Showings::may_have_more_tables() {
+    if (keeps_.use_count() > kMostTables) {
+        if (const TimePoint now = Clock::now(); now >= look_again_) {
+            look_again_ = now + kLookEvery;
+            storages_.forget_gone();
+        }
+    }
+    return keeps_.use_count() <= kMostTables;
+}
 
 // The value where clients see it; nullptr for nowhere.
 std::shared_ptr<const Region> Showings::shelved(const PendingGet& get) const {
@@ -31,7 +49,7 @@ std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop
                                              std::vector<OutMessage>& messages) {
     auto value = shelved(get);
     const auto shelf = value == nullptr ? nullptr : shared::Shelf::of(*value);
-    if (shelf == nullptr) {
+    if (shelf == nullptr || !may_have_more_tables()) {
         return nullptr;
     }
     // A client that asks for a key in a scratch space knows its name, which is the secret of those
@@ -58,7 +76,7 @@ std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop
 
 Showing& Showings::main(const std::shared_ptr<shared::Shelf>& shelf) {
     if (main_ == nullptr) {
-        main_ = std::make_unique<Showing>(shelf, life_);
+        main_ = std::make_unique<Showing>(shelf, life_, keeps_);
     }
     return *main_;
 }
@@ -80,7 +98,7 @@ Showing& Showings::space(const std::shared_ptr<shared::Shelf>& shelf, std::strin
     }
     const std::uint64_t number = ++last_number_;
     Space one{
-        std::make_unique<Showing>(shelf, life_, number, std::string(name)),
+        std::make_unique<Showing>(shelf, life_, keeps_, number, std::string(name)),
         shelf->watch_drops([on_drop, number](std::uint32_t arena) { on_drop(number, arena); })};
     spaces_.push_back(std::move(one));
     return *spaces_.back().showing;
@@ -129,6 +147,19 @@ void Showings::drop(std::uint64_t shelf, std::uint32_t arena, std::vector<OutMes
     }
 }
 
+std::uint64_t Showings::seen() const {
+    std::uint64_t sum = main_ == nullptr ? 0 : main_->seen();
+    for (const Space& one : spaces_) {
+        sum += one.showing->seen();
+    }
+    return sum;
+}
+
+bool Showings::pinned() const {
+    return (main_ != nullptr && main_->pinned()) ||
+           std::ranges::any_of(spaces_, [](const Space& one) { return one.showing->pinned(); });
+}
+
 void Showings::sweep() {
     if (main_ != nullptr) {
         main_->shelf()->sweep();
@@ -141,6 +172,7 @@ void Showings::sweep() {
 void Showings::close() {
     main_.reset();
     spaces_.clear();
+    keeps_.reset();
 }
 
 }  // namespace ucxstore

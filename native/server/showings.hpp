@@ -23,8 +23,10 @@ class Showings {
     // Shelf::kAllArenas, of the end of that shelf.
     using OnDrop = std::function<void(std::uint64_t shelf, std::uint32_t arena)>;
 
-    // `life` is the descriptor of the thread's life.
-    Showings(Storages storages, int life) : storages_(std::move(storages)), life_(life) {}
+    // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
+    // all its tables of pins; nobody else has many copies.
+    Showings(Storages storages, int life, std::shared_ptr<const void> keeps)
+        : storages_(std::move(storages)), life_(life), keeps_(std::move(keeps)) {}
     Showings(const Showings&) = delete;
     Showings& operator=(const Showings&) = delete;
 
@@ -34,6 +36,10 @@ class Showings {
                                        std::vector<local::OutMessage>& messages);
     // Appends what the client is to be told of an arena that has gone, or of the end of a shelf.
     void drop(std::uint64_t shelf, std::uint32_t arena, std::vector<local::OutMessage>& messages);
+    // Values that the client says it has read.
+    std::uint64_t seen() const;
+    // Whether the client has anything pinned.
+    bool pinned() const;
     // Looks again at what clients hold.
     void sweep();
     // From now on the client finds nothing.
@@ -47,6 +53,7 @@ class Showings {
     };
     using Spaces = std::list<Space>;
 
+    bool may_have_more_tables();
     std::shared_ptr<const Region> shelved(const PendingGet& get) const;
     Showing& main(const std::shared_ptr<shared::Shelf>& shelf);
     Showing& space(const std::shared_ptr<shared::Shelf>& shelf, std::string_view name,
@@ -56,8 +63,10 @@ class Showings {
 
     const Storages storages_;
     const int life_;
+    std::shared_ptr<const void> keeps_;
     std::unique_ptr<Showing> main_;
     Spaces spaces_;  // the one asked for last is at the end
+    TimePoint look_again_{};  // at which tables there still are
     std::uint64_t last_number_ = local::kMainShelf;
 };
 

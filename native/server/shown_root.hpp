@@ -1,6 +1,7 @@
 // The directory of a server, shown to a client of its host: it reads the files itself.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -21,6 +22,8 @@ class ShownRoot {
     // From now on the client finds nothing.
     ~ShownRoot() { page_->end(); }
 
+    // Values that the client says it has read there.
+    std::uint64_t seen() const { return page_->counts().gets; }
     // What the client needs for it; to be called once.
     local::OutMessage take_message() { return std::move(message_); }
 

@@ -28,4 +28,13 @@ ShelfCounts Storages::shown_counts() const {
     return counts;
 }
 
+void Storages::forget_gone() const {
+    if (shelf != nullptr) {
+        shelf->forget_gone();
+    }
+    if (spaces != nullptr) {
+        spaces->forget_gone();
+    }
+}
+
 }  // namespace ucxstore

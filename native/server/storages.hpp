@@ -30,6 +30,9 @@ struct Storages {
     // What clients of this host read by themselves, and the memory that is for that.
     ShelfCounts shown_counts() const;
 
+    // Drops what is kept for clients that have gone.
+    void forget_gone() const;
+
     // Where clients of this host see values themselves; nullptr for nowhere.
     std::shared_ptr<shared::Shelf> shelf;
     // The directory in which they see files themselves, as Storage::root(); and what they read.

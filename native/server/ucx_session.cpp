@@ -52,7 +52,8 @@ UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
                        const std::string& address, const Admitted& client)
     : Peer(std::move(worker), kReleaseTimeout),
       address_(address),
-      client_(std::make_shared<ClientRecord>(service.counters, client)),
+      client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
+                                             client)),
       sending_(std::make_shared<UcxSending>(*worker_, token, client_)),
       receiver_(*worker_),
       session_(service, std::move(progress), token, client_, sending_, receiver_) {

@@ -8,11 +8,12 @@
 #include "protocol/sums.hpp"
 #include "server/session.hpp"
 #include "server/ucx_sending.hpp"
+#include "server/yielding.hpp"
 #include "ucx/peer.hpp"
 
 namespace ucxstore {
 
-class UcxSession : public Peer {
+class UcxSession : public Peer, public Yielding {
   public:
     // Takes the worker. `address` is the client's. Throws Error(connect).
     UcxSession(std::unique_ptr<Worker> worker, const Service& service,
@@ -27,6 +28,10 @@ class UcxSession : public Peer {
     // As Session::leave(), as soon as the client can be told.
     void leave() override;
     bool busy() const override { return session_.busy(); }
+    ClientRecord& record() override { return *client_; }
+    bool may_yield() override { return !busy(); }
+    void ask() override { leave(); }
+    void end() override { close(); }
 
   private:
     // Receives what comes by rendezvous: a parcel is UCX's descriptor.

@@ -33,8 +33,12 @@ void Limbo::sweep() {
     sweep_locked();
 }
 
-void Limbo::sweep_locked() {
-    std::unordered_set<Place> pinned;
+void Limbo::forget_gone() {
+    const std::lock_guard lock(mutex_);
+    forget_gone_locked();
+}
+
+void Limbo::forget_gone_locked() {
     std::erase_if(tables_, [&](const auto& table) {
         const bool gone = table->reader_gone();
         if (gone) {
@@ -43,6 +47,11 @@ void Limbo::sweep_locked() {
         }
         return gone;
     });
+}
+
+void Limbo::sweep_locked() {
+    std::unordered_set<Place> pinned;
+    forget_gone_locked();
     for (const auto& table : tables_) {
         std::unordered_set<Place> its;
         table->collect(its);

@@ -39,6 +39,9 @@ class Limbo {
     // gone, too.
     void sweep();
 
+    // Drops the tables of readers that have gone, and no more than that.
+    void forget_gone();
+
     // Bytes that wait.
     std::uint64_t waiting() const;
     // What readers have read, also those that have gone.
@@ -52,6 +55,7 @@ class Limbo {
         std::shared_ptr<void> keeps;
     };
 
+    void forget_gone_locked();
     void sweep_locked();
     std::uint64_t bytes_of(const std::unordered_set<Place>& places) const;
 

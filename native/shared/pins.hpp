@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <unordered_set>
 
 #include "base/around_forks.hpp"
@@ -18,9 +19,9 @@ namespace ucxstore::shared {
 // has gone, whatever becomes of its session: so the tables outlive that.
 class PinTable {
   public:
-    // `counts_uses`: the reader counts which blocks it reads. Throws Error(memory),
-    // Error(resource).
-    explicit PinTable(bool counts_uses = false);
+    // `counts_uses`: the reader counts which blocks it reads. `keeps` lives as long as this. Throws
+    // Error(memory), Error(resource).
+    explicit PinTable(bool counts_uses = false, std::shared_ptr<const void> keeps = nullptr);
     PinTable(const PinTable&) = delete;
     PinTable& operator=(const PinTable&) = delete;
     ~PinTable();
@@ -60,6 +61,7 @@ class PinTable {
     // The number behind that of the last table that a child may have.
     std::uint64_t tables() const;
 
+    const std::shared_ptr<const void> keeps_;
     Descriptors descriptors_;
     Fd lifeline_;
     Fd watch_;  // opened anew, to look at locks

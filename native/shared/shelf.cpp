@@ -184,8 +184,8 @@ void Shelf::end() {
     dropped(kAllArenas);
 }
 
-std::shared_ptr<PinTable> Shelf::add_reader() {
-    auto table = std::make_shared<PinTable>(counts_uses_);
+std::shared_ptr<PinTable> Shelf::add_reader(std::shared_ptr<const void> keeps) {
+    auto table = std::make_shared<PinTable>(counts_uses_, std::move(keeps));
     const std::lock_guard lock(mutex_);
     if (ended_) {
         throw Error(ErrorKind::scratch_ended, "its values are not shown any more");

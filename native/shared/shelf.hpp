@@ -69,11 +69,13 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // From now on readers find nothing at all. What they have pinned stays as it is.
     void end();
 
-    // A table for one more reader, whose pins count until that has gone. Throws Error(memory),
-    // Error(resource), and Error(scratch_ended) after end().
-    std::shared_ptr<PinTable> add_reader();
+    // A table for one more reader, whose pins count until that has gone; `keeps` lives as long.
+    // Throws Error(memory), Error(resource), and Error(scratch_ended) after end().
+    std::shared_ptr<PinTable> add_reader(std::shared_ptr<const void> keeps = nullptr);
     // To be called when a reader has gone, or holds much more or less than before.
     void sweep() { limbo_.sweep(); }
+    // Drops what is kept for readers that have gone.
+    void forget_gone() { limbo_.forget_gone(); }
     // Gives back memory that has been empty for too long. To be called when timer() can be read.
     void trim() { arenas_.trim(Clock::now()); }
     int timer() const { return arenas_.timer(); }

@@ -149,6 +149,18 @@ ShelfCounts Spaces::shelf_counts() const {
     return sum;
 }
 
+void Spaces::forget_gone() const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, space] : spaces_) {
+        if (const auto shelf = space.values->shelf()) {
+            shelf->forget_gone();
+        }
+    }
+    for (const auto& shelf : pinned_) {
+        shelf->forget_gone();
+    }
+}
+
 Spaces::All::iterator Spaces::close(All::iterator at, std::function<void()> freed) {
     Ended& ended = ended_.emplace_back();
     try {

@@ -58,6 +58,8 @@ class Spaces {
     std::vector<SpaceCounts> counts(TimePoint now = Clock::now()) const;
     // Of the shelves of all of them; what was seen of those that have ended, too.
     ShelfCounts shelf_counts() const;
+    // As Shelf::forget_gone(), of all of them.
+    void forget_gone() const;
 
   private:
     struct Space {

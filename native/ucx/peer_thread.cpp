@@ -133,6 +133,19 @@ std::size_t PeerThread::peers() {
     return static_cast<std::size_t>(count);
 }
 
+void PeerThread::visit_peers(const std::function<void(const std::vector<Peer*>&)>& visitor) {
+    progress_->post_and_wait([&] {
+        std::vector<Peer*> open;
+        for (const auto& peer : peers_) {
+            if (!peer->closed()) {
+                open.push_back(peer.get());
+            }
+        }
+        visitor(open);
+        deadline_ = TimePoint::min();
+    });
+}
+
 void PeerThread::tick(TimePoint now) {
     deadline_ = TimePoint::max();
     std::erase_if(peers_, [&](const auto& peer) { return ended(*peer, now); });

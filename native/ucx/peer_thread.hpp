@@ -45,6 +45,10 @@ class PeerThread {
     // drives it from now on. Throws Error(connect).
     void adopt(std::unique_ptr<Worker> worker, Fd fd, const Make& make);
 
+    // Calls `visitor` on the progress thread with all peers that are not closed, and then looks at
+    // them.
+    void visit_peers(const std::function<void(const std::vector<Peer*>&)>& visitor);
+
     const std::shared_ptr<Progress>& progress() const { return progress_; }
     const char* closed_text() const { return closed_text_; }
 

@@ -2,10 +2,12 @@
 
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,10 +15,12 @@ from tests.adversity.conftest import StartServer
 from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
 from ucxstore import ConnectError, UcxStore
+from ucxstore._native import core
 from ucxstore.address import Address
 from ucxstore.client.connect import Greeting
 from ucxstore.server import Server
 from ucxstore.server.acceptor import HANDSHAKE_SECONDS
+from ucxstore.server.guests import Guest
 from ucxstore.server.shortage import RESERVED_FILES
 
 SILENT = 300
@@ -93,3 +97,180 @@ def test_no_descriptors_for_another_client(start_server: StartServer) -> None:
         assert first.get_sync("k") is not None
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
     goes_on(server.address, "ucx")
+
+
+class Peers:
+    """Clients of a server that come from wherever they say, each with a session of its own."""
+
+    def __init__(self) -> None:
+        self.origin = "many"
+        self._local = core.LocalClient()
+        self._ucx = core.Client({}, False)
+
+    def connect(self, server: Server, plane: str) -> core.Connection:
+        [place] = Address.parse(server.address).servers
+        with Greeting(place, None, 20.0) as greeting:
+            token = greeting.welcome.token
+            if plane == "auto":
+                fd = greeting.join()
+                assert fd is not None
+                return self._local.attach(fd, token, "peer")
+            port = self._ucx.open(greeting.fileno())
+            fd, address = greeting.attach(port.address)
+            return port.attach(fd, token, address, "peer", 20.0)
+
+    def close(self) -> None:
+        self._local.close()
+        self._ucx.close(5.0)
+
+
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peers]:
+    peers = Peers()
+    monkeypatch.setattr(Guest, "owner", property(lambda _: peers.origin))
+    yield peers
+    peers.close()
+
+
+def another(server: Server, number: int, plane: Literal["auto", "ucx"] = "auto") -> UcxStore:
+    """A store with a session of its own: stores of one process share those of equal options."""
+    return UcxStore(server.address, local=plane, ucx={"TCP_TX_SEG_SIZE": f"{100 + number}K"})
+
+
+PLANES = pytest.mark.parametrize("plane", ["ucx", "auto"])
+
+
+def alive(connections: list[core.Connection]) -> list[bool]:
+    return [each.alive for each in connections]
+
+
+@PLANES
+def test_the_most_silent_session_of_the_greatest_origin_ends(peers: Peers, plane: str) -> None:
+    with Server("memory://", max_sessions=4) as server:
+        peers.origin = "two"
+        first = [peers.connect(server, plane) for _ in range(1)]
+        peers.origin = "many"
+        many = [peers.connect(server, plane) for _ in range(3)]
+        many[0].ping(20.0).wait()
+        peers.origin = "new"
+        goes_on(server.address, plane)
+        assert alive(many) == [True, False, True]
+        assert alive(first) == [True]
+        stats = server.stats()
+        assert (stats["sessions_ended"], stats["sessions_lost"], stats["turned_away"]) == (1, 0, 0)
+        assert server.sessions <= 4
+
+
+@PLANES
+def test_one_that_was_ended_connects_anew(peers: Peers, plane: str) -> None:
+    with Server("memory://", max_sessions=2) as server:
+        with UcxStore(server.address, local=plane) as store:
+            store.set_sync("k", as_buffer(b"value"))
+            for round_ in range(3):
+                others = [peers.connect(server, plane) for _ in range(3)]
+                eventually(lambda: not store.channel.opened)
+                found = store.get_sync("k")
+                assert found is not None
+                assert found.to_bytes() == b"value"
+                store.set_sync("k", as_buffer(b"value"))
+                assert sum(alive(others)) <= 1, round_
+        assert server.stats()["sessions_lost"] == 0
+
+
+@PLANES
+def test_honest_clients_beyond_the_limit_lose_nothing(peers: Peers, plane: str) -> None:
+    """Six take turns where there is room for three: each is ended again and again."""
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with another(server, number, plane) as store:
+                for round_ in range(10):
+                    store.set_sync(f"{number}", as_buffer(f"{number} {round_}".encode() * 1000))
+                    found = store.get_sync(f"{number}")
+                    assert found is not None
+                    assert found.to_bytes() == f"{number} {round_}".encode() * 1000
+                    time.sleep(0.05)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    with Server("memory://", max_sessions=3) as server:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stats = server.stats()
+    assert not failures
+    assert stats["sessions_ended"] > 3
+    assert stats["sessions_lost"] == 0
+
+
+def test_views_keep_a_session(peers: Peers) -> None:
+    """Who holds values where they lie keeps the place, and what lies there."""
+    with Server("memory://", max_sessions=2) as server:
+        value = bytes(range(256)) * 4096
+        with UcxStore(server.address, local="auto") as store:
+            store.set_sync("k", as_buffer(value))
+            view = store.view("k", map=True)
+            assert view is not None
+            array = view.array
+            other = peers.connect(server, "auto")
+            peers.origin = "new"
+            goes_on(server.address, "ucx")
+            assert not other.alive
+            assert store.channel.opened
+            last = peers.connect(server, "auto")
+            assert store.channel.opened
+            store.set_sync("k", as_buffer(b"another"))
+            assert bytes(array) == value
+            del view, array
+            assert last.alive
+
+
+def test_where_none_may_end_the_newcomer_is_told(peers: Peers) -> None:
+    with Server("memory://", max_sessions=1) as server, another(server, 0) as store:
+        store.set_sync("k", as_buffer(bytes(1 << 20)))
+        view = store.view("k", map=True)
+        assert view is not None
+        peers.origin = "new"
+        for plane in ("auto", "ucx"):
+            with (
+                another(server, 1, plane) as other,
+                pytest.raises(ConnectError, match=r"1 of the 1 sessions .*max_sessions"),
+            ):
+                other.get_sync("k")
+        assert server.stats()["turned_away"] >= 2
+        assert server.stats()["sessions_ended"] == 0
+
+
+def test_what_is_kept_for_others(peers: Peers) -> None:
+    """An origin that uses all its sessions does not keep others out."""
+    with Server("memory://", max_sessions=8) as server, ExitStack() as stack:
+        many = [stack.enter_context(another(server, number)) for number in range(7)]
+        many[0].set_sync("k", as_buffer(bytes(1 << 20)))
+        views = [each.view("k", map=True) for each in many]
+        with pytest.raises(ConnectError, match=r"7 of the 8 .* 7 of them by many.* kept for others"):
+            peers.connect(server, "ucx")
+        peers.origin = "new"
+        assert peers.connect(server, "auto").alive
+        assert all(each.channel.opened for each in many)
+        assert all(view is not None and view.mapped for view in views)
+
+
+def test_one_that_does_not_hang_up_is_ended(peers: Peers) -> None:
+    with Server("memory://", max_sessions=2) as server:
+        [place] = Address.parse(server.address).servers
+        with ExitStack() as stack:
+            silent = []
+            for _ in range(2):
+                with Greeting(place, None, 20.0) as greeting:
+                    fd = greeting.join()
+                    assert fd is not None
+                    silent.append(stack.enter_context(socket.socket(fileno=fd)))
+            peers.origin = "new"
+            goes_on(server.address, "auto")
+            assert server.stats()["sessions_ended"] == 1
+            silent[0].settimeout(20)
+            while silent[0].recv(4096):
+                pass

@@ -195,6 +195,7 @@ def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_p
         "--mapped-limit": ("5MB", "mapped_limit", 5_000_000),
         "--durability": ("fsync", "durability", "fsync"),
         "--grace": ("2.5", "grace", 2.5),
+        "--max-sessions": ("7", "max_sessions", 7),
     }
     seen: list[tuple[object, ServerOptions, object]] = []
     monkeypatch.setattr(foreground, "serve", lambda *order, metrics: seen.append((*order, metrics)))

@@ -50,8 +50,10 @@ def test_where_they_come_from() -> None:
         with accepted:
             guest = Guest.at(accepted)
             assert (guest.origin, guest.user) == (f"127.0.0.1, user {os.getuid()}", os.getuid())
+            assert guest.owner == f"user {os.getuid()}"
             client.close()  # then it is nobody's
             guest = Guest.at(accepted)
             assert (guest.origin, guest.user) == ("127.0.0.1", None)
+            assert guest.owner == "127.0.0.1"
     with socket.socket() as unconnected, pytest.raises(OSError, match="not connected"):
         Guest.at(unconnected)

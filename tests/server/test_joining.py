@@ -43,10 +43,17 @@ class Sessions:
     def address(self) -> bytes:
         raise NotImplementedError
 
-    def attach(self, fd: int, token: bytes, address: bytes, peer: str, bounds: Bounds) -> None:
+    def attach(
+        self, fd: int, token: bytes, address: bytes, peer: str, bounds: Bounds, origin: str
+    ) -> None:
         raise NotImplementedError
 
-    def join(self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds) -> None:
+    def make_room(self, origin: str, waiting: int) -> bool:
+        return True
+
+    def join(
+        self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds, origin: str
+    ) -> None:
         self.joined[token] = thread, socket.socket(fileno=fd)
         self.bounds[token] = bounds
 
@@ -98,7 +105,7 @@ def says(name: bytes, data: bytes) -> bytes:
 class TestOffers:
     def test_taken_once_by_who_knows_the_token(self) -> None:
         joining = Joining(listen_locally(None))
-        with Offer(joining, TOKEN, "a client", ALL) as offer:
+        with Offer(joining, TOKEN, "a client", ALL, "user 7") as offer:
             assert joining.take(join_mac(b"another")) is None
             assert not offer.joined
             assert joining.take(join_mac(TOKEN)) is offer
@@ -108,7 +115,7 @@ class TestOffers:
 
     def test_gone_with_its_handshake(self) -> None:
         joining = Joining(listen_locally(None))
-        with Offer(joining, TOKEN, "a client", ALL):
+        with Offer(joining, TOKEN, "a client", ALL, "user 7"):
             pass
         assert joining.take(join_mac(TOKEN)) is None
         assert not joining.offers

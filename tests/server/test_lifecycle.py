@@ -218,6 +218,9 @@ class TestTurnedAway:
             def join(self, thread: int, fd: int, *_: object) -> None:
                 os.close(fd)
 
+            def make_room(self, origin: str, waiting: int) -> bool:
+                return True
+
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)
         address = advertise(HostPort("127.0.0.1", 0), listener)
         accepting = acceptor.Acceptor(

@@ -89,6 +89,7 @@ GIVEN = {
     "mapped_limit": "5MB",
     "durability": "fsync",
     "grace": 2,
+    "max_sessions": 7,
 }
 
 
@@ -143,6 +144,9 @@ def test_a_pickle_holds_all_but_the_secret() -> None:
         ("mapped_limit", "much", ValueError),
         ("durability", "much", ValueError),
         ("grace", -1, ValueError),
+        ("max_sessions", 0, ValueError),
+        ("max_sessions", True, TypeError),
+        ("max_sessions", "2", TypeError),
     ],
 )
 def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: Any) -> None:

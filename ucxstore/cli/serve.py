@@ -155,6 +155,13 @@ def _make_parser() -> Parser:
         "ends the server at once (default: 8)",
     )
     add(
+        "--max-sessions",
+        type=int,
+        metavar="N",
+        help="clients that may be connected at once; beyond it, the one goes that has been idle for "
+        "longest, of the host or user that has most (default: 4096)",
+    )
+    add(
         "--verbose",
         "-v",
         action="count",

@@ -58,6 +58,11 @@ MAX_HANDSHAKES = 256  # at once; each holds a descriptor and at most 64 KiB
 # How long a peer whose handshake was refused may take to read the reason.
 _LINGER_SECONDS = 1.0
 
+# How often to look whether there is room for a session, and for how long where none can end: most
+# clients have something under way for a moment only.
+_ROOM_SECONDS = 0.01
+_NO_ROOM_SECONDS = 2.0
+
 # How long to wait after a failed accept. The usual cause is that no descriptor is free.
 _RETRY_SECONDS = 0.05
 
@@ -69,7 +74,9 @@ class Port(Protocol):
     def address(self) -> bytes:
         """Its UCX address."""
 
-    def attach(self, fd: int, token: bytes, address: bytes, peer: str, bounds: Bounds) -> None:
+    def attach(
+        self, fd: int, token: bytes, address: bytes, peer: str, bounds: Bounds, origin: str
+    ) -> None:
         """Take over `fd`, also on failure. On return, the endpoint to `address` exists."""
 
 
@@ -79,8 +86,19 @@ class Sessions(Protocol):
     def open(self, thread: int, fd: int) -> Port:
         """Make a UCX worker for the client of a connection on one of the server's threads."""
 
-    def join(self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds) -> None:
+    def join(
+        self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds, origin: str
+    ) -> None:
         """Begin a session on a connected Unix socket; takes over `fd`, also on failure."""
+
+    def make_room(self, origin: str, waiting: int) -> bool:
+        """Return whether there is room for a session; let others end for it.
+
+        Raises
+        ------
+        ResourceError
+            If there will be none; the message names the limit.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +153,7 @@ class Acceptor:
         self._terms = terms
         self.identity = terms.identity.value
         self._guests = Guests(MAX_HANDSHAKES)
+        self._waiting = 0  # those that wait for others to end
         self._admit = admit
         self._spare = Spare()
         # Takes a connection of another server of the same source; None where there are none.
@@ -288,7 +307,7 @@ class Acceptor:
                 try:
                     async with asyncio.timeout(HANDSHAKE_SECONDS):
                         bounds = await self._run_steps(handshake.authenticate(), guest)
-                        offer = offering.enter_context(self._offer(sock, token, peer, bounds))
+                        offer = offering.enter_context(self._offer(guest, token, peer, bounds))
                         welcome = self._welcome(token, offer, bounds)
                         await self._run_steps(handshake.welcome(welcome), guest)
                         asked = await self._run_steps(handshake.asked(), guest)
@@ -298,6 +317,14 @@ class Acceptor:
                         if isinstance(asked, Peer):
                             await self._pass_on(sock, handshake, bounds)
                             return
+                        try:
+                            await self._find_room(guest.owner)
+                        except ResourceError as error:
+                            logs.server.warning(
+                                "turned %s away: %s", peer, error, extra=_refused(peer)
+                            )
+                            _refuse(sock, RejectCode.BUSY, str(error))
+                            raise
                 except (ConnectError, TimeoutError) as error:
                     if offer is not None and offer.joined:
                         return  # its session is on the Unix socket
@@ -306,7 +333,7 @@ class Acceptor:
                     raise ConnectError(
                         f"{peer}: no handshake within {HANDSHAKE_SECONDS:g} s"
                     ) from None
-            self._attach(sock, handshake, token, asked, peer, bounds)
+            self._attach(guest, handshake, token, asked, peer, bounds)
         except (AuthenticationError, ProtocolVersionError) as error:
             self.turned_away += 1
             logs.server.warning("turned a client away: %s", error, extra=_refused(peer))
@@ -362,9 +389,14 @@ class Acceptor:
             if offer is None:
                 raise AuthenticationError(f"{peer} was not told that it may join")
             peer = offer.peer
+            # It goes on with UCX where there is none, and is then told so.
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await self._find_room(offer.origin)
             with sock.dup() as answer:  # `sock` itself is handed over
                 turn = next(self._turns)
-                self._sessions.join(turn, sock.detach(), offer.token, peer, offer.bounds)
+                self._sessions.join(
+                    turn, sock.detach(), offer.token, peer, offer.bounds, offer.origin
+                )
                 _send_now(answer, joined(offer.token))
         except (UcxStoreError, OSError) as error:
             self.turned_away += 1
@@ -384,13 +416,35 @@ class Acceptor:
             _refuse(guest.sock, RejectCode.AUTHENTICATION, str(error))
             raise AuthenticationError(f"{peer}: {error}") from None
 
+    async def _find_room(self, origin: str) -> None:
+        """Wait until there is room for a session. Begin it at once then: others wait, too.
+
+        Raises
+        ------
+        ResourceError
+            If there is none; the message names the limit.
+        """
+        give_up_at = self._loop.time() + _NO_ROOM_SECONDS
+        self._waiting += 1
+        try:
+            while True:
+                try:
+                    if self._sessions.make_room(origin, self._waiting):
+                        return
+                except ResourceError:
+                    if self._loop.time() >= give_up_at:
+                        raise
+                await asyncio.sleep(_ROOM_SECONDS)
+        finally:
+            self._waiting -= 1
+
     def _offer(
-        self, sock: socket.socket, token: bytes, peer: str, bounds: Bounds
+        self, guest: Guest, token: bytes, peer: str, bounds: Bounds
     ) -> AbstractContextManager[Offer | None]:
         """Return the offer to join on the Unix socket, if the client may reach that."""
-        if self._joining is None or not self._joining.offers_to(sock):
+        if self._joining is None or not self._joining.offers_to(guest.sock):
             return nullcontext()
-        return Offer(self._joining, token, peer, bounds)
+        return Offer(self._joining, token, peer, bounds, guest.owner)
 
     def _welcome(self, token: bytes, offer: Offer | None, bounds: Bounds) -> Welcome:
         return Welcome(
@@ -437,7 +491,7 @@ class Acceptor:
 
     def _attach(
         self,
-        sock: socket.socket,
+        guest: Guest,
         handshake: ServerHandshake,
         token: bytes,
         address: bytes,
@@ -448,6 +502,7 @@ class Acceptor:
 
         The endpoint must exist by then. Nothing in here waits, so it is not cancelled half-way.
         """
+        sock = guest.sock
         try:
             # Without descriptors, UCX ends the process instead of failing.
             if (shortage := shortage_of_files()) is not None:
@@ -468,7 +523,7 @@ class Acceptor:
             raise
         with answer:
             try:
-                port.attach(sock.detach(), token, address, peer, bounds)
+                port.attach(sock.detach(), token, address, peer, bounds, guest.owner)
             except Exception as error:
                 _refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error

@@ -46,6 +46,14 @@ class Guest:
             parts.append(f"user {user}")
         return cls(sock, ", ".join(parts), user)
 
+    @property
+    def owner(self) -> str:
+        """Whose session it will have.
+
+        The user's, if it is a process of this host, which has many addresses; else the address's.
+        """
+        return self.origin if self.user is None else f"user {self.user}"
+
     def is_heard(self) -> None:
         """Note that it has said something that the handshake asked for."""
         self.heard = time.monotonic()

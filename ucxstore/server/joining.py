@@ -24,12 +24,15 @@ class Offer:
         Its "host:port".
     bounds : Bounds
         What it may do.
+    origin : str
+        Whose session it is: the `owner` of the `Guest`.
     """
 
     joining: "Joining"
     token: bytes
     peer: str
     bounds: Bounds
+    origin: str
     joined: bool = False
 
     def __enter__(self) -> Self:

@@ -22,6 +22,10 @@ from ucxstore.secret import Secret
 
 MAX_THREADS = 256
 
+# Of a cluster with a thousand hosts of four processes each. Sessions of clients over UCX take
+# descriptors and memory, of which a server runs out sooner; then it refuses them, too.
+DEFAULT_MAX_SESSIONS = 4096
+
 # Any free port, which only this machine can reach.
 LOOPBACK = HostPort("127.0.0.1", 0)
 
@@ -86,6 +90,7 @@ class ServerKeywords(TypedDict, total=False):
     mapped_limit: int | str | None
     durability: str | None
     grace: float
+    max_sessions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +168,11 @@ class ServerOptions:
         shortly before may be cut short, or have zeros in them.
     grace : float
         Seconds that requests under way may take to finish once the server is to end.
+    max_sessions : int
+        Sessions at once, each a client that is connected; 4,096 by default. An eighth of them is
+        kept for hosts, or users of this host, that have less than that. Beyond it, the session ends
+        that has been idle for longest, of the host or user that has most: its client connects anew
+        when it needs to. If there is none, whoever connects is refused.
 
     Raises
     ------
@@ -193,6 +203,7 @@ class ServerOptions:
     mapped_limit: int | None = None
     durability: str | None = None
     grace: float = DEFAULT_GRACE
+    max_sessions: int = DEFAULT_MAX_SESSIONS
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -249,11 +260,21 @@ def parse_bind(name: str, bind: str | HostPort) -> HostPort:
         raise AddressError(f"{name}: {error}") from None
 
 
-def _threads(name: str, value: int) -> int:
+def _whole(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: a number is needed, not {value!r}")
-    if not 1 <= value <= MAX_THREADS:
+    return value
+
+
+def _threads(name: str, value: int) -> int:
+    if not 1 <= _whole(name, value) <= MAX_THREADS:
         raise ValueError(f"{name}: {value} is not between 1 and {MAX_THREADS}")
+    return value
+
+
+def _max_sessions(name: str, value: int) -> int:
+    if _whole(name, value) < 1:
+        raise ValueError(f"{name}: {value} is less than 1")
     return value
 
 
@@ -347,4 +368,5 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "mapped_limit": _unless_none(parse_size),
     "durability": _unless_none(_durability),
     "grace": lambda name, value: 0.0 if value == 0 else check_timeout(name, value),
+    "max_sessions": _max_sessions,
 }

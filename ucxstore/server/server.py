@@ -144,6 +144,7 @@ class Server:
                 (dict(ucx.options), ucx.polling, options.local and ucx == UcxConfig()),
                 options.read_only,
                 open_scratch(opened, options),
+                options.max_sessions,
             )
             on_failure.callback(native.close, _UNMADE_SECONDS)
             acceptor = Acceptor(
