@@ -62,8 +62,9 @@ void EventThread::stop() {
 void EventThread::wait(TimePoint now) {
     int timeout_ms = -1;
     if (const TimePoint due = driver_.deadline(); due != TimePoint::max()) {
-        const auto left =
-            std::chrono::ceil<std::chrono::milliseconds>(std::max(due - now, Clock::duration(0)));
+        // Not the difference where it is due: TimePoint::min() is too far away for one.
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+            due <= now ? Clock::duration(0) : due - now);
         timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
     }
     std::array<epoll_event, 32> events;

@@ -162,7 +162,7 @@ void Progress::sleep(TimePoint now, TimePoint until) {
         int timeout_ms = -1;
         if (until != TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-                std::max(until - now, Clock::duration(0)));
+                until <= now ? Clock::duration(0) : until - now);
             timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
         }
         poll_fds(timeout_ms);
