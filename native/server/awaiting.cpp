@@ -33,21 +33,23 @@ void Awaiting::fetch(PendingGet get) {
     const std::uint64_t ticket = ++last_ticket_;
     const PendingGet& kept = fetches_.emplace(ticket, std::move(get)).first->second;
     try {
+        fetching_.insert(ticket);
         source_->fetch(kept.key(), kept.selection(),
                        later<Value>([ticket](Awaiting& self, Outcome<Value> outcome) {
                            self.fetched(ticket, std::move(outcome));
                        }));
     } catch (...) {
+        fetching_.erase(ticket);
         fetches_.erase(ticket);  // the caller replies
         throw;
     }
 }
 
 void Awaiting::fetched(std::uint64_t ticket, Outcome<Value> outcome) {
+    fetching_.erase(ticket);
     auto node = fetches_.extract(ticket);
-    if (!node.empty()) {  // else the client has abandoned it
-        on_fetched_(std::move(node.mapped()), std::move(outcome));
-    }
+    on_fetched_(node.empty() ? std::nullopt : std::optional(std::move(node.mapped())),
+                std::move(outcome));
 }
 
 void Awaiting::end_call(const ItemId& id) {

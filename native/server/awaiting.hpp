@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <thread>
 #include <unordered_map>
@@ -26,10 +27,10 @@ namespace ucxstore {
 class Awaiting : public std::enable_shared_from_this<Awaiting> {
   public:
     using Value = CachedSource::Value;
-    using OnFetched = std::function<void(PendingGet, Outcome<Value>)>;
+    using OnFetched = std::function<void(std::optional<PendingGet>, Outcome<Value>)>;
 
     // `source` may be nullptr: then fetch(), call(), put() and take_room() are not used.
-    // `on_fetched` goes on with a get.
+    // `on_fetched` goes on with a get; it gets none where that was abandoned.
     Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
              std::shared_ptr<Walkers> walkers, OnFetched on_fetched);
@@ -38,8 +39,9 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
 
     // Fetches the value of a get from the source.
     void fetch(PendingGet get);
-    // Whether as many are being fetched as can then be sent at once.
-    bool fetches_enough() const { return fetches_.size() >= Sending::kMaxMessages; }
+    // Whether as many are being fetched as can then be sent at once. Those that were abandoned
+    // count, as the source has them still.
+    bool fetches_enough() const { return fetching_.size() >= Sending::kMaxMessages; }
     // Makes the call to the source, and replies with its result; meanwhile, that it goes on.
     void call(const ItemId& id, StorageCall call);
     // The same, of a call to a storage.
@@ -100,8 +102,9 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Walkers> walkers_;
     OnFetched on_fetched_;
-    // These three by ticket:
+    // By ticket:
     std::unordered_map<std::uint64_t, PendingGet> fetches_;
+    std::unordered_set<std::uint64_t> fetching_;      // gets, also abandoned ones
     std::unordered_map<std::uint64_t, Asked> asked_;  // calls to the source
     std::unordered_map<std::uint64_t, Walking> walks_;
     std::uint64_t last_ticket_ = 0;

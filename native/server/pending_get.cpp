@@ -31,6 +31,15 @@ std::uint64_t PendingGet::held_bytes() const {
     return bytes;
 }
 
+bool PendingGet::charge(const std::shared_ptr<GetBudget::Account>& account) {
+    const std::uint64_t bytes = held_bytes();
+    if (!account->add(bytes)) {
+        return false;
+    }
+    charged_ = {account, bytes};
+    return true;
+}
+
 std::optional<wire::Refusal> PendingGet::open(std::shared_ptr<const Region> value) {
     if (value == nullptr) {
         return wire::Refusal{Status::missing};

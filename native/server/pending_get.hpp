@@ -13,6 +13,7 @@
 #include "base/region.hpp"
 #include "protocol/selecting.hpp"
 #include "protocol/wire.hpp"
+#include "server/get_budget.hpp"
 
 namespace ucxstore {
 
@@ -57,8 +58,10 @@ class PendingGet {
     const ItemId& id() const { return id_; }
     const std::string& key() const { return wanted_.key; }
     const wire::Selection& selection() const { return wanted_.selection; }
-    // The memory that it takes until its turn comes.
+    // The memory that it takes as long as it is there, but for its value.
     std::uint64_t held_bytes() const;
+    // Takes that of the account; false where there is no room.
+    bool charge(const std::shared_ptr<GetBudget::Account>& account);
     // Whether the bytes are wanted, even where the client could see them.
     bool send_bytes() const { return send_bytes_; }
 
@@ -91,6 +94,7 @@ class PendingGet {
     ItemId id_;
     wire::GetItem wanted_;
     bool send_bytes_;
+    GetBudget::Hold charged_;
     std::shared_ptr<const Region> value_;
     wire::Selected selected_;
     std::uint64_t step_ = 0;  // the length of all segments but the last

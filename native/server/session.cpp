@@ -14,7 +14,7 @@ namespace {
 
 using wire::Status;
 
-// How many gets one client may have waiting, and what they may take. More end its session.
+// How many gets one client may have waiting, and what its gets may take. More end its session.
 constexpr std::size_t kMaxGets = 1'000'000;
 constexpr std::uint64_t kMaxGetBytes = 1ull << 30;
 
@@ -49,18 +49,18 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
       sending_(std::move(sending)),
       awaiting_(std::make_shared<Awaiting>(
           service_.storages.source, std::move(thread), client_, sending_, service_.walkers,
-          [this](PendingGet get, Outcome<Awaiting::Value> outcome) {
+          [this](std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
               fetched(std::move(get), std::move(outcome));
           })),
       arriving_(std::make_shared<Arriving>(receiver, service_.storages, service_.read_only, client_,
-                                           sending_, awaiting_)) {
+                                           sending_, awaiting_)),
+      account_(std::make_shared<GetBudget::Account>(service_.get_budget, client_->origin())) {
     sending_->set_on_sent([this] { pump(); });
 }
 
 void Session::close() {
     client_->close();
     gets_.clear();
-    get_bytes_ = 0;
     awaiting_->close();
     arriving_->close();
     sending_->close();  // last: over UCX it ends the transfers of the others, too
@@ -179,8 +179,7 @@ void Session::on_get(const wire::RequestHeader& header, std::span<const std::byt
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
                        (header.flags & wire::kSendBytes) != 0);
-        get_bytes_ += get.held_bytes();
-        if (gets_.size() >= kMaxGets || get_bytes_ > kMaxGetBytes) {
+        if (gets_.size() >= kMaxGets || !get.charge(account_) || account_->bytes() > kMaxGetBytes) {
             throw Error(ErrorKind::protocol, "more requests at once than a server takes");
         }
         gets_.push_back(std::move(get));
@@ -214,7 +213,6 @@ void Session::pump() {
         }
         PendingGet next = std::move(gets_.front());
         gets_.pop_front();
-        get_bytes_ -= next.held_bytes();
         open(std::move(next));
     }
     pumping_ = false;
@@ -261,21 +259,17 @@ void Session::send(PendingGet get, std::shared_ptr<const Region> value) {
     sending_->refuse(get.id(), *refusal);
 }
 
-void Session::fetched(PendingGet get, Outcome<Awaiting::Value> outcome) {
-    if (outcome.failure.empty()) {
-        send(std::move(get), std::move(outcome.value));
-    } else {
-        sending_->reply(get.id(), Status::storage, std::move(outcome.failure));
+void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
+    if (get && outcome.failure.empty()) {
+        send(std::move(*get), std::move(outcome.value));
+    } else if (get) {
+        sending_->reply(get->id(), Status::storage, std::move(outcome.failure));
     }
     pump();
 }
 
 void Session::abandon(std::uint64_t request) {
-    std::erase_if(gets_, [&](const PendingGet& one) {
-        const bool gone = one.id().request == request;
-        get_bytes_ -= gone ? one.held_bytes() : 0;
-        return gone;
-    });
+    std::erase_if(gets_, [&](const PendingGet& one) { return one.id().request == request; });
     sending_->abandon(request);
     awaiting_->abandon(request);
     arriving_->abandon(request);

@@ -27,6 +27,7 @@ struct Service {
     bool read_only = false;
     std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>();
     std::shared_ptr<Places> places = std::make_shared<Places>();
+    std::shared_ptr<GetBudget> get_budget = std::make_shared<GetBudget>();
 
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
@@ -101,7 +102,7 @@ class Session {
     void pump();
     void open(PendingGet get);
     void send(PendingGet get, std::shared_ptr<const Region> value);
-    void fetched(PendingGet get, Outcome<Awaiting::Value> outcome);
+    void fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome);
     void abandon(std::uint64_t request);
 
     const Service service_;
@@ -110,8 +111,8 @@ class Session {
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Awaiting> awaiting_;
     const std::shared_ptr<Arriving> arriving_;
-    std::deque<PendingGet> gets_;  // whose turn has not come
-    std::uint64_t get_bytes_ = 0;  // of them
+    const std::shared_ptr<GetBudget::Account> account_;  // of all gets
+    std::deque<PendingGet> gets_;                        // whose turn has not come
     bool pumping_ = false;
     TimePoint tell_at_ = TimePoint::max();  // of what waits
     std::uint64_t answers_told_ = 0;        // of the source, when it was told last

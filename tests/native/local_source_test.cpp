@@ -109,6 +109,61 @@ TEST_F(LocalSource, WhatWasFetchedIsSeen) {
     EXPECT_EQ(source->hits(), 10u);
 }
 
+// What gets take that wait for a source is bounded for all sessions of an origin together.
+TEST(WaitingGets, OfOneOriginAreBounded) {
+    const auto source = std::make_shared<CachedSource>(64 << 20, 0);
+    const auto budget = std::make_shared<GetBudget>(8 << 20);
+    LocalThread server{Service{.storages = Storages(source),
+                               .counters = std::make_shared<Counters>(),
+                               .get_budget = budget},
+                       0};
+    LocalClient client;
+    const auto connect = [&](const char* origin) {
+        ControlPair pair = control_pair();
+        const wire::Token token = new_token();
+        server.attach(std::move(pair.one), token, {origin, {}, origin});
+        return client.attach(std::move(pair.other), token, "server");
+    };
+    const auto ask = [&](const std::shared_ptr<LocalLink>& link, int count) {
+        std::vector<Get> gets;
+        for (int i = 0; i < count; ++i) {
+            gets.push_back({"key" + std::to_string(i)});
+        }
+        auto operation = get_operation(gets);
+        link->submit(operation);
+        return operation;
+    };
+    std::vector<std::shared_ptr<LocalLink>> greedy;
+    std::vector<std::shared_ptr<Operation>> asked;
+    for (int i = 0; i < 8; ++i) {  // some 3 MB each
+        greedy.push_back(connect("greedy"));
+        asked.push_back(ask(greedy.back(), 8000));
+    }
+    EXPECT_TRUE(eventually([&] {
+        return std::ranges::any_of(greedy, [](const auto& link) { return link->failed(); });
+    }));
+    EXPECT_FALSE(greedy[0]->failed()) << "there was room";
+    EXPECT_LE(budget->taken(), 8u << 20);
+    const auto good = connect("good");
+    const auto wanted = ask(good, 2000);
+    std::size_t served = 0;
+    EXPECT_TRUE(eventually([&] {
+        for (const auto& [ticket, call] : source->calls().take()) {
+            source->calls().answer(ticket, Missing{});
+            ++served;
+        }
+        return wanted->done();
+    }));
+    EXPECT_NO_THROW(finish(wanted));
+    EXPECT_FALSE(good->failed());
+    for (const auto& link : greedy) {
+        link->close();
+    }
+    good->close();
+    EXPECT_TRUE(eventually([&] { return server.sessions() == 0; }));
+    EXPECT_TRUE(eventually([&] { return budget->taken() == 0; }));
+}
+
 TEST_F(LocalSource, PartsOfIt) {
     using Kind = wire::Range::Kind;
     const Bytes value = pattern(10'000);

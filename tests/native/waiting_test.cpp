@@ -80,6 +80,36 @@ TEST_F(Waiting, IsToldOfForAsLongAsTheSourceMoves) {
     EXPECT_TRUE(puppet_.until([&] { return count(1, wire::Status::ok) == 1; }));
 }
 
+// Gets that were abandoned are still with the source: others wait until they are not.
+TEST_F(Waiting, AbandonedGetsAreNotReplacedWithoutEnd) {
+    constexpr std::uint64_t kMost = Sending::kMaxMessages;
+    const auto get = [&](std::uint64_t number) {
+        std::string body;
+        wire::put_get_item(body, {"k" + std::to_string(number), {}});
+        request(wire::Op::get, number, body);
+    };
+    for (std::uint64_t number = 1; number <= kMost; ++number) {
+        get(number);
+    }
+    const auto asked = tickets(kMost);
+    EXPECT_EQ(asked.size(), kMost);
+    for (std::uint64_t number = 1; number <= kMost; ++number) {
+        request(wire::Op::abandon, number);
+        get(kMost + number);
+    }
+    request(wire::Op::ping, kPing + 1);
+    ASSERT_TRUE(puppet_.until([&] { return count(kPing + 1, wire::Status::ok) == 1; }));
+    EXPECT_TRUE(remote_->calls().take().empty());
+    for (const Calls::Ticket ticket : asked) {
+        remote_->calls().answer(ticket, Missing{});
+    }
+    for (const Calls::Ticket ticket : tickets(kMost)) {
+        remote_->calls().answer(ticket, Missing{});
+    }
+    EXPECT_TRUE(puppet_.until([&] { return count(2 * kMost, wire::Status::missing) == 1; }));
+    EXPECT_EQ(count(kMost, wire::Status::missing), 0u);
+}
+
 // The good client's time-out does not strike what moves, and strikes what does not.
 TEST_F(Waiting, AClientWaitsForWhatMoves) {
     const auto operation = call_operation(wire::Op::stat, strings({"a"}), 1, 1.5);
