@@ -268,9 +268,9 @@ class PyServer {
         server_.local_thread(thread)->attach(std::move(owned), session, client);
     }
 
-    bool make_room(const std::string& origin, std::size_t waiting) {
+    bool make_room(const std::string& origin, std::size_t waiting, bool is_short) {
         const WithoutGil released;
-        return server_.make_room(origin, waiting);
+        return server_.make_room(origin, waiting, is_short);
     }
 
     std::map<std::string, std::uint64_t> stats() const {
@@ -440,7 +440,7 @@ NB_MODULE(_core, module) {
         .def("open", &PyServer::open, "thread"_a, "fd"_a = -1)
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
              "origin"_a)
-        .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a)
+        .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)
         .def("stats", &PyServer::stats)
         .def_prop_ro("sessions", &PyServer::sessions)
         .def("drain", &PyServer::drain, "timeout"_a)

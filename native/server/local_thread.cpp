@@ -83,7 +83,7 @@ void LocalThread::visit(const Visitor& visitor) {
             }
         }
         visitor(open);
-        deadline_ = TimePoint::min();
+        deadline_ = Clock::now();
     });
 }
 

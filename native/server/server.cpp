@@ -137,13 +137,14 @@ std::vector<YieldingThread*> Server::yielding(const Threads& ucx) const {
     return all;
 }
 
-bool Server::make_room(const std::string& origin, std::size_t waiting) {
+bool Server::make_room(const std::string& origin, std::size_t waiting, bool is_short) {
     const Places& places = *service_.places;
-    if (places.has_room(origin)) {
+    const auto has_room = [&] { return !is_short && places.has_room(origin); };
+    if (has_room()) {
         return true;
     }
     service_.storages.forget_gone();
-    if (places.has_room(origin)) {
+    if (has_room()) {
         return true;
     }
     const Threads ucx = threads();
@@ -166,11 +167,11 @@ bool Server::make_room(const std::string& origin, std::size_t waiting) {
         return with_it != nullptr && with_it->ask_most_silent(from);
     };
     for (const std::string& from : places.that_may_yield(origin)) {
-        while (leaving < waiting && ask_most_silent(from)) {
+        while (!(is_short && from == origin) && leaving < waiting && ask_most_silent(from)) {
             ++leaving;
         }
     }
-    if (places.has_room(origin)) {
+    if (has_room()) {
         return true;
     }
     if (leaving == 0) {

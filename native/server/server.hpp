@@ -62,8 +62,9 @@ class Server {
     std::size_t sessions();
     // Makes room for a session of this origin, if need be by having others end; true if there is
     // some, and false if it is worth asking again in a moment. `waiting`: how many newcomers wait,
-    // with this one. Throws Error(resource) where there will be none.
-    bool make_room(const std::string& origin, std::size_t waiting);
+    // with this one. `is_short`: the process is short of what sessions need, whatever the limit
+    // says; then only those of other origins end. Throws Error(resource) where there will be none.
+    bool make_room(const std::string& origin, std::size_t waiting, bool is_short = false);
     // Tells the clients that the server ends, and waits until they have gone with nothing under
     // way. Those that have heard, and hang up late, are not waited for long. False where something
     // still is under way when `timeout` has passed.

@@ -16,8 +16,8 @@ namespace ucxstore {
 class Showing {
   public:
     // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
-    // its table of pins. `number` is the shelf's for the client, and `space` the name of the scratch
-    // space that it is of; "" for none.
+    // its table of pins. `number` is the shelf's for the client, and `space` the name of the
+    // scratch space that it is of; "" for none.
     Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
             std::uint64_t number = local::kMainShelf, std::string space = {});
     Showing(const Showing&) = delete;

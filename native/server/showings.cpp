@@ -21,20 +21,27 @@ constexpr std::uint64_t kCopiedForPart = 8ull << 20;
 // until it lets go of them, as each takes descriptors. Then values are sent.
 constexpr long kMostTables = 4 * static_cast<long>(local::kMaxSpaces);
 
-// How often it is looked for those that the client has let go of.
+// How soon it is looked again for those that the client has let go of, if it has kept them.
 constexpr auto kLookEvery = std::chrono::seconds(1);
 
 }  // namespace
 
 // The tables hold `keeps_`.
 bool Showings::may_have_more_tables() {
-    if (keeps_.use_count() > kMostTables) {
-        if (const TimePoint now = Clock::now(); now >= look_again_) {
-            look_again_ = now + kLookEvery;
-            storages_.forget_gone();
-        }
+    const auto are_few = [this] { return keeps_.use_count() <= kMostTables; };
+    if (are_few()) {
+        return true;
     }
-    return keeps_.use_count() <= kMostTables;
+    const TimePoint now = Clock::now();
+    if (now < look_again_) {
+        return false;
+    }
+    storages_.forget_gone();
+    if (are_few()) {
+        return true;
+    }
+    look_again_ = now + kLookEvery;
+    return false;
 }
 
 // The value where clients see it; nullptr for nowhere.

@@ -65,7 +65,7 @@ class Showings {
     const int life_;
     std::shared_ptr<const void> keeps_;
     std::unique_ptr<Showing> main_;
-    Spaces spaces_;  // the one asked for last is at the end
+    Spaces spaces_;           // the one asked for last is at the end
     TimePoint look_again_{};  // at which tables there still are
     std::uint64_t last_number_ = local::kMainShelf;
 };

@@ -25,8 +25,7 @@ using std::memory_order_seq_cst;
 
 // ---- the server's side ----
 
-PinTable::PinTable(bool counts_uses, std::shared_ptr<const void> keeps)
-    : keeps_(std::move(keeps)) {
+PinTable::PinTable(bool counts_uses, std::shared_ptr<const void> keeps) : keeps_(std::move(keeps)) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         throw_errno("a pipe to a reader", ErrorKind::resource);

@@ -142,7 +142,7 @@ void PeerThread::visit_peers(const std::function<void(const std::vector<Peer*>&)
             }
         }
         visitor(open);
-        deadline_ = TimePoint::min();
+        deadline_ = Clock::now();
     });
 }
 

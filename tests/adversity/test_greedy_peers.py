@@ -21,7 +21,7 @@ from ucxstore.client.connect import Greeting
 from ucxstore.server import Server
 from ucxstore.server.acceptor import HANDSHAKE_SECONDS
 from ucxstore.server.guests import Guest
-from ucxstore.server.shortage import RESERVED_FILES
+from ucxstore.server.shortage import RESERVED_FILES, RESERVED_FROM_LOCAL
 
 SILENT = 300
 
@@ -80,23 +80,28 @@ def test_the_most_silent_one_goes_and_is_told() -> None:
             peers[-1].recv(1)
 
 
-def test_no_descriptors_for_another_client(start_server: StartServer) -> None:
+@pytest.mark.parametrize(
+    ("plane", "left"), [("ucx", RESERVED_FILES), ("auto", RESERVED_FROM_LOCAL)]
+)
+def test_no_descriptors_for_another_client(
+    start_server: StartServer, plane: Literal["auto", "ucx"], left: int
+) -> None:
     """It is told which limit it is, and the server goes on."""
     server = start_server()
     pid = server.process.pid
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    with UcxStore(server.address, local="ucx") as first:
+    with UcxStore(server.address, local=plane) as first:
         first.set_sync("k", as_buffer(b"value"))
         used = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + RESERVED_FILES // 2, hard))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + left // 2, hard))
         with (
-            UcxStore(server.address, local="ucx", ucx={"TCP_TX_SEG_SIZE": "200K"}) as other,
+            UcxStore(server.address, local=plane, ucx={"TCP_TX_SEG_SIZE": "200K"}) as other,
             pytest.raises(ConnectError, match=r"files .* may have open .*ulimit -n"),
         ):
             other.get_sync("k")
         assert first.get_sync("k") is not None
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
-    goes_on(server.address, "ucx")
+    goes_on(server.address, plane)
 
 
 class Peers:
@@ -191,7 +196,7 @@ def test_honest_clients_beyond_the_limit_lose_nothing(peers: Peers, plane: str) 
                     assert found is not None
                     assert found.to_bytes() == f"{number} {round_}".encode() * 1000
                     time.sleep(0.05)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             failures.append(error)
 
     with Server("memory://", max_sessions=3) as server:
@@ -250,7 +255,9 @@ def test_what_is_kept_for_others(peers: Peers) -> None:
         many = [stack.enter_context(another(server, number)) for number in range(7)]
         many[0].set_sync("k", as_buffer(bytes(1 << 20)))
         views = [each.view("k", map=True) for each in many]
-        with pytest.raises(ConnectError, match=r"7 of the 8 .* 7 of them by many.* kept for others"):
+        with pytest.raises(
+            ConnectError, match=r"7 of the 8 .* 7 of them by many.* kept for others"
+        ):
             peers.connect(server, "ucx")
         peers.origin = "new"
         assert peers.connect(server, "auto").alive

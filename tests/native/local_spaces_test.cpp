@@ -148,7 +148,8 @@ TEST_F(LocalSpaces, SpacesAreShownToThoseWhoAskThere) {
     set("main", pattern(1000));
     set(key_in(1, "secret"), pattern(1000, 1));
     const shared::Life life;
-    Showings showings(Storages(std::shared_ptr<Storage>(storage), spaces), life.descriptor());
+    Showings showings(Storages(std::shared_ptr<Storage>(storage), spaces), life.descriptor(),
+                      nullptr);
     const auto shelf_of = [](const local::OutMessage& message) {
         std::uint64_t shelf = 0;
         const std::size_t at = message.kind == local::Kind::arena ? 8 : 0;
@@ -238,6 +239,31 @@ TEST_F(LocalSpaces, WhatIsBorrowedTakesOfTheQuota) {
     borrowed.reset();
     set(key_in(1, "k"), pattern(6000));
     EXPECT_EQ(spaces->counts().at(0).bytes, 6000u);
+}
+
+// Whoever holds what he was shown in many spaces has it, and is sent the values of others.
+TEST_F(LocalSpaces, WhatAClientHoldsOfForgottenSpacesIsBounded) {
+    constexpr unsigned kSpaces = 100;
+    std::vector<std::shared_ptr<Region>> held;
+    for (unsigned i = 0; i < kSpaces; ++i) {
+        begin(i);
+        set(key_in(i, "k"), pattern(10'000, i));
+        EXPECT_EQ(get(key_in(i, "k")), pattern(10'000, i));
+        if (auto region = link->hold(key_in(i, "k"))) {
+            held.push_back(std::move(region));
+        }
+    }
+    EXPECT_GE(held.size(), local::kMaxSpaces);
+    EXPECT_LE(held.size(), 4 * local::kMaxSpaces);
+    for (unsigned i = 0; i < held.size(); ++i) {
+        const Bytes value = pattern(10'000, i);
+        EXPECT_EQ(std::memcmp(held[i]->data(), value.data(), value.size()), 0) << i;
+    }
+    held.clear();
+    EXPECT_TRUE(eventually([&] {
+        return get(key_in(kSpaces - 1, "k")) == pattern(10'000, kSpaces - 1) &&
+               link->hold(key_in(kSpaces - 1, "k")) != nullptr;
+    }));
 }
 
 TEST_F(LocalSpaces, AClientIsShownFewAtATime) {

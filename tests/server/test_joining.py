@@ -48,7 +48,7 @@ class Sessions:
     ) -> None:
         raise NotImplementedError
 
-    def make_room(self, origin: str, waiting: int) -> bool:
+    def make_room(self, origin: str, waiting: int, is_short: bool) -> bool:
         return True
 
     def join(

@@ -218,7 +218,7 @@ class TestTurnedAway:
             def join(self, thread: int, fd: int, *_: object) -> None:
                 os.close(fd)
 
-            def make_room(self, origin: str, waiting: int) -> bool:
+            def make_room(self, origin: str, waiting: int, is_short: bool) -> bool:
                 return True
 
         listener = listen(HostPort("127.0.0.1", 0), anywhere=False)

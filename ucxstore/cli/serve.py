@@ -158,8 +158,8 @@ def _make_parser() -> Parser:
         "--max-sessions",
         type=int,
         metavar="N",
-        help="clients that may be connected at once; beyond it, the one goes that has been idle for "
-        "longest, of the host or user that has most (default: 4096)",
+        help="clients that may be connected at once; beyond it, the one goes that has been idle "
+        "for longest, of the host or user that has most (default: 4096)",
     )
     add(
         "--verbose",

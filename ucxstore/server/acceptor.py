@@ -45,6 +45,8 @@ from ucxstore.server.guests import Guest, Guests
 from ucxstore.server.identity import Identity
 from ucxstore.server.joining import Joining, Offer
 from ucxstore.server.shortage import (
+    RESERVED_FILES,
+    RESERVED_FROM_LOCAL,
     Spare,
     shortage_for_handshakes,
     shortage_of_files,
@@ -91,8 +93,10 @@ class Sessions(Protocol):
     ) -> None:
         """Begin a session on a connected Unix socket; takes over `fd`, also on failure."""
 
-    def make_room(self, origin: str, waiting: int) -> bool:
+    def make_room(self, origin: str, waiting: int, is_short: bool) -> bool:
         """Return whether there is room for a session; let others end for it.
+
+        If descriptors are short, there is none, and only sessions of other origins end.
 
         Raises
         ------
@@ -318,7 +322,7 @@ class Acceptor:
                             await self._pass_on(sock, handshake, bounds)
                             return
                         try:
-                            await self._find_room(guest.owner)
+                            await self._find_room(guest.owner, RESERVED_FILES)
                         except ResourceError as error:
                             logs.server.warning(
                                 "turned %s away: %s", peer, error, extra=_refused(peer)
@@ -391,7 +395,7 @@ class Acceptor:
             peer = offer.peer
             # It goes on with UCX where there is none, and is then told so.
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                await self._find_room(offer.origin)
+                await self._find_room(offer.origin, RESERVED_FROM_LOCAL)
             with sock.dup() as answer:  # `sock` itself is handed over
                 turn = next(self._turns)
                 self._sessions.join(
@@ -416,8 +420,10 @@ class Acceptor:
             _refuse(guest.sock, RejectCode.AUTHENTICATION, str(error))
             raise AuthenticationError(f"{peer}: {error}") from None
 
-    async def _find_room(self, origin: str) -> None:
-        """Wait until there is room for a session. Begin it at once then: others wait, too.
+    async def _find_room(self, origin: str, files: int) -> None:
+        """Wait until there is room for a session, and so many descriptors are left.
+
+        Begin it at once then: others wait, too.
 
         Raises
         ------
@@ -428,12 +434,13 @@ class Acceptor:
         self._waiting += 1
         try:
             while True:
+                shortage = shortage_of_files(files)
                 try:
-                    if self._sessions.make_room(origin, self._waiting):
+                    if self._sessions.make_room(origin, self._waiting, shortage is not None):
                         return
-                except ResourceError:
+                except ResourceError as error:
                     if self._loop.time() >= give_up_at:
-                        raise
+                        raise ResourceError(shortage or str(error)) from None
                 await asyncio.sleep(_ROOM_SECONDS)
         finally:
             self._waiting -= 1

@@ -9,6 +9,8 @@ from pathlib import Path
 
 # Descriptors that are kept for what is under way, and for clients that need few.
 RESERVED_FILES = 64
+# Those that are kept from these, too.
+RESERVED_FROM_LOCAL = 16
 
 # Those that no connection gets. UCX needs one as it first sends a large value over TCP, to ask
 # about the network device, and never sends it where there is none.
@@ -44,10 +46,10 @@ def segments() -> tuple[int, int]:
         return 0, -1
 
 
-def shortage_of_files() -> str | None:
-    """Return the limit of open files, where too few are left for another client over UCX."""
+def shortage_of_files(reserved: int = RESERVED_FILES) -> str | None:
+    """Return the limit of open files, where too few are left for another client, one over UCX."""
     used, limit = open_files()
-    if limit < 0 or used + RESERVED_FILES <= limit:
+    if limit < 0 or used + reserved <= limit:
         return None
     return f"{used} of the {limit} files that the server may have open are (ulimit -n)"
 
