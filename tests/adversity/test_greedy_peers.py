@@ -158,7 +158,8 @@ def test_the_most_silent_session_of_the_greatest_origin_ends(peers: Peers, plane
         many = [peers.connect(server, plane) for _ in range(3)]
         many[0].ping(20.0).wait()
         peers.origin = "new"
-        goes_on(server.address, plane)
+        with UcxStore(server.address, local=plane) as store:
+            store.set_sync("k", as_buffer(b"value"))
         assert alive(many) == [True, False, True]
         assert alive(first) == [True]
         stats = server.stats()

@@ -11,10 +11,10 @@ from pathlib import Path
 RESERVED_FILES = 64
 # Those that are kept from these, too.
 RESERVED_FROM_LOCAL = 16
-
-# Those that no connection gets. UCX needs one as it first sends a large value over TCP, to ask
-# about the network device, and never sends it where there is none.
-UNACCEPTED_FILES = 16
+# Those that not even a handshake gets, which can end in room being made. UCX needs one as it first
+# sends a large value over TCP, to ask about the network device, and never sends it where there is
+# none.
+UNACCEPTED_FILES = 8
 
 # System V segments that a UCX worker may need.
 _SEGMENTS = 4
