@@ -2,6 +2,7 @@
 // place, when it last moved something, and whether its session is to end.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +47,15 @@ class ClientRecord {
     std::optional<TimePoint> asked() const { return asked_; }
     void note_asked(TimePoint now) { asked_ = now; }
 
-    // The client is gone, or has broken the protocol. Only noted; Session::tick() closes.
-    void doom() { doomed_ = true; }
+    // The client is gone, or has broken the protocol. Only noted; Session::look() tells, and is
+    // asked soon: `on_doom` sees to that, for a thread that does not look at it all the time.
+    void doom() {
+        doomed_ = true;
+        if (on_doom_) {
+            on_doom_();
+        }
+    }
+    void set_on_doom(std::function<void()> on_doom) { on_doom_ = std::move(on_doom); }
     bool doomed() const { return doomed_; }
 
     // The session is over: nothing is begun any more.
@@ -93,6 +101,7 @@ class ClientRecord {
     std::optional<TimePoint> asked_;
     TimePoint last_moved_ = Clock::now();
     bool doomed_ = false;
+    std::function<void()> on_doom_;
     bool closed_ = false;
 };
 

@@ -35,6 +35,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     void close();
     // It has failed, as for want of memory: the next tick() ends it.
     void lose() noexcept { client_->doom(); }
+    // Called when the session is to end, at its next tick().
+    void set_on_doom(std::function<void()> on_doom) { client_->set_on_doom(std::move(on_doom)); }
     // As Session::leave().
     void leave() { session_.leave(); }
     bool closed() const { return closed_; }

@@ -41,6 +41,7 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
             auto session = std::make_shared<LocalSession>(thread_, life_->descriptor(),
                                                           std::move(socket), service_, token,
                                                           client, [this, self] { look(*self); });
+            session->set_on_doom([this] { deadline_ = TimePoint::min(); });
             *self = session.get();
             sessions_.push_back(std::move(session));
             look(*self);  // a grant has an end, whether its client ever says something or not
