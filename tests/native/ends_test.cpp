@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "base/steps.hpp"
 #include "cache/cache_shelf.hpp"
@@ -327,7 +329,25 @@ bool survives(Who victim, Place place, int step) {
     return ended == well;
 }
 
-class Ending : public testing::TestWithParam<std::tuple<Who, Place>> {};
+// Whether this process has a thread of ours: ThreadSanitizer does not follow forks of such.
+bool has_threads() {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name;
+        std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+        if (name.starts_with("ucxstore")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+class Ending : public testing::TestWithParam<std::tuple<Who, Place>> {
+  protected:
+    // One that trims the heap after other tests ends soon.
+    void SetUp() override {
+        ASSERT_TRUE(eventually([] { return !has_threads(); }));
+    }
+};
 
 TEST_P(Ending, AtEachStepHarmsNobodyElse) {
     int step = 1;
