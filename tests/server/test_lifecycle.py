@@ -574,3 +574,22 @@ def test_a_server_lets_go_of_its_storage_without_the_collector() -> None:
         assert sys.getrefcount(storage) == unused
     finally:
         gc.enable()
+
+
+def test_without_a_thread_no_descriptor_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "ucxstore-accept":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def descriptors() -> int:
+        with pytest.raises(RuntimeError, match="start new thread"):
+            Server("memory://")
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    Server("memory://").close()  # what a process keeps after its first server
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = descriptors()
+    assert min(descriptors() for _ in range(5)) <= before

@@ -171,6 +171,7 @@ class Acceptor:
         except RuntimeError:  # no thread is to be had
             self._task.cancel()
             self._run()
+            self._spare.close()  # as the task has not begun
             raise
         process.in_child(self._abandon)
 
