@@ -1,47 +1,45 @@
 """A Zarr store whose chunks travel over UCX straight into the buffer they are read into.
 
-UCX is loaded when something is first connected or served, not by an import: zarr imports the
-package in every process that looks for codec pipelines.
+Each name is imported when it is first used, and UCX is loaded when something is first connected or
+served: zarr imports the package in every process that looks for codec pipelines.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
-
-from ucxstore.errors import (
-    AddressError,
-    AuthenticationError,
-    ChangeLostError,
-    ChangeTimeoutError,
-    ChunkSizeError,
-    ClusterError,
-    ConnectError,
-    FallbackError,
-    GrantError,
-    IntegrityError,
-    InvalidKeyError,
-    NotAServerError,
-    NotMappedError,
-    OperationCancelledError,
-    OutOfMemoryError,
-    ProtocolError,
-    ProtocolVersionError,
-    ReadOnlyServerError,
-    RequestTimeoutError,
-    ResourceError,
-    ScratchEndedError,
-    ServerLostError,
-    ServerRestartedError,
-    ShardError,
-    StorageError,
-    UcxStoreError,
-    UcxUnavailableError,
-    UnknownOutcomeError,
-    ValueTooLargeError,
-)
 
 if TYPE_CHECKING:
     from ucxstore.allocation import Allocation
     from ucxstore.client.view import View
+    from ucxstore.errors import (
+        AddressError,
+        AuthenticationError,
+        ChangeLostError,
+        ChangeTimeoutError,
+        ChunkSizeError,
+        ClusterError,
+        ConnectError,
+        FallbackError,
+        GrantError,
+        IntegrityError,
+        InvalidKeyError,
+        NotAServerError,
+        NotMappedError,
+        OperationCancelledError,
+        OutOfMemoryError,
+        ProtocolError,
+        ProtocolVersionError,
+        ReadOnlyServerError,
+        RequestTimeoutError,
+        ResourceError,
+        ScratchEndedError,
+        ServerLostError,
+        ServerRestartedError,
+        ShardError,
+        StorageError,
+        UcxStoreError,
+        UcxUnavailableError,
+        UnknownOutcomeError,
+        ValueTooLargeError,
+    )
     from ucxstore.pipeline import ZeroCopyCodecPipeline
     from ucxstore.scratch import Scratch
     from ucxstore.secret import Secret
@@ -91,7 +89,7 @@ __all__ = [
 ]
 
 
-# Found when they are first used: a client needs no server, and `ucxstore --help` no zarr.
+# Where the names are. All others are exceptions.
 _MODULES = {
     "Allocation": "ucxstore.allocation",
     "Scratch": "ucxstore.scratch",
@@ -106,12 +104,18 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name == "__version__":
         value: object = _find_version()
-    elif name in _MODULES:
-        value = getattr(import_module(_MODULES[name]), name)
+    elif name in __all__:
+        from importlib import import_module
+
+        value = getattr(import_module(_MODULES.get(name, "ucxstore.errors")), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def _find_version() -> str:

@@ -115,16 +115,6 @@ print(any("libucp" in line for line in open("/proc/self/maps")))
     assert run_python(script).splitlines() == ["[]", "False"]
 
 
-def test_zarr_finds_the_pipeline_without_what_only_our_arrays_need() -> None:
-    script = """
-import sys, ucxstore.pipeline
-light = {"access", "recycling", "selection", "zero_copy"}
-modules = {name.removeprefix("ucxstore.pipeline.") for name in sys.modules if "ucxstore." in name}
-print(sorted(modules - light - {"ucxstore.pipeline"}))
-"""
-    assert run_python(script).strip() == "['ucxstore.errors', 'ucxstore.zarr_compat']"
-
-
 def test_the_interpreter_exits_with_requests_in_flight(ucx_store: UcxStore) -> None:
     ucx_store.set_sync("key", buffer(bytes(30_000_000)))
     script = """

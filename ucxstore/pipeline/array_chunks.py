@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, ByteSetter
@@ -11,6 +11,7 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import StorePath
 
 from ucxstore.errors import FallbackError
+from ucxstore.pipeline import ZeroCopyCodecPipeline
 from ucxstore.pipeline.access import ChunkAccess, find_access
 from ucxstore.pipeline.batch import Batch, Chunk, Group, Plan
 from ucxstore.pipeline.chain import Chain
@@ -20,7 +21,17 @@ from ucxstore.pipeline.direct import DirectRead, start_writes
 from ucxstore.pipeline.encode import Encoding
 from ucxstore.pipeline.read_plan import plan_read
 from ucxstore.pipeline.write_plan import plan_write
-from ucxstore.zarr_compat import ArraySpec, NDBuffer, SelectorTuple
+from ucxstore.zarr_compat import (
+    ArrayConfig,
+    ArrayMetadata,
+    ArraySpec,
+    ArrayV3Metadata,
+    AsyncArray,
+    NDBuffer,
+    SelectorTuple,
+    V2Codec,
+    default_buffer_prototype,
+)
 
 if TYPE_CHECKING:
     from ucxstore.pipeline.shards.read_plan import KnownSelections
@@ -180,6 +191,32 @@ class ArrayChunks:
             await ShardWriting(access, batch).write(plan.groups)
         if left:
             await self._fallback.write(left, batch.values, batch.drop_axes)
+
+
+def kind_of(array: AsyncArray[Any]) -> ChunkKind:
+    """Return how the chunks of an array in a store of ours are stored, whatever its pipeline is."""
+    pipeline = array.codec_pipeline
+    if not isinstance(pipeline, ZeroCopyCodecPipeline):
+        pipeline = ZeroCopyCodecPipeline.from_array_metadata_and_store(array.metadata, array.store)
+    return pipeline._chunks.kind
+
+
+def codecs_of(metadata: ArrayMetadata) -> tuple[Codec, ...]:
+    """Return the codecs of an array, as zarr has them before it evolves them."""
+    if isinstance(metadata, ArrayV3Metadata):
+        return metadata.codecs
+    return (V2Codec(filters=metadata.filters, compressor=metadata.compressor),)
+
+
+def spec_of(metadata: ArrayMetadata) -> ArraySpec:
+    """Return the spec of a chunk, made as zarr makes it before it evolves codecs."""
+    if isinstance(metadata, ArrayV3Metadata):
+        shape = getattr(metadata.chunk_grid, "chunk_shape", (1,) * len(metadata.shape))
+        dtype, config = metadata.data_type, ArrayConfig.from_dict({})
+    else:
+        shape = metadata.chunks
+        dtype, config = metadata.dtype, ArrayConfig.from_dict({"order": metadata.order})
+    return ArraySpec(shape, dtype, metadata.fill_value, config, default_buffer_prototype())
 
 
 def _import_shards() -> None:

@@ -11,10 +11,10 @@ import zarr
 
 from ucxstore.errors import ChunkSizeError, NotMappedError
 from ucxstore.pipeline.access import ChunkAccess, find_access
+from ucxstore.pipeline.array_chunks import kind_of
 from ucxstore.pipeline.chain import Chain
 from ucxstore.pipeline.classify import ChunkKind, Sharded
 from ucxstore.pipeline.compressors import Bytes
-from ucxstore.pipeline.zero_copy import kind_of
 from ucxstore.zarr_compat import ArrayV3Metadata, AsyncArray, BasicIndexer, ChunkGrid
 
 # Of one view: each takes a pin and a mapping, of which a process has some thousands.

@@ -1,0 +1,97 @@
+"""What an import of the package costs: which modules it brings, by their names, not by seconds."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import ucxstore
+
+# What only processes need that connect or serve, and what takes long to import.
+HEAVY = ("ucxstore._core", "ucxstore._native", "ucxstore.client", "ucxstore.server", "asyncio")
+
+
+def modules_after(code: str, *, given: str = "") -> list[str]:
+    """Return the modules that code brings into a new process, beside those that are given."""
+    script = (
+        f"import json, sys\n{given}\nbefore = set(sys.modules)\n{code}\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_zarr_gets_the_pipeline_by_one_small_module() -> None:
+    """As zarr does, once it looks for pipelines: it loads every entry point."""
+    code = """
+from importlib.metadata import EntryPoint
+EntryPoint("ucxstore", "ucxstore.pipeline:ZeroCopyCodecPipeline", "zarr.codec_pipeline").load()
+"""
+    given = "import zarr, zarr.registry, importlib.metadata"
+    assert modules_after(code, given=given) == ["ucxstore", "ucxstore.pipeline"]
+
+
+def test_zarrs_own_arrays_bring_no_more() -> None:
+    """A process that looks for pipelines, and then uses arrays in a store of zarr's."""
+    code = """
+from importlib.metadata import EntryPoint
+from zarr.registry import _pipeline_registry
+name = "ucxstore.pipeline:ZeroCopyCodecPipeline"
+_pipeline_registry.lazy_load_list.append(EntryPoint("ucxstore", name, "zarr.codec_pipeline"))
+array = zarr.create_array({}, shape=10, chunks=5, dtype="i4")
+array[:] = 7
+assert (array[:] == 7).all()
+"""
+    found = modules_after(code, given="import zarr, zarr.registry, importlib.metadata")
+    assert [name for name in found if name.startswith("ucxstore")] == [
+        "ucxstore",
+        "ucxstore.pipeline",
+    ]
+
+
+def test_the_package_alone_is_one_module() -> None:
+    assert modules_after("import ucxstore", given="import typing") == ["ucxstore"]
+
+
+def test_a_name_brings_what_it_needs_alone() -> None:
+    found = modules_after("from ucxstore import AddressError")
+    assert "ucxstore.errors" in found
+    assert not {*HEAVY, "numpy", "zarr"} & set(found)
+    assert "ucxstore.server.server" not in modules_after("from ucxstore import UcxStore")
+
+
+@pytest.mark.parametrize("name", [name for name in ucxstore.__all__ if name != "__version__"])
+def test_each_name_is_there_and_pickles_by_a_name_that_is(name: str) -> None:
+    value = getattr(ucxstore, name)
+    assert value.__name__ == name
+    assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_names_are_listed_before_they_are_used() -> None:
+    code = "import ucxstore; assert set(ucxstore.__all__) <= set(dir(ucxstore))"
+    found = modules_after(code, given="import typing")
+    assert found == ["ucxstore"]
+
+
+def test_the_names_are_those_that_type_checkers_see() -> None:
+    everything = modules_after("from ucxstore import *; assert UcxStore and Server and ShardError")
+    assert "ucxstore.server.server" in everything
+
+
+def test_another_name_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="module 'ucxstore' has no attribute 'Ucx'"):
+        _ = ucxstore.Ucx  # type: ignore[attr-defined]
+
+
+def test_the_pipeline_is_known_by_the_name_that_zarr_is_configured_with() -> None:
+    from zarr.registry import fully_qualified_name
+
+    from ucxstore.pipeline.selection import PIPELINE
+
+    assert fully_qualified_name(ucxstore.ZeroCopyCodecPipeline) == PIPELINE
