@@ -31,7 +31,7 @@ LAYERS = (
     {"client"},
     {"cluster"},
     {"pipeline"},
-    {"allocation", "channel_store", "filesystem", "scratch", "store", "viewing"},
+    {"allocation", "channel_store", "filesystem", "scratch", "store", "values", "viewing"},
     {"server"},
     {"__init__"},  # the public names
     {"copies", "dask"},
@@ -49,6 +49,7 @@ FORBIDDEN = {
         "filesystem",
         "scratch",
         "store",
+        "values",
         "viewing",
     }
 }

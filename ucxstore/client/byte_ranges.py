@@ -1,14 +1,16 @@
-"""Translate zarr's byte requests for the native core: pure, no I/O."""
+"""Translate zarr's byte requests for the native core: pure, no I/O.
+
+zarr is not imported: who has such a request has imported it, and who has none needs no zarr.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import index
+from typing import TYPE_CHECKING
 
-from zarr.abc.store import (
-    ByteRequest,
-    OffsetByteRequest,
-    RangeByteRequest,
-    SuffixByteRequest,
-)
+if TYPE_CHECKING:
+    from zarr.abc.store import ByteRequest
 
 type NativeRange = tuple[int, int, int]
 """A kind and two numbers: ``(1, start, end)``, ``(2, offset, 0)`` or ``(3, suffix, 0)``."""
@@ -47,12 +49,14 @@ def bounds(ranges: Iterable[NativeRange], size: int) -> Iterator[tuple[int, int]
 
 
 def _translate(byte_range: ByteRequest) -> NativeRange:
+    from zarr.abc import store
+
     match byte_range:
-        case RangeByteRequest(start, end):
+        case store.RangeByteRequest(start, end):
             native = (1, index(start), index(end))
-        case OffsetByteRequest(offset):
+        case store.OffsetByteRequest(offset):
             native = (2, index(offset), 0)
-        case SuffixByteRequest(suffix):
+        case store.SuffixByteRequest(suffix):
             native = (3, index(suffix), 0)
         case _:
             raise TypeError(f"Unexpected byte_range, got {byte_range}.")

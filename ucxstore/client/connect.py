@@ -250,7 +250,7 @@ def _receive(sock: socket.socket, request: Receive, deadline: _Deadline) -> Rece
             data += part
     except TimeoutError:
         what = f"sent no more {deadline}" if data else f"sent nothing {deadline}"
-        return Received(data, what, silent=True)
+        return Received(data, what)
     except ConnectionError:
         return Received(data, "reset the connection")
     return Received(data)

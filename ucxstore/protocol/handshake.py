@@ -114,13 +114,10 @@ class Received(NamedTuple):
         The bytes; none after a `Send`.
     ended : str
         What the peer did if there are fewer: "closed the connection".
-    silent : bool
-        Whether it did nothing, for too long.
     """
 
     data: bytes = b""
     ended: str = ""
-    silent: bool = False
 
 
 class Keep(NamedTuple):
@@ -470,9 +467,9 @@ class _ClientDialogue(_Dialogue):
 
     def stranger(self, head: Received) -> Exception:
         if self._heard_nothing_yet():
-            if head.silent and not head.data:  # as one that is stopped, or has too much to do
+            if head.ended and not head.data:  # as one that is stopped, ends or has too much to do
                 return ConnectError(f"{self.peer} does not answer: it {head.ended}")
-            what = f"answered {head.data!r}" if head.data else "answered nothing"
+            what = f"answered {head.data!r}"
             if head.ended:
                 what += f" and {head.ended}"
             return NotAServerError(f"{self.peer} is not a ucxstore server: it {what}")

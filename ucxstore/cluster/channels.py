@@ -1,0 +1,44 @@
+"""The channel to the servers of an address: to one, or to several."""
+
+from collections.abc import Mapping
+
+from ucxstore.address import HostPort
+from ucxstore.client.channel import Channel
+from ucxstore.client.connections import Connector, connector_to
+from ucxstore.client.identities import Identities
+from ucxstore.client.one_server import OneServer
+from ucxstore.options import ClientOptions
+from ucxstore.stats import Counters
+
+
+def connectors_to(
+    servers: tuple[HostPort, ...], options: ClientOptions
+) -> dict[HostPort, Connector]:
+    """Return the connector to each server, in the order of the address."""
+    return {server: connector_to(server, options) for server in servers}
+
+
+def channel_over(
+    connectors: Mapping[HostPort, Connector],
+    identities: Identities,
+    counters: Counters,
+    options: ClientOptions,
+) -> Channel:
+    """Make the channel to servers; it connects when it is first used.
+
+    Parameters
+    ----------
+    connectors : mapping
+        The connector to each server, in the order of the address.
+    identities : Identities
+        Which identities of the servers are relied on.
+    counters : Counters
+        Where a cluster counts.
+    options : ClientOptions
+    """
+    if len(connectors) == 1:
+        ((server, connector),) = connectors.items()
+        return OneServer(server, connector, identities, options)
+    from ucxstore.cluster.cluster import Cluster  # not for one server
+
+    return Cluster(connectors, identities, counters, options)
