@@ -27,8 +27,14 @@ _REMEDY = (
     f"where the dynamic linker finds {_SONAME}."
 )
 
-# UCX's own default is standard output, where its log would mix with a program's results.
-_LOG = {"UCX_LOG_FILE": "stderr"}
+# UCX's own default is standard output, where its log would mix with a program's results. And it
+# takes signals from the program: SIGHUP, which would no longer end the process but turn UCX's debug
+# log on, and in some builds SIGSEGV and its like.
+_MANNERS = {
+    "UCX_LOG_FILE": "stderr",
+    "UCX_DEBUG_SIGNO": "0",
+    "UCX_HANDLE_ERRORS": "none",
+}
 
 # UCX patches mmap and its like, to learn when memory that it has registered with a device goes
 # away. That takes 0.4 s, so it is left out where there is no such device. Whoever sets one of
@@ -130,7 +136,7 @@ def _open(forced: str | None, has_hooks: bool) -> ctypes.CDLL:
     if forced == "wheel" and wheel is None:
         raise UcxUnavailableError(f"UCXSTORE_UCX=wheel, but no libucx is installed. {_REMEDY}")
     try:
-        with _environment(_LOG if has_hooks else _LOG | _NO_HOOKS):
+        with _environment(_MANNERS if has_hooks else _MANNERS | _NO_HOOKS):
             return ctypes.CDLL(_SONAME if forced == "system" or wheel is None else str(wheel))
     except OSError as error:
         asked = "" if forced is None else f" (UCXSTORE_UCX={forced})"
