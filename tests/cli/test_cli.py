@@ -3,16 +3,12 @@ import resource
 import signal
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from ucxstore import cli
 from ucxstore._ucx import load
-from ucxstore.address import HostPort
-from ucxstore.secret import Secret
-from ucxstore.server import ServerOptions, foreground
 
 COMMAND = [sys.executable, "-m", "ucxstore"]
 
@@ -166,48 +162,3 @@ def test_demo_gets_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ucxstore.cli.demo", Demo)
     assert cli.main(["demo", "--help", "--size", "3"]) == 7
     assert seen == [["--help", "--size", "3"]]
-
-
-def test_serve_has_a_flag_for_each_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The table: what each flag is given as text, and the option's name and value."""
-    secret = tmp_path / "secret"
-    secret.write_text("correct horse")
-    given = {
-        "--bind": ("127.0.0.1:7400", "bind", HostPort("127.0.0.1", 7400)),
-        "--threads": ("3", "threads", 3),
-        "--secret-file": (str(secret), "secret", Secret("correct horse")),
-        "--read-only": (None, "read_only", True),
-        "--insecure": (None, "insecure", True),
-        "--progress": ("polling", "progress", "polling"),
-        "--ucx": ("TLS=tcp", "ucx", {"TLS": "tcp"}),
-        "--no-shared": (None, "shared", False),
-        "--cache": ("1MB", "cache", 1_000_000),
-        "--block-size": ("1MiB", "block_size", 1 << 20),
-        "--freshness": ("always", "freshness", 0.0),
-        "--source-timeout": ("3", "source_timeout", 3.0),
-        "--storage-options": ("region=r", "storage_options", {"region": "r"}),
-        "--scratch": ("memory://", "scratch", "memory://"),
-        "--scratch-limit": ("2MB", "scratch_limit", 2_000_000),
-        "--cache-dir": ("d", "cache_dir", "d"),
-        "--cache-dir-size": ("3MB", "cache_dir_size", 3_000_000),
-        "--write-budget": ("4MB", "write_budget", 4_000_000),
-        "--socket": ("s", "socket", "s"),
-        "--mapped-limit": ("5MB", "mapped_limit", 5_000_000),
-        "--durability": ("fsync", "durability", "fsync"),
-        "--grace": ("2.5", "grace", 2.5),
-        "--max-sessions": ("7", "max_sessions", 7),
-    }
-    seen: list[tuple[object, ServerOptions, object]] = []
-    monkeypatch.setattr(foreground, "serve", lambda *order, metrics: seen.append((*order, metrics)))
-    arguments = [each for flag, (text, *_) in given.items() for each in (flag, text) if each]
-    assert cli.main(["serve", *arguments, "--metrics", "127.0.0.1:0", "s3://bucket"]) == 0
-    assert cli.main(["serve", "memory://"]) == 0
-    assert cli.main(["serve", "--no-local", "memory://"]) == 0  # the others need it
-    (location, options, metrics), (_, by_default, _), (_, without, _) = seen
-    assert (location, metrics) == ("s3://bucket", "127.0.0.1:0")
-    expected = {name: value for _, name, value in given.values()}
-    found = {each.name: getattr(options, each.name) for each in fields(options)}
-    assert found == {**expected, "local": True}
-    assert by_default == ServerOptions()
-    assert without == ServerOptions(local=False)
-    assert all(getattr(by_default, name) != value for name, value in expected.items())

@@ -3,6 +3,7 @@
 import inspect
 import math
 import pickle
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -10,9 +11,10 @@ from typing import Any, get_type_hints
 import pytest
 
 from ucxstore.address import HostPort
-from ucxstore.options import parse_size
+from ucxstore.options import UcxConfig, parse_size
 from ucxstore.secret import Secret
 from ucxstore.server import Server, ServerOptions
+from ucxstore.server.described import described
 from ucxstore.server.options import ServerKeywords
 
 
@@ -55,6 +57,9 @@ def of(**options: Any) -> ServerOptions:
 def test_all_who_take_options_take_the_same() -> None:
     names = {each.name for each in fields(ServerOptions)}
     assert names == {"bind", *ServerKeywords.__annotations__}
+    assert names == {"secret", *(each.name for each in described(ServerOptions))}
+    text = inspect.getdoc(ServerOptions) or ""
+    assert all(re.search(rf"^{name} : ", text, re.MULTILINE) for name in names)
     here, there = inspect.signature(Server), inspect.signature(Server.spawn)
     mine = {"die_with_parent", "start_timeout"}
     assert list(here.parameters) == [each for each in there.parameters if each not in mine]
@@ -90,6 +95,9 @@ GIVEN = {
     "durability": "fsync",
     "grace": 2,
     "max_sessions": 7,
+    "create": False,
+    "check": False,
+    "data_ports": "7500-7599",
 }
 
 
@@ -99,6 +107,7 @@ def test_what_is_normal_stays_as_it_is() -> None:
     assert options.bind == HostPort("localhost", 7400)
     assert options.ucx == {"TLS": "tcp", "NET_DEVICES": "all"}
     assert (options.cache, options.freshness, options.cache_dir) == (1_000_000, 2.5, "d")
+    assert options.data_ports == (7500, 7599)
     assert replace(options) == options
     assert replace(options, freshness="forever").freshness == math.inf  # type: ignore[arg-type]
     assert replace(ServerOptions()) == ServerOptions()
@@ -147,6 +156,13 @@ def test_a_pickle_holds_all_but_the_secret() -> None:
         ("max_sessions", 0, ValueError),
         ("max_sessions", True, TypeError),
         ("max_sessions", "2", TypeError),
+        ("create", 1, TypeError),
+        ("check", "no", TypeError),
+        ("data_ports", "7500-", ValueError),
+        ("data_ports", "7599-7500", ValueError),
+        ("data_ports", (0, 7), ValueError),
+        ("data_ports", "7500-77777", ValueError),
+        ("data_ports", 7500, ValueError),
     ],
 )
 def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: Any) -> None:
@@ -161,6 +177,20 @@ def test_an_option_that_is_not_usable_is_named(name: str, value: object, kind: A
 def test_an_option_of_the_local_plane_needs_it(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name}: with local=False"):
         of(**{name: value, "local": False})
+
+
+def test_nobody_who_may_not_write_makes_a_directory() -> None:
+    with pytest.raises(ValueError, match=r"^create: a server that is read-only"):
+        of(create=True, read_only=True)
+
+
+def test_data_ports_are_an_option_of_ucxs() -> None:
+    assert of(data_ports="7500-7599").ucx_config == UcxConfig.of(
+        "blocking", {"TCP_PORT_RANGE": "7500-7599"}
+    )
+    assert of(data_ports="7500").data_ports == (7500, 7500)
+    with pytest.raises(ValueError, match=r"^data_ports: .*TCP_PORT_RANGE"):
+        of(data_ports="7500-7599", ucx={"TCP_PORT_RANGE": "1-2"})
 
 
 def test_an_option_that_there_is_not() -> None:
@@ -206,6 +236,6 @@ def test_storage_options_are_text_and_not_shown() -> None:
 
 def test_what_only_a_source_has_is_named() -> None:
     ServerOptions().refuse_source_options()
-    for name in ("cache", "block_size", "freshness", "source_timeout", "storage_options"):
+    for name in ("cache", "block_size", "freshness", "source_timeout", "storage_options", "check"):
         with pytest.raises(ValueError, match=f"^{name}: the storage is no object store"):
             of(**{name: GIVEN[name]}).refuse_source_options()

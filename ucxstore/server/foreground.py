@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from ucxstore import logs
+from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.server import Server
 from ucxstore.server.sources.locations import hide_password
@@ -15,12 +16,14 @@ from ucxstore.server.sources.opening import Storage
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+_PLAIN = CommandOptions()
+
 
 def serve(
     storage: Storage,
     options: ServerOptions,
+    command: CommandOptions = _PLAIN,
     *,
-    metrics: str | None = None,
     started: Callable[[str], object] | None = None,
     watch: int | None = None,
 ) -> None:
@@ -31,9 +34,8 @@ def serve(
     storage
         As `Server` takes it.
     options : ServerOptions
-    metrics : str or None
-        ``host:port`` where Prometheus can read metrics; loopback only, unless the options are
-        `insecure`.
+    command : CommandOptions
+        How the process behaves. Metrics are on loopback only, unless the options are `insecure`.
     started : callable or None
         Called with the server's address once it listens.
     watch : int or None
@@ -43,7 +45,7 @@ def serve(
     signalled = _signals_as_pipe()
     with (
         Server.from_options(storage, options) as server,
-        _metrics(server, metrics, anywhere=options.insecure),
+        _metrics(server, command.metrics, anywhere=options.insecure),
     ):
         with suppress(OSError):  # serve even if nobody reads this line
             print(f"serving {hide_password(str(storage))} at {server.address}", flush=True)

@@ -1,13 +1,11 @@
 """`ServerOptions`: all options of a server but its storage."""
 
-import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ucxstore.address import HostPort
-from ucxstore.errors import AddressError
 from ucxstore.options import (
     Progress,
     UcxConfig,
@@ -17,10 +15,11 @@ from ucxstore.options import (
     normalize_ucx,
     parse_size,
 )
-from ucxstore.protocol.frames import MAX_SOCKET_BYTES
 from ucxstore.secret import Secret
-
-MAX_THREADS = 256
+from ucxstore.server import option_checks as checks
+from ucxstore.server.described import check_fields, option, unlisted
+from ucxstore.server.option_checks import parse_bind as parse_bind
+from ucxstore.server.option_checks import unless_none
 
 # Of a cluster with a thousand hosts of four processes each. Sessions of clients over UCX take
 # descriptors and memory, of which a server runs out sooner; then it refuses them, too.
@@ -39,15 +38,12 @@ DEFAULT_SOURCE_TIMEOUT = 20.0
 # latency, so blocks take little longer than the whole object. A block has a few usual inner chunks.
 DEFAULT_BLOCK_SIZE = 4 << 20
 
-# Below this, bookkeeping and requests take longer than the bytes.
-_LEAST_BLOCK = 64 << 10
-
 # Bytes. Enough for 64 concurrent requests with chunks of usual sizes.
 DEFAULT_WRITE_BUDGET = 256 << 20
 
-# Of a directory, from the least to the most.
-DURABILITIES = ("none", "atomic", "fsync")
+# Of a directory; see `option_checks.DURABILITIES`.
 DEFAULT_DURABILITY = "atomic"
+
 # Seconds. Less than what Docker (10), Kubernetes (30) and systemd (90) give a process before they
 # kill it.
 DEFAULT_GRACE = 8.0
@@ -91,6 +87,9 @@ class ServerKeywords(TypedDict, total=False):
     durability: str | None
     grace: float
     max_sessions: int
+    create: bool
+    check: bool
+    data_ports: str | tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +103,18 @@ class ServerOptions:
     ----------
     bind : str
         ``host:port`` to listen at; port 0 takes any free one.
+    data_ports : str, tuple of (int, int) or None
+        The first and the last port at which UCX listens for clients of other hosts, such as
+        ``"7500-7599"``. Each of these clients takes one while it is connected. ``None`` for any
+        free ports.
     threads : int
         Threads that serve. Sessions are spread over them.
     secret : str, bytes, Secret or None
         The secret that clients must know.
     read_only : bool
         Refuse writes.
+    create : bool
+        Make the directory to serve, and the folders above it, if it does not exist.
     insecure : bool
         Let other machines, and other users of this one, reach the server without a secret. Without
         it, a server without a secret serves the processes of its own user on this host alone.
@@ -133,6 +138,9 @@ class ServerOptions:
     source_timeout : float or None
         Seconds that a request to a source may take from when it is sent; 20 if ``None``. Requests
         that wait for their turn fail if the source answers nothing for as long.
+    check : bool
+        Ask an object store at the start whether it answers. If it does not, the server does not
+        start. A store of zarr's is not asked.
     storage_options : mapping or None
         Options to open an object store's URL, by obstore's names, such as ``{"endpoint": ...}``.
         The others are taken from the environment, such as ``AWS_ENDPOINT_URL``. They may hold
@@ -180,34 +188,199 @@ class ServerOptions:
         If an option is not usable; the message starts with its name.
     """
 
-    bind: HostPort = LOOPBACK
-    threads: int = 1
-    secret: Secret | None = None
-    read_only: bool = False
-    insecure: bool = False
-    progress: Progress = "blocking"
-    ucx: Mapping[str, UcxValue] = field(default_factory=dict)
-    shared: bool | None = None
-    cache: int | None = None
-    block_size: int | None = None
-    freshness: float | None = None  # infinity: for ever
-    source_timeout: float | None = None
-    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
-    scratch: str | None = None
-    scratch_limit: int | None = None
-    cache_dir: str | None = None
-    cache_dir_size: int | None = None
-    write_budget: int | None = None
-    local: bool = True
-    socket: str | None = None
-    mapped_limit: int | None = None
-    durability: str | None = None
-    grace: float = DEFAULT_GRACE
-    max_sessions: int = DEFAULT_MAX_SESSIONS
+    bind: HostPort = option(  # noqa: RUF009
+        LOOPBACK,
+        "the address to listen at; port 0 takes any free one",
+        check=checks.parse_bind,
+        default_text="127.0.0.1:0",
+        metavar="HOST:PORT",
+    )
+    data_ports: tuple[int, int] | None = option(
+        None,
+        "the ports at which UCX listens for clients of other hosts, one for each client",
+        check=unless_none(checks.check_ports),
+        default_text="any",
+        metavar="FIRST-LAST",
+    )
+    threads: int = option(
+        1, "threads that serve", "whole", check=checks.check_threads, default_text="1"
+    )
+    secret: Secret | None = unlisted(  # noqa: RUF009
+        None, lambda _, value: Secret.of(value)
+    )
+    insecure: bool = option(
+        False,
+        "let other machines, and other users of this one, reach the server without a secret",
+        "flag",
+        check=checks.check_flag,
+        default_text="no",
+    )
+    read_only: bool = option(
+        False, "refuse writes", "flag", check=checks.check_flag, default_text="no"
+    )
+    create: bool = option(
+        False,
+        "make the directory to serve, if it does not exist",
+        "flag",
+        check=checks.check_flag,
+        default_text="no",
+    )
+    check: bool = option(
+        True,
+        "ask an object store at the start whether it answers",
+        "flag",
+        check=checks.check_flag,
+        default_text="yes",
+    )
+    shared: bool | None = option(
+        None,
+        "other servers serve the same LOCATION, such as a network directory",
+        "flag",
+        check=unless_none(checks.check_flag),
+        default_text="only for object stores",
+    )
+    durability: str | None = option(
+        None,
+        "what of a directory survives a crash of the host: atomic: each value whole, the old one "
+        "or the new one; fsync: also all that was acknowledged; none: anything may be torn",
+        "choice",
+        check=unless_none(checks.check_durability),
+        default_text="atomic",
+        choices=checks.DURABILITIES,
+    )
+    cache: int | None = option(
+        None,
+        "memory to cache an object store's values, such as 4GiB",
+        "size",
+        check=unless_none(parse_size),
+        default_text="1GiB",
+    )
+    cache_dir: str | None = option(
+        None,
+        "a directory for cached values without room in memory",
+        check=unless_none(checks.check_directory),
+        default_text="none",
+        metavar="DIRECTORY",
+    )
+    cache_dir_size: int | None = option(
+        None,
+        "the size that it may take, such as 100GiB",
+        "size",
+        check=unless_none(parse_size),
+    )
+    block_size: int | None = option(
+        None,
+        "fetch large objects in blocks of this size",
+        "size",
+        check=unless_none(checks.check_block_size),
+        default_text="4MiB",
+    )
+    freshness: float | None = option(  # infinity: for ever
+        None,
+        "how long a cached value is believed before the object store is asked for a newer one; or "
+        "'always' to ask each time, 'forever' to ask never",
+        "seconds",
+        check=unless_none(checks.check_freshness),
+        default_text="until it is changed through any server of it; if read-only: forever",
+    )
+    source_timeout: float | None = option(
+        None,
+        "the longest time that a request to an object store may take, from when it is sent",
+        "seconds",
+        check=unless_none(check_timeout),
+        default_text="20",
+    )
+    storage_options: Mapping[str, str] | None = option(
+        None,
+        "an option to open an object store's URL, such as endpoint=http://host; repeatable. Other "
+        "users can see it: put credentials into the environment",
+        "pairs",
+        check=unless_none(checks.check_texts),
+        default_text="those of the environment, such as AWS_ENDPOINT_URL",
+        is_shown=False,
+    )
+    write_budget: int | None = option(
+        None,
+        "memory for values on their way to an object store",
+        "size",
+        check=unless_none(parse_size),
+        default_text="256MiB",
+    )
+    scratch: str | None = option(
+        None,
+        "offer scratch space in memory beside LOCATION; if LOCATION is memory://, it is offered "
+        "anyway",
+        check=unless_none(checks.check_scratch),
+        default_text="none",
+        metavar="memory://",
+    )
+    scratch_limit: int | None = option(
+        None,
+        "memory for scratch space, such as 8GiB",
+        "size",
+        check=unless_none(parse_size),
+        default_text="no limit",
+    )
+    local: bool = option(
+        True,
+        "serve clients of this host without UCX, over a Unix socket; they see values in shared "
+        "memory",
+        "flag",
+        check=checks.check_flag,
+        default_text="yes",
+    )
+    socket: str | None = option(
+        None,
+        "the path of that socket, for clients in containers that share its folder",
+        check=unless_none(checks.check_socket),
+        default_text="a name without a file, for this network namespace",
+        metavar="PATH",
+    )
+    mapped_limit: int | None = option(
+        None,
+        "bytes of values that such clients may hold where they lie, in place of copies",
+        "size",
+        check=unless_none(parse_size),
+        default_text="half of this host's memory",
+    )
+    max_sessions: int = option(
+        DEFAULT_MAX_SESSIONS,
+        "clients that may be connected at once; beyond it, the one goes that has been idle for "
+        "longest, of the host or user that has most",
+        "whole",
+        check=checks.check_max_sessions,
+        default_text=str(DEFAULT_MAX_SESSIONS),
+    )
+    grace: float = option(
+        DEFAULT_GRACE,
+        "how long requests under way may take to finish after SIGTERM or Ctrl-C; a second one ends "
+        "the server at once",
+        "seconds",
+        check=checks.check_grace,
+        default_text=f"{DEFAULT_GRACE:g}",
+    )
+    progress: Progress = option(  # noqa: RUF009
+        "blocking",
+        "whether threads sleep when idle, or poll",
+        "choice",
+        check=lambda _, value: check_progress(value),
+        default_text="blocking",
+        choices=("blocking", "polling"),
+    )
+    ucx: Mapping[str, UcxValue] = option(
+        dict,
+        "a UCX option, such as TLS=tcp; repeatable",
+        "pairs",
+        check=lambda _, value: dict(normalize_ucx(value)),
+        default_text="those of the environment, UCX_*",
+    )
 
     def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        check_fields(self)
+        if self.create and self.read_only:
+            raise ValueError("create: a server that is read-only makes no directory")
+        if self.data_ports is not None and "TCP_PORT_RANGE" in self.ucx:
+            raise ValueError("data_ports: it sets UCX's TCP_PORT_RANGE, which ucx gives, too")
         if self.cache_dir is None and self.cache_dir_size is not None:
             raise ValueError("cache_dir: it is needed, since cache_dir_size is given")
         if self.cache_dir is not None and self.cache_dir_size is None:
@@ -226,7 +399,10 @@ class ServerOptions:
     @property
     def ucx_config(self) -> UcxConfig:
         """The configuration of UCX."""
-        return UcxConfig.of(self.progress, self.ucx)
+        if self.data_ports is None:
+            return UcxConfig.of(self.progress, self.ucx)
+        first, last = self.data_ports
+        return UcxConfig.of(self.progress, {**self.ucx, "TCP_PORT_RANGE": f"{first}-{last}"})
 
     @property
     def most_mapped(self) -> int:
@@ -248,125 +424,5 @@ class ServerOptions:
                     f"{name}: the storage is no object store and no zarr store, and only these "
                     "have a cache"
                 )
-
-
-def parse_bind(name: str, bind: str | HostPort) -> HostPort:
-    """Parse the ``host:port`` to listen at; port 0 takes any free port."""
-    if isinstance(bind, HostPort):
-        return bind
-    try:
-        return HostPort.parse(bind)
-    except AddressError as error:
-        raise AddressError(f"{name}: {error}") from None
-
-
-def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: a number is needed, not {value!r}")
-    return value
-
-
-def _threads(name: str, value: int) -> int:
-    if not 1 <= _whole(name, value) <= MAX_THREADS:
-        raise ValueError(f"{name}: {value} is not between 1 and {MAX_THREADS}")
-    return value
-
-
-def _max_sessions(name: str, value: int) -> int:
-    if _whole(name, value) < 1:
-        raise ValueError(f"{name}: {value} is less than 1")
-    return value
-
-
-def _flag(name: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name}: True or False is needed, not {value!r}")
-    return value
-
-
-def _block_size(name: str, value: int | str) -> int:
-    size = parse_size(name, value)
-    if size < _LEAST_BLOCK:
-        raise ValueError(f"{name}: {value!r} is less than {_LEAST_BLOCK} bytes")
-    return size
-
-
-def _freshness(name: str, value: float | str) -> float:
-    if value in {"forever", math.inf}:
-        return math.inf
-    if value == "always":
-        return 0.0
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            raise ValueError(
-                f"{name}: {value!r} is neither 'forever', 'always', nor a number of seconds"
-            ) from None
-    return 0.0 if value == 0 and value is not False else check_timeout(name, value)
-
-
-def _texts(name: str, values: Mapping[str, str]) -> dict[str, str]:
-    found = dict(values)
-    if not all(isinstance(each, str) for pair in found.items() for each in pair):
-        raise TypeError(f"{name}: names and values must be text")  # without the values: secrets
-    return found
-
-
-def _scratch(name: str, value: str) -> str:
-    if value != "memory://":
-        raise ValueError(f"{name}: {value!r} is not 'memory://', the only choice")
-    return value
-
-
-def _directory(name: str, value: str | os.PathLike[str]) -> str:
-    path = os.fspath(value)
-    if not path:
-        raise ValueError(f"{name}: it is empty")
-    return path
-
-
-def _durability(name: str, value: str) -> str:
-    if value not in DURABILITIES:
-        raise ValueError(f"{name}: {value!r} is none of {', '.join(map(repr, DURABILITIES))}")
-    return value
-
-
-def _socket(name: str, value: str | os.PathLike[str]) -> str:
-    path = os.fspath(value)
-    if not 0 < len(os.fsencode(path)) <= MAX_SOCKET_BYTES:
-        raise ValueError(f"{name}: the path must have 1 to {MAX_SOCKET_BYTES} bytes")
-    return path
-
-
-def _unless_none[T, R](check: Callable[[str, T], R]) -> Callable[[str, T | None], R | None]:
-    return lambda name, value: None if value is None else check(name, value)
-
-
-# The function that checks and normalises each option. It accepts its own result.
-_CHECKS: dict[str, Callable[[str, Any], object]] = {
-    "bind": parse_bind,
-    "threads": _threads,
-    "secret": lambda _, value: Secret.of(value),
-    "read_only": _flag,
-    "insecure": _flag,
-    "progress": lambda _, value: check_progress(value),
-    "ucx": lambda _, value: dict(normalize_ucx(value)),
-    "shared": _unless_none(_flag),
-    "cache": _unless_none(parse_size),
-    "block_size": _unless_none(_block_size),
-    "freshness": _unless_none(_freshness),
-    "source_timeout": _unless_none(check_timeout),
-    "storage_options": _unless_none(_texts),
-    "scratch": _unless_none(_scratch),
-    "scratch_limit": _unless_none(parse_size),
-    "cache_dir": _unless_none(_directory),
-    "cache_dir_size": _unless_none(parse_size),
-    "write_budget": _unless_none(parse_size),
-    "local": _flag,
-    "socket": _unless_none(_socket),
-    "mapped_limit": _unless_none(parse_size),
-    "durability": _unless_none(_durability),
-    "grace": lambda name, value: 0.0 if value == 0 else check_timeout(name, value),
-    "max_sessions": _max_sessions,
-}
+        if not self.check:
+            raise ValueError("check: the storage is no object store, and only these are asked")

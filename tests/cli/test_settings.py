@@ -1,0 +1,224 @@
+"""The options of ``ucxstore serve``: arguments, variables, a file, and which one holds."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import run
+from ucxstore.address import HostPort
+from ucxstore.cli.serve.settings import OPTIONS, gather
+from ucxstore.secret import Secret
+from ucxstore.server import ServerOptions, foreground
+from ucxstore.server.command_options import CommandOptions
+from ucxstore.server.described import described
+
+# For each option: as arguments, as a variable, in a file, and the value.
+GIVEN: dict[str, tuple[list[str], str, str, object]] = {
+    "location": (["s3://b"], "s3://b", '"s3://b"', "s3://b"),
+    "metrics": (["--metrics", "[::1]:0"], "[::1]:0", '"[::1]:0"', "[::1]:0"),
+    "banner": (["--no-banner"], "no", "false", False),
+    "verbose": (["-v", "-v"], "2", "2", 2),
+    "log_format": (["--log-format", "json"], "json", '"json"', "json"),
+    "log_file": (["--log-file", "f"], "f", '"f"', "f"),
+    "pid_file": (["--pid-file", "f"], "f", '"f"', "f"),
+    "bind": (["--bind", "h:7"], "h:7", '"h:7"', HostPort("h", 7)),
+    "data_ports": (["--data-ports", "7-9"], "7-9", '"7-9"', (7, 9)),
+    "threads": (["--threads", "3"], "3", "3", 3),
+    "insecure": (["--insecure"], "1", "true", True),
+    "read_only": (["--read-only"], "yes", "true", True),
+    "create": (["--create"], "on", "true", True),
+    "check": (["--no-check"], "off", "false", False),
+    "shared": (["--no-shared"], "FALSE", "false", False),
+    "durability": (["--durability", "fsync"], "fsync", '"fsync"', "fsync"),
+    "cache": (["--cache", "1MB"], "1MB", "1000000", 1_000_000),
+    "cache_dir": (["--cache-dir", "d"], "d", '"d"', "d"),
+    "cache_dir_size": (["--cache-dir-size", "3MB"], "3MB", '"3MB"', 3_000_000),
+    "block_size": (["--block-size", "1MiB"], "1MiB", '"1MiB"', 1 << 20),
+    "freshness": (["--freshness", "always"], "0", "0", 0.0),
+    "source_timeout": (["--source-timeout", "3"], "3", "3.0", 3.0),
+    "storage_options": (["--storage-options", "a=b"], "a=b", '{a = "b"}', {"a": "b"}),
+    "write_budget": (["--write-budget", "4MB"], "4MB", '"4MB"', 4_000_000),
+    "scratch": (["--scratch", "memory://"], "memory://", '"memory://"', "memory://"),
+    "scratch_limit": (["--scratch-limit", "2MB"], "2MB", '"2MB"', 2_000_000),
+    "local": (["--no-local"], "false", "false", False),
+    "socket": (["--socket", "s"], "s", '"s"', "s"),
+    "mapped_limit": (["--mapped-limit", "5MB"], "5MB", '"5MB"', 5_000_000),
+    "max_sessions": (["--max-sessions", "7"], "7", "7", 7),
+    "grace": (["--grace", "2.5"], "2.5", "2.5", 2.5),
+    "progress": (["--progress", "polling"], "polling", '"polling"', "polling"),
+    "ucx": (
+        ["--ucx", "TLS=tcp,self", "--ucx", "A=1"],
+        "TLS=tcp,self A=1",
+        '{TLS = "tcp,self", A = 1}',
+        {"TLS": "tcp,self", "A": "1"},
+    ),
+}
+
+# What one alone may not be given.
+WITH = {
+    "cache_dir": {"cache_dir_size": "1MB"},
+    "cache_dir_size": {"cache_dir": "d"},
+}
+
+
+def made(
+    arguments: list[str], environment: dict[str, str], file: Path | None
+) -> tuple[CommandOptions, ServerOptions]:
+    from ucxstore.cli.serve import _make_parser
+
+    given = vars(_make_parser().parse_args(arguments))
+    settings = gather(given, environment, None if file is None else str(file))
+    return settings.command(), settings.server()
+
+
+def value_of(both: tuple[CommandOptions, ServerOptions], name: str) -> object:
+    return getattr(both[0] if hasattr(both[0], name) else both[1], name)
+
+
+def test_the_tables_have_all_options() -> None:
+    assert {*GIVEN, "secret_file"} == set(OPTIONS)
+    names = {each.name for each in fields(ServerOptions)} | {
+        each.name for each in fields(CommandOptions)
+    }
+    assert set(OPTIONS) == names - {"secret"}
+    assert all(each.help for each in OPTIONS.values())
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_each_option_each_way(name: str, tmp_path: Path) -> None:
+    arguments, variable, in_file, value = GIVEN[name]
+    beside = {OPTIONS[other].variable: text for other, text in WITH.get(name, {}).items()}
+    file = tmp_path / "serve.toml"
+    file.write_text(f"{name} = {in_file}\n")
+    by_default = value_of(made([], {}, None), name)
+    assert by_default != value
+    assert value_of(made(arguments, beside, None), name) == value
+    assert value_of(made([], {OPTIONS[name].variable: variable, **beside}, None), name) == value
+    assert value_of(made([], beside, file), name) == value
+
+
+def test_an_argument_goes_before_a_variable_before_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('threads = 2\ngrace = 2\nread_only = true\n[ucx]\nTLS = "tcp"\n')
+    environment = {
+        "UCXSTORE_SERVE_CONFIG": str(file),
+        "UCXSTORE_SERVE_THREADS": "3",
+        "UCXSTORE_SERVE_GRACE": "3",
+        "UCXSTORE_SERVE_READ_ONLY": "",  # as good as unset
+    }
+    _, options = made(["--threads", "4"], environment, None)
+    assert (options.threads, options.grace, options.read_only) == (4, 3, True)
+    assert options.ucx == {"TLS": "tcp"}
+    _, options = made(["--no-read-only", "--ucx", "A=1"], environment, None)
+    assert (options.read_only, options.ucx) == (False, {"A": "1"})
+
+
+def test_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, other = tmp_path / "secret", tmp_path / "other"
+    file.write_text("correct horse\n")
+    other.write_text("battery staple\n")
+    for path in (file, other):
+        path.chmod(0o600)
+    assert made([], {}, None)[1].secret is None
+    assert made(["--secret-file", str(file)], {}, None)[1].secret == Secret("correct horse")
+    environment = {"UCXSTORE_SERVE_SECRET_FILE": str(file)}
+    assert made([], environment, None)[1].secret == Secret("correct horse")
+    monkeypatch.setenv("UCXSTORE_SECRET_FILE", str(other))
+    assert made([], {"UCXSTORE_SECRET_FILE": str(other)}, None)[1].secret == Secret(
+        "battery staple"
+    )
+    assert made([], environment, None)[1].secret == Secret("correct horse")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cash = 1", "cash: there is no such option; did you mean cache?"),
+        ("cache-dir = 'd'", "cache-dir: there is no such option; did you mean cache_dir?"),
+        ("secret = 'x'", "secret: give the secret a file of its own"),
+        ("threads = '2'", "threads: a whole number is needed, not '2'"),
+        ("threads = true", "threads: a whole number is needed, not True"),
+        ("threads = 0", "threads: 0 is not between 1 and 256 (from "),
+        ("read_only = 1", "read_only: true or false is needed, not 1"),
+        ("ucx = 'TLS=tcp'", "ucx: a table is needed, not 'TLS=tcp'"),
+        ("bind = {}", "bind: a text is needed, not a table"),
+        ("progress = 'busy'", "progress: 'busy' is none of 'blocking', 'polling'"),
+        ("cache =", "(at "),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text(text)
+    done = run("serve", "memory://", "--config", file)
+    [line] = done.stderr.splitlines()
+    assert (done.returncode, message in line, str(file) in line) == (2, True, True), line
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("THREADS", "many", "UCXSTORE_SERVE_THREADS: 'many' is no whole number"),
+        ("THREADS", "0", "threads: 0 is not between 1 and 256 (from UCXSTORE_SERVE_THREADS)"),
+        ("READ_ONLY", "maybe", "UCXSTORE_SERVE_READ_ONLY: 'maybe' is neither yes nor no"),
+        ("UCX", "TLS", "UCXSTORE_SERVE_UCX takes NAME=VALUE, not 'TLS'"),
+        ("UCX", "TLS='tcp", "UCXSTORE_SERVE_UCX: No closing quotation"),
+        ("LOG_FORMAT", "xml", "UCXSTORE_SERVE_LOG_FORMAT: 'xml' is none of 'text', 'json'"),
+        ("CONFIG", "/no/such/file", "/no/such/file"),
+    ],
+)
+def test_a_mistake_in_a_variable_is_named(
+    name: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"UCXSTORE_SERVE_{name}", text)
+    done = run("serve", "memory://")
+    [line] = done.stderr.splitlines()
+    assert message in line
+    assert done.returncode == (1 if name == "CONFIG" else 2)
+
+
+def test_an_unknown_variable_is_reported() -> None:
+    """It is no error: Kubernetes makes variables of the names of services."""
+    settings = gather({}, {"UCXSTORE_SERVE_CASHE": "1"}, None)
+    [warning] = settings.warnings
+    assert warning.startswith("UCXSTORE_SERVE_CASHE is in the environment, and is no option")
+    assert warning.endswith("did you mean UCXSTORE_SERVE_CACHE?")
+    assert gather({}, {"UCXSTORE_SERVE_CONFIG": "", "UCXSTORE_LOCAL": "ucx"}, None).warnings == ()
+
+
+def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text("max_sessions = 7\n[storage_options]\naccess_key = 'the-secret'\n")
+    monkeypatch.setenv("UCXSTORE_SERVE_THREADS", "3")
+    monkeypatch.setenv("UCXSTORE_SECRET", "the-secret of both")
+    monkeypatch.setattr(foreground, "serve", None)
+    arguments = ["s3://user:the-secret@bucket", "--config", file, "--grace", "2", "--show-config"]
+    done = run("serve", *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the-secret" not in done.stdout
+    found = json.loads(done.stdout)
+    assert list(found) == list(OPTIONS)
+    assert found["location"] == {"value": "s3://bucket", "from": "argument"}
+    assert found["max_sessions"] == {"value": 7, "from": str(file)}
+    assert found["storage_options"] == {"value": {"access_key": "***"}, "from": str(file)}
+    assert found["threads"] == {"value": 3, "from": "UCXSTORE_SERVE_THREADS"}
+    assert found["grace"] == {"value": 2, "from": "argument"}
+    assert found["cache"] == {"value": "1GiB", "from": "default"}
+    assert found["secret_file"] == {"value": "***", "from": "UCXSTORE_SECRET"}
+    done = run("serve", *arguments)
+    assert "the-secret" not in done.stdout
+    rows: Any = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert rows["threads"].split() == ["3", "UCXSTORE_SERVE_THREADS"]
+    assert rows["storage_options"].split() == ["access_key=***", str(file)]
+    assert run("serve", "memory://", "--json").returncode == 2
+    assert run("serve", "--show-config", "--threads", "0").returncode == 2
+
+
+def test_serve_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[object, ...]] = []
+    monkeypatch.setattr(foreground, "serve", lambda *order: seen.append(order))
+    assert run("serve", "memory://").returncode == 0
+    assert seen == [("memory://", ServerOptions(), CommandOptions(location="memory://"))]
+    assert next(described(CommandOptions)).name == "location"

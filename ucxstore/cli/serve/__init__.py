@@ -1,0 +1,104 @@
+"""``ucxstore serve``: run a server in the foreground until a signal ends it."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ucxstore import logs
+from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.serve import show
+from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, Settings, gather
+from ucxstore.errors import UcxStoreError
+from ucxstore.server.described import Described
+
+# The log levels without -v, with -v, and with -vv.
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore serve``; return the exit status."""
+    parser = _make_parser()
+    given = vars(parser.parse_args(argv))
+    shown, as_json = given.pop("show_config", False), given.pop("json", False)
+    if as_json and not shown:
+        parser.error("--json is for --show-config")
+    try:
+        settings = gather(given, os.environ, given.pop("config", None))
+        if shown:
+            print(show.as_json(settings) if as_json else show.as_text(settings))
+        command, options = settings.command(), settings.server()
+        if shown:
+            return 0
+        if not command.location:
+            parser.error("the following arguments are required: LOCATION")
+        _configure_log(settings)
+        from ucxstore.server.foreground import serve  # not for --help
+
+        serve(command.location, options, command)
+    except (ValueError, TypeError) as error:
+        parser.exit(2, f"ucxstore serve: {error}\n")
+    except ModuleNotFoundError as error:
+        print(f'ucxstore serve: {error}; pip install "ucxstore[tools]"', file=sys.stderr)
+        return 1
+    except (UcxStoreError, OSError) as error:
+        print(f"ucxstore serve: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _configure_log(settings: Settings) -> None:
+    command = settings.command()
+    level = _LEVELS[min(command.verbose, len(_LEVELS) - 1)]
+    logs.configure(level, "json" if command.log_format == "json" else "text")
+    for warning in settings.warnings:
+        logs.server.warning("%s", warning)
+
+
+def _make_parser() -> Parser:
+    """Make the parser: a flag for each option, and the command's own."""
+    parser = make_parser(
+        "serve",
+        "Serve values until SIGTERM or Ctrl-C; requests in flight are finished. Each option can "
+        "also be given by a variable UCXSTORE_SERVE_..., such as UCXSTORE_SERVE_BIND, and in a "
+        "file. An argument goes before a variable, a variable before the file.",
+    )
+    parser.argument_default = argparse.SUPPRESS  # the options have the defaults
+    for option in OPTIONS.values():
+        _add(parser, option)
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"a TOML file of options, such as cache = '4GiB' (default: {CONFIG_VARIABLE}, or "
+        "none)",
+    )
+    parser.add_argument(
+        "--show-config",
+        action="store_true",
+        help="print all options, their values, and where each comes from; serve nothing",
+    )
+    parser.add_argument("--json", action="store_true", help="with --show-config: print JSON")
+    return parser
+
+
+def _add(parser: Parser, option: Described) -> None:
+    how: dict[str, Any] = {"help": option.help}
+    if option.default:
+        how["help"] += f" (default: {option.default})"
+    if option.is_argument:
+        parser.add_argument(option.name, nargs="?", metavar=option.metavar, **how)
+        return
+    if option.form == "flag":
+        how["action"] = argparse.BooleanOptionalAction
+    elif option.form == "count":
+        how["action"] = "count"
+    elif option.choices:
+        how["choices"] = option.choices
+    else:
+        how["metavar"] = option.metavar
+        if option.form == "pairs":
+            how["action"] = "append"
+    names = [option.flag, f"-{option.short}"] if option.short else [option.flag]
+    parser.add_argument(*names, dest=option.name, **how)

@@ -1,0 +1,84 @@
+"""`CommandOptions`: the options of ``ucxstore serve`` that are none of the server's own."""
+
+from dataclasses import dataclass
+
+from ucxstore.server.described import check_fields, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOptions:
+    """The options of the command ``ucxstore serve``, beside those of `ServerOptions`.
+
+    Parameters
+    ----------
+    location : str
+        What is served; empty if nothing was given.
+    secret_file : str or None
+        The file with the secret.
+    metrics : str or None
+        ``host:port`` of metrics.
+    banner : bool
+        Whether to say more than the address at the start.
+    verbose : int
+        1 to log more than warnings, 2 to log everything.
+    log_format : {"text", "json"}
+        How lines of the log are written.
+    log_file : str or None
+        The file of the log; standard error if ``None``.
+    pid_file : str or None
+        The file for the process's id.
+    """
+
+    location: str = option(
+        "",
+        "a directory, file:///path, memory://, or s3://, gs://, az://, https://",
+        metavar="LOCATION",
+        is_argument=True,
+    )
+    secret_file: str | None = option(
+        None,
+        "a file with the secret that clients must know",
+        default_text="UCXSTORE_SECRET or UCXSTORE_SECRET_FILE",
+        metavar="FILE",
+    )
+    metrics: str | None = option(
+        None,
+        "the address of metrics for Prometheus, over HTTP; loopback only, unless --insecure",
+        default_text="none",
+        metavar="HOST:PORT",
+    )
+    banner: bool = option(
+        True,
+        "say at the start what is served, to whom and at which ports; the address is said anyway",
+        "flag",
+        default_text="yes",
+    )
+    verbose: int = option(
+        0,
+        "also log connections and evictions; -vv: log everything",
+        "count",
+        default_text="0",
+        short="v",
+    )
+    log_format: str = option(
+        "text",
+        "readable lines, or a JSON object a line",
+        "choice",
+        default_text="text",
+        choices=("text", "json"),
+    )
+    log_file: str | None = option(
+        None,
+        "a file that the log is appended to; SIGHUP opens it anew",
+        default_text="standard error",
+        metavar="FILE",
+    )
+    pid_file: str | None = option(
+        None,
+        "a file for the process's id, from the start to the end of the server",
+        default_text="none",
+        metavar="FILE",
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
