@@ -24,6 +24,7 @@ LAYERS = (
         "options",
         "process",
         "secret",
+        "showing",
         "stats",
         "zarr_compat",
     },

@@ -110,7 +110,7 @@ class Allocation:
         request = self._begin(if_absent)
         array, self._array = self._array, None
         try:
-            written = self._store.channel.ask_sync(request)
+            written = self._store._channel.ask_sync(request)
         except BaseException:
             self._array = array
             raise
@@ -123,7 +123,7 @@ class Allocation:
         try:
             if self._file is not None:
                 await asyncio.to_thread(self._file.seal)  # else a request would, and block the loop
-            written = await self._store.channel.ask(request)
+            written = await self._store._channel.ask(request)
         except BaseException:
             self._array = array
             raise
@@ -151,7 +151,7 @@ class Allocation:
     def _end(self, written: "Sequence[bool]") -> bool:
         self.drop()
         (was_written,) = written
-        self._store.counters.add(bytes_written=self.nbytes if was_written else 0)
+        self._store._counters.add(bytes_written=self.nbytes if was_written else 0)
         return bool(was_written)
 
     def _leave_to_parent(self) -> None:

@@ -40,12 +40,12 @@ class ChannelStore(Store):
 
     def __init__(self, keyspace: Keyspace, counters: Counters, *, read_only: bool) -> None:
         super().__init__(read_only=read_only)
-        self.keyspace = keyspace
-        self.counters = counters
+        self._keyspace = keyspace
+        self._counters = counters
 
     @property
     @abstractmethod
-    def channel(self) -> Channel:
+    def _channel(self) -> Channel:
         """The channel to the store's servers, for any process, thread and event loop."""
 
     # ---- reading ----
@@ -56,7 +56,7 @@ class ChannelStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        found = await self.channel.ask(self.keyspace.get([key], [to_native(byte_range)]))
+        found = await self._channel.ask(self._keyspace.get([key], [to_native(byte_range)]))
         return self._take(found[0], prototype)
 
     def get_sync(
@@ -67,7 +67,7 @@ class ChannelStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Do as `get`, blocking."""
-        found = self.channel.ask_sync(self.keyspace.get([key], [to_native(byte_range)]))
+        found = self._channel.ask_sync(self._keyspace.get([key], [to_native(byte_range)]))
         return self._take(found[0], prototype)
 
     async def get_found(
@@ -87,15 +87,15 @@ class ChannelStore(Store):
         Found or None
             ``None`` for a missing key.
         """
-        request = self.keyspace.find(key, byte_range, version)
-        return self._count_found(await self.channel.ask(request))
+        request = self._keyspace.find(key, byte_range, version)
+        return self._count_found(await self._channel.ask(request))
 
     def get_found_sync(
         self, key: str, byte_range: ByteRequest, version: int | None = None
     ) -> Found | None:
         """Do as `get_found`, blocking."""
-        request = self.keyspace.find(key, byte_range, version)
-        return self._count_found(self.channel.ask_sync(request))
+        request = self._keyspace.find(key, byte_range, version)
+        return self._count_found(self._channel.ask_sync(request))
 
     async def get_partial_values(
         self,
@@ -112,7 +112,7 @@ class ChannelStore(Store):
         if not wanted:
             return
         ranges = [to_native(byte_range) for _, _, byte_range in wanted]
-        found = await self.channel.ask(self.keyspace.get([key for key, _, _ in wanted], ranges))
+        found = await self._channel.ask(self._keyspace.get([key for key, _, _ in wanted], ranges))
         for (key, prototype, _), value in zip(wanted, found, strict=True):
             yield key, self._take(value, prototype)
 
@@ -132,7 +132,7 @@ class ChannelStore(Store):
         """
         ranges = many_to_native(byte_ranges)
         if ranges:
-            found = await self.channel.ask(self.keyspace.get([key], [ranges]))
+            found = await self._channel.ask(self._keyspace.get([key], [ranges]))
             yield self._split(key, ranges, found[0], prototype)
 
     def get_ranges_sync(
@@ -148,7 +148,7 @@ class ChannelStore(Store):
         ranges = many_to_native(byte_ranges)
         if not ranges:
             return []
-        found = self.channel.ask_sync(self.keyspace.get([key], [ranges]))
+        found = self._channel.ask_sync(self._keyspace.get([key], [ranges]))
         return self._split(key, ranges, found[0], prototype)
 
     async def get_into(
@@ -185,9 +185,9 @@ class ChannelStore(Store):
     ) -> int | None:
         """Do as `get_into`, blocking."""
         if byte_range is None:
-            seen = self.channel.see(self.keyspace.prefix + key, out)
+            seen = self._channel.see(self._keyspace.prefix + key, out)
             if seen is not None:
-                self.counters.add(bytes_read=seen)
+                self._counters.add(bytes_read=seen)
                 return seen
         (written,) = self.get_many_into_sync([(key, out, byte_range)])
         return written
@@ -205,11 +205,11 @@ class ChannelStore(Store):
         list of int or None
             As `get_into` returns, in the order of `requests`.
         """
-        return self._count_into(await self.channel.ask(self.keyspace.get_into(requests)))
+        return self._count_into(await self._channel.ask(self._keyspace.get_into(requests)))
 
     def get_many_into_sync(self, requests: Iterable[Into]) -> list[int | None]:
         """Do as `get_many_into`, blocking."""
-        return self._count_into(self.channel.ask_sync(self.keyspace.get_into(requests)))
+        return self._count_into(self._channel.ask_sync(self._keyspace.get_into(requests)))
 
     # ---- writing ----
 
@@ -219,8 +219,8 @@ class ChannelStore(Store):
     def set_sync(self, key: str, value: Buffer) -> None:
         """Do as `set`, blocking."""
         self._check_writable()
-        self.channel.ask_sync(self.keyspace.set([(key, value)]))
-        self.counters.add(bytes_written=len(value))
+        self._channel.ask_sync(self._keyspace.set([(key, value)]))
+        self._counters.add(bytes_written=len(value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         await self.add(key, value)
@@ -228,17 +228,17 @@ class ChannelStore(Store):
     async def add(self, key: str, value: Buffer) -> bool:
         """Do as `set_if_not_exists`, and return whether the value was written."""
         self._check_writable()
-        request = self.keyspace.set([(key, value)], if_absent=True)
-        (written,) = await self.channel.ask(request)
-        self.counters.add(bytes_written=len(value) if written else 0)
+        request = self._keyspace.set([(key, value)], if_absent=True)
+        (written,) = await self._channel.ask(request)
+        self._counters.add(bytes_written=len(value) if written else 0)
         return bool(written)
 
     def add_sync(self, key: str, value: Buffer) -> bool:
         """Do as `add`, blocking."""
         self._check_writable()
-        request = self.keyspace.set([(key, value)], if_absent=True)
-        (written,) = self.channel.ask_sync(request)
-        self.counters.add(bytes_written=len(value) if written else 0)
+        request = self._keyspace.set([(key, value)], if_absent=True)
+        (written,) = self._channel.ask_sync(request)
+        self._counters.add(bytes_written=len(value) if written else 0)
         return bool(written)
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
@@ -249,8 +249,8 @@ class ChannelStore(Store):
         pairs = list(values)
         if pairs:
             self._check_writable()
-            await self.channel.ask(self.keyspace.set(pairs))
-            self.counters.add(bytes_written=sum(len(value) for _, value in pairs))
+            await self._channel.ask(self._keyspace.set(pairs))
+            self._counters.add(bytes_written=sum(len(value) for _, value in pairs))
 
     async def delete(self, key: str) -> None:
         await self.delete_many([key])
@@ -259,18 +259,18 @@ class ChannelStore(Store):
         """Delete many keys, missing ones too, in one request."""
         if keys:
             self._check_writable()
-            await self.channel.ask(self.keyspace.delete(keys))
+            await self._channel.ask(self._keyspace.delete(keys))
 
     def delete_sync(self, key: str) -> None:
         """Do as `delete`, blocking."""
         self._check_writable()
-        self.channel.ask_sync(self.keyspace.delete([key]))
+        self._channel.ask_sync(self._keyspace.delete([key]))
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
-        folder = self.keyspace.folder(prefix)
+        folder = self._keyspace.folder(prefix)
         if folder is not None:
-            await self.channel.ask(requests.delete_prefix(folder))
+            await self._channel.ask(requests.delete_prefix(folder))
 
     async def clear(self) -> None:
         await self.delete_dir("")
@@ -282,14 +282,14 @@ class ChannelStore(Store):
         if found is None:
             return None
         data, *_ = found
-        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
+        self._counters.add(bytes_read=data.size, staged_bytes=data.size)
         return _wrap(data, prototype or default_buffer_prototype())
 
     def _count_found(self, answers: list[Found | None]) -> Found | None:
         """Count the bytes of a part that was found, and return it."""
         (found,) = answers
         if found is not None and found[0] is not None:
-            self.counters.add(bytes_read=found[0].size, staged_bytes=found[0].size)
+            self._counters.add(bytes_read=found[0].size, staged_bytes=found[0].size)
         return found
 
     def _split(
@@ -303,7 +303,7 @@ class ChannelStore(Store):
         if found is None:
             raise BaseExceptionGroup(f"cannot read {key!r}", [FileNotFoundError(key)])
         data, size, _ = found
-        self.counters.add(bytes_read=data.size, staged_bytes=data.size)
+        self._counters.add(bytes_read=data.size, staged_bytes=data.size)
         parts: list[tuple[int, Buffer | None]] = []
         end = 0
         for index, (start, stop) in enumerate(bounds(ranges, size)):
@@ -312,14 +312,14 @@ class ChannelStore(Store):
         return parts
 
     def _count_into(self, written: list[int | None]) -> list[int | None]:
-        self.counters.add(bytes_read=sum(filter(None, written)))
+        self._counters.add(bytes_read=sum(filter(None, written)))
         return written
 
     # ---- listings and sizes: last, since `list` is a method from here on ----
 
     @property
     def _listing(self) -> Listing:
-        return Listing(self.channel, self.keyspace)
+        return Listing(self._channel, self._keyspace)
 
     async def list(self) -> AsyncIterator[str]:
         async for key in self.list_prefix(""):

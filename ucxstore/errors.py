@@ -12,6 +12,7 @@ UcxStoreError
 │   └── ServerRestartedError                 came back with another storage than it had
 ├── RequestTimeoutError (TimeoutError)   no progress within the timeout
 ├── OperationCancelledError              cancelled by the caller
+├── StoreClosedError (ValueError)        a store that was closed, and is used
 ├── ReadOnlyServerError (PermissionError)  a write to a read-only server
 ├── GrantError (PermissionError)         a request that a grant does not allow, or does no more
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
@@ -86,6 +87,10 @@ class RequestTimeoutError(UcxStoreError, TimeoutError):
 
 class OperationCancelledError(UcxStoreError):
     """The caller cancelled the operation."""
+
+
+class StoreClosedError(UcxStoreError, ValueError):
+    """The store was closed, and was to read, write or connect."""
 
 
 class ReadOnlyServerError(UcxStoreError, PermissionError):

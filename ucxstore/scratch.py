@@ -1,5 +1,6 @@
 """`Scratch`: a scratch space, renewed by the process that made it."""
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -15,6 +16,7 @@ from ucxstore.errors import ScratchEndedError, ServerRestartedError, UcxStoreErr
 from ucxstore.grants import Expiry
 from ucxstore.keys import SCRATCH_FOLDER
 from ucxstore.secret import Secret
+from ucxstore.showing import html_block, html_table, size_text
 
 if TYPE_CHECKING:
     from ucxstore.store import UcxStore
@@ -53,11 +55,12 @@ class Scratch[S: "UcxStore"]:
         self.quota = quota
         self.timeout = timeout
         self._store = store
+        self._closed = False
         whole = store.at(f"{SCRATCH_FOLDER}{self.name}", {})
-        self._lease = _Lease(self.name, whole.channel, timeout)
+        self._lease = _Lease(self.name, whole._channel, timeout)
         # Keys are placed by their hash: one server may get far more than its share of them.
         self._lease.begin(min(quota, -(-2 * quota // len(store.servers))))
-        self._met = whole.identities.known.met
+        self._met = whole._identities.known.met
         self._finalizer = weakref.finalize(self, self._lease.let_go)
         self._finalizer.atexit = False  # see `_end_all`
 
@@ -73,7 +76,10 @@ class Scratch[S: "UcxStore"]:
         ------
         AddressError
             If no key can have the prefix.
+        ScratchEndedError
+            If the space was closed here.
         """
+        self._check_open()
         within = f"{SCRATCH_FOLDER}{self.name}/{prefix.strip('/')}".rstrip("/")
         return self._store.at(within, self._met)
 
@@ -94,7 +100,10 @@ class Scratch[S: "UcxStore"]:
         ------
         ValueError
             If the servers have no secret.
+        ScratchEndedError
+            If the space was closed here.
         """
+        self._check_open()
         secret = self._store.secret
         if secret is None:
             raise ValueError("grant: the servers have no secret that one could be made of")
@@ -106,8 +115,18 @@ class Scratch[S: "UcxStore"]:
         A server that cannot be reached now frees them when the time-out is over. In a forked child
         it does nothing, since the space is the parent's.
         """
+        self._closed = True
         self._finalizer.detach()
         self._lease.end()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called here. Its stores then raise `ScratchEndedError`."""
+        return self._closed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ScratchEndedError(f"scratch space {self.name}: it was closed")
 
     def __enter__(self) -> Self:
         return self
@@ -115,11 +134,34 @@ class Scratch[S: "UcxStore"]:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a scratch space belongs to one process: pickle a store of it, store()")
 
+    # Without its name: whoever knows that can use the space.
+
+    def _state(self) -> str:
+        return "closed" if self._closed else "open" if self._lease.is_running else "ended"
+
     def __repr__(self) -> str:
-        return f"Scratch({self._store!r}, quota={self.quota}, timeout={self.timeout:g})"
+        return (
+            f"<Scratch at {str(self._store)!r}, quota={self.quota}, timeout={self.timeout:g}, "
+            f"{self._state()}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("servers", ", ".join(map(str, self._store.servers))),
+            ("quota", size_text(self.quota)),
+            ("timeout", f"{self.timeout:g} s"),
+            ("state", self._state()),
+        ]
+        return html_block("Scratch", str(self._store), html_table(rows))
 
 
 class _Lease:
@@ -157,6 +199,11 @@ class _Lease:
             raise failures[0]
         self._thread.start()
         _leases.add(self)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is being renewed by this process."""
+        return self._thread.is_alive()
 
     def let_go(self) -> None:
         """Let the thread end the space; never blocks."""

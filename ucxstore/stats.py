@@ -2,12 +2,85 @@
 
 import json
 import threading
-from typing import Any, TypedDict, Unpack, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, TypedDict, Unpack, cast
 
 from ucxstore.errors import ProtocolError
+from ucxstore.showing import html_block, html_table, text_columns, value_text
 
 
-class MemberStats(TypedDict):
+class Table(dict[str, Any]):
+    """Counters: a frozen dataclass, which prints as a table, and is a mapping of its fields.
+
+    It is a dictionary, so that ``json.dumps``, ``dict``, and comparisons with dictionaries take it.
+    Nothing can be put into it. Lists of such tables, and dictionaries of them, are shown below it.
+    """
+
+    def __post_init__(self) -> None:
+        for field in self._names():
+            super().__setitem__(field, getattr(self, field))
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [field.name for field in fields(cast(Any, cls))]
+
+    def _split(self) -> tuple[list[tuple[str, str]], list[tuple[str, list[str], list[list[str]]]]]:
+        """Return the rows of single values, and each table below them: name, header, rows."""
+        rows: list[tuple[str, str]] = []
+        below: list[tuple[str, list[str], list[list[str]]]] = []
+        for name, value in self.items():
+            if isinstance(value, Mapping):
+                named = [(str(key), one) for key, one in value.items()]
+            elif isinstance(value, list):
+                named = [("", one) for one in value]
+            else:
+                named = []
+            tables = [(key, one) for key, one in named if isinstance(one, Table)]
+            if not tables:
+                rows.append((name, value_text(name, value)))
+                continue
+            columns = list(tables[0][1])
+            header = [name, *columns] if isinstance(value, Mapping) else columns
+            below.append((name, header, [one._cells(key, header) for key, one in tables]))
+        return rows, below
+
+    def _cells(self, key: str, header: Sequence[str]) -> list[str]:
+        cells = [value_text(name, value) for name, value in self.items()]
+        return [value_text("", key), *cells] if len(header) > len(cells) else cells
+
+    def __str__(self) -> str:
+        rows, below = self._split()
+        lines = text_columns(rows, right=[1])
+        for name, header, cells in below:
+            lines += ["", f"{name}:", *text_columns([header, *cells])]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.items())
+        return f"{type(self).__name__}({inside})"
+
+    def _repr_html_(self) -> str:
+        return html_block(type(self).__name__, "", self.html())
+
+    def html(self) -> str:
+        """Return its tables as HTML."""
+        rows, below = self._split()
+        parts = [html_table(rows, right=[1])]
+        parts += [html_table(cells, header) for _, header, cells in below]
+        return "".join(parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(self.values())
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__}: counters that were read do not change")
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MemberStats(Table):
     """Requests to one of a store's servers.
 
     Attributes
@@ -22,7 +95,8 @@ class MemberStats(TypedDict):
     failovers: int
 
 
-class StoreStats(TypedDict):
+@dataclass(frozen=True, eq=False, repr=False)
+class StoreStats(Table):
     """The counters of a store and of its copies by ``with_read_only``, since it was made.
 
     Attributes
@@ -69,7 +143,30 @@ class StoreStats(TypedDict):
     servers: dict[str, MemberStats]
 
 
-class ClientStats(TypedDict):
+def total_of(many: Iterable[StoreStats]) -> StoreStats:
+    """Return the counters of several stores together, with all their lanes and servers."""
+    stats = list(many)
+    counted: dict[str, Any] = {
+        name: sum(one[name] for one in stats) for name in Counted.__annotations__
+    }
+    connected = [one for one in stats if one.lanes]
+    servers: dict[str, MemberStats] = {}
+    for one in stats:
+        for server, member in one.servers.items():
+            last = servers.get(server, MemberStats(0, 0))
+            servers[server] = MemberStats(
+                last.requests + member.requests, last.failovers + member.failovers
+            )
+    return StoreStats(
+        **counted,
+        lanes=list(dict.fromkeys(lane for one in stats for lane in one.lanes)),
+        integrity=bool(connected) and all(one.integrity for one in connected),
+        servers=servers,
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientStats(Table):
     """A server's counters for one client that is connected.
 
     Attributes
@@ -94,7 +191,8 @@ class ClientStats(TypedDict):
     gets_waiting: int
 
 
-class SpaceStats(TypedDict):
+@dataclass(frozen=True, eq=False, repr=False)
+class SpaceStats(Table):
     """A server's counters for one scratch space.
 
     Attributes
@@ -113,7 +211,8 @@ class SpaceStats(TypedDict):
     age_s: float
 
 
-class ServerStats(TypedDict):
+@dataclass(frozen=True, eq=False, repr=False)
+class ServerStats(Table):
     """The counters of a server since it was started.
 
     Attributes
@@ -193,33 +292,35 @@ def parse_server_stats(text: bytes) -> ServerStats:
     """
     try:
         found = json.loads(text, parse_constant=_refuse)
-        stats = {
-            name: _number(found[name])
-            for name in ServerStats.__annotations__.keys() - {"clients", "spaces"}
+        stats: dict[str, Any] = {
+            name: _number(found[name]) for name in {*ServerStats._names()} - {"clients", "spaces"}
         }
         clients = [_client(one) for one in found["clients"]]
         spaces = [_space(one) for one in found["spaces"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the server did not send its counters: {error!r}") from error
-    return cast(ServerStats, {**stats, "clients": clients, "spaces": spaces})
+    return ServerStats(**stats, clients=clients, spaces=spaces)
 
 
 def _refuse(constant: str) -> object:
     raise ValueError(f"{constant} is no number")
 
 
-def _client(found: dict[str, Any]) -> dict[str, object]:
-    names = ClientStats.__annotations__.keys() - {"peer", "lanes"}
+def _client(found: dict[str, Any]) -> ClientStats:
     lanes = found["lanes"]
     if not isinstance(lanes, list):
         raise TypeError(f"lanes are no list: {lanes!r}")
-    client: dict[str, object] = {name: _number(found[name]) for name in names}
-    return {"peer": str(found["peer"]), "lanes": [str(lane) for lane in lanes], **client}
+    counted: dict[str, Any] = {
+        name: _number(found[name]) for name in {*ClientStats._names()} - {"peer", "lanes"}
+    }
+    return ClientStats(peer=str(found["peer"]), lanes=[str(lane) for lane in lanes], **counted)
 
 
-def _space(found: dict[str, Any]) -> dict[str, object]:
-    names = SpaceStats.__annotations__.keys() - {"name"}
-    return {"name": str(found["name"]), **{name: _number(found[name]) for name in names}}
+def _space(found: dict[str, Any]) -> SpaceStats:
+    counted: dict[str, Any] = {
+        name: _number(found[name]) for name in {*SpaceStats._names()} - {"name"}
+    }
+    return SpaceStats(name=str(found["name"]), **counted)
 
 
 def _number(value: object) -> int | float:
@@ -248,7 +349,7 @@ class Counters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counted: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
-        self._servers: dict[str, MemberStats] = {}
+        self._servers: dict[str, dict[str, int]] = {}
 
     def add(self, **counts: Unpack[Counted]) -> None:
         """Add to counters. Call it once for a batch, not for each chunk."""
@@ -259,13 +360,13 @@ class Counters:
     def add_server(self, server: str, *, requests: int = 0, failovers: int = 0) -> None:
         """Add to the counters of one of several servers."""
         with self._lock:
-            member = self._servers.setdefault(server, MemberStats(requests=0, failovers=0))
+            member = self._servers.setdefault(server, {"requests": 0, "failovers": 0})
             member["requests"] += requests
             member["failovers"] += failovers
 
     def snapshot(self, lanes: list[str], *, integrity: bool = False) -> StoreStats:
         """Return all counters as they are at one moment."""
         with self._lock:
-            servers = {server: member.copy() for server, member in self._servers.items()}
-            connections = {"lanes": lanes, "integrity": integrity, "servers": servers}
-            return cast(StoreStats, {**self._counted, **connections})
+            servers = {server: MemberStats(**member) for server, member in self._servers.items()}
+            counted: dict[str, Any] = {**self._counted}
+        return StoreStats(**counted, lanes=lanes, integrity=integrity, servers=servers)

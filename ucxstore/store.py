@@ -19,7 +19,7 @@ from ucxstore.client.identities import Identities, Known
 from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.one_server import OneServer
 from ucxstore.client.view import View
-from ucxstore.errors import AddressError, ServerRestartedError
+from ucxstore.errors import AddressError, ServerRestartedError, StoreClosedError
 from ucxstore.keys import is_scratch
 from ucxstore.options import (
     DEFAULT_BUFFER_BUDGET,
@@ -41,6 +41,7 @@ from ucxstore.pipeline.shards.cache import ShardCache
 from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
 from ucxstore.scratch import Scratch
 from ucxstore.secret import Secret
+from ucxstore.showing import html_block, html_details, html_table
 from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
 from ucxstore.viewing import Viewing, run, run_sync
 from ucxstore.zarr_compat import AsyncArray
@@ -149,11 +150,12 @@ class UcxStore(ChannelStore):
         super().__init__(keyspace, Counters(), read_only=read_only)
         self._address = address
         self._options = options
-        self._channel: Channel | None = None
-        self.key_prefix = keyspace.prefix
-        self.identities = identities
-        self.budget = Budget(options.buffer_budget)
-        self.shard_indexes = ShardCache()
+        self._made: Channel | None = None
+        self._closed = False
+        self._key_prefix = keyspace.prefix
+        self._identities = identities
+        self._budget = Budget(options.buffer_budget)
+        self._shard_indexes = ShardCache()
 
     # ---- identity ----
 
@@ -185,9 +187,35 @@ class UcxStore(ChannelStore):
     def __str__(self) -> str:
         return self.address
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called: the store then refuses to be used."""
+        return self._closed
+
+    def _state(self) -> tuple[str, list[str]]:
+        """Return whether it is connected, and the lanes, as far as that is known here."""
+        if self._closed:
+            return "closed", []
+        lanes = [] if self._made is None else self._made.lanes
+        return ("connected" if lanes else "not connected"), lanes
+
     def __repr__(self) -> str:
+        state, lanes = self._state()
+        over = f" over {', '.join(lanes)}" if lanes else ""
         read_only = ", read_only=True" if self.read_only else ""
-        return f"{type(self).__name__}({str(self)!r}{read_only})"
+        return f"<{type(self).__name__} {str(self)!r}{read_only}, {state}{over}>"
+
+    def _repr_html_(self) -> str:
+        state, lanes = self._state()
+        rows = [
+            ("servers", ", ".join(map(str, self.servers))),
+            ("prefix", self._address.prefix or "-"),
+            ("state", state),
+            ("lanes", ", ".join(lanes) or "-"),
+            ("read-only", "yes" if self.read_only else "no"),
+        ]
+        counters = html_details("Counters", self.stats().html())
+        return html_block(type(self).__name__, str(self), html_table(rows), counters)
 
     def __eq__(self, value: object) -> bool:
         return (
@@ -201,15 +229,15 @@ class UcxStore(ChannelStore):
 
     def __reduce__(self) -> tuple[object, ...]:
         # A secret pickles itself without its text. Nothing of this process goes along.
-        state = self._address, self._options, self.read_only, self.identities.known
+        state = self._address, self._options, self.read_only, self._identities.known
         return _unpickle, (type(self), *state)
 
     def with_read_only(self, read_only: bool = False) -> Self:
         copy = type(self).__new__(type(self))
-        copy._set_up(self._address, self._options, read_only, self.identities)
-        copy.counters = self.counters
-        copy.budget = self.budget
-        copy.shard_indexes = self.shard_indexes
+        copy._set_up(self._address, self._options, read_only, self._identities)
+        copy._counters = self._counters
+        copy._budget = self._budget
+        copy._shard_indexes = self._shard_indexes
         return copy
 
     def at(
@@ -228,44 +256,45 @@ class UcxStore(ChannelStore):
         address = Address(self.servers, prefix)
         known = Known(told or {})
         store = cast(Self, _unpickle(type(self), address, self._options, read_only, known))
-        if told is None and store.keyspace.in_scratch == self.keyspace.in_scratch:
-            store.identities = self.identities
+        if told is None and store._keyspace.in_scratch == self._keyspace.in_scratch:
+            store._identities = self._identities
         return store
 
     # ---- servers ----
 
     @property
-    def connectors(self) -> dict[HostPort, Connector]:
+    def _connectors(self) -> dict[HostPort, Connector]:
         """The connector to each of the store's servers, in the order of the address."""
         return {server: connector_to(server, self._options) for server in self.servers}
 
     @property
-    def channel(self) -> Channel:
+    def _channel(self) -> Channel:
         """The channel to the store's servers, for any process, thread and event loop."""
+        self._check_open()
         self._is_open = True
-        if self._channel is None:
-            options, identities = self._options, self.identities
-            connectors = self.connectors
+        if self._made is None:
+            options, identities = self._options, self._identities
+            connectors = self._connectors
             if len(connectors) == 1:
                 ((server, connector),) = connectors.items()
-                self._channel = OneServer(server, connector, identities, options)
+                self._made = OneServer(server, connector, identities, options)
             else:
                 from ucxstore.cluster.cluster import Cluster  # not for one server
 
-                self._channel = Cluster(connectors, identities, self.counters, options)
-        return self._channel
+                self._made = Cluster(connectors, identities, self._counters, options)
+        return self._made
 
     @property
-    def chunk_access(self) -> ChunkAccess:
+    def _chunk_access(self) -> ChunkAccess:
         """What the pipeline needs of the store."""
         return ChunkAccess(
             store=self,
-            channel=self.channel,
-            key_prefix=self.key_prefix,
+            channel=self._channel,
+            key_prefix=self._key_prefix,
             strict=self.strict,
-            counters=self.counters,
-            budget=self.budget,
-            shard_indexes=self.shard_indexes,
+            counters=self._counters,
+            budget=self._budget,
+            shard_indexes=self._shard_indexes,
             check_writable=self._check_writable,
             mapping=self._options.map,
         )
@@ -273,16 +302,32 @@ class UcxStore(ChannelStore):
     async def _open(self) -> None:
         if self._is_open:
             raise ValueError("store is already open")
-        await self.channel.open()
+        await self._channel.open()
 
     async def _ensure_open(self) -> None:
         if not self._is_open:
-            await self.channel.open()
+            await self._channel.open()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"{self}: the store is closed")
 
     def close(self) -> None:
-        """Close the store. A connection that no other store shares is closed too."""
+        """Close the store. A connection that no other store shares is closed too.
+
+        A closed store raises `StoreClosedError` where it would need its servers. Copies by
+        `with_read_only`, `at` or a pickle stay open.
+        """
         super().close()
-        self._channel = None
+        self._closed = True
+        self._made = None
+
+    async def __aenter__(self) -> Self:
+        await self._ensure_open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
 
     def stats(self) -> StoreStats:
         """Return the counters of this store and of its copies by `with_read_only`.
@@ -290,12 +335,12 @@ class UcxStore(ChannelStore):
         Returns
         -------
         StoreStats
-            A dictionary.
+            A frozen dataclass that prints as a table. It is a dictionary, too.
         """
-        channel = self._channel
+        channel = self._made
         if channel is None:
-            return self.counters.snapshot([])
-        return self.counters.snapshot(channel.lanes, integrity=channel.checked)
+            return self._counters.snapshot([])
+        return self._counters.snapshot(channel.lanes, integrity=channel.checked)
 
     async def server_stats(self) -> ServerStats:
         """Return what the server has counted since it was started, whoever its clients were.
@@ -307,13 +352,21 @@ class UcxStore(ChannelStore):
         ProtocolError
             If its answer does not have these counters.
         """
+        self._check_one_server()
+        return parse_server_stats(await self._channel.ask(requests.stats()))
+
+    def server_stats_sync(self) -> ServerStats:
+        """Do as `server_stats`, blocking."""
+        self._check_one_server()
+        return parse_server_stats(self._channel.ask_sync(requests.stats()))
+
+    def _check_one_server(self) -> None:
         if len(self.servers) > 1:
             raise AddressError(f"{self}: several servers; ask each by its own address")
-        return parse_server_stats(await self.channel.ask(requests.stats()))
 
     def ping_sync(self) -> None:
         """Send an empty request to the servers, and wait for the answers: one round trip."""
-        self.channel.ask_sync(requests.ping())
+        self._channel.ask_sync(requests.ping())
 
     def rely_on(self, known: Mapping[HostPort, bytes]) -> None:
         """Rely on these identities of servers, before the store has met any of them.
@@ -323,7 +376,7 @@ class UcxStore(ChannelStore):
         set of servers, whatever record the servers keep. Call this before the store is used.
         """
         for server, identity in known.items():
-            self.identities.rely_on(server, identity)
+            self._identities.rely_on(server, identity)
 
     def accept_restarted(self) -> None:
         """Use servers that have come back with another storage: the old values are lost.
@@ -340,8 +393,8 @@ class UcxStore(ChannelStore):
             If none of the servers can be reached, or one of them does not answer.
         """
         with suppress(ServerRestartedError):
-            self.channel.open_sync()
-        self.channel.accept_restarted()
+            self._channel.open_sync()
+        self._channel.accept_restarted()
 
     def scratch(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
         """Make a scratch space at the store's servers, for temporary values.
@@ -385,10 +438,17 @@ class UcxStore(ChannelStore):
         >>> with store.scratch("8GiB") as scratch:  # doctest: +SKIP
         ...     zarr.create_array(scratch.store("rechunked"), ...)
         """
+        self._check_open()
         size = parse_size("quota", quota)
         if size < 1:
             raise ValueError(f"quota: {quota!r} is less than a byte")
         return Scratch(self, size, check_timeout("timeout", timeout))
+
+    async def scratch_async(
+        self, quota: int | str, timeout: float = SCRATCH_TIMEOUT
+    ) -> Scratch[Self]:
+        """Do as `scratch`, without blocking the event loop."""
+        return await asyncio.to_thread(self.scratch, quota, timeout)
 
     # ---- reading without a copy ----
 
@@ -433,14 +493,14 @@ class UcxStore(ChannelStore):
         waits for the disk then.
         """
         viewing = self._viewing(map, map_files)
-        return run_sync(viewing.value(self.keyspace.full_key(key)), self.channel)
+        return run_sync(viewing.value(self._keyspace.full_key(key)), self._channel)
 
     async def view_async(
         self, key: str, *, map: Map = "auto", map_files: bool = False
     ) -> View | None:
         """Do as `view`, without blocking."""
         viewing = self._viewing(map, map_files)
-        return await run(viewing.value(self.keyspace.full_key(key)), self.channel)
+        return await run(viewing.value(self._keyspace.full_key(key)), self._channel)
 
     def view_array(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
@@ -478,14 +538,14 @@ class UcxStore(ChannelStore):
             If the array is not at the servers of this store.
         """
         viewing = self._viewing(map, map_files)
-        return run_sync(viewing.part(self._check_array(array), selection), self.channel)
+        return run_sync(viewing.part(self._check_array(array), selection), self._channel)
 
     async def view_array_async(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
     ) -> View:
         """Do as `view_array`, without blocking."""
         viewing = self._viewing(map, map_files)
-        return await run(viewing.part(self._check_array(array), selection), self.channel)
+        return await run(viewing.part(self._check_array(array), selection), self._channel)
 
     # ---- writing without a copy ----
 
@@ -521,11 +581,11 @@ class UcxStore(ChannelStore):
         ...     value.commit()
         """
         self._check_writable()
-        full = self.keyspace.full_key(key)
+        full = self._keyspace.full_key(key)
         size = check_nbytes(nbytes)
-        if not self.channel.opened:
-            self.channel.open_sync()
-        memory = self.channel.allocate(full, size)
+        if not self._channel.opened:
+            self._channel.open_sync()
+        memory = self._channel.allocate(full, size)
         if memory is not None:
             return Allocation(self, key, full, memory)
         from ucxstore._native import core  # not before it is needed
@@ -538,7 +598,7 @@ class UcxStore(ChannelStore):
 
     def _viewing(self, mapping: Map, map_files: bool) -> Viewing:
         return Viewing(
-            self.channel, self.counters, check_map(mapping), files=check_map_files(map_files)
+            self._channel, self._counters, check_map(mapping), files=check_map_files(map_files)
         )
 
     def _check_array(self, array: object) -> AsyncArray[Any]:

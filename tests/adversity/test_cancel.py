@@ -238,7 +238,7 @@ def test_an_interrupt_between_the_start_of_a_read_and_the_wait_for_it(
 ) -> None:
     """Python looks for signals there, too."""
     out = filled(BLANK)
-    channel = store.channel
+    channel = store._channel
     begin = channel.begin
 
     def interrupted(request: Request[Any], queue: None) -> Any:

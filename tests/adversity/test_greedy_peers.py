@@ -174,7 +174,7 @@ def test_one_that_was_ended_connects_anew(peers: Peers, plane: str) -> None:
             store.set_sync("k", as_buffer(b"value"))
             for round_ in range(3):
                 others = [peers.connect(server, plane) for _ in range(3)]
-                eventually(lambda: not store.channel.opened)
+                eventually(lambda: not store._channel.opened)
                 found = store.get_sync("k")
                 assert found is not None
                 assert found.to_bytes() == b"value"
@@ -225,9 +225,9 @@ def test_views_keep_a_session(peers: Peers) -> None:
             peers.origin = "new"
             goes_on(server.address, "ucx")
             assert not other.alive
-            assert store.channel.opened
+            assert store._channel.opened
             last = peers.connect(server, "auto")
-            assert store.channel.opened
+            assert store._channel.opened
             store.set_sync("k", as_buffer(b"another"))
             assert bytes(array) == value
             del view, array
@@ -262,7 +262,7 @@ def test_what_is_kept_for_others(peers: Peers) -> None:
             peers.connect(server, "ucx")
         peers.origin = "new"
         assert peers.connect(server, "auto").alive
-        assert all(each.channel.opened for each in many)
+        assert all(each._channel.opened for each in many)
         assert all(view is not None and view.mapped for view in views)
 
 

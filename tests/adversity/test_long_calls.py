@@ -105,7 +105,7 @@ def run_client(way: str, server: ServerProcess, timeout: float, *calls: str) -> 
             "import asyncio; from tests.adversity.ways import open_store",
             "async def listed(prefix): return [key async for key in store.list_prefix(prefix)]",
             f"store = open_store({way!r}, {server.address!r}, timeout={timeout})",
-            "store.channel.open_sync()",
+            "store._channel.open_sync()",
             *(f"print(asyncio.run({call}))" for call in calls),
         ]
     )
@@ -202,7 +202,7 @@ def test_a_cancelled_deletion_stops_soon(way: str, kind: str, tmp_path: Path) ->
         return count_files(tmp_path) if kind == "directory" else len(source._store_dict)
 
     with Server(source, **WAYS[way]) as server, open_store(way, server.address) as store:
-        store.channel.open_sync()
+        store._channel.open_sync()
         before = left()
 
         async def delete_and_cancel() -> None:

@@ -105,9 +105,9 @@ def test_a_complete_set_is_asked_for_nothing(
         with UcxStore(address_of(servers[::-1])) as other:
             assert other.get_sync("c/0") is None
         welcomes = {
-            server: connector.last.welcome for server, connector in store.connectors.items()
+            server: connector.last.welcome for server, connector in store._connectors.items()
         }
-        assert settle(store.connectors, welcomes, SECONDS) is not None
+        assert settle(store._connectors, welcomes, SECONDS) is not None
 
 
 def test_a_member_is_forgotten(servers: list[Server]) -> None:

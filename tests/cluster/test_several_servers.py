@@ -69,7 +69,7 @@ class TestUcxStoreOfThree(StoreTests[UcxStore, cpu.Buffer]):
         return cpu.Buffer.from_bytes(value)
 
     def test_store_repr(self, store: UcxStore) -> None:
-        assert repr(store) == f"UcxStore('{store.address}')"
+        assert repr(store).startswith(f"<UcxStore '{store.address}', connected over ")
 
     def test_store_supports_writes(self, store: UcxStore) -> None:
         assert store.supports_writes
@@ -203,8 +203,8 @@ def test_copies_and_pickles(address: str) -> None:
     for other in (pickle.loads(pickle.dumps(store)), store.with_read_only(True)):
         assert other == store.with_read_only(other.read_only)
         assert other.get_sync("c/0").to_bytes() == b"value"
-        assert other.identities.known == store.identities.known
-        assert len(other.identities.known.met) == 3
+        assert other._identities.known == store._identities.known
+        assert len(other._identities.known.met) == 3
 
 
 def test_scratch_space_has_no_part_in_the_record() -> None:

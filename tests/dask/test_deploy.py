@@ -52,7 +52,7 @@ def make_array(store: UcxStore, name: str = "a", **options: object) -> zarr.Arra
 
 def each_server(deployed: Deployment, store: UcxStore) -> dict[str, UcxStore]:
     """Return a store of each worker's server alone, by worker, with the prefix of `store`."""
-    prefix = store.key_prefix.rstrip("/")
+    prefix = store._key_prefix.rstrip("/")
     return {
         worker: UcxStore(f"{address}/{prefix}", secret=deployed._secret)
         for worker, address in deployed.addresses.items()

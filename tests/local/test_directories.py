@@ -312,7 +312,7 @@ def test_nothing_is_found_of_a_server_that_is_gone(root: Path) -> None:
             os.kill(server.pid, signal.SIGKILL)
             eventually(lambda pid=server.pid: has_ended(pid), pause=0.0)
             small = np.empty(10, "u1")
-            assert store.channel.see("key", small) is None
+            assert store._channel.see("key", small) is None
             with pytest.raises((ServerLostError, ConnectError)):
                 store.get_into_sync("key", out)
 

@@ -152,7 +152,7 @@ def test_what_the_disk_must_be_asked_for(
     """Names that are not in the kernel's cache take a second call, in a thread of its own."""
     store.set_sync("c/0", as_buffer(noise(3_000_000)))
     z = make(store, np.arange(10.0), (10,))
-    map_file = store.channel.map_file
+    map_file = store._channel.map_file
     threads: list[int] = []
 
     def of_a_cold_disk(key: str, *, waits: bool) -> Any:
@@ -161,7 +161,7 @@ def test_what_the_disk_must_be_asked_for(
             return map_file(key, waits=True)
         return None
 
-    monkeypatch.setattr(store.channel, "map_file", of_a_cold_disk)
+    monkeypatch.setattr(store._channel, "map_file", of_a_cold_disk)
     if asynchronous:
         view = asyncio.run(store.view_async("c/0", map=True, map_files=True))
         part = asyncio.run(store.view_array_async(z.async_array, map=True, map_files=True))

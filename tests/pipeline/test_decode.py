@@ -360,7 +360,7 @@ def test_the_budget_holds(
     assert not flying
     assert most <= budget or chunks == 1  # a chunk larger than the budget is read by itself
     assert chunks == {1: 1, 3 * SLAB: 2}.get(budget, chunks)
-    assert store.budget.in_use == 0
+    assert store._budget.in_use == 0
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -380,14 +380,14 @@ def test_reads_at_the_same_time_share_the_budget(ucx_store: UcxStore) -> None:
     for thread in threads:
         thread.join()
     assert results == [True] * 15
-    assert store.budget.in_use == 0
+    assert store._budget.in_use == 0
 
 
 def test_the_option(address: str) -> None:
     store = UcxStore(address, buffer_budget=1000)
-    assert store.budget.total == 1000
+    assert store._budget.total == 1000
     assert pickle.loads(pickle.dumps(store)).budget.total == 1000
-    assert store.with_read_only().budget is store.budget
+    assert store.with_read_only()._budget is store._budget
     for wrong, error in ((0, ValueError), (True, TypeError), (1.5, TypeError)):
         with pytest.raises(error, match=r"^buffer_budget:"):
             UcxStore(address, buffer_budget=wrong)  # type: ignore[arg-type]

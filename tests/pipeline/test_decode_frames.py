@@ -165,4 +165,4 @@ def test_the_budget_holds(ucx_store: UcxStore, budget: int, frames: list[int]) -
     store = UcxStore(ucx_store.address, buffer_budget=budget, strict=True)
     np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], DATA)
     assert frames == [12]
-    assert store.budget.in_use == 0
+    assert store._budget.in_use == 0

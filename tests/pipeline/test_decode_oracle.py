@@ -136,6 +136,6 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     stats = ours.store.stats()
     assert stats["decode"] > 0
     assert stats["direct"] == stats["fallback"] == 0
-    assert ours.store.budget.in_use == 0
+    assert ours.store._budget.in_use == 0
     note(f"{stats}")
     event(f"in place: {stats['decode_in_place'] > 0}")

@@ -132,7 +132,7 @@ def test_the_budget_holds(
     assert len(peaks) == 4
     assert not flying
     assert most <= budget or chunks == 1  # a chunk larger than the budget is written by itself
-    assert store.budget.in_use == 0
+    assert store._budget.in_use == 0
     np.testing.assert_array_equal(array[selection], 1 - DATA[selection])
 
 
@@ -156,7 +156,7 @@ def test_reads_and_writes_at_the_same_time_share_the_budget(ucx_store: UcxStore)
     for thread in threads:
         thread.join()
     assert results == [True] * 15
-    assert store.budget.in_use == 0
+    assert store._budget.in_use == 0
 
 
 def test_memory_is_bounded(prefix: str) -> None:
@@ -286,5 +286,5 @@ async def test_a_lost_server_fails_the_write(tmp_path: Any) -> None:
         array = await asyncio.to_thread(made, store)
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1"):
         await array.async_array.setitem(..., -DATA)
-    assert store.budget.in_use == 0
+    assert store._budget.in_use == 0
     store.close()

@@ -98,7 +98,7 @@ def test_it_stores_what_zarr_stores(keeper: UcxStore, data: st.DataObject) -> No
             before = ours.store.stats()["bytes_read"]
             assert outcome(change, ours) == changed
             merged = merged or ours.store.stats()["bytes_read"] > before
-            assert ours.store.budget.in_use == 0
+            assert ours.store._budget.in_use == 0
             if changed is not None:
                 return  # zarr raised, and goes on writing the chunks that are not to blame
             assert contents(ours) == contents(model)

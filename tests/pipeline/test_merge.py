@@ -45,7 +45,7 @@ def written(
     after = ours.store.stats()
     getattr(model, f"set_{way}_selection")(selection, value)
     assert contents(ours) == contents(model)
-    assert ours.store.budget.in_use == 0
+    assert ours.store._budget.in_use == 0
     assert (
         after["staged_bytes"] - before["staged_bytes"]
         == after["bytes_read"] - (before["bytes_read"])

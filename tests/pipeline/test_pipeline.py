@@ -161,7 +161,7 @@ def test_a_stored_value_of_the_wrong_size(
             backdoor.set(f"{prefix}/a/c/1/2", bytes(size))
             with pytest.raises(ChunkSizeError, match=rf"a/c/1/2.* {size} bytes"):
                 array[selection]
-    assert array.store.budget.in_use == 0
+    assert array.store._budget.in_use == 0
     assert issubclass(ChunkSizeError, ValueError)  # which zarr's own pipeline raises
     np.testing.assert_array_equal(array[:300], DATA[:300])
 

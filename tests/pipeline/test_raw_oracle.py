@@ -85,4 +85,4 @@ def test_it_reads_as_zarr_reads(keeper: UcxStore, data: st.DataObject) -> None:
     stats = ours.store.stats()
     assert stats["direct"] + stats["decode"] > 0
     assert stats["fallback"] == 0
-    assert ours.store.budget.in_use == 0
+    assert ours.store._budget.in_use == 0

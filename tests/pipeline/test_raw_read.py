@@ -80,7 +80,7 @@ def test_what_is_in_too_many_pieces_is_fetched_whole(
     after = array.store.stats()
     staged = after["staged_bytes"] - before["staged_bytes"]
     assert staged == after["bytes_read"] - before["bytes_read"] == decode * 300 * 100 * 4
-    assert array.store.budget.in_use == 0
+    assert array.store._budget.in_use == 0
 
 
 @pytest.mark.parametrize(("columns", "path"), [([3, 1, 4], 0), (np.arange(200) % 3 > 0, 1)])
@@ -173,4 +173,4 @@ async def test_nothing_is_left_of_a_read_that_fails(
         await asyncio.to_thread(eventually, lambda: gone() is None, 5)
     finally:
         gc.enable()
-    assert array.store.budget.in_use == 0
+    assert array.store._budget.in_use == 0

@@ -247,7 +247,7 @@ def test_a_cursor_leads_nowhere_else(cursor: str, delimited: bool, run_1: UcxSto
     page = requests.list_page("run-1/", delimited=delimited, cursor=cursor)
     names: list[str] = []
     with suppress(StorageError) if ".." in cursor else nullcontext():  # obstore refuses that
-        names, _ = run_1.channel.ask_sync(page)
+        names, _ = run_1._channel.ask_sync(page)
     allowed = {"a", "b", "large"} if delimited else {"run-1/a", "run-1/b/c", "run-1/large"}
     assert set(names) <= allowed
 
@@ -322,7 +322,7 @@ def test_many_deleted_in_one_request(case: Case, run_1: UcxStore) -> None:
     before = state(case)
     request = requests.delete(["run-1/a", "run-17/a"])
     with pytest.raises(GrantError, match="came with 'run-17/a', which is outside of the grant"):
-        run_1.channel.ask_sync(request)
+        run_1._channel.ask_sync(request)
     assert state(case) == before
 
 
@@ -348,7 +348,7 @@ def test_no_scratch_space(case: Case, run_1: UcxStore) -> None:
                 other.set_sync("b", as_buffer(OURS))
             for request in (requests.renew_space(scratch.name), requests.end_space(scratch.name)):
                 with pytest.raises(GrantError, match="outside of the grant"):
-                    other.channel.ask_sync(request)
+                    other._channel.ask_sync(request)
         assert read(inside, "a") == OURS
 
 

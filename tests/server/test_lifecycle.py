@@ -354,7 +354,7 @@ class TestOptions:
 
     def test_repr(self) -> None:
         with Server("memory://", secret="correct horse") as server:
-            assert repr(server) == f"Server('memory://', address={server.address!r})"
+            assert repr(server) == f"<Server 'memory://' at {server.address!r}, serving>"
 
 
 class TestClose:
@@ -560,7 +560,10 @@ class TestSpawn:
     def test_the_handle_is_a_server_process(self) -> None:
         with Server.spawn("memory://") as process:
             assert isinstance(process, ServerProcess)
-            assert repr(process) == f"ServerProcess(address={process.address!r}, pid={process.pid})"
+            assert (
+                repr(process)
+                == f"<ServerProcess at {process.address!r}, pid={process.pid}, serving>"
+            )
 
 
 def test_a_server_lets_go_of_its_storage_without_the_collector() -> None:

@@ -17,8 +17,10 @@ SECRET = "a very long and random text"
 def test_text() -> None:
     store = UcxStore("ucx://LOCALHOST:7400/run-17/", read_only=True)
     assert str(store) == store.address == "ucx://localhost:7400/run-17"
-    assert repr(store) == "UcxStore('ucx://localhost:7400/run-17', read_only=True)"
-    assert repr(UcxStore("ucx://localhost:7400")) == "UcxStore('ucx://localhost:7400')"
+    assert repr(store) == "<UcxStore 'ucx://localhost:7400/run-17', read_only=True, not connected>"
+    assert (
+        repr(UcxStore("ucx://localhost:7400")) == "<UcxStore 'ucx://localhost:7400', not connected>"
+    )
 
 
 def test_nothing_is_connected_before_it_is_used() -> None:
@@ -72,7 +74,7 @@ def test_copies_by_read_only_share_the_counters() -> None:
     store = UcxStore(ADDRESS, strict=True)
     reader = store.with_read_only(True)
     assert (reader.read_only, reader.strict, store.read_only) == (True, True, False)
-    store.counters.add(direct=3)
+    store._counters.add(direct=3)
     assert reader.stats()["direct"] == 3
 
 

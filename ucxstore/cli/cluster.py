@@ -72,7 +72,7 @@ def _with_address(parser: Parser) -> Parser:
 
 def _show(arguments: argparse.Namespace) -> int:
     with open_store(arguments, arguments.address) as store:
-        agreement = Agreement(store.connectors, arguments.timeout)
+        agreement = Agreement(store._connectors, arguments.timeout)
         agreement.greet()
         for server, problem in agreement.problems.items():
             print(f"{server}: {problem}")
@@ -136,7 +136,7 @@ def _measure(arguments: argparse.Namespace, server: HostPort, welcome: Welcome) 
 
 def _accept(arguments: argparse.Namespace) -> int:
     with open_store(arguments, arguments.address) as store:
-        record = accept_loss(store.connectors, arguments.timeout)
+        record = accept_loss(store._connectors, arguments.timeout)
         _print_members(record)
     return 0
 
@@ -156,7 +156,7 @@ def _forget(arguments: argparse.Namespace) -> int:
         return found[0]
 
     with open_store(arguments, arguments.address) as store:
-        record = forget(store.connectors, which, arguments.timeout)
+        record = forget(store._connectors, which, arguments.timeout)
         _print_members(record)
     return 0
 

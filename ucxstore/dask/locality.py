@@ -102,7 +102,7 @@ def _preferred_workers(
     if len(lost) == len(servers):
         return {}
     placement = Placement([str(server) for server in servers])
-    prefix = store.key_prefix + (f"{source.path}/" if source.path else "")
+    prefix = store._key_prefix + (f"{source.path}/" if source.path else "")
     preferred: dict[tuple[str | int, ...], list[str]] = {}
     chunks = source.shards or source.chunks
     blocks = itertools.product(*map(range, array.numblocks))

@@ -31,6 +31,8 @@ from ucxstore.filesystem.writing import CompressedWriter, TextWriter, ValueWrite
 from ucxstore.keys import check_key
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.secret import Secret
+from ucxstore.showing import html_block, html_details
+from ucxstore.stats import ServerStats, StoreStats, total_of
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu
 
@@ -120,7 +122,29 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
             store = self._root.at(wanted[0], read_only=read_only)
             # Two threads may both make a store: both then use the first one.
             store = self._stores.setdefault(wanted, store)
-        return store.chunk_access
+        return store._chunk_access
+
+    @property
+    def address(self) -> str:
+        """The address of its servers."""
+        return self._root.address
+
+    def stats(self) -> StoreStats:
+        """Return the counters of all that was read and written through it, by zarr too."""
+        return total_of(store.stats() for store in list(self._stores.values()))
+
+    def server_stats(self) -> ServerStats:
+        """Return what the server has counted; see `UcxStore.server_stats`. It blocks."""
+        return self._root.server_stats_sync()
+
+    # zarr's `FsspecStore` shows only the class of its file system and the path.
+
+    def __repr__(self) -> str:
+        return repr(self._root).replace(type(self._root).__name__, type(self).__name__, 1)
+
+    def _repr_html_(self) -> str:
+        counters = html_details("Counters", self.stats().html())
+        return html_block(type(self).__name__, self.address, counters)
 
     # fsspec sets it after __init__, as it was given, and pickles it.
     @property
@@ -300,7 +324,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
             return
         size = source.stat().st_size
         callback.set_size(size)
-        with await self._root.budget.claim(size):
+        with await self._root._budget.claim(size):
             value = await asyncio.to_thread(source.read_bytes)
             await self._pipe_file(rpath, value, **options)
         callback.relative_update(len(value))
@@ -309,7 +333,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **_: Any
     ) -> None:
         key = self._strip_protocol(rpath)
-        with await self._root.budget.claim(_PIECE_BYTES):
+        with await self._root._budget.claim(_PIECE_BYTES):
             piece = RangeByteRequest(0, _PIECE_BYTES)
             found = await self._root.get_found(key, piece) if key else None
             if found is None:
@@ -380,7 +404,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if size is None:
             await self._check_folder(source)
         elif source != target:
-            with await self._root.budget.claim(size):
+            with await self._root._budget.claim(size):
                 value = await self._root.get(source)
                 if value is None:
                     raise FileNotFoundError(path1)

@@ -58,10 +58,10 @@ class ChunkAccess(NamedTuple):
 def find_access(store: Store) -> ChunkAccess | None:
     """Return the access to the chunks of `store`, or ``None`` if `store` is not ours.
 
-    A store of ours has it as `chunk_access`. For a URL, zarr makes an `FsspecStore` over our file
+    A store of ours has it as `_chunk_access`. For a URL, zarr makes an `FsspecStore` over our file
     system, which has a store of ours behind it: its `chunk_access_at` returns the access.
     """
-    access = getattr(store, "chunk_access", None)
+    access = getattr(store, "_chunk_access", None)
     if access is None and isinstance(store, FsspecStore):
         at = getattr(store.fs, "chunk_access_at", None)
         access = None if at is None else at(store.path, read_only=store.read_only)

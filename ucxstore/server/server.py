@@ -1,5 +1,6 @@
 """`Server`: serve a storage to every client that knows the secret."""
 
+import asyncio
 import threading
 import time
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from ucxstore.server.sources.membership import Contact
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 from ucxstore.server.users import admit_all, admit_own_user
+from ucxstore.showing import html_block, html_details, html_table, value_text
 
 # For the thread of a source, if the server could not be made.
 _UNMADE_SECONDS = 5.0
@@ -228,8 +230,28 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _state(self) -> str:
+        return "closed" if self._threads.closed else "serving"
+
     def __repr__(self) -> str:
-        return f"Server({hide_password(repr(self._storage))}, address={self._address!r})"
+        storage = hide_password(repr(self._storage))
+        return f"<Server {storage} at {self._address!r}, {self._state()}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("storage", hide_password(repr(self._storage))),
+            ("state", self._state()),
+            ("clients", str(self.sessions)),
+        ]
+        counted = [(name, value_text(name, value)) for name, value in self.stats().items()]
+        counters = html_details("Counters", html_table(counted, right=[1]))
+        return html_block("Server", self._address, html_table(rows), counters)
 
 
 class _Threads:
@@ -252,6 +274,10 @@ class _Threads:
         self.identity = acceptor.identity
         self._lock = threading.Lock()
         self._last_stats: dict[str, int] | None = None  # once closed
+
+    @property
+    def closed(self) -> bool:
+        return self._last_stats is not None
 
     @property
     def sessions(self) -> int:

@@ -1,5 +1,6 @@
 """`ServerProcess`: start a server in a new process, and end it."""
 
+import asyncio
 import logging
 import os
 import pickle
@@ -19,6 +20,7 @@ from ucxstore.options import check_timeout
 from ucxstore.secret import Secret
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.locations import parse_location
+from ucxstore.showing import html_block, html_table
 
 START_SECONDS = 30.0
 
@@ -142,8 +144,22 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _state(self) -> str:
+        code = self.returncode
+        return "serving" if code is None else f"ended with status {code}"
+
     def __repr__(self) -> str:
-        return f"ServerProcess(address={self.address!r}, pid={self.pid})"
+        return f"<ServerProcess at {self.address!r}, pid={self.pid}, {self._state()}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("process", str(self.pid)), ("state", self._state())]
+        return html_block("ServerProcess", self.address, html_table(rows))
 
 
 def _pack(storage: Any, options: ServerOptions, die_with_parent: bool) -> bytes:

@@ -68,4 +68,4 @@ def test_a_forked_child_starts_with_nothing() -> None:
 
 def test_copies_of_a_store_share_one() -> None:
     store = UcxStore("ucx://127.0.0.1:1", select_pipeline=False)
-    assert store.with_read_only(True).shard_indexes is store.shard_indexes
+    assert store.with_read_only(True)._shard_indexes is store._shard_indexes

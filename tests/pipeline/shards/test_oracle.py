@@ -180,7 +180,7 @@ def test_it_reads_as_zarr_reads(
     stats = ours.store.stats()
     assert stats["fallback"] == 0
     assert stats["direct"] + stats["decode"] > 0
-    assert ours.store.budget.in_use == 0
+    assert ours.store._budget.in_use == 0
     note(f"{stats}")
     event(f"direct: {stats['direct'] > 0}, decoded: {stats['decode'] > 0}")
     event(f"in place: {stats['decode_in_place'] > 0}")
@@ -223,6 +223,6 @@ def test_it_writes_as_zarr_writes(
                 assert outcome(look, ours) == outcome(look, model)
     stats = ours.store.stats()
     assert stats["fallback"] == 0
-    assert ours.store.budget.in_use == 0
+    assert ours.store._budget.in_use == 0
     note(f"{stats}")
     event(f"direct: {stats['direct'] > 0}, encoded: {stats['encode'] > 0}")

@@ -595,7 +595,7 @@ def test_the_budget_holds(
     made(ucx_store, compressors=BloscCodec(cname="lz4", clevel=0))
     monkeypatch.setattr(read_plan, "GROUP_BYTES", 1)
     array = opened(ucx_store, buffer_budget=budget)
-    budget_of = array.store.budget
+    budget_of = array.store._budget
     peaks: list[int] = []
     decode = Decoding._decode
 

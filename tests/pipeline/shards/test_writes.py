@@ -269,7 +269,7 @@ def test_the_budget_holds(
         with lock:
             flying.add(shard.key)
             most = max(most, len(flying))
-        assert store.budget.in_use <= budget
+        assert store._budget.in_use <= budget
         return start(self, shard, existing)
 
     async def sending(self: Any, shards: Any, contents: Any) -> None:
@@ -281,7 +281,7 @@ def test_the_budget_holds(
     monkeypatch.setattr(shard_writes.ShardWriting, "_send", sending)
     array[:] = DATA
     assert (most == 1) is (budget == 1)
-    assert store.budget.in_use == 0
+    assert store._budget.in_use == 0
     np.testing.assert_array_equal(array[:], DATA)
 
 

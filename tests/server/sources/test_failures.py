@@ -107,6 +107,6 @@ def test_what_is_no_store_is_refused() -> None:
 
 def test_a_password_in_a_url_is_not_shown() -> None:
     with Server("http://user:pass@word@127.0.0.1:1/") as server:
-        assert repr(server).startswith("Server('http://127.0.0.1:1/', ")
+        assert repr(server).startswith("<Server 'http://127.0.0.1:1/' at ")
     with pytest.raises(ValueError, match=r"^storage: 'ftp://host/' cannot be served"):
         Server("ftp://user:pass@word@host/")

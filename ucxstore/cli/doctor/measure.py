@@ -76,7 +76,7 @@ def measure(store: UcxStore, *, same_host: bool) -> Way:
     trips = [_seconds(store.ping_sync) for _ in range(_PINGS)]
     if len(store.servers) == 1:
         # It may be one of a set, which holds but a part of the values: that does not matter here.
-        last = {server: one.last for server, one in store.connectors.items()}
+        last = {server: one.last for server, one in store._connectors.items()}
         store.rely_on({server: one.welcome.identity for server, one in last.items() if one})
     lanes = store.stats()["lanes"]
     way = Way(lanes=lanes, same_host=same_host, round_trip=statistics.median(trips))

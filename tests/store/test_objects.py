@@ -1,0 +1,279 @@
+"""What stores, scratch spaces and servers show of themselves, and how they are closed."""
+
+import asyncio
+import copy
+import dataclasses
+import json
+import pickle
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+from zarr.abc.store import Store
+from zarr.core.buffer import cpu
+
+from ucxstore import AddressError, ScratchEndedError, StoreClosedError, UcxStore
+from ucxstore.server import Server
+from ucxstore.stats import ClientStats, ServerStats, StoreStats, parse_server_stats
+
+ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
+
+TAGS = set(re.findall(r"\w+", "div b code table thead tbody tr th td details summary"))
+
+HOSTILE = "<img src=x onerror=alert(1)>&\"'\x1b[31m"
+
+
+@pytest.fixture
+def storage() -> str:
+    return "memory"
+
+
+class Page(HTMLParser):
+    """The tags, the attributes and the text of some HTML, which must be well-formed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(shown: Any) -> Page:
+    """Return what a notebook shows, which must be the same on any page."""
+    page = Page(shown._repr_html_())
+    assert set(page.tags) <= TAGS
+    assert {name for name, _ in page.attributes} <= {"style"}
+    styles = " ".join(value or "" for _, value in page.attributes)
+    assert "url(" not in styles
+    # No colour of its own but a transparent grey.
+    colours = re.findall(r"(?:color|background): ?([^;]+)", styles)
+    assert set(colours) <= {"inherit", "transparent"}
+    assert "#" not in styles
+    return page
+
+
+def buffer_of(data: bytes) -> cpu.Buffer:
+    return cpu.Buffer.from_bytes(data)
+
+
+# ---- text and HTML ----
+
+
+def test_a_store_says_its_state_without_connecting() -> None:
+    store = UcxStore("ucx://localhost:1/run-17", read_only=True)
+    assert repr(store) == "<UcxStore 'ucx://localhost:1/run-17', read_only=True, not connected>"
+    page = page_of(store)
+    for text in "localhost:1", "run-17", "not connected", "read-only", "bytes_read":
+        assert text in page.text
+    assert store._made is None
+    store.close()
+    assert repr(store) == "<UcxStore 'ucx://localhost:1/run-17', read_only=True, closed>"
+    assert "closed" in page_of(store).text
+
+
+def test_a_connected_store_says_its_lanes(ucx_store: UcxStore) -> None:
+    ucx_store.ping_sync()
+    lanes = ucx_store.stats()["lanes"]
+    assert lanes
+    assert repr(ucx_store).endswith(f", connected over {', '.join(lanes)}>")
+    assert ", ".join(lanes) in page_of(ucx_store).text
+
+
+def test_a_scratch_space_says_its_state_and_not_its_name(ucx_store: UcxStore) -> None:
+    with ucx_store.scratch("1MB") as scratch:
+        assert repr(scratch) == f"<Scratch at {str(ucx_store)!r}, quota=1000000, timeout=60, open>"
+        assert "1.0 MB" in page_of(scratch).text
+        assert scratch.name not in page_of(scratch).text
+    assert repr(scratch).endswith("closed>")
+    assert "closed" in page_of(scratch).text
+
+
+def test_a_server_says_its_state() -> None:
+    with Server("memory://") as server, UcxStore(server.address) as store:
+        store.set_sync("a", buffer_of(b"12"))
+        assert repr(server) == f"<Server 'memory://' at {server.address!r}, serving>"
+        page = page_of(server)
+        for text in server.address, "serving", "bytes_received":
+            assert text in page.text
+    assert repr(server).endswith("closed>")
+    assert "closed" in page_of(server).text
+
+
+def test_a_server_process_says_its_state() -> None:
+    with Server.spawn("memory://") as server:
+        assert repr(server) == f"<ServerProcess at {server.address!r}, pid={server.pid}, serving>"
+        assert str(server.pid) in page_of(server).text
+    assert repr(server).endswith("ended with status 0>")
+
+
+def test_html_is_escaped() -> None:
+    client = ClientStats(HOSTILE, [HOSTILE], 1, 0, 5_000_000, 0, 0, 0)
+    numbers = {field.name: 0 for field in dataclasses.fields(ServerStats)}
+    stats = ServerStats(**{**numbers, "clients": [client], "spaces": []})
+    store = UcxStore("ucx://a:1,b:1/" + HOSTILE.replace("\x1b", ""))
+    store._counters.add_server(HOSTILE, requests=1)
+    for shown in stats, store, store.stats():
+        page = page_of(shown)
+        assert "<img src=x" in page.text
+        assert "\x1b" not in shown._repr_html_()
+    assert "\x1b" not in str(stats)
+    assert "5.0 MB" in str(stats)
+
+
+def test_what_zarr_opens_from_a_url_says_host_and_stats(address: str) -> None:
+    values = np.arange(100, dtype="f4")
+    zarr.create_array(f"{address}/a", data=values, chunks=10, compressors=None)
+    z = zarr.open_array(f"{address}/a", mode="r")
+    np.testing.assert_array_equal(z[:], values)
+    fs = z.store.fs
+    servers = address.rpartition("/")[0]
+    assert fs.address == servers
+    assert repr(fs).startswith(f"<UcxFileSystem {servers!r}, connected over ")
+    assert (fs.stats().direct, fs.stats().bytes_read) == (
+        10,
+        values.nbytes + fs.stats().staged_bytes,
+    )
+    assert fs.server_stats().gets >= 10
+    assert servers in page_of(fs).text
+    unused, _ = fsspec.url_to_fs("ucx://localhost:1/a")
+    assert repr(unused) == "<UcxFileSystem 'ucx://localhost:1', not connected>"
+
+
+# ---- counters ----
+
+
+def test_counters_are_a_frozen_dataclass_and_a_mapping(ucx_store: UcxStore) -> None:
+    ucx_store.set_sync("a", buffer_of(b"12345"))
+    stats = ucx_store.stats()
+    assert dataclasses.is_dataclass(stats)
+    assert stats.bytes_written == stats["bytes_written"] == 5
+    assert stats == dict(stats) == {**stats} == json.loads(json.dumps(stats))
+    assert list(stats) == [field.name for field in dataclasses.fields(StoreStats)]
+    for same in pickle.loads(pickle.dumps(stats)), copy.copy(stats), copy.deepcopy(stats):
+        assert same == stats
+        assert type(same) is StoreStats
+        assert same.lanes == stats.lanes
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        stats.direct = 3  # type: ignore[misc]
+    changes: list[Callable[[], object]] = [
+        lambda: stats.__setitem__("direct", 3),
+        lambda: stats.update(direct=3),
+        lambda: stats.pop("direct"),
+        stats.clear,
+    ]
+    for change in changes:
+        with pytest.raises(TypeError, match="StoreStats: counters that were read do not change"):
+            change()
+    assert re.search(r"^bytes_written +5 B$", str(stats), re.MULTILINE)
+    assert repr(stats).startswith("StoreStats(direct=0, ")
+
+
+async def test_a_servers_counters_without_a_loop(ucx_store: UcxStore) -> None:
+    ucx_store.set_sync("a", buffer_of(b"12345"))
+    with ucx_store.scratch("1MB") as scratch:
+        stats = ucx_store.server_stats_sync()
+        later = await ucx_store.server_stats()
+    assert {**stats, "uptime_s": 0}.keys() == later.keys()
+    assert stats.sets >= 1
+    (mine,) = [one for one in stats.clients if one.sets == stats.clients[0].sets][:1]
+    assert isinstance(mine, ClientStats)
+    assert scratch.name.startswith(stats.spaces[-1].name)
+    assert pickle.loads(pickle.dumps(stats)) == stats
+    assert parse_server_stats(json.dumps(stats).encode()) == stats
+    text = str(stats)
+    assert "clients:\npeer " in text
+    assert "spaces:\nname " in text
+    with pytest.raises(AddressError, match="several servers"):
+        UcxStore("ucx://a:1,b:1").server_stats_sync()
+
+
+# ---- ends ----
+
+
+def test_a_closed_store_says_so(address: str) -> None:
+    store = UcxStore(address)
+    z = zarr.create_array(store, data=np.arange(4), chunks=2)
+    store.set_sync("k", buffer_of(b"1"))
+    reader = store.with_read_only(True)
+    pickled = pickle.dumps(store)
+    store.close()
+    store.close()
+    assert store.closed
+    assert not store._is_open
+    uses: list[Callable[[], object]] = [
+        lambda: store.get_sync("k"),
+        lambda: store.set_sync("k", buffer_of(b"2")),
+        lambda: store.view("k"),
+        lambda: store.allocate("k", 10),
+        lambda: store.scratch("1MB"),
+        lambda: asyncio.run(store.exists("k")),
+        lambda: asyncio.run(store._open()),
+        lambda: z[:],
+        lambda: z.__setitem__(0, 1),
+        lambda: zarr.open_array(store),
+        store.ping_sync,
+        store.server_stats_sync,
+    ]
+    for use in uses:
+        with pytest.raises(StoreClosedError, match=f"^{re.escape(address)}: the store is closed$"):
+            use()
+    assert isinstance(StoreClosedError("x"), ValueError)
+    assert store.stats()["bytes_written"] > 0
+    for open_one in reader, pickle.loads(pickled):
+        assert open_one.get_sync("k").to_bytes() == b"1"
+        open_one.close()
+
+
+def test_a_closed_scratch_space_says_so(ucx_store: UcxStore) -> None:
+    scratch = ucx_store.scratch("1MB")
+    scratch.close()
+    assert scratch.closed
+    for use in scratch.store, scratch.grant:
+        with pytest.raises(ScratchEndedError, match=f"{scratch.name}: it was closed"):
+            use()
+
+
+async def test_async_with() -> None:
+    async with Server("memory://") as server:
+        async with UcxStore(server.address) as store:
+            assert store._is_open
+            await store.set("a", buffer_of(b"12"))
+            async with await store.scratch_async("1MB") as scratch:
+                await scratch.store().set("b", buffer_of(b"3"))
+            assert scratch.closed
+        assert store.closed
+        with pytest.raises(StoreClosedError):
+            await store.get("a")
+    assert repr(server).endswith("closed>")
+
+
+# ---- names ----
+
+
+def test_the_public_names_of_a_store_are_documented() -> None:
+    _, _, section = ARCHITECTURE.read_text().partition("A `UcxStore` has the names of zarr's")
+    table = section.partition("\n## ")[0]
+    documented = set(re.findall(r"`(\w+)`", table.partition("\n|---|---|\n")[2]))
+    public = {name for name in dir(UcxStore("ucx://a:1")) if not name.startswith("_")}
+    assert public - set(dir(Store)) == documented
