@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from profiles import stores, workloads
 from profiles.case import S3, Case
 from profiles.record import Record
+from profiles.report.introduction import SMALL
 from profiles.report.text import headline, terminal_tables
 from profiles.result import CaseResult
 from profiles.run import connection, run_all
@@ -22,8 +23,9 @@ from ucxstore.copies.workload import Workload
 
 # Captures and unfinished results; git ignores it.
 _BUILD = Path("build", "profiles")
-# The results of the last whole run, which are committed.
+# The results of the last whole run, which are committed, and the chart that README shows of them.
 _RESULTS = Path("profiles", "results")
+_IMAGE = Path("docs", "images", "copies.svg")
 
 _SIDE = 5000  # 100 MB
 _QUICK_SIDE = 2000  # 16 MB
@@ -35,6 +37,13 @@ _QUICK_STORES = (
     "ObjectStore, local",
     "FsspecStore, local",
 )
+# One chunk: in those of a small grid, memory of constant size would count as copies.
+_QUICK_WORKLOADS = ("raw-one", "zstd-one")
+_QUICK_JOBS = 2
+
+# Seconds that a case takes on a machine with two cores, for the estimate at the start.
+_SECONDS_OF_CASE = 3.0
+_SECONDS_OF_QUICK_CASE = 2.2
 
 # The memory of a client that connecting may take, and loading UCX where it is used.
 _CONNECTION_BYTES = 16 << 20
@@ -45,9 +54,12 @@ _INTERRUPTED = 130  # as in shells: 128 + SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = _make_parser().parse_args(arguments)
-    if options.jobs < 1:
-        print(f"profiles: --jobs: {options.jobs} is less than 1", file=sys.stderr)
+    jobs = (_QUICK_JOBS if options.quick else 1) if options.jobs is None else options.jobs
+    if jobs < 1:
+        print(f"profiles: --jobs: {jobs} is less than 1", file=sys.stderr)
         return 2
+    if options.redraw:
+        return _redraw()
     side = _QUICK_SIDE if options.quick else _SIDE
     # A quick run has its own folder, so it does not replace the record of a whole run.
     output = options.output or _BUILD / ("quick" if options.quick else "")
@@ -55,24 +67,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record = Record(output / "copies.json", side)
     try:
         rows = stores.select(options.stores or (_QUICK_STORES if options.quick else ()))
-        loads = workloads.select(options.workloads or (), side)
+        patterns = options.workloads or (_QUICK_WORKLOADS if options.quick else ())
+        loads = workloads.select(patterns, side)
         if options.resume:
             record.resume()
     except ValueError as error:
         print(f"profiles: {error}", file=sys.stderr)
         return 2
+    page = _Page(record, output / "copies.html", options.flamegraphs)
     try:
-        _measure(rows, loads, record, output, options.jobs)
+        _measure(rows, loads, record, output, jobs, page)
     except KeyboardInterrupt:
         print("profiles: interrupted (--resume goes on)", file=sys.stderr)
         return _INTERRUPTED
-    _report(record, output, options.flamegraphs)
+    _report(record, output, page)
     whole = not (options.quick or options.stores or options.workloads)
     return _conclude(record, _RESULTS if whole else None)
 
 
+class _Page:
+    """The page of a run in a file, which links to the flamegraphs of a folder."""
+
+    def __init__(self, record: Record, file: Path, flamegraphs: Path) -> None:
+        self.flamegraphs = {path.stem for path in flamegraphs.glob("*.html")}
+        self._record = record
+        self._file = file
+        self._folder = os.path.relpath(flamegraphs, file.parent)
+
+    def write(self, left: int = 0) -> None:
+        """Write the page of the cases so far, in one step."""
+        partial = self._file.with_suffix(".partial")
+        page = self._record.page(self.flamegraphs, self._folder, left)
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(self._file)
+
+
+def _redraw() -> int:
+    """Draw the images of the committed results anew."""
+    record = Record.of(_RESULTS / "copies.json")
+    _draw(record)
+    return 0
+
+
+def _draw(record: Record) -> None:
+    _IMAGE.parent.mkdir(parents=True, exist_ok=True)
+    _IMAGE.write_text(record.image(), encoding="utf-8")
+    print(f"The chart is in {_IMAGE}.")
+
+
 def _measure(
-    rows: Sequence[Row], loads: Sequence[Workload], record: Record, output: Path, jobs: int
+    rows: Sequence[Row],
+    loads: Sequence[Workload],
+    record: Record,
+    output: Path,
+    jobs: int,
+    page: _Page,
 ) -> None:
     """Run the cases that the record does not have."""
     with ExitStack() as stack:
@@ -86,16 +135,27 @@ def _measure(
         if any(case.row.in_bucket for case in cases):
             s3 = _start_s3(scratch / "s3", stack)
             cases = [replace(case, s3=s3) for case in cases]
-        run_all(cases, _Progress(record, len(cases)), jobs)
+        if cases:
+            print(_estimate(cases, jobs), file=sys.stderr, flush=True)
+        run_all(cases, _Progress(record, page, len(cases)), jobs)
         record.connections = _connections(rows, output, scratch, loads[0])
     record.add([])
 
 
-class _Progress:
-    """Add results to the record as they come, and print the progress of the run."""
+def _estimate(cases: Sequence[Case], jobs: int) -> str:
+    small = cases[0].workload.side == _QUICK_SIDE
+    seconds = (_SECONDS_OF_QUICK_CASE if small else _SECONDS_OF_CASE) * len(cases) / jobs
+    time_taken = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    count = "1 case" if len(cases) == 1 else f"{len(cases)} cases"
+    return f"{count}, {jobs} at a time: about {time_taken} on two idle cores"
 
-    def __init__(self, record: Record, count: int) -> None:
+
+class _Progress:
+    """Add results to the record and the page as they come, and print the progress of the run."""
+
+    def __init__(self, record: Record, page: _Page, count: int) -> None:
         self._record = record
+        self._page = page
         self._count = count
         self._number = 0
         self._start = time.monotonic()
@@ -103,10 +163,11 @@ class _Progress:
     def __call__(self, case: Case, results: list[CaseResult]) -> None:
         self._record.add(results)
         self._number += 1
+        self._page.write(self._count - self._number)
         seconds = time.monotonic() - self._start
         left = seconds / self._number * (self._count - self._number)
         print(
-            f"[{self._number}/{self._count}, {left / 60:.0f} min left] {case.workload.name} "
+            f"[{self._number}/{self._count}, {left / 60:.1f} min left] {case.workload.name} "
             f"{case.row.name}: {'; '.join(map(_summary, results))}",
             file=sys.stderr,
             flush=True,
@@ -136,16 +197,16 @@ def _connections(
     }
 
 
-def _report(record: Record, output: Path, drawn: Path) -> None:
+def _report(record: Record, output: Path, page: _Page) -> None:
     """Write the page and the tables, and print tables."""
-    flamegraphs = {path.stem for path in drawn.glob("*.html")}
-    page, tables = output / "copies.html", output / "copies.md"
-    page.write_text(record.page(flamegraphs, os.path.relpath(drawn, output)), encoding="utf-8")
-    tables.write_text(record.markdown(), encoding="utf-8")
+    page.write()
+    (output / "copies.md").write_text(record.markdown(), encoding="utf-8")
     print(terminal_tables(record.cases))
-    print(f"\n{headline(record.cases, flamegraphs)}\n")
+    print(f"\n{headline(record.cases, page.flamegraphs)}\n")
     for name, nbytes in record.connections.items():
         print(f"connecting over {name}: {nbytes / 2**20:.1f} MiB by memray")
+    if record.is_small:
+        print(f"{SMALL}\n")
     print(f"The figures are in {output}: copies.json, copies.md, and copies.html with charts.")
 
 
@@ -161,7 +222,8 @@ def _conclude(record: Record, results: Path | None) -> int:
         results.mkdir(exist_ok=True)
         record.write(results / "copies.json")
         (results / "copies.md").write_text(record.markdown(), encoding="utf-8")
-        print(f"The results are in {results}. Commit them.")
+        print(f"The results are in {results}. Commit them, and the chart.")
+        _draw(record)
     return 1 if failed or heavy else 0
 
 
@@ -171,7 +233,16 @@ def _make_parser() -> argparse.ArgumentParser:
         description="Count the copies that every zarr store makes of an array, with memray.",
         allow_abbrev=False,
     )
-    parser.add_argument("--quick", action="store_true", help="16 MB, without S3 and zarr 2")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="16 MB in one chunk, raw and zstd, without S3 and zarr 2: about 90 seconds",
+    )
+    parser.add_argument(
+        "--redraw",
+        action="store_true",
+        help=f"measure nothing; draw {_IMAGE} from the committed results",
+    )
     parser.add_argument(
         "--stores",
         action="append",
@@ -187,7 +258,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", action="store_true", help="keep the results of an earlier run of the same size"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="concurrent cases")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="concurrent cases (default: 1, or 2 with --quick)"
+    )
     parser.add_argument(
         "--output",
         type=Path,

@@ -8,8 +8,11 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
+from profiles.report.introduction import is_small
 from profiles.report.page import render_page
+from profiles.report.story import story
 from profiles.report.text import markdown_tables
 from profiles.result import CaseResult
 from profiles.stores import ROWS, Row
@@ -39,6 +42,27 @@ class Record:
             "CPUs": str(os.cpu_count()),
             "Python": platform.python_version(),
         }
+
+    @classmethod
+    def of(cls, file: Path) -> Self:
+        """Return the record of a file as it is, whatever its settings were.
+
+        Raises
+        ------
+        OSError, KeyError, ValueError
+            If the file cannot be read, or is not a record.
+        """
+        found = json.loads(file.read_text())
+        record = cls(file, 0)
+        record._settings, record._machine = found["settings"], found["machine"]
+        record.connections = found["connections"]
+        record.cases = [CaseResult.from_json(case) for case in found["cases"]]
+        return record
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the array is so small that memory of constant size shows in the figures."""
+        return is_small(self.cases)
 
     def resume(self) -> None:
         """Take over the results of an earlier run with the same settings.
@@ -107,7 +131,11 @@ class Record:
             f"\n\n{markdown_tables(self.cases)}\n"
         )
 
-    def page(self, flamegraphs: set[str], folder: str) -> str:
+    def image(self) -> str:
+        """Return the chart that opens the page as an SVG image."""
+        return story(self.cases, image=True)
+
+    def page(self, flamegraphs: set[str], folder: str, left: int = 0) -> str:
         """Return the results as an HTML page with charts, and links to flamegraphs in a folder."""
         connections = {
             f"connecting, {name}": f"{nbytes / 2**20:.1f} MiB"
@@ -119,6 +147,7 @@ class Record:
             settings={**self._settings, **connections},
             flamegraphs=flamegraphs,
             folder=folder,
+            left=left,
         )
 
 

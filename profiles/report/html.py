@@ -45,6 +45,12 @@ def items(contents: Iterable[Content], **attributes: str) -> Html:
     return element("ul", join(element("li", content) for content in contents), **attributes)
 
 
+def folded(title: str, *contents: Content) -> Html:
+    """Return a section that is closed until its title is clicked."""
+    summary = element("summary", element("h2", title))
+    return element("details", summary, *contents, class_="section")
+
+
 def facts(pairs: Iterable[tuple[str, Content]]) -> Html:
     """Return a list of names with their values."""
     rows = (join((element("dt", name), element("dd", value)), "") for name, value in pairs)

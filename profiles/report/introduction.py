@@ -1,9 +1,9 @@
-"""The text before the charts: the machine, the versions, what is counted and what is not."""
+"""The text about the charts: the machine, the versions, what is counted and what is not."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from profiles.report.cases import row_of
-from profiles.report.html import Content, Html, element, facts, items, join
+from profiles.report.html import Content, Html, element, facts, folded, items
 from profiles.result import CaseResult
 
 _COUNTED = (
@@ -13,6 +13,12 @@ _COUNTED = (
     "Server rows are the same transfers, counted in the server's process; the values that it "
     "stores are not counted there."
 )
+SMALL = (
+    "The array is small. What takes the same memory for any array, such as threads and a "
+    "compressor's own buffers, is a larger part of it: figures are up to 0.1 higher than those of "
+    "100 MB. They serve to compare stores."
+)
+_SMALL_BYTES = 50_000_000
 _FIGURES: tuple[tuple[str, Content], ...] = (
     ("peak", "the most memory that was allocated at one moment, beyond the array"),
     (
@@ -37,35 +43,34 @@ _UNSEEN = (
 )
 
 
+def is_small(cases: Iterable[CaseResult]) -> bool:
+    """Tell whether memory of constant size shows in the figures."""
+    return any(0 < case.nbytes < _SMALL_BYTES for case in cases)
+
+
 def introduction(
-    title: str, cases: Sequence[CaseResult], circumstances: Iterable[tuple[str, object]]
-) -> Html:
-    """Return the text before the first chart.
+    cases: Sequence[CaseResult], circumstances: Iterable[tuple[str, object]]
+) -> Iterator[Html]:
+    """Yield folded sections of text.
 
     Parameters
     ----------
-    title : str
-        The page's title.
     cases : sequence of CaseResult
         Their versions and notes are listed.
     circumstances : iterable of (str, object)
         The machine and the settings: names and values. A value may be a mapping or a list.
     """
-    parts = [
-        element("h1", title),
+    yield folded("What is counted", element("p", _COUNTED), facts(_FIGURES))
+    yield folded("What is not seen", items(_UNSEEN))
+    yield folded(
+        "Machine and versions",
         facts((name.replace("_", " "), _write_fact(value)) for name, value in circumstances),
-        element("h2", "Versions"),
+        element("h3", "Versions"),
         facts(_versions(cases)),
-        element("h2", "What is counted"),
-        element("p", _COUNTED),
-        facts(_FIGURES),
-        element("h2", "What is not seen"),
-        items(_UNSEEN),
-    ]
+    )
     notes = list(_notes(cases))
     if notes:
-        parts += [element("h2", "Notes"), items(notes)]
-    return element("header", join(parts))
+        yield folded("Notes", items(notes))
 
 
 def _write_fact(value: object) -> str:

@@ -10,6 +10,7 @@ from profiles.report.details import Links, culprits_table, figures_table, overvi
 from profiles.report.html import (
     Html,
     element,
+    folded,
     heading,
     items,
     join,
@@ -17,7 +18,8 @@ from profiles.report.html import (
     render,
     table,
 )
-from profiles.report.introduction import introduction
+from profiles.report.introduction import SMALL, introduction, is_small
+from profiles.report.story import choose, sentence, story
 from profiles.result import CaseResult
 
 TITLE = "Extra copies, counted"
@@ -33,8 +35,9 @@ def render_page(
     settings: Mapping[str, object] = _NOTHING,
     flamegraphs: Collection[str] = frozenset(),
     folder: str = "flamegraphs",
+    left: int = 0,
 ) -> str:
-    """Return the page as HTML.
+    """Return the page as HTML: a chart that tells the story, then the details, folded.
 
     Parameters
     ----------
@@ -46,6 +49,8 @@ def render_page(
         The names of the existing flamegraphs, without ``.html``. Figures link to them.
     folder : str
         Their folder, relative to the page.
+    left : int
+        The cases that the run has not counted yet.
 
     Returns
     -------
@@ -55,9 +60,14 @@ def render_page(
     found, links = Cases(cases), Links(flamegraphs, folder)
     body = element(
         "body",
-        introduction(TITLE, found.all(), [*machine.items(), *settings.items()]),
-        _index(found),
-        element("main", _overview(found, links), *_groups(found, links)),
+        element("header", element("h1", TITLE), *_unfinished(left), *_story(found)),
+        element(
+            "main",
+            *introduction(found.all(), [*machine.items(), *settings.items()]),
+            _overview(found, links),
+            _index(found),
+            *_groups(found, links),
+        ),
     )
     head = join(
         (
@@ -80,6 +90,30 @@ def _style_sheet() -> str:
     return files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 
 
+def _unfinished(left: int) -> list[Html]:
+    if not left:
+        return []
+    cases = "case is" if left == 1 else "cases are"
+    return [element("p", f"The run has not ended: {left} {cases} missing.", class_="unfinished")]
+
+
+def _story(cases: Cases) -> list[Html]:
+    drawn = story(cases.all())
+    if not drawn:
+        return []
+    nbytes = max(case.nbytes for case in cases.all())
+    what = (
+        "What a reader allocates beyond the array that it gets, in multiples of that array: "
+        f"{nbytes / 1e6:g} MB of random numbers in one chunk. Each bar is the larger of two "
+        "figures, the peak and the total."
+    )
+    small = f" {SMALL}" if is_small(cases.all()) else ""
+    return [
+        element("p", sentence(choose(cases)), class_="sentence"),
+        element("figure", Html(drawn), element("figcaption", f"{what}{small}"), class_="story"),
+    ]
+
+
 def _index(cases: Cases) -> Html:
     layouts = list(dict.fromkeys(column.layout for column in cases.columns))
     rows = []
@@ -96,20 +130,15 @@ def _index(cases: Cases) -> Html:
         name = element("th", f"{direction} {codec}", scope="row")
         rows.append(element("tr", name, *cells))
     header = [heading("workload"), *(heading(layout_title(layout)) for layout in layouts)]
-    return element(
-        "nav",
-        element("h2", "Charts"),
-        table("Every chart", header, rows),
-        id=_INDEX,
-        **{"aria-label": "Charts"},
-    )
+    charts = table("Every chart", header, rows)
+    return element("nav", folded("Index of charts", charts), id=_INDEX, **{"aria-label": "Charts"})
 
 
 def _overview(cases: Cases, links: Links) -> Html:
     columns = [c for c in cases.columns if c.layout == "one" and c.codec in _OVERVIEW_CODECS]
     if not columns:
         return Html("")
-    return element("section", element("h2", "All stores"), overview(cases, columns, links))
+    return folded("All stores", overview(cases, columns, links))
 
 
 def _groups(cases: Cases, links: Links) -> Iterable[Html]:
@@ -118,15 +147,9 @@ def _groups(cases: Cases, links: Links) -> Iterable[Html]:
     ):
         columns = [c for c in cases.columns if (c.direction, c.codec) == (direction, codec)]
         scale = chart.scale_of(case for column in columns for case in cases.of_column(column))
-        yield element(
-            "section",
-            element("h2", join((f"{direction} {codec}", link("(all charts)", f"#{_INDEX}")), " ")),
-            _LEGEND,
-            element(
-                "div",
-                *(_article(cases, column, scale, links) for column in columns),
-                class_="charts",
-            ),
+        charts = (_article(cases, column, scale, links) for column in columns)
+        yield folded(
+            f"Charts: {direction} {codec}", _LEGEND, element("div", *charts, class_="charts")
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 from profiles.__main__ import main
 from profiles.result import CaseResult
 
-STORE = ["--quick", "--stores", "localstore-default"]
+STORE = ["--quick", "--jobs", "1", "--stores", "localstore-default"]
 ONE = [*STORE, "--workloads", "read-raw-one"]
 
 
@@ -41,7 +41,9 @@ def test_a_run_and_its_report(
     assert case.stored_nbytes == case.nbytes == 16_000_000
     assert Path(case.capture).stat().st_size > 0
     out, err = capsys.readouterr()
+    assert "1 case, 1 at a time: about 2 s" in err.splitlines()[0]
     assert "[1/1" in err
+    assert "The array is small." in out
     assert "1.00" in out
     assert "flamegraphs/read-raw-one-LocalStore-default.html" in out
     report = (tmp_path / "output/copies.md").read_text()
@@ -79,6 +81,7 @@ def test_an_interrupted_run_ends_and_is_resumed(tmp_path: Path) -> None:
         text=True,
     ) as process:
         assert process.stderr is not None
+        assert "about" in process.stderr.readline()
         first = process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, rest = process.communicate(timeout=240)
@@ -87,7 +90,12 @@ def test_an_interrupted_run_ends_and_is_resumed(tmp_path: Path) -> None:
     assert rest.endswith("profiles: interrupted (--resume goes on)\n")
     # However many those are: each that was reported is kept, and some are left to resume with.
     told = [first, *(line for line in rest.splitlines() if line.startswith("["))]
-    assert len(cases(tmp_path)) == len(told) < int(first[1:].partition(",")[0].partition("/")[2])
+    all_cases = int(first[1:].partition(",")[0].partition("/")[2])
+    assert len(cases(tmp_path)) == len(told) < all_cases
+    # The page has them, too.
+    page = (tmp_path / "output/copies.html").read_text()
+    assert page.endswith("</html>\n")
+    assert f"The run has not ended: {all_cases - len(told)} case" in page
 
 
 def test_what_failed_is_in_the_report_and_run_again(

@@ -1,5 +1,6 @@
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -11,6 +12,7 @@ from tests.profiles.report_cases import ARRAY, make_case, make_counts, make_culp
 
 SVG = "{http://www.w3.org/2000/svg}"
 VOID = {"meta"}
+CODECS = ("raw", "zstd")
 HOSTILE = "<script>alert(\"1\" & '2')</script>\x00\x1b"
 
 
@@ -58,7 +60,7 @@ def check(page: str) -> Checker:
 
 
 def charts(page: str) -> list[ET.Element]:
-    found = re.findall(r'<svg xmlns=.*?class="chart".*?</svg>', page, re.DOTALL)
+    found = re.findall(r'<svg xmlns="[^"]*" class="chart".*?</svg>', page, re.DOTALL)
     return [ET.fromstring(text) for text in found]
 
 
@@ -153,7 +155,8 @@ def test_failures_and_cases_that_were_not_run_are_told() -> None:
 
 def test_a_workload_that_nobody_could_do_has_no_tables() -> None:
     page = render(make_case(layout="grid", counts=None, error="broken"))
-    assert "details" not in check(page).tags
+    check(page)
+    assert "Figures and culprits" not in page
     assert "broken" in page
 
 
@@ -240,6 +243,54 @@ def test_whatever_comes_from_the_results_is_escaped() -> None:
     assert len(charts(page)) == 2
     shown = "<script>alert(\"1\" & '2')</script>\N{REPLACEMENT CHARACTER}"
     assert sum(shown in text for text in checker.text) >= 10
+
+
+def test_the_page_opens_with_one_chart_and_all_else_is_folded() -> None:
+    page = render(*(make_case(direction="read", codec=codec) for codec in ("raw", "zstd")))
+    body = page[page.index("<body>") :]
+    header, main = body.index("<header>"), body.index("<main>")
+    assert header < body.index('<p class="sentence">') < body.index('class="bars"') < main
+    checker = Unfolded()
+    checker.feed(body[main:])
+    assert checker.folded > 5
+    assert checker.shown == []
+
+
+class Unfolded(HTMLParser):
+    """Collects the text that is neither in ``details`` nor in its title."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth = self.folded = 0
+        self.shown: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.depth += tag == "details"
+        self.folded += tag == "details" and ("open", None) not in attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        self.depth -= tag == "details"
+
+    def handle_data(self, data: str) -> None:
+        if not self.depth and data.strip():
+            self.shown.append(data)
+
+
+def test_a_page_of_a_run_that_goes_on_says_so() -> None:
+    assert "The run has not ended: 3 cases are missing." in render(make_case(), left=3)
+    assert "has not ended" not in render(make_case())
+
+
+def test_a_page_of_a_small_array_says_what_that_distorts() -> None:
+    reads = [make_case(direction="read", codec=codec, nbytes=16_000_000) for codec in CODECS]
+    assert "The array is small." in render(*reads)
+    assert "The array is small." not in render(*(replace(one, nbytes=ARRAY) for one in reads))
+
+
+def test_values_stand_below_their_names_on_a_phone() -> None:
+    page = render(make_case())
+    phone = page.partition("@media (max-width: 40rem)")[2]
+    assert "dl.facts { display: block; }" in phone
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
