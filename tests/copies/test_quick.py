@@ -2,6 +2,8 @@
 
 import json
 import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.cli.command import run
 from ucxstore.cli.copies import main, report
 from ucxstore.copies import Counts, Culprit, quick
+from ucxstore.copies.page import render_page
 from ucxstore.copies.quick import Result, Row, workloads
 from ucxstore.copies.workload import Workload
 from ucxstore.server import Server
@@ -63,6 +66,73 @@ def test_the_report_has_a_table_for_each_direction() -> None:
         "1.00 read",
     ]
     assert error == "UcxStore zero-copy read-zstd-grid: it broke"
+
+
+def results_of(count: int) -> list[Result]:
+    rows = [Row("LocalStore <b>", "/x"), Row("UcxStore", "ucx://x", "zero-copy")]
+    return [Result(row, load, COUNTS) for row in rows for load in workloads(1000)][:count]
+
+
+def test_the_page_opens_with_a_chart_and_has_every_figure() -> None:
+    page = render_page(results_of(16), note="small & odd")
+    [svg] = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
+    assert page.index("<svg") < page.index("<details")
+    assert ET.fromstring(svg).get("class") == "bars"
+    assert page.count("<tr>") == 16 + 2  # and two headers
+    assert "LocalStore &lt;b&gt; (default)" in svg
+    assert "small &amp; odd" in page
+    assert "has not ended" not in page
+    assert "prefers-color-scheme: dark" in page.partition("</head>")[0]
+
+
+def test_a_page_of_a_run_that_goes_on() -> None:
+    page = render_page(results_of(1), left=15)
+    assert "The run has not ended: 15 transfers are missing." in page
+    assert "<svg" not in page
+    assert page.count("<tr>") == 1 + 2
+
+
+def test_the_page_is_written_after_every_transfer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "copies.html"
+    missing = []
+
+    def run_slowly(*arguments: object) -> Iterator[Result]:
+        for number, result in enumerate(results_of(8)):
+            if number:
+                missing.append(re.findall(r"has not ended: (\d+)", file.read_text()))
+            yield result
+
+    monkeypatch.setattr(quick, "run", run_slowly)
+    assert main(["--quick", "--page", str(file), str(tmp_path)]) == 0
+    assert missing == [[str(left)] for left in range(7, 0, -1)]
+    assert "has not ended" not in file.read_text()
+    out, err = capsys.readouterr()
+    first, *lines = err.splitlines()
+    assert first == "8 transfers of 16 MB: about 9 s on two idle cores"
+    assert [line.partition(",")[0] for line in lines] == [f"[{number}/8" for number in range(1, 9)]
+    assert "16 MB is a small array" in " ".join(out.split())
+
+
+def test_a_large_array_needs_no_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(quick, "run", lambda *arguments: iter(results_of(8)))
+    assert main(["--quick", "--size", "100", str(tmp_path)]) == 0
+    assert "small array" not in capsys.readouterr().out
+
+
+def test_without_memray_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ucxstore.cli.copies.find_spec", lambda name: None)
+    assert main(["--quick"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        "",
+        'ucxstore copies: memray is missing: pip install "ucxstore[copies]"\n',
+    )
 
 
 def test_a_location_that_does_not_work(tmp_path: Path, transfers: int) -> None:

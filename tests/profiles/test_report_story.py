@@ -93,7 +93,7 @@ def test_bars_are_labelled_and_as_long_as_their_figures() -> None:
     bars = [bar for bar in svg.iter(f"{SVG}rect") if "bar" in bar.get("class", "").split()]
     widths = [float(bar.get("width", "").rstrip("%")) for bar in bars]
     values = [0.0, 0.89, 0.0, 1.0, 1.0, 1.89, 3.05, 3.83]
-    assert widths == pytest.approx([value / 3.83 * 80 for value in values], abs=0.01)
+    assert widths == pytest.approx([value / 3.83 * 76 for value in values], abs=0.01)
     written = [text.text for text in svg.iter(f"{SVG}text") if text.get("class") == "value"]
     assert written[:2] == ["0 raw", "0.89 zstd"]
     assert len(written) == len(bars)
@@ -134,6 +134,14 @@ def test_rows_do_not_overlap() -> None:
         bottom = float(one.get("y", "")) + float(one.get("height", ""))
         assert bottom < float(after.get("y", ""))
     assert bottom < float(svg.get("height", ""))
+
+
+@pytest.mark.parametrize("largest", [0.3, 1.9, 3.8, 40])
+def test_the_unit_stands_by_one(largest: float) -> None:
+    svg = ET.fromstring(draw("t", "d", [Bars("r", [Bar(largest, "")])], unit="array"))
+    axis = [text.text for text in svg.iter(f"{SVG}text") if text.get("class") == "axis"]
+    assert ("1 array" in axis) == ("0.5" in axis or "2" in axis or largest < 1)
+    assert sum("array" in (name or "") for name in axis) <= 1
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])

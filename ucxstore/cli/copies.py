@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from ucxstore.copies.quick import Result, Row
 
 _DEFAULT_MEGABYTES = 16
+# Seconds that a transfer of the default size takes on a machine with two cores, and those that
+# each further megabyte adds, for the estimate at the start.
+_SECONDS = 1.1
+_SECONDS_OF_MEGABYTE = 0.05
+# An array that is smaller is not representative.
+_LARGE_MEGABYTES = 50
 _ITEM_BYTES = 4
 
 
@@ -56,6 +63,12 @@ def _make_parser() -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each transfer")
     parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="write an HTML page with a chart; it is written again after every transfer",
+    )
+    parser.add_argument(
         "--captures", type=Path, metavar="FOLDER", help="keep memray's captures, for flamegraphs"
     )
     add_client_options(parser)
@@ -72,24 +85,62 @@ def _main(arguments: argparse.Namespace) -> int:
     side = round((arguments.size * 1e6 / _ITEM_BYTES) ** 0.5 / 10) * 10
     if side < 10:
         raise UsageError(f"--size: {arguments.size:g} MB is too small")
+    if find_spec("memray") is None:
+        raise CommandError('memray is missing: pip install "ucxstore[copies]"')
+    from ucxstore.copies.page import render_page
     from ucxstore.copies.quick import run as run_quick
+    from ucxstore.copies.quick import workloads
 
     if arguments.captures is not None:
         arguments.captures.mkdir(parents=True, exist_ok=True)
     with _rows(arguments) as rows:
-        results = []
+        count = len(rows) * len(workloads(side))
+        if not arguments.json:
+            print(_estimate(count, arguments.size), file=sys.stderr, flush=True)
+        results: list[Result] = []
+        start = time.monotonic()
         for result in run_quick(rows, side, arguments.captures):
             results.append(result)
+            if arguments.page is not None:
+                page = render_page(results, left=count - len(results), note=_note(arguments.size))
+                _replace(arguments.page, page)
             if arguments.json:
                 print(json.dumps(asdict(result)), flush=True)
             else:
-                print(_progress(result), file=sys.stderr, flush=True)
+                left = (time.monotonic() - start) / len(results) * (count - len(results))
+                progress = f"[{len(results)}/{count}, {left:.0f} s left] {_progress(result)}"
+                print(progress, file=sys.stderr, flush=True)
     if not arguments.json:
-        print(report(results))
+        print("\n\n".join(filter(None, [report(results), _note(arguments.size)])))
     failures = [result for result in results if result.error]
     if failures:
         raise CommandError(f"{len(failures)} of {len(results)} transfers failed")
     return 0
+
+
+def _estimate(count: int, megabytes: float) -> str:
+    larger = max(0, megabytes - _DEFAULT_MEGABYTES)
+    seconds = count * (_SECONDS + larger * _SECONDS_OF_MEGABYTE)
+    return f"{count} transfers of {megabytes:g} MB: about {seconds:.0f} s on two idle cores"
+
+
+def _note(megabytes: float) -> str:
+    """Say what a small array distorts."""
+    if megabytes >= _LARGE_MEGABYTES:
+        return ""
+    return (
+        f"{megabytes:g} MB is a small array, and each chunk of its grid a hundredth of that. What "
+        "takes the same memory for any array or chunk counts as part of a copy: some 0.1 in one "
+        "chunk, and in a grid the buffers of a compressor, which can be several arrays in all. "
+        "Compare rows of one column with one another; --size 100 comes closer to large arrays."
+    )
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file in one step, so that whoever looks finds a whole page."""
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)
 
 
 @contextmanager

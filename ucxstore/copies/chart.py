@@ -11,7 +11,7 @@ from html import escape
 
 from ucxstore.copies.figures import clean
 
-_PLOT = 80.0  # percent of the width for the bars; the rest is for what stands beside them
+_PLOT = 76.0  # percent of the width for the bars; the rest is for what stands beside them
 _IMAGE_WIDTH = 720  # pixels, like all that follow
 _AXIS = 24
 _LABEL = 20
@@ -83,7 +83,7 @@ def draw(
         For those who cannot see it.
     rows : sequence of Bars
     unit : str
-        Written after the first number of the axis that is not 0: ``"1 array"``.
+        Written after the 1 of the axis: ``"1 array"``.
     image : bool
         Make an image with a width and a ground; else an element for a page, as wide as there is
         room.
@@ -124,7 +124,7 @@ def _draw_axis(scale: float, height: float, unit: str) -> Iterator[str]:
     for i in range(math.floor(scale / step) + 1):
         x = _across(i * step, scale)
         anchor = "middle" if i else "start"
-        name = f"{i * step:g} {unit}" if unit and i == 1 else f"{i * step:g}"
+        name = f"{i * step:g} {unit}" if unit and i * step == 1 else f"{i * step:g}"
         yield f'<line class="line" x1="{x}" y1="{_AXIS - 6}" x2="{x}" y2="{height:g}"/>'
         yield (
             f'<text class="axis" x="{x}" y="{_AXIS - 10}" text-anchor="{anchor}">{_text(name)}'
