@@ -1,0 +1,123 @@
+"""Do what a page says, as a reader with a terminal and a Python prompt would.
+
+``python -m tests.docs.reader PAGE`` runs the blocks of a page in the current folder.
+"""
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.docs.blocks import Block, blocks_of
+
+_SECONDS = 30
+_PORT = re.compile(r"--bind[ =]\S*:(\d+)")
+
+
+def main() -> None:
+    page = Path(sys.argv[1])
+    # What Dask and pickle send of it goes by value, as from a prompt.
+    prompt = types.ModuleType("__main__")
+    sys.modules["__main__"] = prompt
+    with ExitStack() as terminals:
+        for block in blocks_of(page.read_text()):
+            print(f"\n--- {page.name}, line {block.line}", flush=True)
+            if block.file is not None:
+                Path(block.file).write_text(block.text)
+            elif block.is_server:
+                terminals.enter_context(_terminal(block))
+            elif block.language == "sh":
+                _shell(block.text)
+            elif block.language == "python":
+                _python(block, str(page), prompt.__dict__)
+
+
+def _python(block: Block, name: str, namespace: dict[str, object]) -> None:
+    source = "\n" * (block.line - 1) + block.text  # so that a traceback has the page's lines
+    code = compile(source, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, namespace))
+    else:
+        exec(code, namespace)
+
+
+def _shell(text: str) -> None:
+    """Run commands; what they export stays, as in a terminal."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as exported:
+        keep = f"trap 'env -0 >&{writing}' EXIT\n"
+        try:
+            subprocess.run(["bash", "-euo", "pipefail", "-c", keep + text], check=True,
+                           pass_fds=[writing], timeout=_SECONDS)  # fmt: skip
+        finally:
+            os.close(writing)
+        for entry in exported.read().split(b"\0"):
+            name, equals, value = os.fsdecode(entry).partition("=")
+            if equals and name not in ("_", "SHLVL"):
+                os.environ[name] = value
+
+
+@contextmanager
+def _terminal(block: Block) -> Iterator[None]:
+    """Start a server, wait until it listens, and interrupt it at the end."""
+    command = ["bash", "-euo", "pipefail", "-c", block.text]
+    server = subprocess.Popen(command, start_new_session=True)
+    try:
+        port = _PORT.search(block.text)
+        _wait_until_it_listens(server, int(port[1]) if port else None)
+        yield
+    finally:
+        _end(server)
+
+
+def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int | None) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while server.poll() is None:
+        if any(port in (None, found) for found in _ports_of(server.pid)):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the server does not listen at port {port}")
+        time.sleep(0.02)
+    raise RuntimeError(f"the server has ended with status {server.returncode}")
+
+
+def _ports_of(pid: int) -> Iterator[int]:
+    try:
+        first = psutil.Process(pid)
+        processes = [first, *first.children(recursive=True)]
+        for process in processes:
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    yield connection.laddr.port
+    except psutil.NoSuchProcess:
+        pass
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End a terminal's processes."""
+    try:
+        processes = psutil.Process(server.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        processes = []
+    for process in processes or [server]:
+        process.terminate()
+    psutil.wait_procs(processes, timeout=_SECONDS)
+    try:
+        server.wait(_SECONDS)
+    finally:
+        for process in [*processes, server]:
+            process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""Every block of code in the documentation does what it says, and does so again."""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import (
+    LANGUAGES,
+    ROOT,
+    blocks_of,
+    commands_of,
+    ours_of,
+    pages,
+    syntax_error,
+)
+from ucxstore.cli import main
+
+PAGES = pages()
+_PASSES = 2
+_SECONDS = 120
+
+
+def of_page(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def read(page: Path, folder: Path, environment: dict[str, str]) -> str:
+    """Do what a page says in a folder; return what went wrong."""
+    command = [sys.executable, "-m", "tests.docs.reader", str(page)]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    return done.stdout if done.returncode else ""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return a new user's environment, in which ``ucxstore`` is on PATH."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "ucxstore").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ucxstore "$@"\n')
+    (commands / "ucxstore").chmod(0o755)
+    (commands / "python").symlink_to(sys.executable)
+    (tmp_path / "home").mkdir()
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("UCXSTORE_")}
+    return ours | {
+        "HOME": str(tmp_path / "home"),
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [ours.get("PYTHONPATH")])]),
+    }
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(block.runs for block in blocks_of(page.read_text()))],
+    ids=of_page,
+)
+def test_a_page_runs_twice(page: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for number in range(_PASSES):
+        wrong = read(page, folder, environment)
+        assert not wrong, f"pass {number + 1} of {of_page(page)}:\n{wrong}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_blocks_have_a_language_and_its_syntax(page: Path) -> None:
+    wrong = []
+    for block in blocks_of(page.read_text()):
+        if block.language not in LANGUAGES:
+            wrong.append(f"line {block.line}: no known language: {block.language!r}")
+        elif (error := syntax_error(block)) is not None:
+            wrong.append(f"line {block.line}: {error}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_commands_of_ours_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    wrong = []
+    for block in blocks_of(page.read_text()):
+        if block.language == "console":
+            for arguments in (ours for text in commands_of(block) for ours in ours_of(text)):
+                error = refusal(arguments)
+                if error is not None:
+                    wrong.append(f"line {block.line}: ucxstore {' '.join(arguments)}: {error}")
+    assert wrong == []
+
+
+def test_saved_files_are_used() -> None:
+    unused = []
+    for page in PAGES:
+        blocks = blocks_of(page.read_text())
+        for number, block in enumerate(blocks):
+            later = "".join(other.text for other in blocks[number + 1 :])
+            if block.file is not None and block.file not in later:
+                unused.append(f"{of_page(page)}: {block.file}")
+    assert unused == []
+
+
+def test_pages_have_ports_of_their_own() -> None:
+    """Pages are run beside one another."""
+    found: Counter[str] = Counter()
+    for page in PAGES:
+        text = "".join(block.text for block in blocks_of(page.read_text()) if block.runs)
+        found.update({port for port in map(str, range(7400, 7500)) if f":{port}" in text})
+    assert [port for port, count in found.items() if count > 1] == []
+
+
+# ---- commands, parsed and not run ----
+
+
+class Parsed(BaseException):
+    """The arguments were understood."""
+
+
+_parse_args = argparse.ArgumentParser.parse_args
+
+
+def parse_and_stop(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    _parse_args(parser, arguments)
+    raise Parsed
+
+
+def refusal(arguments: Sequence[str]) -> str | None:
+    """Return what the command line says against these arguments."""
+    message = StringIO()
+    try:
+        with redirect_stderr(message):
+            main(arguments)
+    except Parsed:
+        return None
+    except SystemExit as end:
+        return message.getvalue() if end.code else None
+    return None
+
+
+# ---- that these tests can fail ----
+
+
+def page_of(folder: Path, text: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(text)
+    return page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\na = 1\n```\n\n```python\nassert a == 2\n```\n", "AssertionError"),
+        ("```sh\nfalse\n```\n", "non-zero exit status"),
+        ('```sh title="server"\nexit 3\n```\n', "ended with status 3"),
+        ("```sh\nmkdir data\n```\n", ""),
+        (
+            "```sh\nexport A=b\n```\n\n```python\nimport os\nassert os.environ['A'] == 'b'\n```\n",
+            "",
+        ),
+        ('```python title="a.py"\nprint(5)\n```\n\n```sh\npython a.py | grep 5\n```\n', ""),
+        ("```python\nimport asyncio\nawait asyncio.sleep(0)\n```\n", ""),
+    ],
+)
+def test_a_wrong_block_is_noticed(
+    text: str, message: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    wrong = read(page_of(tmp_path, text), tmp_path, environment)
+    assert message in wrong
+    assert bool(message) == bool(wrong)
+
+
+def test_a_block_that_runs_only_once_is_noticed(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    page = page_of(tmp_path, "```sh\nmkdir data\n```\n")
+    assert [bool(read(page, tmp_path, environment)) for _ in range(_PASSES)] == [False, True]
+
+
+def test_a_server_listens_while_its_page_is_read(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    page = page_of(
+        tmp_path,
+        '```sh title="server"\npython -m http.server --bind 127.0.0.1 7499\n```\n\n'
+        "```python\nimport urllib.request\n"
+        'urllib.request.urlopen("http://127.0.0.1:7499").read()\n```\n',
+    )
+    assert [read(page, tmp_path, environment) for _ in range(_PASSES)] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("toml", "a ="),
+        ("yaml", "a: [b"),
+        ("json", "{'a': 1}"),
+        ("ini", "a = b"),
+        ("console", "$ echo 'a"),
+    ],
+)
+def test_wrong_syntax_is_noticed(language: str, text: str) -> None:
+    (block,) = blocks_of(f"```{language}\n{text}\n```\n")
+    assert syntax_error(block) is not None
+
+
+def test_an_indented_block_has_no_language() -> None:
+    (block,) = blocks_of("Text.\n\n    a = b\n")
+    assert block.language not in LANGUAGES
+
+
+def test_commands_are_found() -> None:
+    (block,) = blocks_of(
+        "```console\n$ srun ucxstore serve data/ \\\n>     --threads 2 | tee log\nlistening\n"
+        "$ A=b ucxstore ls x && ucxstore du y\n```\n"
+    )
+    found = [list(ours) for command in commands_of(block) for ours in ours_of(command)]
+    assert found == [["serve", "data/", "--threads", "2"], ["ls", "x"], ["du", "y"]]
+
+
+def test_a_wrong_option_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    assert refusal(["serve", "data/", "--threads", "2"]) is None
+    assert refusal(["--version"]) is None
+    assert "--treads" in str(refusal(["serve", "data/", "--treads", "2"]))
+    assert refusal(["sevre", "data/"]) is not None
