@@ -55,6 +55,11 @@ def test_another_machine() -> None:
     assert "not one of this machine" in finding.what
 
 
+def test_the_plane_of_one_host() -> None:
+    [finding] = advise(LIBRARY, MACHINE, replace(TCP, lanes=["local"]), None)
+    assert finding.level == "ok"
+
+
 def test_rdma() -> None:
     machine = replace(MACHINE, transports=RDMA, locked_memory=-1)
     way = Way(lanes=["rc_mlx5/mlx5_0:1"], same_host=False, round_trip=1e-6)

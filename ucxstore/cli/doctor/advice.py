@@ -10,6 +10,7 @@ from ucxstore.cli.doctor.measure import Way
 from ucxstore.cli.text import size_text
 
 SHARED = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
+_LOCAL = "local"  # the plane of one host, as `store.stats()` names it
 _RDMA = ("rc", "dc", "ud", "srd")
 
 # The values of UCX_TLS that allow shared memory.
@@ -110,6 +111,8 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
 def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
     """Explain why shared memory is used, or why not."""
     lanes = ", ".join(way.lanes)
+    if _LOCAL in way.lanes:
+        return Finding("ok", "the server's memory is seen where it lies, without UCX")
     if any(lane.partition("/")[0] in SHARED for lane in way.lanes):
         return Finding("ok", f"shared memory is used: {lanes}")
     if any(_is_rdma(lane.partition("/")[0]) for lane in way.lanes):
