@@ -37,6 +37,9 @@ _UNITS = {
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
+# Nobody means so few bytes who writes a number alone.
+_LEAST_BARE_BYTES = 64 << 10
+
 # Above any memory, and far from where 64-bit sums overflow.
 _MOST_BYTES = 1 << 50
 
@@ -195,7 +198,8 @@ def parse_size(name: str, value: int | str) -> int:
         The option's, for messages.
     value : int or str
         Such as ``4294967296``, ``"4GiB"``, ``"512 MB"``; kB, MB, GB and TB are powers of 1000, KiB,
-        MiB, GiB and TiB of 1024.
+        MiB, GiB and TiB of 1024. Text without a unit that is less than 64 KiB is refused, unless it
+        is 0: the unit was forgotten.
 
     Raises
     ------
@@ -207,8 +211,13 @@ def parse_size(name: str, value: int | str) -> int:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None or match[2] not in _UNITS:
-            raise ValueError(f"{name}: {value!r} is no size such as '4GiB', '512MB' or '1000'")
+            raise ValueError(f"{name}: {value!r} is no size such as '4GiB' or '512MB'")
         size = int(float(match[1]) * _UNITS[match[2]])
+        if not match[2] and 0 < size < _LEAST_BARE_BYTES:
+            raise ValueError(
+                f"{name}: {value!r} has no unit, and so is {size} bytes; did you mean "
+                f"'{match[1]}GiB'? (Else write '{match[1]}B'.)"
+            )
     else:
         size = value
     if not 0 <= size <= _MOST_BYTES:

@@ -2,6 +2,8 @@
 
 import hmac
 import os
+import shlex
+import stat
 from pathlib import Path
 from typing import Self
 
@@ -68,7 +70,15 @@ class Secret:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """Take the secret from a file; raise ``OSError`` if it cannot be read."""
+        """Take the secret from a file.
+
+        Raises
+        ------
+        OSError, ValueError
+            If the file cannot be read, or is empty or too long; ``PermissionError`` if it is this
+            user's, and others can read or write it. As with ssh's keys, files of other users (root,
+            say) are taken as they are, and so are those on read-only mounts.
+        """
         file = str(Path(path).absolute())  # for a process that unpickles it in another folder
         secret = cls._located(None, file)
         secret._text = _read_file(file)
@@ -258,7 +268,25 @@ def _read_variable(name: str) -> bytes:
 
 def _read_file(path: str) -> bytes:
     with Path(path).open("rb") as file:  # bounded: the path may name a device or a log by mistake
+        _check_private(file.fileno(), path)
         return _clean(file.read(2 * MAX_SECRET_BYTES), f"secret: file {path!r}")
+
+
+def _check_private(descriptor: int, path: str) -> None:
+    """Raise ``PermissionError`` if others can use a file of this user, as ssh does with its keys.
+
+    Who may read another user's file, that one decides. On a read-only mount, as orchestrators
+    provide secrets, nobody can change the mode.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        return
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077 and not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        raise PermissionError(
+            f"secret: file {path!r} is open to other users (mode {mode:04o}): "
+            f"chmod 600 {shlex.quote(path)}"
+        )
 
 
 def _clean(text: str | bytes, what: str) -> bytes:

@@ -116,6 +116,7 @@ def test_serve_until_a_signal(number: signal.Signals, progress: str, tmp_path: P
     location = tmp_path / "data"
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery staple\n")
+    secret.chmod(0o600)
     command = [
         *COMMAND,
         "serve",

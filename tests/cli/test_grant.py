@@ -20,6 +20,7 @@ def _no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
 def secret(tmp_path: Path) -> Path:
     file = tmp_path / "secret"
     file.write_text(f"{TEXT}\n")
+    file.chmod(0o600)
     return file
 
 

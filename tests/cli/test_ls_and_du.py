@@ -96,6 +96,7 @@ def test_nobody_there() -> None:
 def test_a_secret(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("correct horse battery staple")
+    file.chmod(0o600)
     with Server("memory://", secret="correct horse battery staple") as server:
         UcxStore(server.address, secret="correct horse battery staple").set_sync(
             "a", cpu.Buffer.from_bytes(b"x")

@@ -592,6 +592,7 @@ def test_the_command_line(server: Server, tmp_path: Path, monkeypatch: pytest.Mo
         store.set_sync("run-1/a", as_buffer(OURS))
     granted = tmp_path / "grant"
     granted.write_bytes(SECRET.grant("run-1/", read_only=True).reveal())
+    granted.chmod(0o600)
     done = run("ls", f"{server.address}/run-1", "--secret-file", granted)
     assert (done.returncode, done.stderr) == (0, "")
     assert "a" in done.stdout.split()

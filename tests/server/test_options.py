@@ -23,7 +23,10 @@ from ucxstore.server.options import ServerKeywords
     [
         (0, 0),
         (4096, 4096),
-        ("4096", 4096),
+        (4, 4),
+        ("65536", 65536),
+        ("4B", 4),
+        ("0", 0),
         ("4GiB", 4 << 30),
         ("1.5 GiB", 3 << 29),
         ("512MB", 512_000_000),
@@ -41,6 +44,12 @@ def test_sizes(given: int | str, size: int) -> None:
 @pytest.mark.parametrize("given", ["", "GiB", "4 gigs", "-1", "1e3", "0x10", "4GiBs", -1, 1 << 60])
 def test_what_is_no_size(given: int | str) -> None:
     with pytest.raises(ValueError, match=r"^cache: "):
+        parse_size("cache", given)
+
+
+@pytest.mark.parametrize("given", ["4", "4096", "65535", " 1.5"])
+def test_a_number_without_a_unit_that_makes_no_sense(given: str) -> None:
+    with pytest.raises(ValueError, match=rf"^cache: .* did you mean '{given.strip()}GiB'\?"):
         parse_size("cache", given)
 
 

@@ -300,6 +300,7 @@ def test_it_is_never_shown_and_says_what_it_opens(tmp_path: Path) -> None:
     assert repr(granted) == "Secret(***, opens 'run-17/', read-only)"
     file = tmp_path / "grant"
     file.write_bytes(granted.reveal() + b"\n")
+    file.chmod(0o600)
     assert repr(Secret.from_file(file)) == (
         f"Secret(from {str(file)!r}, opens 'run-17/', read-only)"
     )
@@ -309,6 +310,7 @@ def test_it_is_taken_wherever_a_secret_is(monkeypatch: pytest.MonkeyPatch, tmp_p
     granted = Secret(TEXT).grant("run-17/")
     text = granted.reveal().decode()
     (tmp_path / "grant").write_text(text)
+    (tmp_path / "grant").chmod(0o600)
     monkeypatch.setenv(ENVIRONMENT_SECRET, text)
     places = Secret.of(text), Secret.from_env(), Secret.find(), Secret.from_file(tmp_path / "grant")
     for found in places:

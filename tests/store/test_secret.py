@@ -1,5 +1,7 @@
 import copy
+import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ def test_it_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("MY_SECRET", TEXT)
     file = tmp_path / "secret"
     file.write_text(TEXT)
+    file.chmod(0o600)
     for secret in (Secret(TEXT), Secret.from_env("MY_SECRET"), Secret.from_file(file)):
         assert TEXT not in f"{secret} {secret!r} {secret!s:>99} {[secret]}"
     assert "MY_SECRET" in repr(Secret.from_env("MY_SECRET"))
@@ -37,6 +40,7 @@ def test_it_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_white_space_around_it_is_no_part_of_it(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(f"{TEXT}\n")
+    file.chmod(0o600)
     assert Secret.from_file(file).reveal() == TEXT.encode()
     assert Secret(f" {TEXT} ") == Secret.from_file(file)
 
@@ -94,6 +98,7 @@ def test_from_file_pickles_as_the_absolute_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text(TEXT)
+    (tmp_path / "secret").chmod(0o600)
     monkeypatch.chdir(tmp_path)
     secret = Secret.from_file("secret")
     monkeypatch.chdir("/")
@@ -112,6 +117,7 @@ def test_a_text_stays_behind_and_is_looked_for_when_it_is_used(
     monkeypatch.delenv(ENVIRONMENT_SECRET)
     twin = shipped(Secret(TEXT))
     (tmp_path / "secret").write_text(TEXT)
+    (tmp_path / "secret").chmod(0o600)
     monkeypatch.setenv(ENVIRONMENT_FILE, str(tmp_path / "secret"))
     assert twin == Secret(TEXT)
 
@@ -121,6 +127,7 @@ def test_the_message_says_why_each_place_has_none(
 ) -> None:
     file = tmp_path / "secret"
     file.write_text(TEXT)
+    file.chmod(0o600)
     twin = shipped(Secret.from_file(file))
     file.unlink()
     monkeypatch.setenv(ENVIRONMENT_FILE, "/dev/null")
@@ -144,3 +151,73 @@ def test_the_text_pickles_where_that_is_asked_for() -> None:
 def test_copies_in_this_process_keep_the_text() -> None:
     secret = Secret(TEXT)
     assert copy.copy(secret).reveal() == copy.deepcopy([secret])[0].reveal() == TEXT.encode()
+
+
+# ---- files that others can read ----
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o666, 0o610])
+def test_a_file_that_others_can_use_is_refused(mode: int, tmp_path: Path) -> None:
+    file = tmp_path / "a secret"
+    file.write_text(TEXT)
+    file.chmod(mode)
+    message = f"is open to other users (mode {mode:04o}): chmod 600 '{file}'"
+    with pytest.raises(PermissionError, match=re.escape(message)):
+        Secret.from_file(file)
+
+
+def test_a_file_in_the_environment_is_refused_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(TEXT)
+    file.chmod(0o644)
+    monkeypatch.setenv(ENVIRONMENT_FILE, str(file))
+    with pytest.raises(PermissionError, match="mode 0644"):
+        Secret.find()
+    with pytest.raises(AuthenticationError, match="mode 0644"):
+        shipped(Secret(TEXT)).reveal()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_private_file_is_taken_by_way_of_a_link(mode: int, tmp_path: Path) -> None:
+    """Kubernetes shows a secret by links to a folder with a date in its name."""
+    file = tmp_path / "..data"
+    file.write_text(TEXT)
+    file.chmod(mode)
+    (tmp_path / "secret").symlink_to(file)
+    assert Secret.from_file(tmp_path / "secret") == Secret(TEXT)
+
+
+def test_another_users_file_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As root's of mode 0644, which orchestrators mount for a process that is not root."""
+    file = tmp_path / "secret"
+    file.write_text(TEXT)
+    file.chmod(0o644)
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    assert Secret.from_file(file) == Secret(TEXT)
+
+
+def test_a_file_on_a_read_only_mount_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(TEXT)
+    file.chmod(0o444)
+    found = os.statvfs(file)
+    read_only = [*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax]
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result(read_only))
+    assert Secret.from_file(file) == Secret(TEXT)
+
+
+def test_a_pipe_has_no_readers_to_be_refused(tmp_path: Path) -> None:
+    """As bash's ``<(pass show ucxstore)``."""
+    reading, writing = os.pipe()
+    os.write(writing, TEXT.encode())
+    os.close(writing)
+    try:
+        assert Secret.from_file(f"/dev/fd/{reading}") == Secret(TEXT)
+    finally:
+        os.close(reading)

@@ -171,6 +171,7 @@ def test_the_environments_secret(
     url = f"{secret_server.address}/a"
     file = tmp_path / "secret"
     file.write_text(SECRET)
+    file.chmod(0o600)
     monkeypatch.setenv("UCXSTORE_SECRET_FILE", str(file))
     zarr.create_array(url, data=values())
     monkeypatch.setenv("UCXSTORE_SECRET", "another one")
