@@ -21,6 +21,7 @@ LAYERS = (
         "grants",
         "keys",
         "logs",
+        "meter",
         "options",
         "process",
         "secret",

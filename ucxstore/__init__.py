@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         ValueTooLargeError,
     )
+    from ucxstore.meter import progress
     from ucxstore.pipeline import ZeroCopyCodecPipeline
     from ucxstore.scratch import Scratch
     from ucxstore.secret import Secret
@@ -88,6 +89,7 @@ __all__ = [
     "View",
     "ZeroCopyCodecPipeline",
     "__version__",
+    "progress",
 ]
 
 
@@ -100,6 +102,7 @@ _MODULES = {
     "UcxStore": "ucxstore.store",
     "View": "ucxstore.client.view",
     "ZeroCopyCodecPipeline": "ucxstore.pipeline",
+    "progress": "ucxstore.meter",
 }
 
 

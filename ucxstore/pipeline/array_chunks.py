@@ -10,6 +10,7 @@ from zarr.abc.store import ByteGetter, ByteSetter
 from zarr.codecs import ShardingCodec
 from zarr.storage import StorePath
 
+from ucxstore import meter
 from ucxstore.errors import FallbackError
 from ucxstore.pipeline import ZeroCopyCodecPipeline
 from ucxstore.pipeline.access import ChunkAccess, find_access
@@ -82,6 +83,17 @@ class ArrayChunks:
         drop_axes: tuple[int, ...],
     ) -> tuple[GetResult, ...]:
         """Read chunks, as zarr's pipelines do."""
+        if not meter.active:
+            return await self._read(batch_info, out, drop_axes)
+        parts = await meter.in_parts(lambda some: self._read(some, out, drop_axes), batch_info)
+        return tuple(result for part in parts for result in part)
+
+    async def _read(
+        self,
+        batch_info: Iterable[tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
+        out: NDBuffer,
+        drop_axes: tuple[int, ...],
+    ) -> tuple[GetResult, ...]:
         batch, access = _batch_of(batch_info, out, drop_axes)
         if access is None:
             return await self._fallback.read(batch.chunks, out, drop_axes)
@@ -149,6 +161,17 @@ class ArrayChunks:
         drop_axes: tuple[int, ...],
     ) -> None:
         """Write chunks, as zarr's pipelines do."""
+        if not meter.active:
+            await self._write(batch_info, value, drop_axes)
+            return
+        await meter.in_parts(lambda some: self._write(some, value, drop_axes), batch_info)
+
+    async def _write(
+        self,
+        batch_info: Iterable[tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
+        value: NDBuffer,
+        drop_axes: tuple[int, ...],
+    ) -> None:
         batch, access = _batch_of(batch_info, value, drop_axes)
         kind = self.kind
         if access is None:
