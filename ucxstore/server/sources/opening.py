@@ -145,6 +145,11 @@ def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | No
 
 def _may_be_written_elsewhere(storage: Any) -> bool:
     """Tell whether a source that is written to can have other servers that do so, too."""
+    if "icechunk" in sys.modules:
+        from icechunk import IcechunkStore
+
+        if isinstance(storage, IcechunkStore):
+            return False  # what a session has written is its own until it is committed
     if "zarr.abc.store" in sys.modules:
         from zarr.abc.store import Store
 
