@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cores, machine, record, report
+from benchmarks import chart, cores, machine, record, report
 from benchmarks.result import Row
 from benchmarks.rows import ROWS
 from benchmarks.scale import FULL, QUICK, Scale
@@ -30,6 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_partial = arguments.quick or bool(arguments.only)
     path = _BUILD / ("bench-partial.json" if is_partial else "bench.json")
     record.write(path, scale, described, rows, loads, errors)
+
+    if not is_partial and not errors:
+        chart.IMAGE.write_text(chart.draw(chart.of_rows(rows)))
+        print(f"\nThe chart is in {chart.IMAGE}; {chart.TABLE} must have the same figures.")
 
     print(f"\n{report.markdown(rows)}\n\nEvery time that was taken is in {path}.")
     busy = [name for name, load in loads.items() if load.startswith("NOT IDLE")]
