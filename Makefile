@@ -149,7 +149,7 @@ bench: $(BUILT) s3 ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES_ARGS="--quick")
 	$(BIN)/python -m profiles --resume $(COPIES_ARGS)
 
-flamegraphs: $(HEADLINES:%=flamegraphs/%.html) ## Draw the flamegraphs that README links to
+flamegraphs: $(HEADLINES:%=flamegraphs/%.html) ## Draw the flamegraphs of docs/copies.md
 
 # Without the paths of the machine that it was measured on.
 flamegraphs/%.html: build/profiles/%.bin

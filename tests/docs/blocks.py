@@ -63,7 +63,7 @@ class Block:
 
 def pages() -> list[Path]:
     """Return the pages that users and contributors read."""
-    return [ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 def blocks_of(page: str) -> list[Block]:

@@ -54,9 +54,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """Return a new user's environment, in which ``ucxstore`` is on PATH."""
     commands = tmp_path / "bin"
     commands.mkdir()
-    (commands / "ucxstore").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ucxstore "$@"\n')
-    (commands / "ucxstore").chmod(0o755)
-    (commands / "python").symlink_to(sys.executable)
+    for name, command in {"python": "", "ucxstore": " -m ucxstore"}.items():
+        (commands / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{command} "$@"\n')
+        (commands / name).chmod(0o755)
     (tmp_path / "home").mkdir()
     ours = {name: value for name, value in os.environ.items() if not name.startswith("UCXSTORE_")}
     return ours | {
@@ -109,7 +109,8 @@ def test_saved_files_are_used() -> None:
         blocks = blocks_of(page.read_text())
         for number, block in enumerate(blocks):
             later = "".join(other.text for other in blocks[number + 1 :])
-            if block.file is not None and block.file not in later:
+            # pytest finds its conftest.py without being told.
+            if block.file not in (None, "conftest.py") and block.file not in later:
                 unused.append(f"{of_page(page)}: {block.file}")
     assert unused == []
 
