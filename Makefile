@@ -11,6 +11,8 @@ AZURITE := 3.35.0
 HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-one,\
     $(foreach row,UcxStore-memory-zero-copy-local UcxStore-memory-zero-copy-shared-memory \
         LocalStore-default FsspecStore-s3fs-default,$(load)-$(row)))
+# It tells of a successor each time.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 ZARR2 := build/zarr2
 ZARR := $(shell sed -n 's/^zarr==//p' constraints.txt)
 ZARR_SOURCE := build/zarr-$(ZARR)
@@ -35,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread faults coverage bench copies flamegraphs s3 azure zarr2 lint lint-python \
+        test-thread faults coverage bench copies flamegraphs docs docs-serve docs-publish s3 azure zarr2 lint lint-python \
         lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
@@ -157,6 +159,15 @@ flamegraphs/%.html: build/profiles/%.bin
 	$(BIN)/memray flamegraph --force --output $@ $<
 	base=$$($(BIN)/python -c 'import sys; print(sys.base_prefix)'); \
 	    sed -i -e 's#$(CURDIR)/##g' -e "s#$$base/##g" -e 's#/tmp/[^/"]*/##g' $@
+
+docs: $(DEPENDENCIES) ## Build the site of the documentation into build/site, and check its links
+	$(MKDOCS) build
+
+docs-serve: $(DEPENDENCIES) ## Serve the site on this machine, and build it anew as pages change
+	$(MKDOCS) serve --no-strict
+
+docs-publish: $(DEPENDENCIES) ## Publish the site to the branch gh-pages of this repository's remote
+	$(MKDOCS) gh-deploy --message 'Publish the site of {sha}'
 
 s3: ## Build an S3 server, and a proxy that delays it, for tests and figures (needs Go)
 	@if command -v go >/dev/null; then $(MAKE) build/s3/versitygw build/s3/toxiproxy; else \

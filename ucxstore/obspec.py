@@ -175,7 +175,7 @@ class ObspecStore:
     @property
     def prefix(self) -> str:
         """What every key of the store begins with, as its address has it."""
-        return self.store.key_prefix.rstrip("/")
+        return self.store._key_prefix.rstrip("/")
 
     @property
     def url(self) -> str:
