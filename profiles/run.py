@@ -98,8 +98,11 @@ def _run_with_server(case: Case, folder: Path, prepared: Prepared) -> list[CaseR
 
 def _served(case: Case, folder: Path, prepared: Prepared) -> str:
     """Return the location that the server serves."""
+    if case.row.storage == "memory":
+        return "memory://"
     if not case.row.in_bucket:
-        return "memory://" if case.row.storage == "memory" else str(folder / "served")
+        (folder / "served").mkdir(exist_ok=True)
+        return str(folder / "served")
     if case.row.storage == COLD:
         return f"s3://{prepared.location(case, folder)}"
     return f"s3://{prepared.written(case)}"

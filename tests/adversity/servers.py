@@ -21,7 +21,15 @@ def serve(
     local: bool = False,
 ) -> None:
     """Be a server, and answer questions about it, until the channel ends."""
-    with Server(root, bind, ucx=ucx, read_only=read_only, shared=shared, local=local) as server:
+    with Server(
+        root,
+        bind,
+        create=root != "memory://" and not read_only,
+        ucx=ucx,
+        read_only=read_only,
+        shared=shared,
+        local=local,
+    ) as server:
         channel.send(server.address)
         while True:
             try:

@@ -35,7 +35,8 @@ one_way = pytest.mark.parametrize(
 
 def spawn(way: str, root: str | Path, bind: str = "127.0.0.1:0", **options: Any) -> ServerProcess:
     """Start a server in a process of its own."""
-    return Server.spawn(root, bind, **WAYS[way], **options)
+    create = root != "memory://"
+    return Server.spawn(root, bind, create=create, **WAYS[way], **options)
 
 
 def open_store(way: str, address: str, **options: Any) -> UcxStore:

@@ -114,6 +114,7 @@ def test_what_fails_at_run_time_gives_one_line() -> None:
 @pytest.mark.parametrize("progress", ["blocking", "polling"])
 def test_serve_until_a_signal(number: signal.Signals, progress: str, tmp_path: Path) -> None:
     location = tmp_path / "data"
+    location.mkdir()
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery staple\n")
     secret.chmod(0o600)

@@ -18,7 +18,9 @@ KEYS = [f"c/{number}" for number in range(30)]
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[list[Server]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(Server(tmp_path / str(number))) for number in range(3)]
+        yield [
+            stack.enter_context(Server(tmp_path / str(number), create=True)) for number in range(3)
+        ]
 
 
 def fill(address: str) -> None:
@@ -101,7 +103,7 @@ def test_servers_that_share_their_values(tmp_path: Path) -> None:
     with (
         Server(tmp_path, shared=True) as one,
         Server(tmp_path, shared=True) as other,
-        Server(tmp_path / "else", shared=True) as foreign,
+        Server(tmp_path / "else", shared=True, create=True) as foreign,
     ):
         result = run("cluster", address_of([one, other]))
         assert result.returncode == 0, result.stderr

@@ -130,6 +130,7 @@ def test_a_copy_that_is_interrupted(named: Named) -> None:
 def test_a_read_only_server(named: Named, tmp_path: Path) -> None:
     first = named("directory", "first")
     fill(first, {"a/c/0": b"x"})
+    (tmp_path / "served").mkdir()
     with Server(tmp_path / "served", read_only=True) as server:
         done = run("cp", first, f"{server.address}/b")
     assert done.returncode == 1

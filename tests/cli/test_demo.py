@@ -102,7 +102,7 @@ def test_the_reader_sees_a_flipped_bit_of_the_array(tmp_path: Path) -> None:
     values = random_array(1)
     root, scratch = tmp_path / "data", tmp_path / "scratch"
     scratch.mkdir()
-    with Server(root) as server:
+    with Server(root, create=True) as server:
         with UcxStore(server.address) as store:
             zarr.create_array(store, data=values, chunks=values.shape, compressors=None)
         task = Task(server.address, {}, 1, str(scratch))

@@ -19,7 +19,9 @@ SECONDS = 30.0
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[list[Server]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(Server(tmp_path / str(number))) for number in range(3)]
+        yield [
+            stack.enter_context(Server(tmp_path / str(number), create=True)) for number in range(3)
+        ]
 
 
 def agreement_of(address: str) -> Agreement:

@@ -31,7 +31,8 @@ def start() -> Iterator[Start]:
     with ExitStack() as stack:
 
         def start_one(storage: str | Path = "memory://", at: str = "127.0.0.1:0") -> Server:
-            return stack.enter_context(Server(storage, at))
+            create = storage != "memory://"
+            return stack.enter_context(Server(storage, at, create=create))
 
         yield start_one
 
@@ -326,7 +327,7 @@ def test_a_member_that_lacks_the_record_gets_it(start: Start, tmp_path: Path) ->
 
 def test_directories_that_are_only_read(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(Server(tmp_path / str(n))) for n in range(2)]
+        servers = [stack.enter_context(Server(tmp_path / str(n), create=True)) for n in range(2)]
         write(address_of(servers))
         places = [place_of(server) for server in servers]
     for number in range(2):
@@ -388,8 +389,8 @@ def test_a_server_that_is_refused_can_be_lost_again(three: list[Server], start: 
 
 def test_servers_that_should_share_a_directory_and_do_not(tmp_path: Path) -> None:
     with (
-        Server(tmp_path / "one", shared=True) as one,
-        Server(tmp_path / "two", shared=True) as two,
+        Server(tmp_path / "one", shared=True, create=True) as one,
+        Server(tmp_path / "two", shared=True, create=True) as two,
         pytest.raises(ConnectionError, match="have different storages") as caught,
     ):
         read(address_of([one, two]))
@@ -399,13 +400,18 @@ def test_servers_that_should_share_a_directory_and_do_not(tmp_path: Path) -> Non
 
 def test_one_that_comes_back_with_another_directory_does_not_stand_in(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(Server(tmp_path / "data", shared=True)) for _ in range(2)]
+        servers = [
+            stack.enter_context(Server(tmp_path / "data", shared=True, create=True))
+            for _ in range(2)
+        ]
         assert servers[0].identity == servers[1].identity
         write(address_of(servers))
         store = stack.enter_context(UcxStore(address_of(servers)))
         assert read_chunks(store) == (100, [])
         servers[0].close()
-        wrong = stack.enter_context(Server(tmp_path / "x", place_of(servers[0]), shared=True))
+        wrong = stack.enter_context(
+            Server(tmp_path / "x", place_of(servers[0]), shared=True, create=True)
+        )
         eventually(lambda: read_chunks(store) == (100, []) and wrong.sessions > 0)
         assert read_chunks(store) == (100, [])
         assert wrong.stats()["gets"] == 0

@@ -227,7 +227,7 @@ def test_scratch_space_has_no_part_in_the_record() -> None:
 
 @pytest.fixture
 def shared_servers(tmp_path: Path) -> Iterator[list[Server]]:
-    servers = [Server(tmp_path / "data", shared=True) for _ in range(3)]
+    servers = [Server(tmp_path / "data", shared=True, create=True) for _ in range(3)]
     yield servers
     for server in servers:
         server.close()
@@ -273,7 +273,7 @@ def test_shared_servers_divide_the_work(shared_servers: list[Server], tmp_path: 
 
 
 def test_servers_in_processes_of_their_own_say_that_they_share(tmp_path: Path) -> None:
-    spawned = [Server.spawn(tmp_path / "data", shared=True) for _ in range(2)]
+    spawned = [Server.spawn(tmp_path / "data", shared=True, create=True) for _ in range(2)]
     store = UcxStore(address_of(spawned))
     keys = [f"c/{n}" for n in range(20)]
     sync(store._set_many([(key, buffer(key.encode())) for key in keys]))

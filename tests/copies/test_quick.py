@@ -35,7 +35,7 @@ def transfers(full: bool, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_locations_of_the_user(tmp_path: Path, transfers: int) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/value").write_text("of somebody else")
-    with Server(tmp_path / "served") as server:
+    with Server(tmp_path / "served", create=True) as server:
         locations = [f"{server.address}/prefix", str(tmp_path / "mine")]
         done = run("copies", "--quick", "--json", "--size", 4, *locations)
     assert (done.returncode, done.stderr) == (0, "")

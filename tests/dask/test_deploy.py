@@ -63,7 +63,7 @@ def each_server(deployed: Deployment, store: UcxStore) -> dict[str, UcxStore]:
 def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) -> None:
     storage = "memory://" if kind == "memory" else tmp_path / "shared"
     values = some_values()
-    with deploy(client, storage, memory="64MiB") as deployed:
+    with deploy(client, storage, memory="64MiB", create=kind != "memory") as deployed:
         store = deployed.store("scratch/run", strict=True)
         assert sorted(store.servers) == list(store.servers)
         assert {f"ucx://{server}" for server in store.servers} == set(deployed.addresses.values())
@@ -86,7 +86,7 @@ def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) 
 def test_workers_of_one_host_need_no_ucx(client: Client, kind: str, tmp_path: Path) -> None:
     storage = "memory://" if kind == "memory" else tmp_path / "shared"
     values = some_values()
-    with deploy(client, storage, memory="64MiB") as deployed:
+    with deploy(client, storage, memory="64MiB", create=kind != "memory") as deployed:
         store = deployed.store("run", strict=True, local="auto")
         z = make_array(store)
         da.from_array(values, chunks=(100, 120)).store(z, lock=False)
@@ -101,7 +101,7 @@ def test_scratch_space_is_in_the_memory_of_the_workers(
 ) -> None:
     storage = "memory://" if kind == "memory" else tmp_path / "shared"
     values = some_values()
-    with deploy(client, storage, memory="64MiB") as deployed:
+    with deploy(client, storage, memory="64MiB", create=kind != "memory") as deployed:
         with deployed.scratch("1MB", strict=True) as scratch:
             z = make_array(scratch.store("step"))
             da.from_array(values, chunks=(100, 120)).store(z, lock=False)
@@ -341,7 +341,11 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(NotADirectoryError):
-        deploy(client, file / "below")
+        deploy(client, file / "below", create=True)
+    with pytest.raises(FileNotFoundError, match="no such directory; --create"):
+        deploy(client, tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"^create: the storage is no directory"):
+        deploy(client, create=True)
     assert client.run(what_is_there) == plugins
 
 

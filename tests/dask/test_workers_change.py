@@ -93,7 +93,7 @@ def test_a_worker_that_is_leaving_is_no_failure(frail: Client) -> None:
 
 def test_a_directory_loses_nothing(frail: Client, tmp_path: Path) -> None:
     values = some_values()
-    with deploy(frail, tmp_path / "shared") as deployed:
+    with deploy(frail, tmp_path / "shared", create=True) as deployed:
         z = write(deployed.store("x"), values)
         kill_one(frail, deployed)
         np.testing.assert_array_equal(z[...], values)

@@ -235,7 +235,7 @@ class Trial:
 
     def _start_server(self, number: int) -> Server:
         # Of directories, somebody must say that all servers have the same one.
-        options = ["--shared"] if self._source == "directory" else []
+        options = ["--shared", "--create"] if self._source == "directory" else []
         output = self._folder / f"server-{number}"
         server = Server(self._hosts[number], self._location, options, output, self._environment)
         self._all.append(server)

@@ -104,7 +104,7 @@ def test_a_link_goes_dead_in_mid_read(
     address = f"ucx://{','.join(host.place for host in serving)}"
     with ExitStack() as stack:
         for host in serving:
-            root = (tmp_path / "data", "--shared") if shared else ("memory://",)
+            root = (tmp_path / "data", "--shared", "--create") if shared else ("memory://",)
             # The shared script exits in the middle of a read: any of them may miss it.
             loses_client = shared or host is lost
             stack.enter_context(host.serving(*root, loses_client=loses_client))

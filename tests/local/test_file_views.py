@@ -38,7 +38,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become ano
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return tmp_path / "served"
+    path = tmp_path / "served"
+    path.mkdir()
+    return path
 
 
 @pytest.fixture

@@ -57,7 +57,11 @@ def test_calls_go_their_ways(call: str, tmp_path: Any) -> None:
     storage = "directory" if call == "map_files" else "memory"
     row = row_of(f"UcxStore, {storage}, {call}")
     location = str(tmp_path / "served") if storage == "directory" else "memory://"
-    with Server(location, local=True) as server, UcxStore(server.address, local="auto") as store:
+    create = storage == "directory"
+    with (
+        Server(location, local=True, create=create) as server,
+        UcxStore(server.address, local="auto") as store,
+    ):
         array, values = written(store)
         make = action_of(row, store)
         assert make is not None

@@ -4,6 +4,7 @@ import errno
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -324,8 +325,59 @@ class TestOptions:
         path = tmp_path / "some data"
         url = f"file://{str(path).replace(' ', '%20')}"
         roots: dict[str, str | Path] = {"path": path, "str": str(path), "url": url}
-        Server(roots[form]).close()
+        with pytest.raises(FileNotFoundError, match=r"some data.*create=True"):
+            Server(roots[form])
+        assert not path.exists()
+        Server(roots[form], create=True).close()
         assert path.is_dir()
+        Server(roots[form]).close()
+
+    def test_a_directory_that_is_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(ChildProcessError, match=r"no such directory; --create"):
+            Server.spawn(tmp_path / "data")
+        with pytest.raises(OSError, match="data") as caught:
+            Server(tmp_path / "data", read_only=True)
+        assert caught.value.errno == errno.ENOENT
+        with pytest.raises(ValueError, match=r"^create: .* read-only"):
+            Server(tmp_path / "data", read_only=True, create=True)
+        with pytest.raises(ValueError, match=r"^create: the storage is no directory"):
+            Server("memory://", create=True)
+        assert not (tmp_path / "data").exists()
+
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [
+            ("memory:", "'memory://'"),
+            ("memory:/", "'memory://'"),
+            ("s3:bucket", "'s3://bucket'"),
+            ("S3:/bucket/a", "'s3://bucket/a'"),
+            ("file:data", "'file:///data'"),
+            ("data:2026", "'./data:2026'"),
+            (Path("s3://bucket"), "'s3://bucket'"),
+        ],
+    )
+    def test_what_looks_like_a_url_is_no_directory(
+        self, name: str | Path, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        for start in (Server, Server.spawn):
+            with pytest.raises(ValueError, match=rf"^storage: .* {re.escape(meant)}"):
+                start(name, create=True)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_directory_whose_name_looks_like_a_url(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "memory:").mkdir()
+        Server("./memory:").close()
+        Server(tmp_path / "memory:").close()
+        Server((tmp_path / "memory:").as_uri()).close()
+
+    def test_the_name_of_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(FileNotFoundError, match="did you mean 'memory://'"):
+            Server("memory")
 
     def test_a_storage_of_the_core(self) -> None:
         Server(core.MemoryStorage()).close()
@@ -431,7 +483,7 @@ class TestClose:
 
 class TestSpawn:
     def test_a_process_that_serves_and_ends(self, tmp_path: Path, worker: bytes) -> None:
-        with Server.spawn(tmp_path / "data", threads=2) as process:
+        with Server.spawn(tmp_path / "data", threads=2, create=True) as process:
             assert process.pid != os.getpid()
             assert process.returncode is None
             handshake(process.address, worker)[0].close()
@@ -445,7 +497,7 @@ class TestSpawn:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        Server.spawn("--data").close()
+        Server.spawn("--data", create=True).close()
         assert (tmp_path / "--data").is_dir()
 
     def test_the_secret_is_not_on_show(self, worker: bytes) -> None:

@@ -49,7 +49,8 @@ def deploy(
         Not an asynchronous one.
     storage : str or os.PathLike
         ``"memory://"``: each server holds its share of the chunks in its worker's memory. They are
-        lost when the worker ends. A directory that all workers see: any server can serve any chunk,
+        lost when the worker ends. A directory that all workers see, and that ``create=True`` makes
+        if it does not exist: any server can serve any chunk,
         so nothing is lost when a worker ends. The URL of an object store, such as
         ``"s3://bucket/prefix"``: each server caches its share of what is read, so that all workers
         together fetch an object once. Nothing is lost when a worker ends.
@@ -98,11 +99,14 @@ def deploy(
     chosen = ServerOptions.of(LOOPBACK, options)
     if kind is not Kind.OBJECTS:
         chosen.refuse_source_options()
+    if chosen.create and kind is not Kind.DIRECTORY:
+        raise ValueError("create: the storage is no directory, and only these are made")
     name = f"ucxstore-{secrets.token_hex(8)}"
     text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
     in_workers = replace(
         chosen,
         secret=Secret(text, pickle_text=True),
+        create=False,  # one worker makes it for all
         shared=kind is not Kind.MEMORY,
         cache=limit if kind is Kind.OBJECTS else None,
         scratch_limit=None if kind is Kind.MEMORY else limit,
@@ -110,7 +114,8 @@ def deploy(
     secret = DeploymentSecret.hold(name, text)
     deployment = Deployment(client, name, secret, location, chosen.ucx)
     try:
-        deployment._start(ServerPlugin(name, location, limit, in_workers))
+        plugin = ServerPlugin(name, location, limit, in_workers)
+        deployment._start(plugin, create=chosen.create)
     except BaseException:
         deployment.close()
         raise
@@ -249,13 +254,13 @@ class Deployment:
     def __repr__(self) -> str:
         return f"Deployment({self._name!r}, {hide_password(self._location)!r})"
 
-    def _start(self, plugin: ServerPlugin) -> None:
+    def _start(self, plugin: ServerPlugin, *, create: bool) -> None:
         workers = list(self._call(self._client.nthreads, ANSWER_SECONDS))
         if not workers:
             raise ValueError("client: its cluster has no worker yet; see Client.wait_for_workers")
         if self._kind is Kind.DIRECTORY:
             marked = {"workers": workers[:1], "on_error": "raise"}
-            _run(self._client, make_mark, self._location, self._name, **marked)
+            _run(self._client, make_mark, self._location, self._name, create, **marked)
         self._registered = True
         self._call(lambda: self._client.register_plugin(plugin), START_SECONDS)
 

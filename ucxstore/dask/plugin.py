@@ -13,6 +13,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from ucxstore.address import Address, HostPort
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server.options import ServerOptions
+from ucxstore.server.sources.directories import check_directory
 from ucxstore.server.sources.locations import Kind, parse_location
 
 if TYPE_CHECKING:
@@ -149,9 +150,12 @@ def bytes_held(worker: Worker) -> int:
 # fill values. So a file marks the directory, with a name that cannot be a key.
 
 
-def make_mark(directory: str, name: str) -> None:
-    """Mark the directory with a file; make the directory if it does not exist."""
-    Path(directory).mkdir(parents=True, exist_ok=True)
+def make_mark(directory: str, name: str, create: bool) -> None:
+    """Mark the directory with a file; with `create`, make it if it does not exist."""
+    if create:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    else:
+        check_directory(directory)
     _mark(directory, name).touch()
 
 

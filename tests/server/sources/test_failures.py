@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from datetime import timedelta
+from functools import partial
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_no_answer_in_time(objects: HttpObjects) -> None:
     objects.objects["k"] = b"v"
     objects.gate.clear()
     with (
-        Server(objects.store(), source_timeout=0.3) as server,
+        Server(objects.store(), source_timeout=0.3, check=False) as server,
         UcxStore(server.address) as store,
     ):
         with pytest.raises(StorageError, match=r"'k' .*no answer within 0.3 s"):
@@ -68,12 +69,45 @@ def test_nobody_there() -> None:
         client_options={"allow_http": True},
         retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=1)},
     )
+    with pytest.raises(StorageError, match=r"^storage: .*connection refused.*--no-check"):
+        Server(store)
     with (
-        Server(store) as server,
+        Server(store, check=False) as server,
         UcxStore(server.address) as ours,
         pytest.raises(StorageError, match=r"'k' .*connection refused"),
     ):
         get(ours, "k")
+
+
+@pytest.mark.parametrize("status", [403, 404, 405, 501])
+def test_an_http_server_without_listings_has_answered(objects: HttpObjects, status: int) -> None:
+    objects.objects["k"] = b"v"
+    objects.presence_status = status
+    with Server(objects.store(), read_only=True) as server, UcxStore(server.address) as store:
+        assert get(store, "k") == b"v"
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_no_answer_at_the_start(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        location = {"http": endpoint, "s3": "s3://bucket"}[scheme]
+        options = {"s3": {"endpoint": endpoint, "region": "r", "skip_signature": "true"}}
+        start = partial(
+            Server,
+            location,
+            source_timeout=0.3,
+            storage_options=options.get(scheme),
+            read_only=True,
+        )
+        with pytest.raises(StorageError, match=rf"^storage: {location}: .*no answer within 0.3 s"):
+            start()
+        start(check=False).close()
+
+
+def test_what_is_no_object_store_is_not_asked() -> None:
+    with pytest.raises(ValueError, match=r"^check: the storage is no object store"):
+        Server("memory://", check=False)
 
 
 def test_no_failure_becomes_fill_values(objects: HttpObjects) -> None:
@@ -106,7 +140,7 @@ def test_what_is_no_store_is_refused() -> None:
 
 
 def test_a_password_in_a_url_is_not_shown() -> None:
-    with Server("http://user:pass@word@127.0.0.1:1/") as server:
+    with Server("http://user:pass@word@127.0.0.1:1/", check=False) as server:
         assert repr(server).startswith("<Server 'http://127.0.0.1:1/' at ")
     with pytest.raises(ValueError, match=r"^storage: 'ftp://host/' cannot be served"):
         Server("ftp://user:pass@word@host/")

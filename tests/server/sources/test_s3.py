@@ -13,6 +13,7 @@ from obstore.store import S3Store
 from zarr.core.buffer import default_buffer_prototype
 
 from profiles.s3 import S3Server, S3ServerError, s3_server
+from tests.cli.command import run
 from tests.server.sources.test_cache import get, put
 from ucxstore import UcxStore
 from ucxstore.errors import StorageError
@@ -97,8 +98,10 @@ def test_keys_are_listed_in_pages_and_removed(s3: S3Server) -> None:
 
 
 def test_a_missing_bucket_is_no_missing_key(s3: S3Server) -> None:
+    with pytest.raises(StorageError, match=r"^storage: S3Store: there is no such bucket"):
+        Server(bucket(s3, bucket="no-such-bucket"))
     with (
-        Server(bucket(s3, bucket="no-such-bucket")) as server,
+        Server(bucket(s3, bucket="no-such-bucket"), check=False) as server,
         UcxStore(server.address) as store,
     ):
         for call in (
@@ -111,11 +114,23 @@ def test_a_missing_bucket_is_no_missing_key(s3: S3Server) -> None:
                 call()
 
 
+def test_a_wrong_bucket_is_named_at_the_start(s3: S3Server, environment: None) -> None:
+    done = run("serve", "s3://no-such-bucket/data")
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(
+        "ucxstore serve: storage: s3://no-such-bucket/data: there is no such bucket"
+    )
+    assert line.endswith("to start without asking: --no-check (check=False)")
+
+
 def test_a_wrong_secret_is_told_and_not_shown(s3: S3Server) -> None:
     if s3.description.startswith("moto"):
         pytest.skip("moto's server takes any secret")
+    with pytest.raises(StorageError, match=r"^storage: S3Store: permission denied"):
+        Server(bucket(s3, secret_access_key="not-the-secret"))
     with (
-        Server(bucket(s3, secret_access_key="not-the-secret")) as server,
+        Server(bucket(s3, secret_access_key="not-the-secret"), check=False) as server,
         UcxStore(server.address) as store,
         pytest.raises(StorageError, match=r"'k' .*permission denied") as caught,
     ):

@@ -9,6 +9,10 @@ MEMORY = "memory://"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
+# What is no URL, and hardly meant as a directory: "memory:", "s3:bucket", and what is left of a URL
+# that was taken for a path.
+_ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+
 # The schemes that obstore opens.
 _OBJECT_STORES = frozenset(
     {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
@@ -40,13 +44,14 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
     Raises
     ------
     ValueError
-        If it is empty, or a URL of any other kind.
+        If it is empty, a URL of any other kind, or begins like a URL without being one.
     """
     text = os.fsdecode(location)
     if not text:
         raise ValueError(f"{name}: it is empty")
     scheme = _SCHEME.match(text)
     if scheme is None:
+        _refuse_almost_a_url(name, text)
         return Kind.DIRECTORY, text
     if text == MEMORY:
         return Kind.MEMORY, text
@@ -57,6 +62,25 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
     if scheme[1].lower() in _OBJECT_STORES:
         return Kind.OBJECTS, text
     raise ValueError(f"{name}: {hide_password(text)!r} cannot be served; it must be {LOCATIONS}")
+
+
+def _refuse_almost_a_url(name: str, text: str) -> None:
+    almost = _ALMOST.fullmatch(text)
+    if almost is None:
+        return
+    scheme, rest = almost[1].lower(), almost[2].lstrip("/")
+    if scheme == "memory":
+        meant = f"did you mean {MEMORY!r}? "
+    elif scheme == "file":
+        meant = f"did you mean {f'file:///{rest}'!r}? "
+    elif scheme in _OBJECT_STORES:
+        meant = f"did you mean {hide_password(f'{scheme}://{rest}')!r}? "
+    else:
+        meant = ""
+    raise ValueError(
+        f"{name}: {hide_password(text)!r} looks like a URL and is none; {meant}a directory of that "
+        f"name is {f'./{text}'!r}, or has its whole path"
+    )
 
 
 def hide_password(url: str) -> str:

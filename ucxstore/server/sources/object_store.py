@@ -1,6 +1,7 @@
 """A source in an object store, through obstore."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,15 @@ from obstore.exceptions import (
     NotModifiedError,
     PreconditionError,
 )
-from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
+from obstore.store import (
+    AzureStore,
+    GCSStore,
+    HTTPStore,
+    MemoryStore,
+    ObjectStore,
+    S3Store,
+    from_url,
+)
 
 from ucxstore import logs
 from ucxstore.keys import RESERVED_FOLDER, is_reserved
@@ -265,6 +274,20 @@ class ObjectSource:
     async def list_reserved(self) -> list[str]:
         stream = obstore.list(self._store, RESERVED_FOLDER.rstrip("/"), chunk_size=_LISTED)
         return [entry["path"] async for entries in stream for entry in entries]
+
+    async def check(self) -> None:
+        if isinstance(self._store, HTTPStore):
+            # Plain servers of HTTP have no listings; others list all that they have at once. That
+            # there is nothing, or nothing for us, is an answer.
+            with suppress(FileNotFoundError):
+                try:
+                    await obstore.head_async(self._store, f"{RESERVED_FOLDER}check")
+                except BaseError as error:
+                    if not object_errors.has_ended(error):
+                        raise
+            return
+        async for _ in obstore.list(self._store, chunk_size=1):
+            break
 
     def explain(self, error: BaseException) -> str:
         if isinstance(error, UnknownEndError) and error.__cause__ is not None:

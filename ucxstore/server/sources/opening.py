@@ -18,6 +18,8 @@ from ucxstore.server.options import (
 )
 from ucxstore.server.sources.cache_dir import CacheDirectory
 from ucxstore.server.sources.carrier import Carrier
+from ucxstore.server.sources.checking import check_source
+from ucxstore.server.sources.directories import check_directory
 from ucxstore.server.sources.locations import LOCATIONS, Kind, hide_password, parse_location
 from ucxstore.server.sources.membership import Membership
 from ucxstore.server.sources.source import Source
@@ -54,10 +56,14 @@ def open_storage(
     ValueError, TypeError
         If it cannot be served; the message starts with "storage", or an option's name.
     OSError
-        If a directory cannot be made or used.
+        If a directory is missing, or cannot be made or used.
+    StorageError
+        If an object store does not answer as it should.
     """
     if options.durability is not None and not _is_directory(storage):
         raise ValueError("durability: the storage is no directory that the server opens")
+    if options.create and not _is_directory(storage):
+        raise ValueError("create: the storage is no directory, and only these are made")
     native = _open_native(storage, options)
     if native is not None:
         options.refuse_source_options()
@@ -65,6 +71,8 @@ def open_storage(
     timeout = _or(options.source_timeout, DEFAULT_SOURCE_TIMEOUT)
     freshness = None if options.freshness == math.inf else options.freshness
     source: Source = _open_source(storage, options, timeout)
+    if options.check:
+        check_source(source, timeout)
     with ExitStack() as on_failure:
         if options.cache_dir is not None:
             directory = CacheDirectory(options.cache_dir, options.cache_dir_size or 0)
@@ -139,6 +147,8 @@ def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | No
     if kind is Kind.MEMORY:
         return core.MemoryStorage(visible=options.local, mapped_limit=options.most_mapped)
     if kind is Kind.DIRECTORY:
+        if not options.create:
+            check_directory(text)
         return core.DirectoryStorage(text, _or(options.durability, DEFAULT_DURABILITY))
     return None
 

@@ -158,6 +158,9 @@ class Source(Protocol):
         No other method knows of these names but `get`, `put` and `remove`.
         """
 
+    async def check(self) -> None:
+        """Raise if the source cannot be reached, or not be read."""
+
     def explain(self, error: BaseException) -> str:
         """Describe a failure and where it was, in one line."""
 

@@ -145,6 +145,9 @@ class TieredSource:
     async def list_reserved(self) -> list[str]:
         return await self.source.list_reserved()
 
+    async def check(self) -> None:
+        await self.source.check()
+
     def explain(self, error: BaseException) -> str:
         return self.source.explain(error)
 

@@ -137,6 +137,9 @@ class ZarrSource:
     async def list_reserved(self) -> list[str]:
         return [key async for key in self._store.list_prefix(RESERVED_FOLDER)]
 
+    async def check(self) -> None:
+        """Ask nothing: whoever has made the store has used it, and it may have no listings."""
+
     def explain(self, error: BaseException) -> str:
         return f"{self._store}: {type(error).__name__}: {error}"
 
