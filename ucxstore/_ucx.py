@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -98,6 +98,20 @@ def load() -> UcxLibrary:
         if _library is None:
             _library = _load()
         return _library
+
+
+def describe() -> str:
+    """Return version and origin of the library, without loading it."""
+    if _library is not None:
+        return f"UCX {_library.version} ({_library.origin})"
+    if os.environ.get("UCXSTORE_UCX") == "system" or _wheel_library() is None:
+        return "UCX of the system"
+    from importlib.metadata import PackageNotFoundError, version  # takes a while
+
+    for name in ("libucx-cu13", "libucx-cu12"):
+        with suppress(PackageNotFoundError):
+            return f"UCX {version(name)} (wheel)"
+    return "UCX of a wheel"
 
 
 def _load() -> UcxLibrary:

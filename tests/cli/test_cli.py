@@ -127,7 +127,15 @@ def test_serve_until_a_signal(number: signal.Signals, progress: str, tmp_path: P
         "--progress",
         progress,
     ]
-    command += ["--read-only", "--threads", "2", "--ucx", "TLS=tcp", "--ucx=UCX_LOG_LEVEL=error"]
+    command += [
+        "--no-banner",
+        "--read-only",
+        "--threads",
+        "2",
+        "--ucx",
+        "TLS=tcp",
+        "--ucx=UCX_LOG_LEVEL=error",
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -193,7 +193,7 @@ def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("max_sessions = 7\n[storage_options]\naccess_key = 'the-secret'\n")
     monkeypatch.setenv("UCXSTORE_SERVE_THREADS", "3")
     monkeypatch.setenv("UCXSTORE_SECRET", "the-secret of both")
-    monkeypatch.setattr(foreground, "serve", None)
+    monkeypatch.setattr(foreground, "serve_command", None)
     arguments = ["s3://user:the-secret@bucket", "--config", file, "--grace", "2", "--show-config"]
     done = run("serve", *arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -218,7 +218,7 @@ def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_serve_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[object, ...]] = []
-    monkeypatch.setattr(foreground, "serve", lambda *order: seen.append(order))
+    monkeypatch.setattr(foreground, "serve_command", lambda *order, **_: seen.append(order))
     assert run("serve", "memory://").returncode == 0
-    assert seen == [("memory://", ServerOptions(), CommandOptions(location="memory://"))]
+    assert seen == [(ServerOptions(), CommandOptions(location="memory://"))]
     assert next(described(CommandOptions)).name == "location"

@@ -180,6 +180,27 @@ class Acceptor:
         """Whether the caller runs on the accepting thread."""
         return threading.current_thread() is self._thread
 
+    def answers(self, timeout: float) -> bool:
+        """Tell whether the accepting thread runs what it is given within `timeout` seconds."""
+        answered = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(answered.set)
+        except RuntimeError:  # the loop has ended
+            return False
+        return answered.wait(timeout)
+
+    def change_secret(self, secret: bytes) -> None:
+        """Ask for another secret in handshakes that begin from now on.
+
+        Raises
+        ------
+        ValueError
+            If there was none: whoever was let in without one would be so no more.
+        """
+        if not self._secret:
+            raise ValueError("secret: the server was started without one")
+        self._secret = secret
+
     def stop(self, timeout: float) -> None:
         """Accept no more connections, end the handshakes under way, and wait for the thread."""
         self._stopping = True

@@ -25,7 +25,7 @@ def main() -> int:
             serve(
                 storage,
                 options,
-                started=lambda address: parent.sendall(f"{address}\n".encode()),
+                started=lambda server: parent.sendall(f"{server.address}\n".encode()),
                 watch=parent.fileno() if die_with_parent else None,
             )
         except (UcxStoreError, OSError, ValueError, TypeError) as error:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ucxstore.secret import Secret
 from ucxstore.server.described import check_fields, option
 
 
@@ -82,3 +83,13 @@ class CommandOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def find_secret(self) -> Secret | None:
+        """Return the secret in the file, or else that of the environment, if there is one.
+
+        Raises
+        ------
+        OSError, ValueError
+            If it cannot be read, or is none.
+        """
+        return Secret.find() if self.secret_file is None else Secret.from_file(self.secret_file)

@@ -1,5 +1,6 @@
 """Open the listening sockets of a server, and write the address that it advertises."""
 
+import errno
 import secrets
 import socket
 from contextlib import suppress
@@ -38,9 +39,25 @@ def listen(bind: HostPort, *, anywhere: bool) -> socket.socket:
             "or set insecure (--insecure) to serve anybody"
         )
     both = family == socket.AF_INET6 and host in _WILDCARDS and socket.has_dualstack_ipv6()
-    return socket.create_server(
-        (host, bind.port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
-    )
+    try:
+        return socket.create_server(
+            (host, bind.port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
+        )
+    except OSError as error:
+        raise OSError(error.errno, _why_not(bind, error)) from None
+
+
+def _why_not(bind: HostPort, error: OSError) -> str:
+    """Say why nothing can listen at an address, and what to do."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            other = HostPort(bind.host, 0)
+            return f"address {bind} is in use: another server? try --bind {other}"
+        case errno.EACCES:
+            return f"address {bind} is not allowed: ports below 1024 are for root; take another one"
+        case errno.EADDRNOTAVAIL:
+            return f"address {bind} is not one of this host; 0.0.0.0 stands for all that it has"
+    return f"address {bind}: {error.strerror}"
 
 
 def listen_locally(path: str | None) -> socket.socket:
@@ -82,9 +99,12 @@ def _clear(path: str) -> None:
 
 def resolve(bind: HostPort) -> tuple[socket.AddressFamily, str]:
     """Look up the address to listen at; ``OSError`` if there is none."""
-    found = socket.getaddrinfo(
-        bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    try:
+        found = socket.getaddrinfo(
+            bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise OSError(errno.EADDRNOTAVAIL, f"address {bind}: {error.strerror}") from None
     family, _, _, _, address = found[0]
     return family, str(address[0])
 

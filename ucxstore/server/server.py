@@ -10,6 +10,7 @@ from ucxstore import grants, logs, process
 from ucxstore._native import core
 from ucxstore.address import HostPort
 from ucxstore.options import UcxConfig
+from ucxstore.secret import Secret
 from ucxstore.server.acceptor import Acceptor, Terms
 from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
@@ -44,10 +45,11 @@ class Server:
     Parameters
     ----------
     storage : str, os.PathLike, MemoryStorage, DirectoryStorage, obstore or zarr store
-        Where the values are. ``"memory://"``; a directory, as a path or ``file://`` URL, which is
-        made if it does not exist; or a storage of the native core. Or a source behind a cache: an
-        object store, by its URL (``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``) or as
-        an object of obstore's; or any zarr store, which only the server may use from then on.
+        Where the values are. ``"memory://"``; a directory, as a path or ``file://`` URL, which
+        ``create=True`` makes if it does not exist; or a storage of the native core. Or a source
+        behind a cache: an object store, by its URL (``s3://``, ``gs://``, ``az://``, ``http://``,
+        ``https://``) or as an object of obstore's; or any zarr store, which only the server may use
+        from then on.
     bind : str
         ``host:port`` to listen at; port 0 takes any free one. Loopback by default.
     **options
@@ -58,7 +60,9 @@ class Server:
     ValueError, TypeError
         If an option is not usable; the message starts with its name.
     OSError
-        If a directory cannot be made or used, or the address cannot be bound.
+        If a directory is missing, or cannot be made or used, or the address cannot be bound.
+    StorageError
+        If an object store does not answer as it should.
     """
 
     def __init__(
@@ -120,9 +124,7 @@ class Server:
 
     def _start(self, storage: Storage, options: ServerOptions) -> None:
         logs.refresh()
-        secret = b"" if options.secret is None else options.secret.reveal()
-        if grants.is_grant(secret):
-            raise ValueError("secret: a grant is for clients; a server needs the secret itself")
+        secret = b"" if options.secret is None else _reveal(options.secret)
         shared = is_shared(storage) if options.shared is None else options.shared
         if shared and storage == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
@@ -191,6 +193,22 @@ class Server:
         """The number of clients that are connected."""
         return self._threads.sessions
 
+    def answers(self, timeout: float) -> bool:
+        """Tell whether the thread that accepts clients answers within `timeout` seconds."""
+        return self._threads.answers(timeout)
+
+    def change_secret(self, secret: str | bytes | Secret) -> None:
+        """Ask clients for another secret from now on. Those that are connected stay.
+
+        The server must have had a secret from the start.
+
+        Raises
+        ------
+        ValueError
+            If it is no secret for a server, or the server has had none.
+        """
+        self._threads.change_secret(Secret(secret) if not isinstance(secret, Secret) else secret)
+
     def stats(self) -> dict[str, int]:
         """Return the counters since the start; once closed, those at the end."""
         return self._threads.stats()
@@ -254,6 +272,13 @@ class Server:
         return html_block("Server", self._address, html_table(rows), counters)
 
 
+def _reveal(secret: Secret) -> bytes:
+    text = secret.reveal()
+    if grants.is_grant(text):
+        raise ValueError("secret: a grant is for clients; a server needs the secret itself")
+    return text
+
+
 class _Threads:
     """The threads of a server: drain and close them. A forked child has none of them.
 
@@ -288,6 +313,15 @@ class _Threads:
             return dict(self._last_stats)
         counted = {**self._native.stats(), "turned_away": self._acceptor.turned_away}
         return counted if self._carrier is None else {**counted, **self._carrier.stats()}
+
+    def answers(self, timeout: float) -> bool:
+        return self._acceptor.answers(timeout)
+
+    def change_secret(self, secret: Secret) -> None:
+        text = _reveal(secret)
+        self._acceptor.change_secret(text)
+        if self._carrier is not None and self._carrier.members is not None:
+            self._carrier.members.change_secret(text)
 
     def drain(self, timeout: float) -> bool:
         end = time.monotonic() + timeout

@@ -5,14 +5,17 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import IO, Any, cast
 
 from ucxstore import logs
 from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.serve import show
-from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, Settings, gather
+from ucxstore.cli.serve import banner, show
+from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, gather
 from ucxstore.errors import UcxStoreError
+from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import Described
+from ucxstore.server.log_file import LogFile
 
 # The log levels without -v, with -v, and with -vv.
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -34,27 +37,38 @@ def main(argv: Sequence[str]) -> int:
             return 0
         if not command.location:
             parser.error("the following arguments are required: LOCATION")
-        _configure_log(settings)
-        from ucxstore.server.foreground import serve  # not for --help
+        log = _configure_log(command, settings.warnings)
+        from ucxstore.server.foreground import serve_command  # not for --help
 
-        serve(command.location, options, command)
+        has_banner = command.banner and command.log_format == "text"
+        describe = partial(banner.text, options, command) if has_banner else None
+        serve_command(options, command, log=log, describe=describe)
     except (ValueError, TypeError) as error:
         parser.exit(2, f"ucxstore serve: {error}\n")
     except ModuleNotFoundError as error:
         print(f'ucxstore serve: {error}; pip install "ucxstore[tools]"', file=sys.stderr)
         return 1
     except (UcxStoreError, OSError) as error:
-        print(f"ucxstore serve: {error}", file=sys.stderr)
+        print(f"ucxstore serve: {_one_line(error)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _configure_log(settings: Settings) -> None:
-    command = settings.command()
+def _configure_log(command: CommandOptions, warnings: Sequence[str]) -> LogFile | None:
+    file = None if command.log_file is None else LogFile(command.log_file)
     level = _LEVELS[min(command.verbose, len(_LEVELS) - 1)]
-    logs.configure(level, "json" if command.log_format == "json" else "text")
-    for warning in settings.warnings:
+    form: logs.Format = "json" if command.log_format == "json" else "text"
+    logs.configure(level, form, cast("IO[str] | None", file))
+    for warning in warnings:
         logs.server.warning("%s", warning)
+    return file
+
+
+def _one_line(error: BaseException) -> str:
+    """Return an error without Python's number of it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + (f": {error.filename}" if error.filename else "")
+    return str(error)
 
 
 def _make_parser() -> Parser:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ucxstore.cli.parser import parse_pairs
-from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
+from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import VARIABLE_PREFIX, Described, described
 from ucxstore.server.options import ServerOptions
@@ -79,7 +79,10 @@ class Settings:
         ValueError, TypeError
             If one is not usable; the message names it, and where it comes from.
         """
-        secret = find_secret(self.command().secret_file)
+        try:
+            secret = self.command().find_secret()
+        except OSError as error:
+            raise ValueError(str(error)) from error
         given = self._given(ServerOptions)
         return self._made(lambda: ServerOptions(secret=secret, **given))
 
@@ -100,20 +103,6 @@ class Settings:
             if named is None or named.origin in (ARGUMENT, DEFAULT):
                 raise
             raise type(error)(f"{error} (from {named.origin})") from None
-
-
-def find_secret(file: str | None) -> Secret | None:
-    """Return the secret in a file, or else that of the environment, if there is one.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read, or is none.
-    """
-    try:
-        return Secret.find() if file is None else Secret.from_file(file)
-    except OSError as error:
-        raise ValueError(str(error)) from error
 
 
 def gather(

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ucxstore import logs
 from ucxstore._native import core
@@ -119,6 +119,12 @@ class Membership:
             with suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(self._contacted.set)
         self._tried.wait(timeout)
+
+    def change_secret(self, secret: bytes) -> None:
+        """Use another secret from the next connection to another server on."""
+        if self._contact is not None:
+            self._contact = replace(self._contact, secret=secret)
+            self.peering.secret = secret
 
     def adopt(self, sock: socket.socket) -> None:
         """Take over the connection of another server, whose handshake is done."""

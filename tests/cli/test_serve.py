@@ -1,0 +1,341 @@
+"""The life of ``ucxstore serve``: what it says, signals, files, the service manager."""
+
+import errno
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import COMMAND, run
+from tests.eventually import eventually
+from ucxstore import Secret, UcxStore, __version__, _ucx
+from ucxstore.errors import AuthenticationError
+from ucxstore.server import Server
+
+
+class Serving:
+    """A process of ``ucxstore serve``, once it has said its address."""
+
+    def __init__(self, *arguments: object, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "serve", *map(str, arguments)],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        self.address = self.line.split()[-1] if self.line else ""
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str, str]:
+        """End it by SIGTERM; return its status, and the rest of what it has said."""
+        self.send(signal.SIGTERM)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.process.wait(60)
+        return self.process.returncode, self.process.stdout.read(), self.process.stderr.read()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+type Start = Callable[..., Serving]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def start_one(*arguments: object, **environment: str) -> Serving:
+            serving = Serving(*arguments, **environment)
+            stack.callback(serving.close)
+            assert serving.address.startswith("ucx://"), serving.end()
+            return serving
+
+        yield start_one
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.write_text("correct horse battery staple, the first\n")
+    file.chmod(0o600)
+    return file
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """Return the rows of a banner."""
+    return dict(re.findall(r"^  (\S.{9}) (.*)$", text, re.MULTILINE))
+
+
+# ---- what it says ----
+
+
+def test_what_a_server_of_a_directory_says(start: Start, tmp_path: Path, secret: Path) -> None:
+    data = tmp_path / "data"
+    serving = start(
+        data, "--create", "--secret-file", secret, "--threads", 2, "--data-ports", "47500-47599"
+    )
+    assert serving.line == f"serving {data} at {serving.address}\n"
+    status, out, err = serving.end()
+    assert (status, err) == (0, "")
+    rows = {name.strip(): text for name, text in rows_of(out).items()}
+    assert list(rows) == [
+        "version",
+        "process",
+        "storage",
+        "clients",
+        "ports",
+        "in Python",
+        "in a shell",
+    ]
+    library = _ucx.load()
+    version = rows["version"].split(", ")
+    assert version[0] == f"ucxstore {__version__}"
+    assert version[1] in (f"UCX {library.version} ({library.origin})", "UCX of the system")
+    assert rows["process"] == f"{serving.process.pid}, 2 threads"
+    assert re.fullmatch(rf"directory {data}, \S+ .?B free of \S+ .?B", rows["storage"])
+    assert rows["clients"].endswith(f"(file {secret})")
+    place = serving.address.removeprefix("ucx://")
+    assert rows["ports"] == f"{place} (control), 47500-47599 (UCX, for other hosts)"
+
+
+def test_the_lines_for_clients_work(start: Start, secret: Path) -> None:
+    serving = start("memory://", "--secret-file", secret)
+    assert serving.process.stdout is not None
+    rows = rows_of("".join(serving.process.stdout.readline() for _ in range(7)))
+    found: dict[str, UcxStore] = {}
+    exec(rows["in Python "], {"UcxStore": UcxStore, "Secret": Secret}, found)
+    with found["store"] as store:
+        store.ping_sync()
+    words = rows["in a shell"].split()
+    assert words[0] == "ucxstore"
+    assert "Authentication" not in run(*words[1:]).stderr
+
+
+def test_what_may_be_said_less(start: Start) -> None:
+    assert start("memory://", "--no-banner").end() == (0, "", "")
+    assert start("memory://", "--log-format", "json").end() == (0, "", "")
+
+
+def test_the_version_is_known_without_ucx() -> None:
+    code = (
+        "from ucxstore import _ucx; print(_ucx.describe());"
+        "assert 'libucp' not in open('/proc/self/maps').read()"
+    )
+    done = subprocess.run(
+        [COMMAND[0], "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    library = _ucx.load()
+    version = f"UCX {library.version} (wheel)"
+    assert done.stdout.strip() == (version if library.origin == "wheel" else "UCX of the system")
+    assert _ucx.describe() == f"UCX {library.version} ({library.origin})"
+
+
+# ---- addresses that cannot be taken ----
+
+
+def test_an_address_in_use() -> None:
+    with Server("memory://") as server:
+        place = server.address.removeprefix("ucx://")
+        done = run("serve", "memory://", "--bind", place)
+    message = f"address {place} is in use: another server? try --bind 127.0.0.1:0"
+    assert (done.returncode, done.stderr) == (1, f"ucxstore serve: {message}\n")
+
+
+def test_an_address_of_another_host() -> None:
+    done = run("serve", "memory://", "--insecure", "--bind", "192.0.2.1:7400")
+    assert done.returncode == 1
+    assert "address 192.0.2.1:7400 is not one of this host" in done.stderr
+    done = run("serve", "memory://", "--insecure", "--bind", "no-such-host.invalid:7400")
+    assert done.returncode == 1
+    assert done.stderr.startswith("ucxstore serve: address no-such-host.invalid:7400: ")
+
+
+def test_a_port_that_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> socket.socket:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(PermissionError, match=r"127\.0\.0\.1:80 is not allowed: ports below 1024"):
+        Server("memory://", "127.0.0.1:80")
+
+
+# ---- signals ----
+
+
+def test_sighup_reads_the_secret_again(start: Start, secret: Path) -> None:
+    serving = start("memory://", "--secret-file", secret, "-v", "--no-banner")
+    log = serving.process.stderr
+    assert log is not None
+
+    def reload(message: str) -> None:
+        serving.send(signal.SIGHUP)
+        while message not in log.readline():
+            pass
+
+    old, new = Secret.from_file(secret), Secret("correct horse battery staple, the second")
+    with UcxStore(serving.address, secret=old) as store:
+        store.ping_sync()
+        secret.write_bytes(new.reveal())
+        reload("the secret was read again")
+        store.ping_sync()  # it stays
+        with UcxStore(serving.address, secret=new) as other:
+            other.ping_sync()
+    with UcxStore(serving.address, secret=old) as late, pytest.raises(AuthenticationError):
+        late.ping_sync()
+
+    for text in ("", new.grant("a/").reveal().decode()):
+        secret.write_text(text)
+        reload("ERROR ucxstore.server: the old secret stays: ")
+    secret.unlink()
+    reload("ERROR ucxstore.server: the old secret stays: ")
+    with UcxStore(serving.address, secret=new) as other:
+        other.ping_sync()
+    assert serving.end()[0] == 0
+
+
+def test_sighup_opens_the_log_anew(start: Start, tmp_path: Path) -> None:
+    log, moved = tmp_path / "log", tmp_path / "log.1"
+    serving = start("memory://", "-v", "--log-file", log)
+
+    def connect() -> None:
+        with UcxStore(serving.address) as store:
+            store.ping_sync()
+
+    connect()
+    eventually(lambda: "has connected" in log.read_text())
+    log.rename(moved)
+    serving.send(signal.SIGHUP)
+    eventually(log.exists)
+    before = moved.read_text()
+    connect()
+    eventually(lambda: "has connected" in log.read_text())
+    assert moved.read_text() == before
+
+    # Where there can be no new one, the log goes on.
+    log.rename(moved)
+    log.mkdir()
+    serving.send(signal.SIGHUP)
+    eventually(lambda: "the log goes on in the old file" in moved.read_text())
+    status, _, err = serving.end()
+    assert (status, err) == (0, "")
+
+
+def test_a_log_file_that_cannot_be_made(tmp_path: Path) -> None:
+    done = run("serve", "memory://", "--log-file", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ucxstore serve: Is a directory: ")
+
+
+# ---- the file with its id ----
+
+
+def test_the_pid_file(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    serving = start("memory://", "--pid-file", file, "--no-banner")
+    eventually(file.exists)
+    assert file.read_text() == f"{serving.process.pid}\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["pid"]
+    done = run("serve", "memory://", "--pid-file", file)
+    assert done.returncode == 1
+    assert f"belongs to process {serving.process.pid}, which serves" in done.stderr
+    assert file.exists()
+    assert serving.end() == (0, "", "")
+    assert not file.exists()
+
+
+def test_a_pid_file_that_was_left(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    serving = start("memory://", "--pid-file", file)
+    eventually(file.exists)
+    serving.close()
+    assert file.exists()
+    file.write_text(f"{os.getpid()}\n")  # as if the id were another process's by now
+    again = start("memory://", "--pid-file", file, "--no-banner")
+    eventually(lambda: file.read_text() == f"{again.process.pid}\n")
+    assert again.end() == (0, "", "")
+
+
+def test_what_is_no_pid_file_stays(tmp_path: Path) -> None:
+    file = tmp_path / "thesis.tex"
+    file.write_text("\\documentclass{article}")
+    done = run("serve", "memory://", "--pid-file", file)
+    assert (done.returncode, "has no process's id" in done.stderr) == (1, True)
+    assert file.read_text() == "\\documentclass{article}"
+
+
+# ---- the service manager ----
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_the_service_manager_is_told(start: Start, tmp_path: Path, kind: str, secret: Path) -> None:
+    name = str(tmp_path / "notify") if kind == "path" else f"@ucxstore-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name.replace("@", "\0"))
+        manager.settimeout(30)
+
+        def hear() -> dict[str, str]:
+            lines = manager.recv(4096).decode().splitlines()
+            return dict(line.split("=", 1) for line in lines)
+
+        def hear_but_watchdog() -> dict[str, str]:
+            while "WATCHDOG" in (heard := hear()):
+                pass
+            return heard
+
+        serving = start(
+            "memory://", "--secret-file", secret, NOTIFY_SOCKET=name, WATCHDOG_USEC="400000"
+        )
+        ready = {"READY": "1", "STATUS": serving.line.strip()}
+        assert hear() == ready
+        assert hear() == {"WATCHDOG": "1"}
+        serving.send(signal.SIGHUP)
+        reloading = hear_but_watchdog()
+        assert reloading.pop("RELOADING") == "1"
+        assert 0 < time.monotonic() - int(reloading.pop("MONOTONIC_USEC")) / 1e6 < 30
+        assert reloading == {}
+        assert hear_but_watchdog() == ready
+        assert serving.end()[0] == 0
+        assert hear_but_watchdog() == {"STOPPING": "1"}
+
+
+def test_a_service_manager_that_is_gone(start: Start, tmp_path: Path) -> None:
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "soon"}
+    assert start("memory://", "--no-banner", **environment).end() == (0, "", "")
+
+
+def test_the_watchdog_of_another_process(start: Start, tmp_path: Path) -> None:
+    name = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name)
+        manager.settimeout(30)
+        environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "20000", "WATCHDOG_PID": "1"}
+        serving = start("memory://", **environment)
+        assert manager.recv(4096).startswith(b"READY=1")
+        time.sleep(0.2)
+        assert serving.end()[0] == 0
+        assert manager.recv(4096) == b"STOPPING=1"
+
+
+def test_logs_in_json_are_json_alone(start: Start, tmp_path: Path) -> None:
+    serving = start("memory://", "-v", "--log-format", "json", UCXSTORE_SERVE_CASH="1")
+    with UcxStore(serving.address) as store:
+        store.ping_sync()
+    _, out, err = serving.end()
+    assert out == ""
+    first, *_ = [json.loads(line) for line in err.splitlines()]
+    assert "UCXSTORE_SERVE_CASH" in first["message"]

@@ -1,0 +1,86 @@
+"""What ``ucxstore serve`` says at its start, after the addresses."""
+
+import os
+import shutil
+from pathlib import Path
+
+from ucxstore import __version__, _ucx
+from ucxstore.cli.text import printable, size_text
+from ucxstore.server import Server
+from ucxstore.server.command_options import CommandOptions
+from ucxstore.server.options import DEFAULT_CACHE, ServerOptions
+from ucxstore.server.sources.locations import Kind, hide_password, parse_location
+
+
+def text(options: ServerOptions, command: CommandOptions, server: Server) -> str:
+    """Return the lines, each with a name in front."""
+    rows = [
+        ("version", f"ucxstore {__version__}, {_ucx.describe()}"),
+        ("process", f"{os.getpid()}, {_count(options.threads, 'thread')}"),
+        ("storage", _storage(command.location, options)),
+        ("clients", _clients(options, command)),
+        ("ports", _ports(options, server)),
+        ("in Python", f"store = UcxStore({_arguments(options, command, server)})"),
+        ("in a shell", f"ucxstore ls {server.address}{_secret_flag(options, command)}"),
+    ]
+    return "\n".join(f"  {name:<11}{printable(words)}" for name, words in rows)
+
+
+def _storage(location: str, options: ServerOptions) -> str:
+    kind, path = parse_location("location", location)
+    match kind:
+        case Kind.MEMORY:
+            words = "memory, empty"
+        case Kind.DIRECTORY:
+            space = shutil.disk_usage(path)
+            free, total = size_text(space.free), size_text(space.total)
+            words = f"directory {Path(path).absolute()}, {free} free of {total}"
+        case Kind.OBJECTS:
+            cache = DEFAULT_CACHE if options.cache is None else options.cache
+            words = f"{hide_password(location)}, cached in {size_text(cache)} of memory"
+            if options.cache_dir is not None:
+                words += f" and {size_text(options.cache_dir_size or 0)} of {options.cache_dir}"
+    return f"{words}, read-only" if options.read_only else words
+
+
+def _clients(options: ServerOptions, command: CommandOptions) -> str:
+    if options.secret is not None:
+        return f"whoever knows the secret or has a grant of it ({_origin(command)})"
+    if options.insecure:
+        return "whoever can connect: --insecure, and no secret"
+    return "processes of this user on this host; no secret"
+
+
+def _ports(options: ServerOptions, server: Server) -> str:
+    data = "any free port"
+    if options.data_ports is not None:
+        data = "{}-{}".format(*options.data_ports)
+    words = f"{server.address.removeprefix('ucx://')} (control), {data} (UCX, for other hosts)"
+    if options.socket is not None:
+        words += f", {options.socket} (this host)"
+    return words
+
+
+def _origin(command: CommandOptions) -> str:
+    if command.secret_file is not None:
+        return f"file {command.secret_file}"
+    return "of the environment"
+
+
+def _arguments(options: ServerOptions, command: CommandOptions, server: Server) -> str:
+    address = f'"{server.address}"'
+    if options.secret is None:
+        return address
+    if command.secret_file is None:
+        return f"{address}, secret=Secret.find()"
+    return f'{address}, secret=Secret.from_file("{Path(command.secret_file).absolute()}")'
+
+
+def _secret_flag(options: ServerOptions, command: CommandOptions) -> str:
+    if options.secret is None or command.secret_file is None:
+        return ""
+    return f" --secret-file {Path(command.secret_file).absolute()}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
