@@ -2,10 +2,12 @@
 
 import json
 import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn, TypedDict, Unpack, cast
 
+from ucxstore import process
 from ucxstore.errors import ProtocolError
 from ucxstore.showing import html_block, html_table, text_columns, value_text
 
@@ -350,6 +352,8 @@ class Counters:
         self._lock = threading.Lock()
         self._counted: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
         self._servers: dict[str, dict[str, int]] = {}
+        if _totals is not None:
+            _totals.add(self)
 
     def add(self, **counts: Unpack[Counted]) -> None:
         """Add to counters. Call it once for a batch, not for each chunk."""
@@ -370,3 +374,53 @@ class Counters:
             servers = {server: MemberStats(**member) for server, member in self._servers.items()}
             counted: dict[str, Any] = {**self._counted}
         return StoreStats(**counted, lanes=lanes, integrity=integrity, servers=servers)
+
+
+class Totals:
+    """What all counters of a process have counted together, those that are gone, too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._gone: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
+        self._live: list[tuple[weakref.ref[Counters], dict[str, int]]] = []
+
+    def add(self, counters: Counters) -> None:
+        """Count in what these count."""
+        with self._lock:
+            self._live.append((weakref.ref(counters), counters._counted))
+
+    def read(self) -> dict[str, int]:
+        """Return the sums."""
+        with self._lock:
+            live = []
+            sums = dict(self._gone)
+            for owner, counted in self._live:
+                is_gone = owner() is None
+                for name, count in counted.items():
+                    sums[name] += count
+                    if is_gone:
+                        self._gone[name] += count
+                if not is_gone:
+                    live.append((owner, counted))
+            self._live = live
+            return sums
+
+
+_totals: Totals | None = None
+
+
+def keep_totals() -> Totals:
+    """Keep the sums of all counters that are made from now on; return them, as each call does.
+
+    Whoever calls this reads them now and then: until then, each store leaves a few numbers behind.
+    """
+    global _totals
+    if _totals is None:
+        _totals = Totals()
+        process.in_child(_start_again)
+    return _totals
+
+
+def _start_again() -> None:
+    global _totals
+    _totals = Totals()

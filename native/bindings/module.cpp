@@ -287,6 +287,11 @@ class PyServer {
                 {"scratch_bytes", server_.scratch_bytes()}};
     }
 
+    nb::bytes stats_json() const {
+        const std::string text = server_.stats_json();
+        return nb::bytes(text.data(), text.size());
+    }
+
     std::uint64_t sessions() { return server_.sessions(); }
 
     bool drain(double timeout) {
@@ -442,6 +447,7 @@ NB_MODULE(_core, module) {
              "origin"_a)
         .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)
         .def("stats", &PyServer::stats)
+        .def("stats_json", &PyServer::stats_json)
         .def_prop_ro("sessions", &PyServer::sessions)
         .def("drain", &PyServer::drain, "timeout"_a)
         .def("close", &PyServer::close, "timeout"_a);

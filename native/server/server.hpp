@@ -54,6 +54,8 @@ class Server {
         return local_threads_.at(static_cast<std::size_t>(index));
     }
     const Counters& counters() const { return *service_.counters; }
+    // All counters, those of each client too, as JSON: what it answers to a request for them.
+    std::string stats_json() const { return service_.stats(); }
     // The bytes of values in scratch spaces.
     std::uint64_t scratch_bytes() const {
         const auto& spaces = service_.storages.spaces;

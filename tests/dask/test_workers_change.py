@@ -13,7 +13,7 @@ from distributed import Client, Worker
 
 from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
-from ucxstore import UcxStore
+from ucxstore import ClusterError, Scratch, UcxStore
 from ucxstore.dask import Deployment, deploy, locality
 
 SHAPE = (200, 200)
@@ -55,7 +55,7 @@ def test_what_a_killed_worker_held_raises(frail: Client) -> None:
         with pytest.raises(ConnectionError, match=place):
             da.from_zarr(z).compute()
         with pytest.raises(ConnectionError, match=place):
-            locality(da.from_zarr(z), frail).compute(optimize_graph=False)
+            locality(da.from_zarr(z), frail).compute()
         found = 0
         for i in range(0, SHAPE[0], 20):
             for j in range(0, SHAPE[1], 20):
@@ -67,7 +67,11 @@ def test_what_a_killed_worker_held_raises(frail: Client) -> None:
                 found += 1
         assert 0 < found < 100
         # What the remaining workers hold is not taken for the whole array.
-        anew = deployed.store()
+        with pytest.raises(ClusterError, match=f"missing with its values are {place}, and new are"):
+            deployed.store()
+        assert place not in str(deployed.store("another"))
+        anew = deployed.store(accept_changed=True)
+        assert deployed.store() == anew
         assert place not in str(anew)
         with pytest.raises(FileNotFoundError):
             zarr.open_array(anew, path="a", mode="r")
@@ -99,7 +103,7 @@ def test_a_directory_loses_nothing(frail: Client, tmp_path: Path) -> None:
         np.testing.assert_array_equal(z[...], values)
         np.testing.assert_array_equal(da.from_zarr(z).compute(), values)
         near = locality(da.from_zarr(z), frail)
-        np.testing.assert_array_equal(near.compute(optimize_graph=False), values)
+        np.testing.assert_array_equal(near.compute(), values)
         z[...] = values + 1
         again = zarr.open_array(deployed.store("x"), path="a", mode="r")
         np.testing.assert_array_equal(again[...], values + 1)
@@ -113,7 +117,9 @@ def test_a_worker_joins_and_one_leaves(frail: Client) -> None:
         z = write(store, values)
         frail.cluster.scale(3)
         holds(lambda: len(deployed.addresses) == 3)
-        anew = deployed.store()
+        assert deployed.store() == store  # with its values, at the servers that it began with
+        np.testing.assert_array_equal(zarr.open_array(deployed.store(), path="a")[...], values)
+        anew = deployed.store("wide")
         assert len(anew.servers) == 3
         assert set(store.servers) < set(anew.servers)
         np.testing.assert_array_equal(z[...], values)
@@ -129,7 +135,34 @@ def test_a_worker_joins_and_one_leaves(frail: Client) -> None:
         (left,) = before - set(deployed.addresses.values())
         with pytest.raises(ConnectionError, match=left.removeprefix("ucx://")):
             wide[...]
-        assert len(deployed.store().servers) == 2
+        with pytest.raises(ClusterError, match=left.removeprefix("ucx://")):
+            deployed.store("wide")
+        assert len(deployed.store("wide", accept_changed=True).servers) == 2
+
+
+def test_a_step_is_computed_anew_if_a_worker_is_killed(frail: Client) -> None:
+    """A worker is killed when its first half is done: its chunks are lost with it."""
+    values = some_values()
+    attempts = []
+    source = da.from_array(values, chunks=(20, 200))
+
+    def step(scratch: Scratch) -> np.ndarray:
+        attempts.append(scratch.name)
+        between = zarr.create_array(
+            scratch.store("between"), shape=SHAPE, chunks=(20, 20), dtype="f4", compressors=None
+        )
+        source.store(between, lock=False)
+        if len(attempts) == 1:
+            lost = min(deployed.addresses)
+            os.kill(frail.run(os.getpid, workers=[lost])[lost], signal.SIGKILL)
+        return da.from_zarr(between, chunks=(200, 20)).compute()
+
+    with deploy(frail) as deployed:
+        np.testing.assert_array_equal(deployed.retry(step, "4MB"), values)
+        assert len(attempts) == 2
+        attempts.clear()
+        with pytest.raises(ClusterError, match="lost in each of 1 attempts"):
+            deployed.retry(step, "4MB", attempts=1)
 
 
 def test_the_cluster_is_gone_before_the_deployment(frail: Client) -> None:

@@ -3,28 +3,56 @@
 import hashlib
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 from dask.utils import parse_bytes
-from distributed import Client
+from distributed import Client, KilledWorker
 
+from ucxstore import logs
 from ucxstore.address import Address, HostPort
-from ucxstore.dask.plugin import Running, ServerPlugin, make_mark, remove_mark, servers_in
+from ucxstore.dask.dashboard import PATH, DashboardPlugin
+from ucxstore.dask.figures import DeploymentStats, WorkerStats
+from ucxstore.dask.plugin import (
+    Running,
+    ServerPlugin,
+    figures_in,
+    make_mark,
+    remove_mark,
+    servers_in,
+)
 from ucxstore.dask.secret import DeploymentSecret
-from ucxstore.errors import ConnectError
+from ucxstore.errors import (
+    ClusterError,
+    ConnectError,
+    RequestTimeoutError,
+    ScratchEndedError,
+    ServerLostError,
+)
+from ucxstore.meter import BarName, Meter, open_bar
 from ucxstore.options import UcxValue
 from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.secret import Secret
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.locations import Kind, hide_password, parse_location
+from ucxstore.showing import html_block, html_table
 from ucxstore.store import UcxStore
 
 # Seconds that all workers may take to start their servers, and to answer anything else.
 START_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
+
+# Seconds between looks at the workers, and how long it may take until a lost one is noticed.
+_LOOK_SECONDS = 0.5
+_NOTICE_SECONDS = 15.0
+
+# What tasks raise where values went with a worker, or Dask itself where tasks did.
+_LOSSES = (ServerLostError, ConnectError, RequestTimeoutError, ScratchEndedError, KilledWorker)
 
 # The options of servers that `deploy` sets itself.
 _DECIDED = frozenset(
@@ -126,7 +154,7 @@ class Deployment:
     """Servers in the workers of a Dask cluster. `deploy` makes it.
 
     A store places chunks in the workers' memory by its list of servers. So it always has the
-    servers that ran when it was made.
+    servers that ran when it was made, and so have later stores of the same prefix.
     """
 
     def __init__(
@@ -144,6 +172,9 @@ class Deployment:
         self._ucx = ucx
         self._registered = False
         self._closed = False
+        self._has_page = False
+        # By the prefixes of stores over memory: the servers that they were made over.
+        self._made_over: dict[str, dict[HostPort, bytes]] = {}
 
     @property
     def name(self) -> str:
@@ -163,40 +194,150 @@ class Deployment:
             worker: str(Address((running.server,))) for worker, running in self._running().items()
         }
 
-    def store(self, prefix: str = "", **options: Any) -> UcxStore:
+    def stats(self) -> DeploymentStats:
+        """Return what the servers, and the stores in the workers, have counted, added up.
+
+        Returns
+        -------
+        DeploymentStats
+            A frozen dataclass that prints as a table, and a dictionary. Its `workers` has the
+            counters of each worker. Workers that were lost are not in it.
+
+        Raises
+        ------
+        ConnectError
+            If the deployment is closed.
+        TimeoutError
+            If the workers do not answer in time.
+        """
+        self._check_open()
+        found: dict[str, dict[str, Any]] = _run(self._client, figures_in)
+        return DeploymentStats.of(
+            {
+                worker: WorkerStats.of(each[self._name])
+                for worker, each in found.items()
+                if self._name in each
+            }
+        )
+
+    @contextmanager
+    def progress(
+        self, planned: int, description: str = "ucxstore", *, bar: BarName = "auto"
+    ) -> Iterator[Meter]:
+        """Show a progress bar for the bytes that go to and from the servers, by whatever task.
+
+        `ucxstore.progress` counts in its own process, and tasks run in others. This one asks the
+        workers twice a second.
+
+        Parameters
+        ----------
+        planned : int
+            The bytes that tasks will read and write within the block.
+        description, bar
+            As for `ucxstore.progress`.
+
+        Yields
+        ------
+        Meter
+            With the bytes that are `planned` and `moved`.
+
+        Raises
+        ------
+        ImportError, ValueError
+            As `ucxstore.progress` does.
+        """
+        before = _moved(self.stats())
+        meter = Meter(open_bar(description, bar))
+        meter.add(planned=planned)
+        over = threading.Event()
+
+        def look() -> None:
+            # Workers that are lost take their counters along.
+            moved = _moved(self.stats()) - before
+            meter.add(moved=max(moved - meter.moved, 0))
+
+        def watch() -> None:
+            while not over.wait(_LOOK_SECONDS):
+                with suppress(Exception):  # the next look is another attempt
+                    look()
+
+        watcher = threading.Thread(target=watch, name="ucxstore-progress", daemon=True)
+        watcher.start()
+        try:
+            yield meter
+            over.set()
+            watcher.join()
+            look()
+        finally:
+            over.set()
+            watcher.join()
+            meter.close()
+
+    def store(self, prefix: str = "", *, accept_changed: bool = False, **options: Any) -> UcxStore:
         """Make a store over the servers that run now.
 
         It works in this process. Pickled, it works in tasks on any worker, which has the secret.
 
-        A store over workers' memory does not change when workers join. When a worker leaves, its
-        values are lost, and reading them raises. A new store over other workers places chunks
-        elsewhere, so it begins empty. Only stores that were made while the cluster had the same
-        servers have the same values.
+        A store over workers' memory does not change when workers join: the first call with a prefix
+        decides on its servers, and later calls return stores of the same ones, with the same
+        values. When one of their workers leaves, its values are lost, and reading them raises. Then
+        a call with the same prefix raises, too, as a store over other workers would be another,
+        empty one.
 
         Parameters
         ----------
         prefix : str
             A prefix of every key.
+        accept_changed : bool
+            Take the servers that run now, if they are not those of the first call with this prefix.
+            The store begins empty, and is what later calls return.
         **options
             As for `UcxStore`.
 
         Raises
         ------
+        ClusterError
+            If a worker that has values of this prefix is gone; the message names its server.
         ConnectError
             If no worker has a server, or the deployment is closed.
         TimeoutError
             If the workers do not answer in time.
         """
-        running = {each.server: each.identity for each in self._running().values()}
-        if not running:
-            raise ConnectError(f"{self._name}: no worker of the cluster has a server")
+        running = self._servers()
         prefix = prefix.strip("/")
         if self._kind is Kind.MEMORY:
-            prefix = f"{_name_of(running)}/{prefix}".rstrip("/")
-        address = Address(tuple(sorted(running)), prefix)
+            if accept_changed:
+                self._made_over.pop(prefix, None)
+            first = self._made_over.setdefault(prefix, running)
+            self._check_there(prefix, first, running)
+            running = first
+        return self._over(running, prefix, options)
+
+    def _over(
+        self, servers: Mapping[HostPort, bytes], prefix: str, options: Mapping[str, Any]
+    ) -> UcxStore:
+        """Return a store of these servers."""
+        if self._kind is Kind.MEMORY:
+            prefix = f"{_name_of(servers)}/{prefix}".rstrip("/")
+        address = Address(tuple(sorted(servers)), prefix)
         store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
-        store.rely_on(running)
+        store.rely_on(servers)
         return store
+
+    def _check_there(
+        self, prefix: str, first: Mapping[HostPort, bytes], running: Mapping[HostPort, bytes]
+    ) -> None:
+        """Raise `ClusterError` unless all servers run that a prefix has its values at."""
+        missing = _names(server for server in first if running.get(server) != first[server])
+        if not missing:
+            return
+        joined = _names(server for server in running if running[server] != first.get(server))
+        new = f", and new are {joined}" if joined else ""
+        raise ClusterError(
+            f"{self._name}: the workers have changed since store({prefix!r}) was first made: "
+            f"missing with its values are {missing}{new}; use another prefix, or "
+            "accept_changed=True, for a store that begins empty over the workers that are there"
+        )
 
     def scratch(
         self, quota: int | str, timeout: float = DEFAULT_TIMEOUT, **options: Any
@@ -217,7 +358,71 @@ class Deployment:
         TimeoutError
             If the workers do not answer in time.
         """
-        return self.store(**options).scratch(quota, timeout)
+        return self._over(self._servers(), "", options).scratch(quota, timeout)
+
+    def retry[R](
+        self,
+        step: Callable[[Scratch[UcxStore]], R],
+        quota: int | str,
+        *,
+        attempts: int = 3,
+        timeout: float = DEFAULT_TIMEOUT,
+        **options: Any,
+    ) -> R:
+        """Compute with a scratch space, and once more if a worker is lost with some of its values.
+
+        Dask computes a lost result anew, but does not know of chunks: they are no results, and no
+        other worker can take the place of a lost one in a store over memory. So all tasks of the
+        step are computed anew, over the workers that are there then, in a new scratch space.
+
+        Parameters
+        ----------
+        step : callable
+            Takes the scratch space, and computes all that it needs: what it returns must not need
+            the space any more, which ends with the attempt.
+        quota, timeout, **options
+            As for `scratch`.
+        attempts : int
+            How often `step` may be called.
+
+        Returns
+        -------
+        object
+            What `step` has returned.
+
+        Raises
+        ------
+        ClusterError
+            If workers were lost in each attempt.
+        Exception
+            What `step` raises while all of the workers are there.
+        """
+        if attempts < 1:
+            raise ValueError(f"attempts: {attempts} is less than 1")
+        for _ in range(attempts):
+            servers = self._servers()
+            try:
+                with self._over(servers, "", options).scratch(quota, timeout) as scratch:
+                    return step(scratch)
+            except _LOSSES as error:
+                lost = self._lost_of(servers)
+                if not lost:
+                    raise
+                last = error
+            logs.cluster.warning("%s: lost %s; the step is computed anew", self._name, _names(lost))
+        raise ClusterError(
+            f"{self._name}: workers were lost in each of {attempts} attempts: {last}"
+        ) from last
+
+    def _lost_of(self, servers: Mapping[HostPort, bytes]) -> list[HostPort]:
+        """Return those that are gone; wait a moment for those that are just going."""
+        deadline = time.monotonic() + _NOTICE_SECONDS
+        while True:
+            running = {each.server: each.identity for each in self._running().values()}
+            lost = [server for server in servers if running.get(server) != servers[server]]
+            if (lost and running) or time.monotonic() >= deadline:
+                return lost
+            time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
         """End the servers, and free the values in their memory. A second call does nothing.
@@ -245,6 +450,17 @@ class Deployment:
                     raise
                 # A worker that is just leaving has ended its server already.
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """The page of Dask's dashboard with the counters; ``None`` where there is no dashboard."""
+        link = self._client.dashboard_link if self._has_page else None
+        return None if not link else f"{link.removesuffix('/status').rstrip('/')}{PATH}"
+
     def __enter__(self) -> Self:
         return self
 
@@ -252,7 +468,16 @@ class Deployment:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Deployment({self._name!r}, {hide_password(self._location)!r})"
+        state = "closed" if self._closed else "open"
+        return f"<Deployment {self._name!r} of {hide_password(self._location)!r}, {state}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("storage", hide_password(self._location)),
+            ("state", "closed" if self._closed else "open"),
+            ("dashboard", self.dashboard_link or "-"),
+        ]
+        return html_block("Deployment", self._name, html_table(rows))
 
     def _start(self, plugin: ServerPlugin, *, create: bool) -> None:
         workers = list(self._call(self._client.nthreads, ANSWER_SECONDS))
@@ -263,15 +488,45 @@ class Deployment:
             _run(self._client, make_mark, self._location, self._name, create, **marked)
         self._registered = True
         self._call(lambda: self._client.register_plugin(plugin), START_SECONDS)
+        self._add_page()
 
-    def _running(self) -> dict[str, Running]:
+    def _add_page(self) -> None:
+        """Add the page to Dask's dashboard, if the scheduler has this package."""
+        page = DashboardPlugin()
+        try:
+            self._call(lambda: self._client.register_plugin(page), ANSWER_SECONDS)
+        except Exception as error:  # of any kind: what the scheduler misses, say
+            logs.root.warning("no page %s on the dashboard: %r", PATH, error)
+        else:
+            self._has_page = True
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ConnectError(f"{self._name}: the deployment is closed")
+
+    def _servers(self) -> dict[HostPort, bytes]:
+        """Return the servers that run, and their identities; at least one."""
+        running = {each.server: each.identity for each in self._running().values()}
+        if not running:
+            raise ConnectError(f"{self._name}: no worker of the cluster has a server")
+        return running
+
+    def _running(self) -> dict[str, Running]:
+        self._check_open()
         found = servers_of(self._client).items()
         return {worker: each[self._name] for worker, each in found if self._name in each}
 
     def _call(self, start: Callable[[], Awaitable[Any]], seconds: float) -> Any:
         return self._client.sync(start, callback_timeout=seconds)
+
+
+def _names(servers: Iterable[HostPort]) -> str:
+    return ", ".join(map(str, sorted(servers)))
+
+
+def _moved(stats: DeploymentStats) -> int:
+    """Return the bytes of values that have gone to the servers and from them."""
+    return stats.bytes_received + stats.bytes_sent + stats.bytes_seen
 
 
 def _name_of(servers: Mapping[HostPort, bytes]) -> str:

@@ -3,13 +3,17 @@
 import copy
 import itertools
 import math
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import cloudpickle
+import dask
 import dask.array as da
 import zarr
 from dask.array.core import slices_from_chunks
+from dask.array.optimization import optimize as dasks_own
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, get_client
@@ -21,6 +25,11 @@ from ucxstore.store import UcxStore
 
 type AnyArray = zarr.Array[Any]
 
+# An annotation of our own: Dask fuses layers with equal annotations, and cannot join functions.
+_MARK = "ucxstore"
+
+_setting = threading.Lock()
+
 
 def locality(array: da.Array, client: Client | None = None) -> da.Array:
     """Let the tasks that read a Dask array's blocks prefer the workers that hold their chunks.
@@ -28,7 +37,10 @@ def locality(array: da.Array, client: Client | None = None) -> da.Array:
     For a block with many chunks, it is the worker that holds most of them. Other workers may still
     take the task, so no task waits for a worker that has left.
 
-    Dask drops annotations when it fuses tasks: compute with ``optimize_graph=False``.
+    Dask would drop that preference when it optimizes a graph, since it fuses the tasks that read
+    with those that follow. So this call sets Dask's configuration ``array_optimize`` in this
+    process: in graphs with such a preference, layers are fused and unneeded tasks are left out, but
+    tasks are not fused one by one. Other graphs are optimized as before.
 
     Parameters
     ----------
@@ -53,9 +65,10 @@ def locality(array: da.Array, client: Client | None = None) -> da.Array:
     Examples
     --------
     >>> x = locality(dask.array.from_zarr(z))  # doctest: +SKIP
-    >>> x.mean().compute(optimize_graph=False)  # doctest: +SKIP
+    >>> x.mean().compute()  # doctest: +SKIP
     """
     source = _source_of(array)
+    _keep_preferences()
     workers = workers_of_servers(get_client() if client is None else client)
     preferred = _preferred_workers(array, source, workers)
     layers = dict(array.dask.layers)
@@ -64,11 +77,54 @@ def locality(array: da.Array, client: Client | None = None) -> da.Array:
         # The scheduler calls this. It may not have this package, so use a method of dict.
         "workers": preferred.get,
         "allow_other_workers": True,
-        # A value of our own: Dask fuses layers with equal annotations, and cannot join functions.
-        "ucxstore": "locality",
+        _MARK: "locality",
     }
     graph = HighLevelGraph(layers, array.dask.dependencies)
     return da.Array(graph, array.name, array.chunks, meta=array)
+
+
+def _keep_preferences() -> None:
+    """Let Dask optimize graphs with a preference in a way that keeps it."""
+    with _setting:
+        usual = dask.config.get("array_optimize", dasks_own)
+        if not hasattr(usual, _MARK):
+            dask.config.set(array_optimize=_Optimizer(usual))
+
+
+class _Optimizer:
+    """An optimizer that leaves graphs without a preference to the usual one.
+
+    The scheduler runs it, and may not have this package. A nanny gives Dask's configuration to its
+    worker. So it pickles itself as the code of a function, which is what both get.
+    """
+
+    def __init__(self, usual: Any) -> None:
+        self._optimize = _optimizer(usual, _MARK)
+        setattr(self, _MARK, True)
+
+    def __call__(self, graph: Any, keys: Any, **options: Any) -> Any:
+        return self._optimize(graph, keys, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return cloudpickle.loads, (cloudpickle.dumps(self._optimize),)
+
+
+def _optimizer(usual: Any, mark: str) -> Callable[..., Any]:
+    # It imports what it needs, and refers to nothing of this module.
+    def optimize(graph: Any, keys: Any, **options: Any) -> Any:
+        from dask.blockwise import fuse_roots, optimize_blockwise
+        from dask.core import flatten
+
+        layers = getattr(graph, "layers", {}).values()
+        if not any(mark in (layer.annotations or {}) for layer in layers):
+            return usual(graph, keys, **options) if usual else graph
+        # As Dask's own, but for the last step, which makes one layer of all.
+        names = list(flatten(keys if isinstance(keys, list | set) else [keys]))
+        graph = fuse_roots(optimize_blockwise(graph, keys=names), keys=names)
+        return graph.cull(set(names))
+
+    setattr(optimize, mark, True)
+    return optimize
 
 
 def _source_of(array: da.Array) -> AnyArray:

@@ -4,13 +4,15 @@ import asyncio
 import ctypes
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import Worker
 from distributed.comm.addressing import get_address_host
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from ucxstore.address import Address, HostPort
+from ucxstore.dask.dashboard import METRIC as FIGURES
+from ucxstore.dask.figures import figures_of, totals
 from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.directories import check_directory
@@ -77,14 +79,26 @@ class ServerPlugin(WorkerPlugin):
         stats = self._server.stats()
         return stats.get("cached_bytes", 0) + stats["scratch_bytes"]
 
+    def figures(self) -> dict[str, Any] | None:
+        """Return the counters of the server and of this process's stores; ``None`` without one."""
+        server, running = self._server, self.running
+        if server is None or running is None:
+            return None
+        counted = server.stats_json()
+        if not counted:
+            return None
+        return figures_of(str(running.server), self.bytes_held, self._memory, counted, self._totals)
+
     async def setup(self, worker: Worker) -> None:
         # In a thread, so that the worker's event loop is not blocked while UCX is loaded.
         await asyncio.to_thread(self._start, worker.address)
         worker.metrics[METRIC] = bytes_held
+        worker.metrics[FIGURES] = figures_in
 
     async def teardown(self, worker: Worker) -> None:
         if not any(isinstance(plugin, ServerPlugin) for plugin in worker.plugins.values()):
             worker.metrics.pop(METRIC, None)
+            worker.metrics.pop(FIGURES, None)
         await asyncio.to_thread(self._stop)
         if self._held is not None:
             self._held.let_go()
@@ -106,6 +120,7 @@ class ServerPlugin(WorkerPlugin):
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
         secret = self._options.secret
         assert secret is not None
+        self._totals = totals()  # before a task makes a store
         self._held = DeploymentSecret.hold(self.name, secret.reveal())
         self._server = Server.from_options(
             location if self._storage is None else self._storage,
@@ -143,6 +158,13 @@ def bytes_held(worker: Worker) -> int:
     """Return how many bytes of values all servers in a worker hold in its memory."""
     plugins = worker.plugins.values()
     return sum(plugin.bytes_held for plugin in plugins if isinstance(plugin, ServerPlugin))
+
+
+def figures_in(dask_worker: Worker) -> dict[str, dict[str, Any]]:
+    """Return the counters of the servers in a worker, by their deployments."""
+    plugins = [each for each in dask_worker.plugins.values() if isinstance(each, ServerPlugin)]
+    found = {plugin.name: plugin.figures() for plugin in plugins}
+    return {name: figures for name, figures in found.items() if figures is not None}
 
 
 # Servers of a directory replace one another, so all must see the same one. With a different

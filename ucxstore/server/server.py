@@ -213,6 +213,10 @@ class Server:
         """Return the counters since the start; once closed, those at the end."""
         return self._threads.stats()
 
+    def stats_json(self) -> bytes:
+        """Return what it answers to `UcxStore.server_stats`, as JSON; empty once closed."""
+        return self._threads.stats_json()
+
     def drain(self, timeout: float | None = None) -> bool:
         """Accept no more clients, tell those that are there, and wait for what is under way.
 
@@ -322,6 +326,9 @@ class _Threads:
         self._acceptor.change_secret(text)
         if self._carrier is not None and self._carrier.members is not None:
             self._carrier.members.change_secret(text)
+
+    def stats_json(self) -> bytes:
+        return b"" if self._last_stats is not None else self._native.stats_json()
 
     def drain(self, timeout: float) -> bool:
         end = time.monotonic() + timeout

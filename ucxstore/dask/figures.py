@@ -1,0 +1,182 @@
+"""What the servers of a deployment, and the stores in its workers, have counted."""
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ucxstore import process
+from ucxstore.stats import Counted, Table, Totals, keep_totals
+
+# Two workers in one process have the same stores: what these count is added up once.
+_process = secrets.token_hex(8)
+
+
+def _draw_anew() -> None:
+    global _process
+    _process = secrets.token_hex(8)
+
+
+process.in_child(_draw_anew)
+
+# The bytes of clients that have gone, over whichever lanes.
+GONE = "clients that have gone"
+
+_LOCAL = "local"
+
+_OF_SERVER = ("connected", "gets", "sets", "bytes_sent", "bytes_received", "gets_seen")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WorkerStats(Table):
+    """The counters of one worker: of its server, and of the stores that its tasks use.
+
+    Attributes
+    ----------
+    server : str
+        The server's ``host:port``.
+    memory_bytes, memory_limit_bytes : int
+        What its values take of the worker's memory, and may take.
+    connected : int
+        Clients that are connected now.
+    gets, sets, bytes_sent, bytes_received, gets_seen, bytes_seen : int
+        As in `ServerStats`.
+    lane_bytes : dict of int
+        Bytes that were sent, received and seen, by the lanes of the client's connection.
+    direct, decode, decode_in_place, encode, fallback, mapped : int
+        Ways of chunks, as in `StoreStats`, of all stores that the worker's process has used.
+        Workers in threads of one process have these in common.
+    bytes_read, bytes_written, staged_bytes : int
+        Likewise, the bytes of values.
+    process : str
+        Tells processes apart.
+    """
+
+    server: str
+    memory_bytes: int
+    memory_limit_bytes: int
+    connected: int
+    gets: int
+    sets: int
+    bytes_sent: int
+    bytes_received: int
+    gets_seen: int
+    bytes_seen: int
+    lane_bytes: dict[str, int]
+    direct: int
+    decode: int
+    decode_in_place: int
+    encode: int
+    fallback: int
+    mapped: int
+    bytes_read: int
+    bytes_written: int
+    staged_bytes: int
+    process: str
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Any]) -> "WorkerStats":
+        """Make them of what a worker has sent; raise where that is something else."""
+        lanes = {str(lane): int(nbytes) for lane, nbytes in figures["lane_bytes"].items()}
+        counted: dict[str, Any] = {name: int(figures[name]) for name in _SUMMED}
+        return cls(
+            server=str(figures["server"]),
+            lane_bytes=lanes,
+            process=str(figures["process"]),
+            **counted,
+        )
+
+
+_SUMMED = [
+    field.name
+    for field in fields(WorkerStats)
+    if field.name not in {"server", "lane_bytes", "process"}
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeploymentStats(Table):
+    """The counters of a deployment: sums over its workers, and those of each worker.
+
+    Attributes
+    ----------
+    servers : int
+        Servers that run now.
+    workers : dict of WorkerStats
+        For each worker by its address. The other attributes are the sums of those in it.
+    """
+
+    servers: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    connected: int
+    gets: int
+    sets: int
+    bytes_sent: int
+    bytes_received: int
+    gets_seen: int
+    bytes_seen: int
+    lane_bytes: dict[str, int]
+    direct: int
+    decode: int
+    decode_in_place: int
+    encode: int
+    fallback: int
+    mapped: int
+    bytes_read: int
+    bytes_written: int
+    staged_bytes: int
+    workers: dict[str, WorkerStats]
+
+    @classmethod
+    def of(cls, workers: Mapping[str, WorkerStats]) -> "DeploymentStats":
+        """Add up what the workers have counted."""
+        # What stores have counted is that of the process.
+        processes = {one.process: one for one in workers.values()}.values()
+        lanes: dict[str, int] = {}
+        for one in workers.values():
+            for lane, nbytes in one.lane_bytes.items():
+                lanes[lane] = lanes.get(lane, 0) + nbytes
+        counted: dict[str, Any] = {
+            name: _sum(processes if name in Counted.__annotations__ else workers.values(), name)
+            for name in _SUMMED
+        }
+        return cls(
+            servers=len(workers),
+            lane_bytes=dict(sorted(lanes.items())),
+            workers=dict(sorted(workers.items())),
+            **counted,
+        )
+
+
+def _sum(stats: Iterable[WorkerStats], name: str) -> int:
+    return sum(one[name] for one in stats)
+
+
+def figures_of(
+    server: str, memory: int, limit: int, stats_json: bytes, totals: Totals
+) -> dict[str, Any]:
+    """Return the counters of a worker as plain values, which go to the scheduler and to clients."""
+    counted = json.loads(stats_json)
+    lanes: dict[str, int] = {}
+    for client in counted["clients"]:
+        lane = " + ".join(client["lanes"]) or GONE
+        lanes[lane] = lanes.get(lane, 0) + client["bytes_sent"] + client["bytes_received"]
+    gone = counted["bytes_sent"] + counted["bytes_received"] - sum(lanes.values())
+    lanes[GONE] = lanes.get(GONE, 0) + max(gone, 0)
+    lanes[_LOCAL] = lanes.get(_LOCAL, 0) + counted["bytes_seen"]
+    return {
+        "server": server,
+        "memory_bytes": memory,
+        "memory_limit_bytes": limit,
+        **{name: counted[name] for name in (*_OF_SERVER, "bytes_seen")},
+        "lane_bytes": {lane: nbytes for lane, nbytes in lanes.items() if nbytes},
+        **totals.read(),
+        "process": _process,
+    }
+
+
+def totals() -> Totals:
+    """Return what all stores of this process count from the first call on."""
+    return keep_totals()
