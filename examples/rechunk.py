@@ -4,13 +4,15 @@
 rewrites the array in chunks of whole time series. Each new chunk needs values of all maps, which
 are more than a task can hold. So a first pass cuts the maps into pieces. Each piece lies within one
 chunk of the old array and one of the new. A second pass puts the pieces together. They are read
-only once, so they need no disk.
+only once, so they need no disk. If a worker is lost, what it held is lost with it, and both passes
+are done again. ``--progress`` shows a bar.
 """
 
 import argparse
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import dask.array as da
@@ -45,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=200, help="maps, of 1 MB each")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--progress", action="store_true", help="show a bar (needs rich or tqdm)")
     arguments = parser.parse_args()
     shape = arguments.steps, SIDE, SIDE
 
@@ -63,12 +66,13 @@ def main() -> None:
         values = da.random.default_rng(1).random(shape, dtype="f4", chunks=SOURCE_CHUNKS)
         values.store(source, lock=False)
 
-        with (
-            deploy(client, memory=source.nbytes) as deployed,
-            deployed.scratch(quota=2 * source.nbytes) as scratch,
-        ):
+        with deploy(client, memory=source.nbytes) as deployed, ExitStack() as stack:
+            if arguments.progress:  # each piece goes to a worker's memory, and from there
+                stack.enter_context(deployed.progress(2 * source.nbytes, "rechunk"))
             start = time.perf_counter()
-            rechunk(source, target, scratch)
+            deployed.retry(
+                lambda scratch: rechunk(source, target, scratch), quota=2 * source.nbytes
+            )
             seconds = time.perf_counter() - start
         if not np.array_equal(source[...], target[...]):
             sys.exit("the target is not what the source is")

@@ -55,7 +55,7 @@ def compute(client: Client, url: str, side: int) -> None:
             ("sum", x.sum(dtype="f8"), sum(row // CHUNK for row in range(side)) * side),
         ]:
             start = time.perf_counter()
-            found = result.compute(optimize_graph=False)
+            found = result.compute()
             if found != expected:
                 raise SystemExit(f"{name}: {found} is not {expected}")
             print(f"{name}: {found:g} in {time.perf_counter() - start:.2f} s")

@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NoReturn, TypedDict, Unpack, cast
+from typing import Any, ClassVar, NoReturn, TypedDict, Unpack, cast
 
 from ucxstore import process
 from ucxstore.errors import ProtocolError
@@ -19,6 +19,9 @@ class Table(dict[str, Any]):
     Nothing can be put into it. Lists of such tables, and dictionaries of them, are shown below it.
     """
 
+    # Fields that are not shown in tables.
+    _hidden: ClassVar[frozenset[str]] = frozenset()
+
     def __post_init__(self) -> None:
         for field in self._names():
             super().__setitem__(field, getattr(self, field))
@@ -31,7 +34,8 @@ class Table(dict[str, Any]):
         """Return the rows of single values, and each table below them: name, header, rows."""
         rows: list[tuple[str, str]] = []
         below: list[tuple[str, list[str], list[list[str]]]] = []
-        for name, value in self.items():
+        for name in self._shown():
+            value = self[name]
             if isinstance(value, Mapping):
                 named = [(str(key), one) for key, one in value.items()]
             elif isinstance(value, list):
@@ -42,13 +46,16 @@ class Table(dict[str, Any]):
             if not tables:
                 rows.append((name, value_text(name, value)))
                 continue
-            columns = list(tables[0][1])
+            columns = tables[0][1]._shown()
             header = [name, *columns] if isinstance(value, Mapping) else columns
             below.append((name, header, [one._cells(key, header) for key, one in tables]))
         return rows, below
 
+    def _shown(self) -> list[str]:
+        return [name for name in self if name not in self._hidden]
+
     def _cells(self, key: str, header: Sequence[str]) -> list[str]:
-        cells = [value_text(name, value) for name, value in self.items()]
+        cells = [value_text(name, self[name]) for name in self._shown()]
         return [value_text("", key), *cells] if len(header) > len(cells) else cells
 
     def __str__(self) -> str:

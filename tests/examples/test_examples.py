@@ -77,8 +77,9 @@ def test_shared_cache() -> None:
 
 
 def test_rechunk() -> None:
-    done = run("examples/rechunk.py", "--steps", 50)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run("examples/rechunk.py", "--steps", 50, "--progress")
+    assert done.returncode == 0
+    assert re.fullmatch(r"rechunk .* 100% .*\n", done.stderr)
     assert re.fullmatch(
         r"47\.68 MiB in chunks of \(20, 500, 500\) became chunks of \(50, 50, 100\) in .* s; "
         r"every number is right\n",

@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from ucxstore import process
 from ucxstore.stats import Counted, Table, Totals, keep_totals
@@ -52,6 +52,8 @@ class WorkerStats(Table):
     process : str
         Tells processes apart.
     """
+
+    _hidden: ClassVar[frozenset[str]] = frozenset({"process"})
 
     server: str
     memory_bytes: int
