@@ -138,5 +138,6 @@ def ucx_store(address: str) -> Iterator[UcxStore]:
 def zarr_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Take back what a test does to zarr's choice of a pipeline."""
     monkeypatch.setattr(selection, "_replaced", None)
+    monkeypatch.setattr(selection, "_warned", set())
     with zarr.config.set({"codec_pipeline.path": zarr.config.get("codec_pipeline.path")}):
         yield

@@ -57,7 +57,7 @@ class ChannelStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         found = await self._channel.ask(self._keyspace.get([key], [to_native(byte_range)]))
-        return self._take(found[0], prototype)
+        return self._noticed(key, self._take(found[0], prototype))
 
     def get_sync(
         self,
@@ -68,7 +68,7 @@ class ChannelStore(Store):
     ) -> Buffer | None:
         """Do as `get`, blocking."""
         found = self._channel.ask_sync(self._keyspace.get([key], [to_native(byte_range)]))
-        return self._take(found[0], prototype)
+        return self._noticed(key, self._take(found[0], prototype))
 
     async def get_found(
         self, key: str, byte_range: ByteRequest, version: int | None = None
@@ -284,6 +284,10 @@ class ChannelStore(Store):
         data, *_ = found
         self._counters.add(bytes_read=data.size, staged_bytes=data.size)
         return _wrap(data, prototype or default_buffer_prototype())
+
+    def _noticed(self, key: str, value: Buffer | None) -> Buffer | None:
+        """Return a value that was read, once a subclass has looked at it."""
+        return value
 
     def _count_found(self, answers: list[Found | None]) -> Found | None:
         """Count the bytes of a part that was found, and return it."""

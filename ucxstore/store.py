@@ -37,6 +37,7 @@ from ucxstore.options import (
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.budget import Budget
 from ucxstore.pipeline.selection import select_pipeline as select
+from ucxstore.pipeline.selection import warn_of_other_pipeline
 from ucxstore.pipeline.shards.cache import ShardCache
 from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
 from ucxstore.scratch import Scratch
@@ -44,7 +45,7 @@ from ucxstore.secret import Secret
 from ucxstore.showing import html_block, html_details, html_table
 from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
 from ucxstore.viewing import Viewing, run, run_sync
-from ucxstore.zarr_compat import AsyncArray
+from ucxstore.zarr_compat import AsyncArray, Buffer
 
 
 class UcxStore(ChannelStore):
@@ -259,6 +260,12 @@ class UcxStore(ChannelStore):
         if told is None and store._keyspace.in_scratch == self._keyspace.in_scratch:
             store._identities = self._identities
         return store
+
+    def _noticed(self, key: str, value: Buffer | None) -> Buffer | None:
+        if value is not None:
+            choice = self._options.select_pipeline
+            warn_of_other_pipeline(choice, key, memoryview(value.as_numpy_array()), self.address)
+        return value
 
     # ---- servers ----
 

@@ -21,6 +21,7 @@ from virtualizarr.parsers import HDFParser
 
 from ucxstore import UcxStore
 from ucxstore.obspec import ObspecStore
+from ucxstore.pipeline.selection import PIPELINE, PipelineWarning
 from ucxstore.server import Server
 
 pytestmark = [
@@ -60,7 +61,17 @@ def test_anndata_reads_and_writes_by_our_pipeline(address: str, cells: anndata.A
         assert store.stats()["decode"] > 0
 
 
-def test_anndata_by_a_url(address: str, cells: anndata.AnnData) -> None:
+def test_anndata_by_a_url_is_warned_that_it_selects_another_pipeline(
+    address: str, cells: anndata.AnnData
+) -> None:
+    zarr.config.set({"codec_pipeline.path": zarr.config.defaults[0]["codec_pipeline"]["path"]})
+    with pytest.warns(PipelineWarning, match=r"zarrs\.ZarrsCodecPipeline.*select_pipeline=True"):
+        cells.write_zarr(f"{address}/cells.zarr")
+    same_cells(anndata.read_zarr(f"{address}/cells.zarr"), cells)
+
+
+def test_anndata_by_a_url_with_our_pipeline(address: str, cells: anndata.AnnData) -> None:
+    zarr.config.set({"codec_pipeline.path": PIPELINE})
     cells.write_zarr(f"{address}/cells.zarr")
     same_cells(anndata.read_zarr(f"{address}/cells.zarr"), cells)
 

@@ -144,6 +144,11 @@ def _has_other_store(item: pytest.Item) -> bool:
     return any(parameters.get(name) in OTHER_STORES for name in ("store", "store2", "sync_store"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # zarr's tests choose pipelines of their own, and take warnings for errors.
+    config.addinivalue_line("filterwarnings", "ignore:arrays of ucx.* are read by:UserWarning")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call() -> None:
     select_pipeline(None)  # zarr's fixtures reset the configuration before each test
