@@ -18,6 +18,7 @@ from ome_zarr.reader import Reader
 from ome_zarr.writer import write_image
 from virtualizarr import open_virtual_dataset
 from virtualizarr.parsers import HDFParser
+from zarr.core.sync import sync
 
 from ucxstore import UcxStore
 from ucxstore.obspec import ObspecStore
@@ -152,6 +153,31 @@ def test_a_session_that_writes(
     np.testing.assert_array_equal(found[5], np.full(50, 7.0))
     # Nobody else writes to a session, so there are no other servers to be found.
     assert "other servers" not in caplog.text
+
+
+def test_what_icechunk_does_not_list(repository: icechunk.Repository) -> None:
+    """A prefix of neither a group nor an array, which zarr deletes before it makes an array."""
+    session = repository.writable_session("main")
+    with Server(session.store) as server, UcxStore(server.address) as store:
+        for value in (1, 2):
+            array = zarr.create_array(
+                store, name="g/a", shape=(20,), chunks=(10,), dtype="f8", overwrite=True
+            )
+            array[:] = value
+        assert sorted(zarr.open_group(store, mode="r").group_keys()) == ["g"]
+        assert sync(store.is_empty("none"))
+        assert sync(store.is_empty("g/a/c/7"))
+        assert [key for key in sync(keys(store, "g/a/")) if "/c/" in key] == [
+            "g/a/c/0",
+            "g/a/c/1",
+        ]
+        sync(store.delete_dir("none"))
+        sync(store.delete_dir("g/a"))
+        assert sync(keys(store, "g/a/")) == []
+
+
+async def keys(store: UcxStore, prefix: str) -> list[str]:
+    return sorted([key async for key in store.list_prefix(prefix)])
 
 
 # ---- VirtualiZarr ----

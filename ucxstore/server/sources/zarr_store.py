@@ -1,6 +1,7 @@
 """A source in any zarr store."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from weakref import WeakValueDictionary
@@ -155,9 +156,26 @@ class ZarrSource:
     async def _listed(self, prefix: str) -> AsyncIterator[str]:
         # Some stores treat the prefix as a directory, so list its directory and filter.
         parent = parent_of(prefix)
-        async for key in self._store.list_prefix(f"{parent}/" if parent else ""):
-            if key.startswith(prefix) and not is_reserved(key):
-                yield key
+        try:
+            async for key in self._store.list_prefix(f"{parent}/" if parent else ""):
+                if key.startswith(prefix) and not is_reserved(key):
+                    yield key
+        except _refusals():
+            if not parent:
+                raise
+            # It lists groups and arrays alone, and this may be neither.
+            async for key in self._store.list_prefix(""):
+                if key.startswith(prefix):
+                    yield key
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Return what a store raises that does not take each prefix: icechunk's."""
+    if "icechunk" not in sys.modules:
+        return ()
+    from icechunk import IcechunkError
+
+    return (IcechunkError,)
 
 
 async def _told[T](change: Coroutine[object, object, T]) -> T:
