@@ -36,8 +36,8 @@ from ucxstore.options import (
 )
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.budget import Budget
+from ucxstore.pipeline.selection import METADATA, warn_of_other_pipeline
 from ucxstore.pipeline.selection import select_pipeline as select
-from ucxstore.pipeline.selection import warn_of_other_pipeline
 from ucxstore.pipeline.shards.cache import ShardCache
 from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
 from ucxstore.scratch import Scratch
@@ -262,7 +262,7 @@ class UcxStore(ChannelStore):
         return store
 
     def _noticed(self, key: str, value: Buffer | None) -> Buffer | None:
-        if value is not None:
+        if value is not None and key.endswith(METADATA):  # no chunk, which may be on a device
             choice = self._options.select_pipeline
             warn_of_other_pipeline(choice, key, memoryview(value.as_numpy_array()), self.address)
         return value

@@ -18,6 +18,7 @@ from obspec_utils.registry import ObjectStoreRegistry
 from obstore.store import MemoryStore
 
 from ucxstore import UcxStore
+from ucxstore.copies import count_copies
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
 
@@ -142,6 +143,25 @@ def test_buffers_are_not_copied(store: ObspecStore) -> None:
     assert np.shares_memory(first, second)
     assert all(np.shares_memory(first, np.asarray(piece)) for piece in found)
     assert store.store.stats()["bytes_read"] - before == len(VALUE)
+
+
+@pytest.mark.parametrize("name", ["get", "get_range", "get_ranges", "put"])
+def test_no_copy_is_made_on_the_way(store: ObspecStore, name: str) -> None:
+    values = np.arange(4 << 20, dtype="u4")
+    store.put("large", values)
+    nbytes = values.nbytes
+    calls: dict[str, Callable[[], Any]] = {
+        "get": lambda: np.asarray(store.get("large").buffer()),
+        "get_range": lambda: np.asarray(store.get_range("large", start=0, end=nbytes)),
+        "get_ranges": lambda: [
+            np.asarray(one)
+            for one in store.get_ranges("large", starts=[0, nbytes // 2], lengths=[nbytes // 2] * 2)
+        ],
+        "put": lambda: store.put("large", values),
+    }
+    counts = count_copies(calls[name], nbytes)
+    # A server of memory in this process keeps the value that is put.
+    assert counts.total < (1.1 if name == "put" else 0.1), counts.culprits
 
 
 def test_an_empty_value(store: ObspecStore, call: Call) -> None:

@@ -20,7 +20,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 # What zarr reads the metadata of arrays from, and what only that of an array has: zarr makes the
 # pipeline right after it.
-_METADATA = ("zarr.json", ".zarray", ".zmetadata")
+METADATA = ("zarr.json", ".zarray", ".zmetadata")
 _MARKS = (b'"array"', b'"chunks"')
 _MOST_SEARCHED = 1 << 20  # bytes of consolidated metadata: an array comes before that
 
@@ -111,7 +111,7 @@ def warn_of_other_pipeline(choice: bool | None, key: str, value: memoryview, sto
     store : str
         Its address, for the message.
     """
-    if choice is False or not key.endswith(_METADATA):
+    if choice is False or not key.endswith(METADATA):
         return
     configured: str = zarr.config.get(_CONFIG)
     if configured == PIPELINE or configured in _warned or (choice is None and _is_off()):
