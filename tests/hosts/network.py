@@ -61,6 +61,13 @@ class Namespaces:
         """Run a command on its network; the text is split at spaces."""
         subprocess.run([*self._on_network, *command.split()], check=True, timeout=20)
 
+    def output(self, command: str) -> str:
+        """Run a command inside, and return its output; the text is split at spaces."""
+        done = subprocess.run(
+            [*self.inside, *command.split()], capture_output=True, text=True, check=True, timeout=20
+        )
+        return done.stdout
+
     def __enter__(self) -> Self:
         return self
 
@@ -133,9 +140,17 @@ class Host(Namespaces):
 
     @contextmanager
     def serving(
-        self, root: str | Path, *options: str, bind: str = "", loses_client: bool = False
+        self,
+        root: str | Path,
+        *options: str,
+        bind: str = "",
+        loses_client: bool = False,
+        warns: str = "\n",
     ) -> Iterator[Self]:
-        """Run ``ucxstore serve``, which must end well, and only report a client that it loses."""
+        """Run ``ucxstore serve``, which must end well, and only report a client that it loses.
+
+        Or what else the test expects it to say.
+        """
         command = [sys.executable, "-m", "ucxstore", "serve", str(root), "--insecure", *options]
         server = subprocess.Popen(
             [*self.inside, *command, "--bind", bind or self.place],
@@ -152,7 +167,11 @@ class Host(Namespaces):
             finally:
                 self.end(server.pid)
             _, errors = server.communicate(timeout=30)
-            others = [line for line in errors.splitlines() if not (loses_client and _LOST in line)]
+            others = [
+                line
+                for line in errors.splitlines()
+                if not (loses_client and _LOST in line) and warns not in line
+            ]
             assert (server.returncode, others) == (0, []), errors
 
 

@@ -648,3 +648,30 @@ def test_without_a_thread_no_descriptor_is_kept(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     before = descriptors()
     assert min(descriptors() for _ in range(5)) <= before
+
+
+class TestDataPorts:
+    def test_a_range_without_a_free_port(self, caplog: pytest.LogCaptureFixture) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(OSError, match=f"data_ports: no port of {port}-{port} is free"):
+                Server("memory://", data_ports=(port, port))
+            other = port + 1 if port < 65535 else port - 1
+            with (
+                caplog.at_level(logging.WARNING, "ucxstore"),
+                suppress(OSError),  # somebody may have the other one
+                Server("memory://", data_ports=(min(port, other), max(port, other))),
+            ):
+                assert "data_ports: 1 of the 2 ports" in caplog.text
+
+    def test_a_range_that_is_used_up(self) -> None:
+        """UCX itself would look for a port for ever."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with Server("memory://", data_ports=(port, port), local=False) as server:
+            with UcxStore(server.address) as store:
+                store.ping_sync()
+                other = UcxStore(server.address, ucx={"TLS": "tcp"})
+                with pytest.raises(ConnectError, match=f"no port of {port}-{port} is free"):
+                    other.ping_sync()
+            eventually(lambda: server.stats()["turned_away"])

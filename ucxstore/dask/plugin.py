@@ -172,7 +172,7 @@ def figures_in(dask_worker: Worker) -> dict[str, dict[str, Any]]:
 # fill values. So a file marks the directory, with a name that cannot be a key.
 
 
-def make_mark(directory: str, name: str, create: bool) -> None:
+def make_mark(directory: str, name: str, create: bool = False) -> None:
     """Mark the directory with a file; with `create`, make it if it does not exist."""
     if create:
         Path(directory).mkdir(parents=True, exist_ok=True)

@@ -41,6 +41,7 @@ from ucxstore.protocol.handshake import (
     server_join,
 )
 from ucxstore.protocol.sockets import name_of, tune
+from ucxstore.server.data_ports import DataPorts
 from ucxstore.server.guests import Guest, Guests
 from ucxstore.server.identity import Identity
 from ucxstore.server.joining import Joining, Offer
@@ -135,6 +136,8 @@ class Acceptor:
     admit : callable
         Raises `AuthenticationError` for the user of a peer that must not be served, whatever it
         knows.
+    data_ports : DataPorts or None
+        The ports at which UCX may listen; ``None`` for any.
     """
 
     def __init__(
@@ -146,6 +149,7 @@ class Acceptor:
         terms: Terms,
         joining: Joining | None = None,
         admit: Admit = admit_all,
+        data_ports: DataPorts | None = None,
     ) -> None:
         self.turned_away = 0  # connections whose handshake failed
         self._listener = listener
@@ -159,6 +163,7 @@ class Acceptor:
         self._guests = Guests(MAX_HANDSHAKES)
         self._waiting = 0  # those that wait for others to end
         self._admit = admit
+        self._data_ports = data_ports
         self._spare = Spare()
         # Takes a connection of another server of the same source; None where there are none.
         self.on_peer: Callable[[socket.socket], None] | None = None
@@ -535,6 +540,9 @@ class Acceptor:
         try:
             # Without descriptors, UCX ends the process instead of failing.
             if (shortage := shortage_of_files()) is not None:
+                raise ResourceError(shortage)
+            # And without a port, it would look for one for ever.
+            if self._data_ports is not None and (shortage := self._data_ports.shortage()):
                 raise ResourceError(shortage)
             port = self._sessions.open(next(self._turns), sock.fileno())
         except Exception as error:

@@ -1,6 +1,7 @@
 """`Server`: serve a storage to every client that knows the secret."""
 
 import asyncio
+import errno
 import threading
 import time
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from ucxstore.address import HostPort
 from ucxstore.options import UcxConfig
 from ucxstore.secret import Secret
 from ucxstore.server.acceptor import Acceptor, Terms
+from ucxstore.server.data_ports import DataPorts
 from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
 from ucxstore.server.listen import addresses, advertise, listen, listen_locally
@@ -132,6 +134,7 @@ class Server:
             listener = listen(options.bind, anywhere=options.insecure or bool(secret))
             on_failure.callback(listener.close)
             self._address = advertise(options.bind, listener)
+            data_ports = _find_data_ports(options)
             opened, carrier = open_storage(storage, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, _UNMADE_SECONDS)
@@ -164,6 +167,7 @@ class Server:
                 ),
                 joining,
                 admit_all if options.insecure or secret else admit_own_user,
+                data_ports,
             )
             if carrier is not None and carrier.members is not None:
                 acceptor.on_peer = carrier.members.adopt
@@ -274,6 +278,19 @@ class Server:
         counted = [(name, value_text(name, value)) for name, value in self.stats().items()]
         counters = html_details("Counters", html_table(counted, right=[1]))
         return html_block("Server", self._address, html_table(rows), counters)
+
+
+def _find_data_ports(options: ServerOptions) -> DataPorts | None:
+    """Return the ports for UCX; raise ``OSError`` if none is free."""
+    if options.data_ports is None:
+        return None
+    ports = DataPorts(*options.data_ports)
+    free = ports.count_free()
+    if not free:
+        raise OSError(errno.EADDRINUSE, f"data_ports: no port of {ports} is free")
+    if free < len(ports):
+        logs.server.warning("data_ports: %d of the %d ports %s are free", free, len(ports), ports)
+    return ports
 
 
 def _reveal(secret: Secret) -> bytes:
