@@ -1,12 +1,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.cli.command import run_process as run
 from tests.hosts import refusing
 from ucxstore import UcxStore
 from ucxstore._ucx import load
+from ucxstore.cli.doctor.advice import advise_on_ports
+from ucxstore.cli.doctor.measure import Way
+from ucxstore.cli.doctor.ports import Ports
 from ucxstore.server import Server
 
 
@@ -23,6 +29,7 @@ def test_with_a_server_of_its_own() -> None:
         *["container"] * any(line.startswith("container") for line in lines),
         *["environment"] * sum(line.startswith("environment") for line in lines),
         "server",
+        "ports",
         "lanes",
         "round",
         "bandwidth",
@@ -78,10 +85,47 @@ print(examine_machine(load()).no_fence)
 
 def test_of_a_server_that_takes_no_writes(tmp_path: Path) -> None:
     with Server(tmp_path, read_only=True) as server:
-        done = run("doctor", server.address)
+        done = run("doctor", server.address, "--write")
     assert (done.returncode, done.stderr) == (0, "")
     assert "bandwidth    not measured: the server takes no writes\n" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [[], ["--write"]])
+@pytest.mark.parametrize("scratch", [None, "memory://"])
+def test_nothing_is_written_unasked(
+    options: list[str], scratch: str | None, tmp_path: Path
+) -> None:
+    with Server(tmp_path, scratch=scratch) as server:
+        done = run("doctor", server.address, *options)
+        sets = server.stats()["sets"]
+    assert (done.returncode, done.stderr) == (0, "")
+    measured = bool(options) or scratch is not None
+    assert ("not measured: the server offers no scratch space" in done.stdout) == (not measured)
+    assert (sets > 0) == measured
+    assert [each.name for each in tmp_path.iterdir()] == [".ucxstore-identity"]
+    for line in ("server", "ports"):
+        assert f"\n{line}  " in done.stdout
+
+
+def test_the_ports(address: str) -> None:
+    done = run("doctor", address, "--ucx", "TLS=tcp", "--json")
+    found = json.loads(done.stdout)["ports"]
+    place = address.removeprefix("ucx://").partition("/")[0]
+    assert found["control"] == place
+    assert found["data"]
+    assert all(each.startswith("127.0.0.1:") for each in found["data"] + found["listening"])
+    assert place not in found["data"]
+
+
+def test_advice_on_ports() -> None:
+    ports = Ports(control="h:7400", data=["10.0.0.1:7500"], listening=[])
+    far = Way(lanes=["tcp/eth0"], same_host=False, round_trip=1e-4)
+    [finding] = advise_on_ports(ports, far)
+    assert "at h:7400 and at UCX's ports" in finding.what
+    assert "--data-ports" in finding.change
+    assert advise_on_ports(ports, replace(far, same_host=True)) == []
+    assert advise_on_ports(replace(ports, data=[]), far) == []
 
 
 def test_nobody_there() -> None:

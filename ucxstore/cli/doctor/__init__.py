@@ -10,9 +10,10 @@ from dataclasses import asdict
 from ucxstore._ucx import UcxLibrary, load
 from ucxstore.address import Address
 from ucxstore.cli.command import add_client_options, open_store, run
-from ucxstore.cli.doctor.advice import SHARED, Finding, advise
+from ucxstore.cli.doctor.advice import SHARED, Finding, advise, advise_on_ports
 from ucxstore.cli.doctor.machine import Machine, examine_machine
 from ucxstore.cli.doctor.measure import Way, is_this_host, measure
+from ucxstore.cli.doctor.ports import Ports, examine_ports
 from ucxstore.cli.parser import Parser, make_parser, parse_pairs
 from ucxstore.cli.text import printable, size_text
 from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
@@ -28,10 +29,16 @@ def _make_parser() -> Parser:
     parser = make_parser(
         "doctor",
         "Examine UCX, this machine and the connection to a server, measure the connection, and say "
-        "what to change. A value is written to the server and deleted again, unless it is "
-        "read-only. Without ADDRESS a server is started. Exits with 1 if there is a problem.",
+        "what to change. Nothing is written into what is served: a value goes through a scratch "
+        "space, if the server offers one. Without ADDRESS a server is started. Exits with 1 if "
+        "there is a problem.",
     )
     parser.add_argument("address", metavar="ADDRESS", nargs="?", help="ucx://host:port[/prefix]")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write a value to what is served, under a new key, and delete it again",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_client_options(parser)
     return parser
@@ -43,16 +50,18 @@ def _examine(arguments: argparse.Namespace) -> int:
     with _server(arguments) as address, open_store(arguments, address, read_only=False) as store:
         (server, *_) = Address.parse(store.address).servers
         same_host = is_this_host(server, DEFAULT_CONNECT_TIMEOUT)
-        way = measure(store, same_host=same_host)
+        way = measure(store, same_host=same_host, write=arguments.write)
+        ports = examine_ports(server)
     ucx = {
         name.upper().removeprefix("UCX_"): value
         for name, value in parse_pairs("--ucx", arguments.ucx).items()
     }
     findings = advise(library, machine, way, ucx.get("TLS", os.environ.get("UCX_TLS")))
+    findings += advise_on_ports(ports, way)
     if arguments.json:
-        print(_as_json(address, library, machine, way, findings))
+        print(_as_json(address, library, machine, ports, way, findings))
     else:
-        print(report(address, library, machine, way, findings))
+        print(report(address, library, machine, ports, way, findings))
     return 1 if any(finding.level == "problem" for finding in findings) else 0
 
 
@@ -72,6 +81,7 @@ def report(
     address: str,
     library: UcxLibrary,
     machine: Machine,
+    ports: Ports,
     way: Way,
     findings: Sequence[Finding],
 ) -> str:
@@ -93,11 +103,12 @@ def report(
     where = "on this machine" if way.same_host else "on another machine, or in a container"
     lines += [
         f"server       {address}, {where}",
+        f"ports        {_ports_text(ports)}",
         f"lanes        {', '.join(way.lanes)}",
         f"round trip   {way.round_trip * 1e6:.0f} us",
     ]
     if way.write is None or way.read is None or way.copy is None:
-        lines.append("bandwidth    not measured: the server takes no writes")
+        lines.append(f"bandwidth    not measured: {way.why_not}")
     else:
         lines.append(
             f"bandwidth    {size_text(way.write)}/s to the server, {size_text(way.read)}/s from "
@@ -115,6 +126,7 @@ def _as_json(
     address: str,
     library: UcxLibrary,
     machine: Machine,
+    ports: Ports,
     way: Way,
     findings: Sequence[Finding],
 ) -> str:
@@ -122,10 +134,19 @@ def _as_json(
         "address": address,
         "ucx": {**asdict(library), "path": str(library.path)},
         "machine": asdict(machine),
+        "ports": asdict(ports),
         "way": asdict(way),
         "findings": [asdict(finding) for finding in findings],
     }
     return json.dumps(found)
+
+
+def _ports_text(ports: Ports) -> str:
+    data = f"{', '.join(ports.data)} (UCX)" if ports.data else "none of UCX's"
+    words = f"at the server {ports.control} (control), {data}"
+    if ports.listening:
+        words += f"; here {', '.join(ports.listening)}, which lets nobody in"
+    return words
 
 
 def _transports_text(machine: Machine) -> str:

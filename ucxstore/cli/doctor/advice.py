@@ -7,6 +7,7 @@ from typing import Literal
 from ucxstore._ucx import UcxLibrary
 from ucxstore.cli.doctor.machine import Machine
 from ucxstore.cli.doctor.measure import Way
+from ucxstore.cli.doctor.ports import Ports
 from ucxstore.cli.text import size_text
 
 SHARED = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
@@ -51,6 +52,20 @@ def advise(library: UcxLibrary, machine: Machine, way: Way, tls: str | None) -> 
         The transports that the user allows, by ``UCX_TLS`` or ``--ucx TLS=``.
     """
     return [*_of_ucx(library, machine), *_of_limits(machine), _of_the_way(machine, way, tls)]
+
+
+def advise_on_ports(ports: Ports, way: Way) -> list[Finding]:
+    """Return what a firewall between the two must let through."""
+    if way.same_host or not ports.data:
+        return []
+    return [
+        Finding(
+            "note",
+            f"a firewall at the server must let this host in at {ports.control} and at UCX's "
+            "ports; none at this host needs to let anybody in",
+            "ucxstore serve --data-ports 7500-7599 chooses these; docs/howto/ports.md",
+        )
+    ]
 
 
 def _of_ucx(library: UcxLibrary, machine: Machine) -> Iterator[Finding]:

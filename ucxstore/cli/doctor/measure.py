@@ -6,12 +6,18 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ucxstore.address import HostPort
-from ucxstore.errors import ConnectError, ReadOnlyServerError, UcxStoreError
+from ucxstore.errors import (
+    ConnectError,
+    GrantError,
+    ReadOnlyServerError,
+    StorageError,
+    UcxStoreError,
+)
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu
 
@@ -42,6 +48,8 @@ class Way:
         memory for comparison; ``None`` if the server is read-only.
     nbytes : int
         Bytes of the value.
+    why_not : str
+        Why no value was moved; empty if one was.
     """
 
     lanes: list[str]
@@ -51,6 +59,7 @@ class Way:
     read: float | None = None
     copy: float | None = None
     nbytes: int = 0
+    why_not: str = ""
 
 
 def is_this_host(server: HostPort, timeout: float) -> bool:
@@ -70,8 +79,18 @@ def is_this_host(server: HostPort, timeout: float) -> bool:
         raise ConnectError(f"cannot connect to {server}: {error}") from error
 
 
-def measure(store: UcxStore, *, same_host: bool) -> Way:
-    """Measure round trips and, unless the server is read-only, a value under a new key."""
+def measure(store: UcxStore, *, same_host: bool, write: bool) -> Way:
+    """Measure round trips, and how fast a value is moved.
+
+    Parameters
+    ----------
+    store : UcxStore
+    same_host : bool
+        Whether the server's address is one of this machine.
+    write : bool
+        Whether the value may be written to what is served, under a new key. Else it is written to a
+        scratch space, if the server offers one.
+    """
     store.ping_sync()
     trips = [_seconds(store.ping_sync) for _ in range(_PINGS)]
     if len(store.servers) == 1:
@@ -80,6 +99,17 @@ def measure(store: UcxStore, *, same_host: bool) -> Way:
         store.rely_on({server: one.welcome.identity for server, one in last.items() if one})
     lanes = store.stats()["lanes"]
     way = Way(lanes=lanes, same_host=same_host, round_trip=statistics.median(trips))
+    if write:
+        return _move(store, way)
+    try:
+        with store.scratch(4 * _MOST) as scratch:
+            return _move(scratch.store(), way)
+    except (StorageError, GrantError):
+        return replace(way, why_not="the server offers no scratch space for it; see --write")
+
+
+def _move(store: UcxStore, way: Way) -> Way:
+    """Measure a value under a new key, and delete it again."""
     key = f"ucxstore-doctor-{uuid.uuid4().hex}"
     try:
         first = np.zeros(_LEAST, np.uint8)
@@ -88,17 +118,15 @@ def measure(store: UcxStore, *, same_host: bool) -> Way:
         source = np.zeros(nbytes, np.uint8)
         target = np.zeros(nbytes, np.uint8)
         value = cpu.Buffer.from_array_like(source)
-        return Way(
-            lanes=lanes,
-            same_host=same_host,
-            round_trip=way.round_trip,
+        return replace(
+            way,
             write=_rate(lambda: store.set_sync(key, value), nbytes),
             read=_rate(lambda: store.get_into_sync(key, target), nbytes),
             copy=_rate(lambda: np.copyto(target, source), nbytes),
             nbytes=nbytes,
         )
     except ReadOnlyServerError:
-        return way
+        return replace(way, why_not="the server takes no writes")
     finally:
         with suppress(UcxStoreError):
             store.delete_sync(key)
