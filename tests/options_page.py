@@ -1,0 +1,86 @@
+"""Make docs/reference/options.md of the options themselves: ``python -m tests.options_page``."""
+
+from pathlib import Path
+
+from ucxstore.server.command_options import CommandOptions
+from ucxstore.server.described import Described, described
+from ucxstore.server.options import ServerOptions
+
+PAGE = Path(__file__).parents[1] / "docs/reference/options.md"
+
+_FORMS = {
+    "text": "text",
+    "size": "size",
+    "whole": "number",
+    "seconds": "seconds",
+    "flag": "yes or no",
+    "choice": "word",
+    "pairs": "table",
+    "count": "number",
+}
+
+_HEAD = """# Options of a server
+
+<!-- Made by `python -m tests.options_page` of the help texts of the options. -->
+
+Each option of `ucxstore serve` can be given in three ways. The first that is there holds:
+
+1. an argument, such as `--cache 4GiB`;
+2. a variable of the environment: `UCXSTORE_SERVE_` and the name in capital letters, such as
+   `UCXSTORE_SERVE_CACHE=4GiB`;
+3. a key of a TOML file, which `--config` or `UCXSTORE_SERVE_CONFIG` names: `cache = "4GiB"`.
+
+`ucxstore serve --show-config` prints all of them, and where each comes from.
+[Configure a server](../howto/configure.md) has examples.
+
+| a value that is | in an argument or variable | in a file |
+|---|---|---|
+| text, word | as it is | `"text"` |
+| size | `4GiB`, `512MB`, `1000` | `"4GiB"`, or a number of bytes |
+| number, seconds | `8`, `2.5` | `8`, `2.5` |
+| yes or no | `--local`, `--no-local`; `1`, `yes`, `on`; `0`, `no`, `off` | `true`, `false` |
+| table | `--ucx TLS=tcp --ucx A=1`; `TLS=tcp A=1`, quoted as in a shell | `ucx = {TLS = "tcp"}` |
+"""
+
+_SERVER = """
+## Of the server
+
+`Server(...)`, `Server.spawn(...)` and `ucxstore.dask.deploy(...)` take these as keywords, too. The
+secret is a keyword `secret` there, and `--secret-file` on the command line.
+
+"""
+
+_COMMAND = """
+## Of the command
+
+These are options of `ucxstore serve` alone.
+
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    return "".join([_HEAD, _SERVER, _table(ServerOptions), _COMMAND, _table(CommandOptions)])
+
+
+def _table(of: type) -> str:
+    lines = ["| name | argument | value | default | meaning |", "|---|---|---|---|---|"]
+    lines += [_row(each) for each in described(of)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(option: Described) -> str:
+    flag = option.flag
+    if option.form == "flag":
+        flag = f"--no-{flag[2:]}" if option.default == "yes" else flag
+    if option.short:
+        flag += f"`, `-{option.short}"
+    value = _FORMS[option.form]
+    if option.choices:
+        value = ", ".join(f"`{each}`" for each in option.choices)
+    cells = (f"`{option.name}`", f"`{flag}`", value, option.default or "-", option.help)
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

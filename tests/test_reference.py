@@ -1,0 +1,44 @@
+"""docs/reference/: the pages have what the code has."""
+
+import ast
+import re
+from pathlib import Path
+
+from tests import options_page
+from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS
+
+ROOT = Path(__file__).parents[1]
+NAME = re.compile(r"UCXSTORE_[A-Z_]+")
+
+
+def test_the_page_of_options_is_fresh() -> None:
+    """To make it anew: ``python -m tests.options_page``."""
+    assert options_page.PAGE.read_text() == options_page.page()
+
+
+def variables_in(folder: Path) -> set[str]:
+    """Return the variables that the code reads: texts of Python, and what C++ asks for."""
+    found: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= set(NAME.findall(node.value))
+    for path in folder.rglob("*.cpp"):
+        found |= set(re.findall(r'getenv\("(UCXSTORE_[A-Z_]+)"\)', path.read_text()))
+    return found
+
+
+def test_the_page_of_variables_has_all() -> None:
+    derived = {each.variable for each in OPTIONS.values()} | {"UCXSTORE_SERVE_"}
+    there = variables_in(ROOT / "ucxstore") | variables_in(ROOT / "native")
+    assert {"UCXSTORE_SECRET", "UCXSTORE_GATE", CONFIG_VARIABLE} <= there | {CONFIG_VARIABLE}
+    text = (ROOT / "docs/reference/environment.md").read_text()
+    named = set(NAME.findall(text))
+    assert there - derived <= named
+    assert named - derived <= there | {CONFIG_VARIABLE}
+
+
+def test_a_variable_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text('"""Of UCXSTORE_ONE."""\nimport os\nos.environ["UCXSTORE_TWO"]')
+    (tmp_path / "a.cpp").write_text('std::getenv("UCXSTORE_THREE"); UCXSTORE_MACRO(x)')
+    assert variables_in(tmp_path) == {"UCXSTORE_ONE", "UCXSTORE_TWO", "UCXSTORE_THREE"}
