@@ -176,7 +176,7 @@ def test_a_mistake_in_a_variable_is_named(
     done = run("serve", "memory://")
     [line] = done.stderr.splitlines()
     assert message in line
-    assert done.returncode == (1 if name == "CONFIG" else 2)
+    assert done.returncode == 2
 
 
 def test_an_unknown_variable_is_reported() -> None:

@@ -122,9 +122,7 @@ def gather(
     Raises
     ------
     ValueError
-        If a value cannot be read, or the file has an unknown name.
-    OSError
-        If the file cannot be read.
+        If a value or the file cannot be read, or the file has an unknown name.
     """
     file = config if config is not None else environment.get(CONFIG_VARIABLE) or None
     in_file = {} if file is None else _read(file)
@@ -205,6 +203,8 @@ def _read(file: str) -> dict[str, Any]:
     """Read a configuration file, and check its names and types."""
     try:
         found = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: {error}") from None
     for name, value in found.items():
