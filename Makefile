@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread faults coverage bench copies flamegraphs docs docs-serve docs-publish s3 azure zarr2 lint lint-python \
+        test-thread faults coverage bench copies flamegraphs docs docs-serve docs-publish newcomer s3 azure zarr2 lint lint-python \
         lint-native lint-stubs tidy format stubs clean
 
 help: ## Show this list
@@ -159,6 +159,10 @@ flamegraphs/%.html: build/profiles/%.bin
 	$(BIN)/memray flamegraph --force --output $@ $<
 	base=$$($(BIN)/python -c 'import sys; print(sys.base_prefix)'); \
 	    sed -i -e 's#$(CURDIR)/##g' -e "s#$$base/##g" -e 's#/tmp/[^/"]*/##g' $@
+
+# WHEEL= takes another one than the newest in dist/; without any, what this checkout has.
+newcomer: $(BUILT) ## Follow the tutorial of two machines between two namespaces, and print the time
+	$(BIN)/python scripts/newcomer $(WHEEL)
 
 docs: $(DEPENDENCIES) ## Build the site of the documentation into build/site, and check its links
 	$(MKDOCS) build

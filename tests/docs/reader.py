@@ -20,7 +20,8 @@ import psutil
 
 from tests.docs.blocks import Block, blocks_of
 
-_SECONDS = 30
+# Seconds for a command, and for a server to listen or to end.
+_SECONDS = 120
 _PORT = re.compile(r"--bind[ =]\S*:(\d+)")
 
 

@@ -25,7 +25,7 @@ from ucxstore.cli import main
 
 PAGES = pages()
 _PASSES = 2
-_SECONDS = 120
+_SECONDS = 280  # less than a test may take, so that what the page has printed is shown
 
 
 def of_page(page: Path) -> str:
