@@ -6,7 +6,7 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
-#define UCXSTORE_CRC_TARGET [[gnu::target("sse4.2")]]
+#define UCXSTORE_CRC_TARGET [[gnu::target("sse4.2,crc32")]]
 #elif defined(__aarch64__) && defined(__linux__)
 #include <arm_acle.h>
 #include <asm/hwcap.h>
