@@ -37,8 +37,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread faults coverage bench copies flamegraphs docs docs-serve docs-publish newcomer s3 azure zarr2 lint lint-python \
-        lint-native lint-stubs tidy format stubs clean
+        test-thread faults coverage bench copies flamegraphs docs docs-serve docs-publish newcomer s3 \
+        azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs wheels check-wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ $(DEPENDENCIES): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 	$(PIP) --no-build-isolation --config-settings build-dir=build/package \
-	    --editable '.[cu12,demo,copies,url,tools]'
+	    --editable '.[demo,copies,url,tools]'
 	touch $@
 
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
@@ -246,6 +246,17 @@ format: $(DEPENDENCIES) ## Format the sources and fix what ruff can
 
 stubs: $(BUILT) ## Generate ucxstore/_core.pyi
 	$(STUBGEN) ucxstore/_core.pyi
+
+wheels: ARCH ?= $(shell uname -m)
+wheels: $(VENV)/.wheels ## Build sdist and manylinux wheel into dist (make wheels ARCH=aarch64)
+	$(BIN)/python packaging/wheels/build.py --arch $(ARCH)
+
+$(VENV)/.wheels: $(DEPENDENCIES)
+	$(PIP) --group wheels
+	touch $@
+
+check-wheel: wheels ## Install the wheel without a compiler, for several Pythons, and run the demo
+	$(BIN)/python packaging/wheels/check.py
 
 clean: ## Remove .venv and everything built
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,21 @@
+// The names in libgcc_s.so.1 and nothing behind them: what a wheel is linked with, and not shipped.
+#define NAME(name) \
+    void name(void) {}
+NAME(_Unwind_Backtrace)
+NAME(_Unwind_DeleteException)
+NAME(_Unwind_FindEnclosingFunction)
+NAME(_Unwind_Find_FDE)
+NAME(_Unwind_ForcedUnwind)
+NAME(_Unwind_GetCFA)
+NAME(_Unwind_GetDataRelBase)
+NAME(_Unwind_GetGR)
+NAME(_Unwind_GetIP)
+NAME(_Unwind_GetIPInfo)
+NAME(_Unwind_GetLanguageSpecificData)
+NAME(_Unwind_GetRegionStart)
+NAME(_Unwind_GetTextRelBase)
+NAME(_Unwind_RaiseException)
+NAME(_Unwind_Resume)
+NAME(_Unwind_Resume_or_Rethrow)
+NAME(_Unwind_SetGR)
+NAME(_Unwind_SetIP)
