@@ -1,0 +1,89 @@
+"""The systemd unit, and its command as systemd would start it."""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.files import DEPLOY, unit
+
+UNIT = DEPLOY / "systemd/ucxstore.service"
+OPTIONS = DEPLOY / "systemd/ucxstore.toml"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    """With a command that is there, since systemd looks for it."""
+    text = UNIT.read_text().replace("/opt/ucxstore/bin/ucxstore", "/bin/true")
+    (tmp_path / UNIT.name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / UNIT.name],
+        capture_output=True,
+        text=True,
+    )
+    said = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    assert (done.returncode, said) == (0, [])
+
+
+def test_the_unit_gives_the_service_little() -> None:
+    settings = unit()
+    assert settings["DynamicUser"] == ["yes"]
+    assert settings["CapabilityBoundingSet"] == [""]
+    assert settings["ProtectSystem"] == ["strict"]
+
+
+def test_the_service_has_time_to_drain() -> None:
+    grace = tomllib.loads(OPTIONS.read_text())["grace"]
+    assert grace < int(unit()["TimeoutStopSec"][0])
+
+
+def test_the_command_starts_reloads_and_ends_as_systemd_expects(tmp_path: Path) -> None:
+    """It says READY=1, lives through ExecReload's signal, and ends by SIGTERM with status 0."""
+    (tmp_path / "secret").write_text("x" * 32)
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "state").mkdir()
+    options = OPTIONS.read_text()
+    for fixed, free in (("0.0.0.0:7400", "127.0.0.1:0"), ("127.0.0.1:9400", "127.0.0.1:0")):
+        assert fixed in options
+        options = options.replace(fixed, free)
+    (tmp_path / OPTIONS.name).write_text(options)
+    [start] = unit()["ExecStart"]
+    places = {
+        "/opt/ucxstore/bin/ucxstore": f"{shlex.quote(sys.executable)} -m ucxstore",
+        "${CREDENTIALS_DIRECTORY}": str(tmp_path),
+        "/etc/ucxstore": str(tmp_path),
+        "/var/lib/ucxstore": str(tmp_path / "state"),
+    }
+    for place, here in places.items():
+        assert place in start
+        start = start.replace(place, here)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.settimeout(60)
+        notified.bind(str(tmp_path / "notify"))
+        server = subprocess.Popen(
+            shlex.split(start), env=os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        )
+        try:
+            assert b"READY=1" in told(notified)
+            assert unit()["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+            server.send_signal(signal.SIGHUP)
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.wait(1)
+        finally:
+            server.terminate()
+            assert server.wait(60) == 0
+
+
+def told(notified: socket.socket) -> bytes:
+    """Return the messages until one says that the service is ready."""
+    messages = b""
+    while b"READY=1" not in messages:
+        messages += notified.recv(4096) + b"\n"
+    return messages
