@@ -182,9 +182,9 @@ class Storage:
     pass
 
 class MemoryStorage(Storage):
-    def __init__(self, limit: int = 18446744073709551615, visible: bool = False, mapped_limit: int = 18446744073709551615) -> None:
+    def __init__(self, limit: int = 18446744073709551615, visible: bool = False, mapped_limit: int = 18446744073709551615, hint: str | None = None) -> None:
         """
-        Values in memory; `visible`: which other processes may be let see, and hold so many bytes of.
+        Values in memory; `visible`: which other processes may be let see, and hold so many bytes of. With a `hint`, which ends the text of a refusal, `limit` is that of the memory itself, with all that values need besides.
         """
 
     @property
@@ -195,9 +195,9 @@ class DirectoryStorage(Storage):
         """Values as files; `durability`: "none", "atomic" or "fsync"."""
 
 class Spaces:
-    def __init__(self, memory: MemoryStorage, visible: bool = False) -> None:
+    def __init__(self, memory: MemoryStorage, visible: bool = False, limit: int | None = None) -> None:
         """
-        Scratch spaces that take of the limit of this memory; `visible`: other processes may be let see each.
+        Scratch spaces that take of the limit of this memory, and of another one of their own; `visible`: other processes may be let see each.
         """
 
 class DiskFile:
@@ -303,6 +303,17 @@ class Server:
     def stats(self) -> dict[str, int]: ...
 
     def stats_json(self) -> bytes: ...
+
+    def failures(self) -> dict[str, int]:
+        """Requests that have failed, by why."""
+
+    def latencies(self) -> dict[str, tuple[list[int], float]]:
+        """
+        Of each kind of request: how many took up to 10 us, twice that, and so on, and the seconds of all.
+        """
+
+    def answers(self, timeout: float) -> bool:
+        """Whether all threads run what they are given, within so many seconds."""
 
     @property
     def sessions(self) -> int: ...

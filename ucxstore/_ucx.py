@@ -114,6 +114,11 @@ def describe() -> str:
     return "UCX of a wheel"
 
 
+def loaded_version() -> str:
+    """Return the version of the library that is loaded; "" if none has been needed."""
+    return "" if _library is None else _library.version
+
+
 def _load() -> UcxLibrary:
     forced = os.environ.get("UCXSTORE_UCX") or None
     if forced not in (None, "wheel", "system"):

@@ -118,6 +118,39 @@ def configure(level: int, form: Format = "text", stream: IO[str] | None = None) 
     root.setLevel(level)
 
 
+class Limited:
+    """Let events through, but not too many: who writes a log must not fill a disk.
+
+    Parameters
+    ----------
+    burst : int
+        Events that may come at once.
+    seconds : float
+        For so long each of them counts.
+    """
+
+    def __init__(self, burst: int = 20, seconds: float = 60.0) -> None:
+        self._burst = burst
+        self._pace = burst / seconds
+        self._left = float(burst)
+        self._looked = -math.inf
+        self._held_back = 0
+        self._lock = threading.Lock()
+
+    def admit(self) -> int | None:
+        """Return how many were held back since the last one; ``None`` to hold this one back."""
+        with self._lock:
+            now = time.monotonic()
+            self._left = min(self._burst, self._left + (now - self._looked) * self._pace)
+            self._looked = now
+            if self._left < 1:
+                self._held_back += 1
+                return None
+            self._left -= 1
+            held_back, self._held_back = self._held_back, 0
+            return held_back
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger and message, and the fields of the record."""
 

@@ -262,6 +262,18 @@ class ServerStats(Table):
     adopted, adopted_bytes : int
         Those of `arenas` that clients have made, each with one value that was not copied, and the
         bytes of these.
+    value_count, value_bytes : int
+        Values of a server of memory, and their bytes; 0 for other servers, as the next two.
+    memory_used, memory_limit : int
+        Memory that these take, and scratch spaces, with all that they need besides; and how much
+        they may take.
+    cache_hits, cache_misses, cached_bytes : int
+        Values that were in the cache in front of a source when they were wanted, and those that
+        were not; and what it holds.
+    failed : int
+        Requests that were answered with a failure. A missing key is none.
+    abandoned : int
+        Requests that clients have given up, as they were cancelled or took too long.
     """
 
     uptime_s: float
@@ -289,6 +301,15 @@ class ServerStats(Table):
     arena_bytes_held: int
     adopted: int
     adopted_bytes: int
+    value_count: int
+    value_bytes: int
+    memory_used: int
+    memory_limit: int
+    cache_hits: int
+    cache_misses: int
+    cached_bytes: int
+    failed: int
+    abandoned: int
 
 
 def parse_server_stats(text: bytes) -> ServerStats:

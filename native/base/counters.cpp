@@ -1,6 +1,7 @@
 #include "base/counters.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <string_view>
 #include <utility>
 
@@ -82,6 +83,55 @@ ShelfCounts& ShelfCounts::operator+=(const ShelfCounts& other) {
     return *this;
 }
 
+std::size_t Latencies::bucket(std::chrono::nanoseconds took) {
+    const auto steps = static_cast<std::uint64_t>(
+        std::max<std::int64_t>((took.count() + kFirst.count() - 1) / kFirst.count(), 1));
+    return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(steps - 1)), kBuckets - 1);
+}
+
+void Latencies::add(RequestKind kind, std::chrono::nanoseconds took) {
+    static std::atomic<std::size_t> threads = 0;
+    static thread_local const std::size_t own = threads++ % kStripes;
+    const auto place = static_cast<std::size_t>(kind);
+    Stripe& stripe = stripes_[own];
+    stripe.counts[place][bucket(took)].fetch_add(1, std::memory_order_relaxed);
+    stripe.nanoseconds[place].fetch_add(
+        static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)),
+        std::memory_order_relaxed);
+}
+
+Latencies::Histogram Latencies::histogram(std::size_t kind) const {
+    Histogram sum;
+    for (const Stripe& stripe : stripes_) {
+        for (std::size_t i = 0; i < kBuckets; ++i) {
+            sum.counts[i] += stripe.counts[kind][i].load(std::memory_order_relaxed);
+        }
+        sum.seconds +=
+            static_cast<double>(stripe.nanoseconds[kind].load(std::memory_order_relaxed)) * 1e-9;
+    }
+    return sum;
+}
+
+std::uint64_t Counters::all_failed() const {
+    std::uint64_t sum = 0;
+    for (const Count& one : failed) {
+        sum += one;
+    }
+    return sum;
+}
+
+Counters::InFlight Counters::in_flight() const {
+    InFlight sum;
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : clients_) {
+        if (const auto client = one.lock()) {
+            sum.bytes += client->bytes_in_flight;
+            sum.gets_waiting += client->gets_waiting;
+        }
+    }
+    return sum;
+}
+
 std::shared_ptr<ClientCounters> Counters::add(const std::string& peer) {
     auto client = std::make_shared<ClientCounters>(peer);
     const std::lock_guard lock(mutex_);
@@ -95,8 +145,8 @@ void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes)
     client.lanes_ = std::move(lanes);
 }
 
-std::string Counters::to_json(const std::vector<SpaceCounts>& spaces,
-                              const ShelfCounts& shelf) const {
+std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const ShelfCounts& shelf,
+                              const MemoryCounts& memory, const CacheCounts& cache) const {
     std::vector<std::string> clients;
     std::uint64_t connected = 0;
     std::uint64_t in_flight = 0;
@@ -144,6 +194,15 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces,
         .add("arena_bytes_held", shelf.arena_bytes_held)
         .add("adopted", shelf.adopted)
         .add("adopted_bytes", shelf.adopted_bytes)
+        .add("value_count", memory.values)
+        .add("value_bytes", memory.bytes)
+        .add("memory_used", memory.used)
+        .add("memory_limit", memory.limit)
+        .add("cache_hits", cache.hits)
+        .add("cache_misses", cache.misses)
+        .add("cached_bytes", cache.bytes)
+        .add("failed", all_failed())
+        .add("abandoned", abandoned)
         .take();
 }
 

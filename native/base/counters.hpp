@@ -1,6 +1,7 @@
 // Counters of a server: of all its threads together, and of each client. Any thread reads them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -54,6 +55,71 @@ struct ShelfCounts {
     ShelfCounts& operator+=(const ShelfCounts& other);
 };
 
+// Values in memory, and what they take of it.
+struct MemoryCounts {
+    std::uint64_t values = 0;
+    std::uint64_t bytes = 0;  // of these
+    std::uint64_t used = 0;   // with all that values need besides, and in scratch spaces, too
+    std::uint64_t limit = 0;  // of `used`; 0 for none
+};
+
+// What the cache in front of a source has done; all 0 where there is none.
+struct CacheCounts {
+    std::uint64_t hits = 0;
+    std::uint64_t misses = 0;
+    std::uint64_t bytes = 0;  // that it holds now
+};
+
+// Kinds of requests whose latencies are counted: from when a request has come until the last of its
+// reply has gone.
+enum class RequestKind : std::uint8_t { get, set, stat, list, remove, other };
+
+// How many requests took how long. Any thread adds to it, without waiting for another one.
+class Latencies {
+  public:
+    static constexpr std::array<const char*, 6> kKinds{"get",  "set",    "stat",
+                                                       "list", "remove", "other"};
+    // Each bucket but the last ends at twice the time of the one before it.
+    static constexpr std::size_t kBuckets = 23;
+    static constexpr std::chrono::nanoseconds kFirst{10'000};
+
+    void add(RequestKind kind, std::chrono::nanoseconds took);
+
+    struct Histogram {
+        std::array<std::uint64_t, kBuckets> counts{};
+        double seconds = 0;  // of all together
+    };
+    Histogram histogram(std::size_t kind) const;
+    // Which bucket is for it.
+    static std::size_t bucket(std::chrono::nanoseconds took);
+
+  private:
+    // Threads have their own, as far as there are enough.
+    static constexpr std::size_t kStripes = 8;
+    struct alignas(64) Stripe {
+        std::array<std::array<Count, kBuckets>, kKinds.size()> counts{};
+        std::array<Count, kKinds.size()> nanoseconds{};
+    };
+    std::array<Stripe, kStripes> stripes_;
+};
+
+// Why requests fail.
+enum class Failing : std::uint8_t {
+    denied,
+    read_only,
+    invalid_key,
+    full,  // no room, or no memory
+    storage,
+    source,
+    ended,  // scratch spaces
+    busy,
+    altered,
+    unknown,
+};
+inline constexpr std::array<const char*, 10> kFailings{
+    "denied", "read_only", "invalid_key", "full",    "storage",
+    "source", "ended",     "busy",        "altered", "unknown"};
+
 class Counters {
   public:
     Count gets = 0;
@@ -65,6 +131,18 @@ class Counters {
     Count sessions_lost = 0;
     Count sessions_ended = 0;  // in favour of others
     Count messages_refused = 0;
+    Count abandoned = 0;  // requests that clients have given up
+    std::array<Count, kFailings.size()> failed{};
+    Latencies latencies;
+
+    void count_failed(Failing why) { ++failed[static_cast<std::size_t>(why)]; }
+    std::uint64_t all_failed() const;
+    // To all clients, and how many gets of theirs wait.
+    struct InFlight {
+        std::uint64_t bytes = 0;
+        std::uint64_t gets_waiting = 0;
+    };
+    InFlight in_flight() const;
 
     void count_get(ClientCounters& client) { ++gets, ++client.gets; }
     void count_set(ClientCounters& client, std::uint64_t bytes) {
@@ -83,8 +161,8 @@ class Counters {
     // number is told.
     static constexpr std::size_t kMaxClients = 512;
     static constexpr std::size_t kMaxSpaces = 512;
-    std::string to_json(const std::vector<SpaceCounts>& spaces = {},
-                        const ShelfCounts& shelf = {}) const;
+    std::string to_json(const std::vector<SpaceCounts>& spaces = {}, const ShelfCounts& shelf = {},
+                        const MemoryCounts& memory = {}, const CacheCounts& cache = {}) const;
 
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

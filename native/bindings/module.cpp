@@ -275,6 +275,9 @@ class PyServer {
 
     std::map<std::string, std::uint64_t> stats() const {
         const Counters& counters = server_.counters();
+        const Counters::InFlight in_flight = counters.in_flight();
+        const MemoryCounts memory = server_.memory_counts();
+        const ShelfCounts shown = server_.shown_counts();
         return {{"gets", counters.gets},
                 {"gets_missing", counters.gets_missing},
                 {"sets", counters.sets},
@@ -284,12 +287,48 @@ class PyServer {
                 {"sessions_lost", counters.sessions_lost},
                 {"sessions_ended", counters.sessions_ended},
                 {"messages_refused", counters.messages_refused},
+                {"abandoned", counters.abandoned},
+                {"failed", counters.all_failed()},
+                {"bytes_in_flight", in_flight.bytes},
+                {"gets_waiting", in_flight.gets_waiting},
+                {"gets_seen", shown.gets_seen},
+                {"bytes_seen", shown.bytes_seen},
+                {"arena_bytes_held", shown.arena_bytes_held},
+                {"value_count", memory.values},
+                {"value_bytes", memory.bytes},
+                {"memory_used", memory.used},
+                {"memory_limit", memory.limit},
                 {"scratch_bytes", server_.scratch_bytes()}};
     }
 
     nb::bytes stats_json() const {
         const std::string text = server_.stats_json();
         return nb::bytes(text.data(), text.size());
+    }
+
+    std::map<std::string, std::uint64_t> failures() const {
+        std::map<std::string, std::uint64_t> found;
+        for (std::size_t i = 0; i < kFailings.size(); ++i) {
+            found.emplace(kFailings[i], server_.counters().failed[i]);
+        }
+        return found;
+    }
+
+    // By kind: how many are in each bucket, and the seconds of all.
+    using Latency = std::pair<std::vector<std::uint64_t>, double>;
+    std::map<std::string, Latency> latencies() const {
+        std::map<std::string, Latency> found;
+        for (std::size_t i = 0; i < Latencies::kKinds.size(); ++i) {
+            const auto one = server_.counters().latencies.histogram(i);
+            found.emplace(Latencies::kKinds[i],
+                          Latency{{one.counts.begin(), one.counts.end()}, one.seconds});
+        }
+        return found;
+    }
+
+    bool answers(double timeout) {
+        const WithoutGil released;
+        return server_.answers(milliseconds(timeout));
     }
 
     std::uint64_t sessions() { return server_.sessions(); }
@@ -401,17 +440,23 @@ NB_MODULE(_core, module) {
     nb::class_<MemoryStorage, Storage>(module, "MemoryStorage")
         .def(
             "__init__",
-            [](MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit) {
+            [](MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit,
+               std::optional<std::string> hint) {
+                const auto quota = hint ? Quota::of_memory(limit, std::move(*hint))
+                                        : std::make_shared<Quota>(limit);
                 new (self) MemoryStorage(
-                    std::make_shared<Quota>(limit), false,
+                    quota, false,
                     visible ? shared::Shelf::make({.most_held = mapped_limit,
-                                                   .keep_bytes = Recycler::instance().limit()})
+                                                   .keep_bytes = Recycler::instance().limit(),
+                                                   .bound = Quota::memory_of(quota)})
                             : nullptr);
             },
             "limit"_a = std::numeric_limits<std::uint64_t>::max(), "visible"_a = false,
             "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),
+            "hint"_a.none() = nb::none(),
             "Values in memory; `visible`: which other processes may be let see, and hold so many "
-            "bytes of.")
+            "bytes of. With a `hint`, which ends the text of a refusal, `limit` is that of the "
+            "memory itself, with all that values need besides.")
         .def_prop_ro("held", &MemoryStorage::held);
     nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
         .def(
@@ -425,13 +470,17 @@ NB_MODULE(_core, module) {
     nb::class_<Spaces>(module, "Spaces")
         .def(
             "__init__",
-            [](Spaces* self, const MemoryStorage& memory, bool visible) {
-                new (self) Spaces(memory.quota(), visible);
+            [](Spaces* self, const MemoryStorage& memory, bool visible,
+               std::optional<std::uint64_t> limit) {
+                auto room = memory.quota();
+                if (limit) {
+                    room = std::make_shared<Quota>(*limit, "scratch space", std::move(room));
+                }
+                new (self) Spaces(std::move(room), visible);
             },
-            "memory"_a, "visible"_a = false,
-            "Scratch spaces that take of the limit of this memory; `visible`: other processes may "
-            "be "
-            "let see each.");
+            "memory"_a, "visible"_a = false, "limit"_a.none() = nb::none(),
+            "Scratch spaces that take of the limit of this memory, and of another one of their "
+            "own; `visible`: other processes may be let see each.");
 
     bind_disk(module);
     bind_log(module);
@@ -448,6 +497,12 @@ NB_MODULE(_core, module) {
         .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)
         .def("stats", &PyServer::stats)
         .def("stats_json", &PyServer::stats_json)
+        .def("failures", &PyServer::failures, "Requests that have failed, by why.")
+        .def("latencies", &PyServer::latencies,
+             "Of each kind of request: how many took up to 10 us, twice that, and so on, and the "
+             "seconds of all.")
+        .def("answers", &PyServer::answers, "timeout"_a,
+             "Whether all threads run what they are given, within so many seconds.")
         .def_prop_ro("sessions", &PyServer::sessions)
         .def("drain", &PyServer::drain, "timeout"_a)
         .def("close", &PyServer::close, "timeout"_a);

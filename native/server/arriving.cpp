@@ -125,6 +125,7 @@ Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const s
     }
     auto value = std::make_shared<ArrivingValue>(key, header.if_absent != 0);
     values_.emplace(id, value);
+    sending_->time(id, RequestKind::set);
     return value;
 }
 
@@ -154,7 +155,11 @@ void Arriving::receive_file(const wire::ValueHeader& header, const std::string& 
         header.total > wire::kMaxValueBytes || values_.contains(id)) {
         throw Error(ErrorKind::protocol, "a file that does not fit its value");
     }
-    if (was_abandoned(header.request) || refuses(id, key)) {
+    if (was_abandoned(header.request)) {
+        return;
+    }
+    sending_->time(id, RequestKind::set);
+    if (refuses(id, key)) {
         return;
     }
     try {
@@ -185,7 +190,7 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
     try {
         storage = storages_.storage_of(value.key());
     } catch (const std::exception& error) {
-        return sending_->reply(id, status_of(error), error.what());
+        return sending_->fail(id, error);
     }
     if (storage != nullptr || take_room(header, value)) {
         take_memory(header, value, std::move(storage));
@@ -280,10 +285,7 @@ bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
     return false;
 }
 
-void Arriving::refuse(const ItemId& id, const std::exception& error) {
-    const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-    sending_->reply(id, status_of(error), no_memory ? "not enough memory" : error.what());
-}
+void Arriving::refuse(const ItemId& id, const std::exception& error) { sending_->fail(id, error); }
 
 void Arriving::altered(const ItemId& id, const Value& value) {
     value->refuse();
@@ -330,7 +332,7 @@ void Arriving::store(const ItemId& id, const Value& value) {
         client_->count_set(value->total());
         sending_->reply(id, written ? Status::ok : Status::kept);
     } catch (const std::exception& error) {
-        sending_->reply(id, status_of(error), error.what());
+        sending_->fail(id, error);
     }
 }
 

@@ -19,6 +19,12 @@
 
 namespace ucxstore {
 
+// When a request came, for its latency; the epoch where that is not counted.
+struct Timed {
+    RequestKind kind = RequestKind::other;
+    TimePoint begun{};
+};
+
 // On the session's progress thread, which makes it.
 class ClientRecord {
   public:
@@ -72,6 +78,14 @@ class ClientRecord {
     void count_missing() { ++server_->gets_missing; }
     void count_set(std::uint64_t bytes) { server_->count_set(*client_, bytes); }
     void count_sent(std::uint64_t bytes) { server_->count_sent(*client_, bytes); }
+    void count_failed(Failing why) { server_->count_failed(why); }
+    void count_abandoned() { ++server_->abandoned; }
+    // Of a request whose reply has gone just now.
+    void count_latency(const Timed& timed) {
+        if (timed.begun != TimePoint{}) {
+            server_->latencies.add(timed.kind, last_moved_ - timed.begun);
+        }
+    }
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
     // The lanes to it, once it is connected.

@@ -37,7 +37,7 @@ class LocalSession::LocalSending : public Sending {
         if (value == nullptr) {
             return false;
         }
-        refuse(get.id(), {wire::Status::shown, value->size(), value->version()});
+        refuse(get.id(), {wire::Status::shown, value->size(), value->version()}, get.timed());
         return true;
     }
 

@@ -31,6 +31,8 @@ class LocalThread : public YieldingThread {
     std::size_t sessions();
     // Whether anything is under way with a client.
     bool busy();
+    // As TaskThread::post().
+    bool post(Task task) { return thread_->post(std::move(task)); }
     // Tells all clients that the server ends.
     void leave();
     // Ends all sessions, and the thread.

@@ -13,6 +13,7 @@
 #include "base/region.hpp"
 #include "protocol/selecting.hpp"
 #include "protocol/wire.hpp"
+#include "server/client_record.hpp"
 #include "server/get_budget.hpp"
 
 namespace ucxstore {
@@ -52,12 +53,15 @@ class PendingGet {
     // eager. More than any number of segments.
     static constexpr std::uint64_t kHeldBack = wire::kEagerBytes;
 
-    PendingGet(const ItemId& id, wire::GetItem wanted, bool send_bytes = false)
-        : id_(id), wanted_(std::move(wanted)), send_bytes_(send_bytes) {}
+    // `begun`: when its request came.
+    PendingGet(const ItemId& id, wire::GetItem wanted, bool send_bytes = false,
+               TimePoint begun = {})
+        : id_(id), wanted_(std::move(wanted)), send_bytes_(send_bytes), begun_(begun) {}
 
     const ItemId& id() const { return id_; }
     const std::string& key() const { return wanted_.key; }
     const wire::Selection& selection() const { return wanted_.selection; }
+    Timed timed() const { return {RequestKind::get, begun_}; }
     // The memory that it takes as long as it is there, but for its value.
     std::uint64_t held_bytes() const;
     // Takes that of the account; false where there is no room.
@@ -94,6 +98,7 @@ class PendingGet {
     ItemId id_;
     wire::GetItem wanted_;
     bool send_bytes_;
+    TimePoint begun_;
     GetBudget::Hold charged_;
     std::shared_ptr<const Region> value_;
     wire::Selected selected_;

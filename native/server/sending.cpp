@@ -5,11 +5,47 @@
 
 #include "base/ensure.hpp"
 #include "server/answer.hpp"
+#include "storage/quota.hpp"
 
 namespace ucxstore {
+namespace {
+
+// Why a request has failed that gets this reply; nullopt where it has not.
+std::optional<Failing> failing(wire::Status status) {
+    switch (status) {
+        case wire::Status::denied:
+            return Failing::denied;
+        case wire::Status::read_only:
+            return Failing::read_only;
+        case wire::Status::invalid_key:
+            return Failing::invalid_key;
+        case wire::Status::storage:
+            return Failing::storage;
+        case wire::Status::ended:
+            return Failing::ended;
+        case wire::Status::busy:
+            return Failing::busy;
+        case wire::Status::altered:
+            return Failing::altered;
+        case wire::Status::unknown:
+            return Failing::unknown;
+        default:
+            return std::nullopt;
+    }
+}
+
+bool is_full(const std::exception& failure) {
+    const auto* const error = dynamic_cast<const Error*>(&failure);
+    return dynamic_cast<const NoRoomError*>(&failure) != nullptr ||
+           dynamic_cast<const std::bad_alloc*>(&failure) != nullptr ||
+           (error != nullptr && error->kind() == ErrorKind::memory);
+}
+
+}  // namespace
 
 void Sending::close() {
     on_sent_ = nullptr;
+    timed_.clear();
     values_.clear();
     waiting_.clear();
     end();
@@ -42,10 +78,14 @@ bool Sending::send_next() {
         message.was_read = segment.owner != nullptr;
         message.value = message.was_read ? std::move(segment.owner) : next.value();
         message.reading = std::move(segment.reading);
-        give(std::move(message));
         more = !next.done();
+        if (!more) {
+            message.timed = next.timed();
+        }
+        give(std::move(message));
     } catch (const std::exception& error) {
-        reply(next.id(), status_of(error), error.what());
+        more = false;
+        fail(next.id(), error, next.timed());
     }
     if (!more) {
         values_.pop_front();
@@ -57,9 +97,40 @@ void Sending::abandon(std::uint64_t request) {
     const auto concerned = [request](const PendingGet& one) { return one.id().request == request; };
     std::erase_if(values_, concerned);
     std::erase_if(waiting_, concerned);
+    std::erase_if(timed_, [request](const auto& one) { return one.first.request == request; });
 }
 
-void Sending::reply(const ItemId& id, wire::Status status, std::string payload) {
+void Sending::time(const ItemId& id, RequestKind kind) {
+    timed_.insert_or_assign(id, Timed{kind, client_->last_moved()});
+}
+
+Timed Sending::end_of(const ItemId& id, wire::Status status) {
+    if (timed_.empty() || status == wire::Status::going_on || status == wire::Status::leaving) {
+        return {};
+    }
+    const auto node = timed_.extract(id);
+    return node.empty() ? Timed() : node.mapped();
+}
+
+void Sending::fail(const ItemId& id, const std::exception& error, Timed timed) {
+    const bool full = is_full(error);
+    reply(
+        id, status_of(error),
+        dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "not enough memory" : error.what(),
+        timed, full ? Failing::full : failing(status_of(error)));
+}
+
+void Sending::reply(const ItemId& id, wire::Status status, std::string payload, Timed timed) {
+    const auto why = failing(status);
+    reply(id, status, std::move(payload), timed,
+          why == Failing::storage && reads_through_ ? Failing::source : why);
+}
+
+void Sending::reply(const ItemId& id, wire::Status status, std::string payload, Timed timed,
+                    std::optional<Failing> why) {
+    if (why) {
+        client_->count_failed(*why);
+    }
     if (status != wire::Status::ok) {
         payload.resize(std::min(payload.size(), wire::kMaxErrorBytes));
     }
@@ -71,10 +142,11 @@ void Sending::reply(const ItemId& id, wire::Status status, std::string payload) 
     message.header.reply_size = message.payload.size();
     message.header.segment = std::max(message.payload.size(), wire::kMinSegmentBytes);
     message.header.length = message.payload.size();
+    message.timed = timed.begun == TimePoint{} ? end_of(id, status) : timed;
     give(std::move(message));
 }
 
-void Sending::refuse(const ItemId& id, const wire::Refusal& refusal) {
+void Sending::refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed) {
     Message message;
     message.header.request = id.request;
     message.header.item = id.item;
@@ -82,6 +154,7 @@ void Sending::refuse(const ItemId& id, const wire::Refusal& refusal) {
     message.header.value_size = refusal.value_size;
     message.header.version = refusal.version;
     message.header.segment = wire::kMinSegmentBytes;
+    message.timed = timed;
     give(std::move(message));
 }
 
@@ -133,6 +206,7 @@ void Sending::sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& 
         return;
     }
     client_->count_sent(amount.bytes);
+    client_->count_latency(amount.timed);
     try {
         if (on_sent_) {
             on_sent_();

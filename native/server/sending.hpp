@@ -7,7 +7,9 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -35,15 +37,21 @@ class Sending {
 
     // `on_sent` runs from now on when a message has been sent, and there may be room for another.
     void set_on_sent(std::function<void()> on_sent) { on_sent_ = std::move(on_sent); }
+    // What fails from now on is the source's, and not a storage's.
+    void set_reads_through() { reads_through_ = true; }
     // Whether the client cannot be reached any more.
     virtual bool failed() const = 0;
     // Ends everything in flight in bounded time. on_sent does not run any more.
     void close();
 
-    // Replies with a status, and a text or another payload. Both do nothing where the client is
-    // gone.
-    void reply(const ItemId& id, wire::Status status, std::string payload = {});
-    void refuse(const ItemId& id, const wire::Refusal& refusal);
+    // Counts the latency of a request that has just come, and is no get: until its reply has gone.
+    void time(const ItemId& id, RequestKind kind);
+    // Replies with a status, and a text or another payload. These do nothing where the client is
+    // gone. `timed`: of a get.
+    void reply(const ItemId& id, wire::Status status, std::string payload = {}, Timed timed = {});
+    void refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed = {});
+    // Replies with a failure of a storage, or the source.
+    void fail(const ItemId& id, const std::exception& error, Timed timed = {});
 
     // Where the client can see the value of an open get itself: replies so, and returns true.
     virtual bool show(const PendingGet&) { return false; }
@@ -68,6 +76,7 @@ class Sending {
     struct Amount {
         std::uint64_t bytes = 0;
         std::uint64_t read = 0;  // those of them that were read for it
+        Timed timed{};           // set where it ends a reply
     };
     // A reply, or a segment of one: pins the value, or owns the bytes, that it is sent from.
     struct Message {
@@ -78,8 +87,9 @@ class Sending {
         bool was_read = false;
         // Set where the pieces are yet to be read from the value.
         std::shared_ptr<Reading> reading;
+        Timed timed{};
 
-        Amount amount() const { return {header.length, was_read ? header.length : 0}; }
+        Amount amount() const { return {header.length, was_read ? header.length : 0, timed}; }
     };
 
     // Whether it can send what is read meanwhile. Then it notes what it could not read in the
@@ -94,13 +104,19 @@ class Sending {
 
   private:
     void give(Message message);
+    void reply(const ItemId& id, wire::Status status, std::string payload, Timed timed,
+               std::optional<Failing> why);
+    // How long the request took until now, where it was timed.
+    Timed end_of(const ItemId& id, wire::Status status);
     void end_message(Amount amount, const std::shared_ptr<Reading>& reading);
 
     const wire::Token token_;
     const std::shared_ptr<ClientRecord> client_;
     std::function<void()> on_sent_;
+    bool reads_through_ = false;
     std::deque<PendingGet> values_;
     std::list<PendingGet> waiting_;  // until what is in flight of them is read
+    std::unordered_map<ItemId, Timed, HashItemId> timed_;  // requests that are no gets
     std::uint64_t messages_ = 0;
     Amount in_flight_;  // in these messages
 };

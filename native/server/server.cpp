@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -113,6 +115,41 @@ void Server::abandon() {
         new std::shared_ptr<LocalThread>(std::move(thread));
     }
     local_threads_.clear();
+}
+
+ShelfCounts Server::shown_counts() const {
+    ShelfCounts shown = service_.storages.shown_counts();
+    if (service_.storages.spaces != nullptr) {
+        shown += service_.storages.spaces->shelf_counts();
+    }
+    return shown;
+}
+
+bool Server::answers(std::chrono::milliseconds timeout) {
+    struct Waiting {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::size_t left = 0;
+    };
+    const auto waiting = std::make_shared<Waiting>();
+    const auto answer = [waiting] {
+        {
+            const std::lock_guard lock(waiting->mutex);
+            --waiting->left;
+        }
+        waiting->changed.notify_all();
+    };
+    const Threads ucx = threads();
+    waiting->left = ucx.size() + local_threads_.size();
+    bool all = true;
+    for (const auto& thread : ucx) {
+        all = thread->post(answer) && all;
+    }
+    for (const auto& thread : local_threads_) {
+        all = thread->post(answer) && all;
+    }
+    std::unique_lock lock(waiting->mutex);
+    return all && waiting->changed.wait_for(lock, timeout, [&] { return waiting->left == 0; });
 }
 
 std::size_t Server::sessions() {

@@ -24,6 +24,8 @@ class ServerThread : public PeerThread, public YieldingThread {
     void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
                 const std::string& address, const Admitted& client);
     std::size_t sessions() { return peers(); }
+    // As TaskThread::post().
+    bool post(Task task) { return progress()->post(std::move(task)); }
 
   private:
     void visit(const Visitor& visitor) override;
@@ -61,6 +63,10 @@ class Server {
         const auto& spaces = service_.storages.spaces;
         return spaces == nullptr ? 0 : spaces->held();
     }
+    MemoryCounts memory_counts() const { return service_.storages.memory_counts(); }
+    ShelfCounts shown_counts() const;
+    // Whether every thread runs what it is given, within this time.
+    bool answers(std::chrono::milliseconds timeout);
     std::size_t sessions();
     // Makes room for a session of this origin, if need be by having others end; true if there is
     // some, and false if it is worth asking again in a moment. `waiting`: how many newcomers wait,

@@ -38,6 +38,21 @@ constexpr ItemId kNoRequest{0, 0};
 
 ItemId id_of(const wire::RequestHeader& header) { return {header.request, header.first}; }
 
+RequestKind kind_of(wire::Op op) {
+    switch (op) {
+        case wire::Op::stat:
+            return RequestKind::stat;
+        case wire::Op::list:
+        case wire::Op::measure:
+            return RequestKind::list;
+        case wire::Op::remove:
+        case wire::Op::remove_prefix:
+            return RequestKind::remove;
+        default:
+            return RequestKind::other;
+    }
+}
+
 }  // namespace
 
 Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const wire::Token& token,
@@ -56,6 +71,9 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
                                            sending_, awaiting_)),
       account_(std::make_shared<GetBudget::Account>(service_.get_budget, client_->origin())) {
     sending_->set_on_sent([this] { pump(); });
+    if (service_.storages.source != nullptr) {
+        sending_->set_reads_through();
+    }
 }
 
 void Session::close() {
@@ -178,7 +196,7 @@ void Session::on_get(const wire::RequestHeader& header, std::span<const std::byt
     wire::Reader reader(body);
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
-                       (header.flags & wire::kSendBytes) != 0);
+                       (header.flags & wire::kSendBytes) != 0, client_->last_moved());
         if (gets_.size() >= kMaxGets || !get.charge(account_) || account_->bytes() > kMaxGetBytes) {
             throw Error(ErrorKind::protocol, "more requests at once than a server takes");
         }
@@ -223,12 +241,13 @@ void Session::pump() {
 void Session::open(PendingGet get) {
     client_->count_get();
     const ItemId id = get.id();
+    const Timed timed = get.timed();
     if (auto fault = wire::key_fault(get.key())) {
-        sending_->reply(id, Status::invalid_key, std::move(*fault));
+        sending_->reply(id, Status::invalid_key, std::move(*fault), timed);
         return;
     }
     if (auto fault = client_->bounds().read_fault(get.key())) {
-        sending_->reply(id, Status::denied, std::move(*fault));
+        sending_->reply(id, Status::denied, std::move(*fault), timed);
         return;
     }
     try {
@@ -241,7 +260,7 @@ void Session::open(PendingGet get) {
             send(std::move(get), std::move(value));
         }
     } catch (const std::exception& error) {
-        sending_->reply(id, status_of(error), error.what());
+        sending_->fail(id, error, timed);
     }
 }
 
@@ -256,19 +275,20 @@ void Session::send(PendingGet get, std::shared_ptr<const Region> value) {
     if (refusal->status == Status::missing) {
         client_->count_missing();
     }
-    sending_->refuse(get.id(), *refusal);
+    sending_->refuse(get.id(), *refusal, get.timed());
 }
 
 void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
     if (get && outcome.failure.empty()) {
         send(std::move(*get), std::move(outcome.value));
     } else if (get) {
-        sending_->reply(get->id(), Status::storage, std::move(outcome.failure));
+        sending_->reply(get->id(), Status::storage, std::move(outcome.failure), get->timed());
     }
     pump();
 }
 
 void Session::abandon(std::uint64_t request) {
+    client_->count_abandoned();
     std::erase_if(gets_, [&](const PendingGet& one) { return one.id().request == request; });
     sending_->abandon(request);
     awaiting_->abandon(request);
@@ -279,6 +299,7 @@ void Session::abandon(std::uint64_t request) {
 void Session::on_space(const wire::RequestHeader& header, std::span<const std::byte> body) {
     const SpaceRequest request = read_space_request(header.op, body);
     const ItemId id = id_of(header);
+    sending_->time(id, RequestKind::other);
     if (!wire::is_space_name(request.name)) {
         sending_->reply(id, Status::invalid_key, "is no name of a scratch space");
         return;
@@ -301,13 +322,14 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
         }
         sending_->reply(id, Status::ok);
     } catch (const std::exception& error) {
-        sending_->reply(id, status_of(error), error.what());
+        sending_->fail(id, error);
     }
 }
 
 // Requests that are calls to a storage or to the source. Only few keys are looked at here: the rest
 // may take long, and is for other threads.
 void Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    sending_->time(id_of(header), kind_of(header.op));
     std::variant<StorageCall, Answer> read =
         read_call(service_.read_only, client_->bounds(), header, body);
     if (auto* call = std::get_if<StorageCall>(&read)) {
@@ -315,7 +337,7 @@ void Session::on_other(const wire::RequestHeader& header, std::span<const std::b
         try {
             storage = service_.storages.storage_of(key_or_prefix_of(*call));
         } catch (const Error& error) {
-            sending_->reply(id_of(header), status_of(error), error.what());
+            sending_->fail(id_of(header), error);
             return;
         }
         if (storage == nullptr) {

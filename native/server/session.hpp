@@ -32,11 +32,12 @@ struct Service {
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
         ShelfCounts shown = storages.shown_counts();
-        if (storages.spaces == nullptr) {
-            return counters->to_json({}, shown);
+        std::vector<SpaceCounts> spaces;
+        if (storages.spaces != nullptr) {
+            shown += storages.spaces->shelf_counts();
+            spaces = storages.spaces->counts();
         }
-        shown += storages.spaces->shelf_counts();
-        return counters->to_json(storages.spaces->counts(), shown);
+        return counters->to_json(spaces, shown, storages.memory_counts(), storages.cache_counts());
     }
 };
 

@@ -28,6 +28,13 @@ ShelfCounts Storages::shown_counts() const {
     return counts;
 }
 
+CacheCounts Storages::cache_counts() const {
+    return source == nullptr ? CacheCounts()
+                             : CacheCounts{.hits = source->hits(),
+                                           .misses = source->counters().misses,
+                                           .bytes = source->cached_bytes()};
+}
+
 void Storages::forget_gone() const {
     if (shelf != nullptr) {
         shelf->forget_gone();

@@ -30,6 +30,12 @@ struct Storages {
     // What clients of this host read by themselves, and the memory that is for that.
     ShelfCounts shown_counts() const;
 
+    // The values in memory, and what the cache in front of the source has done.
+    MemoryCounts memory_counts() const {
+        return local == nullptr ? MemoryCounts() : local->memory();
+    }
+    CacheCounts cache_counts() const;
+
     // Drops what is kept for clients that have gone.
     void forget_gone() const;
 

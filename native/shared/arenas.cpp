@@ -99,15 +99,31 @@ void Arena::set_huge(std::uint64_t piece) const {
 // ---- all of them ----
 
 Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t most_bytes,
-               std::uint64_t keep_bytes)
+               std::uint64_t keep_bytes, std::shared_ptr<ArenaBound> bound)
     : on_drop_(std::move(on_drop)),
       first_bytes_(first_bytes),
       most_bytes_(most_bytes),
       keep_bytes_(keep_bytes),
+      bound_(std::move(bound)),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     if (!timer_) {
         throw_errno("creating a timer", ErrorKind::resource);
     }
+}
+
+Arenas::~Arenas() {
+    if (bound_ != nullptr) {
+        bound_->add_idle(-told_);
+    }
+}
+
+// Tells the bound how much lies idle; under the lock, after any change of that.
+void Arenas::tell_idle() noexcept {
+    if (bound_ == nullptr) {
+        return;
+    }
+    const auto idle = static_cast<std::int64_t>(touched_ - (taken_ - adopted_bytes_));
+    bound_->add_idle(idle - std::exchange(told_, idle));
 }
 
 std::uint64_t Arenas::capacity(std::uint64_t size) {
@@ -127,15 +143,16 @@ Block Arenas::take(std::uint64_t size) {
     }
     const std::uint64_t bytes = capacity(size);
     const std::lock_guard lock(mutex_);
-    const Block block = bytes > kMaxSmall ? take_pages(bytes) : take_small(bytes);
+    const Block block = bytes > kMaxSmall ? take_pages(bytes, bytes) : take_small(bytes);
     if (bytes > kMaxSmall) {
         rooms_.at(block.arena).large.emplace(block.offset, bytes);
     }
     taken_ += bytes;
+    tell_idle();
     return block;
 }
 
-void Arenas::give(const Block& block) {
+void Arenas::give(const Block& block, bool incomplete) {
     std::shared_ptr<const Arena> gone;  // to unmap a large one takes a while: after the lock
     const std::lock_guard lock(mutex_);
     taken_ -= block.bytes;
@@ -145,8 +162,13 @@ void Arenas::give(const Block& block) {
         return;
     }
     if (block.bytes > kMaxSmall) {
-        rooms_.at(block.arena).large.erase(block.offset);
+        Room& room = rooms_.at(block.arena);
+        room.large.erase(block.offset);
+        if (incomplete) {
+            untouch(room, block.offset, block.bytes);
+        }
         give_pages(block.arena, block.offset, block.bytes);
+        tell_idle();
         return;
     }
     auto& slabs = rooms_.at(block.arena).slabs;
@@ -160,16 +182,20 @@ void Arenas::give(const Block& block) {
         slack_ -= kSlabBytes;
         partly.erase({block.arena, begin});
         slabs.erase(found);
+        if (incomplete) {
+            untouch(rooms_.at(block.arena), begin, kSlabBytes);
+        }
         give_pages(block.arena, begin, kSlabBytes);
     } else {
         partly.insert({block.arena, begin});
     }
+    tell_idle();
 }
 
 Block Arenas::take_small(std::uint64_t block_bytes) {
     auto& partly = partly_[block_bytes];
     if (partly.empty()) {
-        const Block pages = take_pages(kSlabBytes);
+        const Block pages = take_pages(kSlabBytes, block_bytes);
         const auto blocks = static_cast<std::uint32_t>(kSlabBytes / block_bytes);
         Slab slab{block_bytes, {}, blocks};
         for (std::uint32_t number = blocks; number > 0; --number) {
@@ -192,7 +218,7 @@ Block Arenas::take_small(std::uint64_t block_bytes) {
     return {number, offset, block_bytes, room.arena->data() + offset};
 }
 
-Block Arenas::take_pages(std::uint64_t bytes) {
+Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
     const std::uint64_t count = bytes / kPage;
     const std::uint64_t alignment = bytes >= kHugePage ? kHugePage / kPage : 1;
     const auto block_in = [&](Room& room, std::uint64_t page) {
@@ -201,7 +227,7 @@ Block Arenas::take_pages(std::uint64_t bytes) {
     };
     for (auto& [number, room] : rooms_) {
         const auto page = room.pages.take(count, alignment);
-        if (page && touch(room, *page, count)) {
+        if (page && touch(room, *page, count, used)) {
             if (std::exchange(room.empty_since, std::nullopt)) {
                 kept_ -= room.arena->size();
             }
@@ -211,36 +237,75 @@ Block Arenas::take_pages(std::uint64_t bytes) {
             room.pages.give(*page, count);
         }
     }
-    const auto too_many = [&] { return bytes > most_bytes_ - std::min(most_bytes_, touched_); };
+    const auto too_many = [&] {
+        return bytes > most_bytes_ - std::min(most_bytes_, touched_) ||
+               (bound_ != nullptr && !bound_->has_room(bytes));
+    };
     while (too_many() && kept_ > 0) {
         drop(longest_empty());
+        tell_idle();
     }
-    if (too_many()) {
+    const auto refuse = [&] {
         throw Error(ErrorKind::memory, "no room for " + std::to_string(bytes) +
                                            " bytes: arenas take " + std::to_string(touched_) +
-                                           " of " + std::to_string(most_bytes_) + " bytes");
+                                           " bytes");
+    };
+    if (too_many()) {
+        refuse();
     }
     Room& room = add_arena(bytes);
     const std::uint64_t page = room.pages.take(count, alignment).value();
-    touch(room, page, count);
+    if (!touch(room, page, count, used)) {  // somebody else has taken the room meanwhile
+        give_pages(room.arena->number(), page * kPage, bytes);
+        refuse();
+    }
     return block_in(room, page);
 }
 
 // Counts the pages that no block has had so far; false where they would be too many.
-bool Arenas::touch(Room& room, std::uint64_t page, std::uint64_t count) {
-    if (most_bytes_ == kAnyBytes) {
+bool Arenas::touch(Room& room, std::uint64_t page, std::uint64_t count, std::uint64_t used) {
+    if (!counts_pages()) {
         return true;
     }
     const auto begin = room.touched.begin() + static_cast<std::ptrdiff_t>(page);
     const auto end = begin + static_cast<std::ptrdiff_t>(count);
     const auto fresh = static_cast<std::uint64_t>(std::count(begin, end, false)) * kPage;
-    if (touched_ + fresh > most_bytes_) {
+    if (fresh > most_bytes_ - std::min(most_bytes_, touched_) ||
+        (bound_ != nullptr && !bound_->try_touch(fresh, used))) {
         return false;
     }
+    told_ += static_cast<std::int64_t>(fresh) - static_cast<std::int64_t>(used);
     std::fill(begin, end, true);
     room.touched_bytes += fresh;
     touched_ += fresh;
     return true;
+}
+
+// The opposite, of those that nobody has written to: the kernel has no memory for them.
+void Arenas::untouch(Room& room, std::uint64_t offset, std::uint64_t bytes) {
+    if (!counts_pages()) {
+        return;
+    }
+    const int file = room.arena->descriptor();
+    const auto end = static_cast<off_t>(offset + bytes);
+    for (auto at = static_cast<off_t>(offset); at < end;) {
+        const off_t hole = lseek(file, at, SEEK_HOLE);
+        if (hole < 0 || hole >= end) {
+            return;
+        }
+        const off_t data = lseek(file, hole, SEEK_DATA);
+        at = data < 0 ? end : std::min(data, end);
+        const auto pages = room.touched.begin();
+        const auto page_size = static_cast<off_t>(kPage);
+        const auto first = pages + (hole + page_size - 1) / page_size;
+        const auto last = pages + at / page_size;
+        if (first < last) {
+            const auto fewer = static_cast<std::uint64_t>(std::count(first, last, true)) * kPage;
+            std::fill(first, last, false);
+            room.touched_bytes -= fewer;
+            touched_ -= fewer;
+        }
+    }
 }
 
 void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes) {
@@ -290,6 +355,16 @@ void Arenas::trim(TimePoint now) {
          room = longest_empty()) {
         drop(room);
     }
+    tell_idle();
+    set_timer();
+}
+
+void Arenas::give_back() {
+    const std::lock_guard lock(mutex_);
+    while (kept_ > 0) {
+        drop(longest_empty());
+    }
+    tell_idle();
     set_timer();
 }
 
@@ -346,7 +421,7 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
     ++last_number_;
     reserved_ += bytes;
     Room room{std::move(arena), Extents(bytes / kPage), {}};
-    if (most_bytes_ != kAnyBytes) {
+    if (counts_pages()) {
         room.touched.resize(bytes / kPage);
     }
     return rooms_.emplace(last_number_, std::move(room)).first->second;

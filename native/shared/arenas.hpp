@@ -62,6 +62,18 @@ struct Block {
     std::byte* data = nullptr;
 };
 
+// What bounds the memory of arenas, together with other memory.
+class ArenaBound {
+  public:
+    virtual ~ArenaBound() = default;
+    // Whether blocks may take so many bytes of memory that no block has had.
+    virtual bool has_room(std::uint64_t fresh) const = 0;
+    // The same, and takes them, for blocks of `used` bytes: those lie idle no more.
+    virtual bool try_touch(std::uint64_t fresh, std::uint64_t used) = 0;
+    // So many bytes more, or less, that blocks had and that none has now.
+    virtual void add_idle(std::int64_t bytes) = 0;
+};
+
 // Called from any thread.
 class Arenas {
   public:
@@ -86,15 +98,19 @@ class Arenas {
     using OnDrop = std::function<void(std::uint32_t)>;
     // `most_bytes`: so many bytes of all arenas may have been in blocks, now or before: what a
     // block once had stays this process's memory until its arena goes. Empty arenas of at most
-    // `keep_bytes` together are kept. Throws Error(resource).
+    // `keep_bytes` together are kept. `bound`, which may be nullptr, bounds what blocks have had,
+    // too. Throws Error(resource).
     explicit Arenas(OnDrop on_drop = nullptr, std::uint64_t first_bytes = kFirstBytes,
-                    std::uint64_t most_bytes = kAnyBytes, std::uint64_t keep_bytes = 0);
+                    std::uint64_t most_bytes = kAnyBytes, std::uint64_t keep_bytes = 0,
+                    std::shared_ptr<ArenaBound> bound = nullptr);
     Arenas(const Arenas&) = delete;
     Arenas& operator=(const Arenas&) = delete;
+    ~Arenas();
 
     // A block of at least `size` bytes, not initialised. Throws Error(memory).
     Block take(std::uint64_t size);
-    void give(const Block& block);
+    // `incomplete`: not all of it was written to, so not all of it need have become memory.
+    void give(const Block& block, bool incomplete = false);
 
     // Of the block that begins there; 0 where none does.
     std::uint64_t bytes_of(std::uint32_t arena, std::uint64_t offset) const;
@@ -102,6 +118,8 @@ class Arenas {
     // Gives back what has been empty for too long. To be called when timer() can be read.
     void trim(TimePoint now);
     int timer() const { return timer_.get(); }
+    // Gives back all that is empty.
+    void give_back();
 
     // Takes a sealed file over as an arena with one block, which may only be read, and goes when
     // that is given. nullopt where there are enough of them, and where it is not sealed or of
@@ -148,10 +166,14 @@ class Arenas {
     using SlabPlace = std::pair<std::uint32_t, std::uint64_t>;  // arena and offset
 
     Block take_small(std::uint64_t block_bytes);
-    Block take_pages(std::uint64_t bytes);
+    // `used` are those of the bytes that a value is to have now.
+    Block take_pages(std::uint64_t bytes, std::uint64_t used);
     void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes);
     Room& add_arena(std::uint64_t at_least);
-    bool touch(Room& room, std::uint64_t page, std::uint64_t count);
+    bool counts_pages() const { return most_bytes_ != kAnyBytes || bound_ != nullptr; }
+    bool touch(Room& room, std::uint64_t page, std::uint64_t count, std::uint64_t used);
+    void untouch(Room& room, std::uint64_t offset, std::uint64_t bytes);
+    void tell_idle() noexcept;
     void drop(Rooms::iterator room);
     Rooms::iterator longest_empty();
     void set_timer();
@@ -161,6 +183,7 @@ class Arenas {
     const std::uint64_t first_bytes_;
     const std::uint64_t most_bytes_;
     const std::uint64_t keep_bytes_;
+    const std::shared_ptr<ArenaBound> bound_;
     const Fd timer_;
     mutable std::mutex mutex_;
     Rooms rooms_;  // the oldest first
@@ -173,6 +196,7 @@ class Arenas {
     std::uint64_t slack_ = 0;
     std::uint64_t adopted_bytes_ = 0;
     std::uint64_t touched_ = 0;
+    std::int64_t told_ = 0;  // of what lies idle, to `bound_`
 };
 
 }  // namespace ucxstore

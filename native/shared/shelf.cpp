@@ -49,7 +49,7 @@ class Shelf::Value : public Region {
         if (was_published) {
             shelf_->limbo_.retire(block_, std::move(keeps_));
         } else {
-            shelf_->arenas_.give(block_);
+            shelf_->arenas_.give(block_, incomplete);
         }
     }
     std::byte* data() const override { return block_.data; }
@@ -76,6 +76,7 @@ class Shelf::Value : public Region {
     std::uint32_t arena() const { return block_.arena; }
     Place place() const { return place_of(block_.arena, block_.offset); }
 
+    mutable bool incomplete = false;     // by whoever has it alone
     mutable bool was_published = false;  // under the shelf's mutex, and in the destructor
 
   private:
@@ -91,7 +92,7 @@ class Shelf::Value : public Region {
 Shelf::Shelf(const ShelfOptions& options)
     : counts_uses_(options.counts_uses),
       arenas_([this](std::uint32_t number) { dropped(number); }, options.first_bytes,
-              options.most_bytes, options.keep_bytes),
+              options.most_bytes, options.keep_bytes, options.bound),
       board_(options.most_held) {}
 
 std::shared_ptr<Shelf> Shelf::make(const ShelfOptions& options) {
@@ -119,6 +120,12 @@ const std::byte* Shelf::bytes_at(Place place) const {
 std::shared_ptr<Region> Shelf::allocate(std::string_view key, std::uint64_t size,
                                         std::shared_ptr<void> keeps) {
     return std::make_shared<Value>(shared_from_this(), key, size, std::move(keeps));
+}
+
+void Shelf::note_incomplete(const Region& value) {
+    if (const Value* const ours = own(value)) {
+        ours->incomplete = true;
+    }
 }
 
 std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, Fd file,

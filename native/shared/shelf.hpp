@@ -29,6 +29,7 @@ struct ShelfOptions {
     bool counts_uses = false;  // whether readers count what they read
     // Empty arenas of so many bytes together are kept for a while: see timer().
     std::uint64_t keep_bytes = 0;
+    std::shared_ptr<ArenaBound> bound = nullptr;  // see Arenas
 };
 
 // Called from any thread. Regions keep it alive.
@@ -49,6 +50,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // of allocate(). nullptr where the file cannot be taken over. Throws Error(memory).
     std::shared_ptr<Region> adopt(std::string_view key, std::uint64_t size, Fd file,
                                   std::shared_ptr<void> keeps = nullptr);
+    // Notes that a value of allocate() will not be written to any more, and was not in full.
+    void note_incomplete(const Region& value);
     // The bytes that it takes.
     static std::uint64_t capacity(std::string_view key, std::uint64_t size) {
         return Arenas::capacity(block_bytes(size, key.size()));
@@ -79,6 +82,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // Gives back memory that has been empty for too long. To be called when timer() can be read.
     void trim() { arenas_.trim(Clock::now()); }
     int timer() const { return arenas_.timer(); }
+    // The same of all that is empty.
+    void give_back() { arenas_.give_back(); }
     // Bytes without a key that readers may still have pinned.
     std::uint64_t waiting() const { return limbo_.waiting(); }
     // How often readers say that they have read a value since the last call.

@@ -13,21 +13,21 @@ namespace {
 // A share of a quota, for as long as it lives. On one thread, until nothing is added any more.
 class Share {
   public:
-    Share(std::shared_ptr<Quota> quota, std::uint64_t size)
-        : quota_(std::move(quota)), size_(size) {
-        quota_->take(size_);
-    }
-    void add(std::uint64_t size) {
-        quota_->take(size);
-        size_ += size;
+    // `replaces`: another value.
+    Share(std::shared_ptr<Quota> quota, bool replaces)
+        : quota_(std::move(quota)), taken_{.replaces = replaces} {}
+    void add(std::uint64_t value, std::uint64_t more = 0) {
+        quota_->take({value, more, taken_.replaces});
+        taken_.value += value;
+        taken_.more += more;
     }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
-    ~Share() { quota_->give(size_); }
+    ~Share() { quota_->give(taken_); }
 
   private:
     const std::shared_ptr<Quota> quota_;
-    std::uint64_t size_;
+    Quota::Amount taken_;
 };
 
 struct CountedRegion {
@@ -71,6 +71,13 @@ class MemoryIncoming : public Incoming {
           key_(std::move(key)),
           region_(std::move(region)),
           share_(std::move(share)) {}
+    MemoryIncoming(const MemoryIncoming&) = delete;
+    MemoryIncoming& operator=(const MemoryIncoming&) = delete;
+    ~MemoryIncoming() override {
+        if (region_ != nullptr) {
+            storage_.note_incomplete(*region_);
+        }
+    }
     void expect(std::uint64_t bytes) override {
         share_->add(bytes);
         expected_ += bytes;
@@ -99,9 +106,14 @@ MemoryStorage::MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys,
                              std::shared_ptr<shared::Shelf> shelf)
     : quota_(std::move(quota)), count_keys_(count_keys), shelf_(std::move(shelf)) {
     if (shelf_ != nullptr) {
-        reclaim_ = quota_->add_reclaim([weak = std::weak_ptr(shelf_)] {
-            if (const auto one = weak.lock()) {
-                one->sweep();
+        reclaim_ = quota_->add_reclaim([weak = std::weak_ptr(shelf_)](bool needed) {
+            const auto one = weak.lock();
+            if (one == nullptr) {
+                return;
+            }
+            one->sweep();
+            if (needed) {
+                one->give_back();
             }
         });
     }
@@ -115,6 +127,7 @@ std::uint64_t MemoryStorage::held() const {
 MemoryStorage::Catalog MemoryStorage::close(std::string why) {
     const std::lock_guard lock(mutex_);
     closed_ = std::move(why);
+    stored_ = 0;
     if (shelf_ != nullptr) {
         shelf_->end();
     }
@@ -140,15 +153,21 @@ std::optional<std::uint64_t> MemoryStorage::size(const std::string& key) {
 }
 
 std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::uint64_t size) {
-    {
-        const std::shared_lock lock(mutex_);
-        check_open();
-    }
-    const std::uint64_t more = more_for(key);
-    quota_->check(size + more);  // what has no room now is refused before any of it comes
-    const auto share = std::make_shared<Share>(quota_, more);
+    const bool replaces = has(key);
+    const std::uint64_t keys = key_bytes(key);
+    const std::uint64_t more = more_for(key, size);
+    // What has no room now is refused before any of it comes.
+    quota_->check({size + keys, more, replaces});
+    const auto share = std::make_shared<Share>(quota_, replaces);
     auto region =
         shelf_ == nullptr ? allocate_counted(share, size) : allocate_on(*shelf_, share, key, size);
+    try {  // now that the block is not idle any more
+        quota_->check({size + keys, more, replaces}, Quota::Counting::with_idle);
+        share->add(keys, more);
+    } catch (const Error&) {
+        note_incomplete(*region);
+        throw;
+    }
     return std::make_unique<MemoryIncoming>(*this, key, std::move(region), share);
 }
 
@@ -157,19 +176,42 @@ std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint
     if (shelf_ == nullptr) {
         return nullptr;
     }
-    {
-        const std::shared_lock lock(mutex_);
-        check_open();
-    }
-    auto region = shelf_->adopt(key, size, std::move(file),
-                                std::make_shared<Share>(quota_, size + more_for(key)));
+    auto share = std::make_shared<Share>(quota_, has(key));
+    share->add(size + key_bytes(key), more_for(key, size));
+    auto region = shelf_->adopt(key, size, std::move(file), std::move(share));
     return region == nullptr
                ? nullptr
                : std::make_unique<MemoryIncoming>(*this, key, std::move(region), nullptr);
 }
 
-std::uint64_t MemoryStorage::more_for(const std::string& key) const {
+void MemoryStorage::note_incomplete(const Region& value) const {
+    if (shelf_ != nullptr) {
+        shelf_->note_incomplete(value);
+    }
+}
+
+bool MemoryStorage::has(const std::string& key) const {
+    const std::shared_lock lock(mutex_);
+    check_open();
+    return catalog_.contains(key);
+}
+
+std::uint64_t MemoryStorage::key_bytes(const std::string& key) const {
     return count_keys_ ? key.size() + kEntryBytes : 0;
+}
+
+std::uint64_t MemoryStorage::more_for(const std::string& key, std::uint64_t size) const {
+    const std::uint64_t entry = count_keys_ ? 0 : key.size() + kEntryBytes;
+    return shelf_ == nullptr ? entry : entry + shared::Shelf::capacity(key, size) - size;
+}
+
+MemoryCounts MemoryStorage::memory() const {
+    quota_->reclaim();
+    const std::shared_lock lock(mutex_);
+    return {.values = catalog_.size(),
+            .bytes = stored_,
+            .used = quota_->used(),
+            .limit = quota_->limit() == Quota::kNoLimit ? 0 : quota_->limit()};
 }
 
 bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent) {
@@ -183,6 +225,7 @@ bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committe
         return false;
     }
     at->second.swap(region);
+    stored_ += at->second->size() - (region == nullptr ? 0 : region->size());
     if (shelf_ != nullptr && shelf_->holds(*at->second)) {
         shelf_->publish(*at->second);
     } else if (shelf_ != nullptr) {
@@ -198,6 +241,7 @@ void MemoryStorage::remove(const std::string& key) {
     const auto found = catalog_.find(key);
     if (found != catalog_.end()) {
         old = std::move(found->second);
+        stored_ -= old->size();
         if (shelf_ != nullptr) {
             shelf_->withdraw(key);
         }

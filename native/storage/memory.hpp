@@ -30,6 +30,7 @@ class MemoryStorage : public Storage {
               std::size_t max_bytes, const Pace& pace = {}) override;
 
     std::shared_ptr<shared::Shelf> shelf() const override { return shelf_; }
+    MemoryCounts memory() const override;
 
     // Bytes of values that lie in memory, and that somebody may still read.
     std::uint64_t held() const;
@@ -41,21 +42,27 @@ class MemoryStorage : public Storage {
     // text, which is not empty. Returns the values, as freeing them may take long.
     Catalog close(std::string why);
 
+    // For Incoming: its region was not filled, and is not put under a key.
+    void note_incomplete(const Region& value) const;
     // For Incoming: puts the region under the key.
     bool put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent);
 
   private:
     void check_open() const;  // under the lock
-    // What a key takes beside its value, as far as that counts.
-    std::uint64_t more_for(const std::string& key) const;
+    bool has(const std::string& key) const;
+    // What a key takes beside its value, as far as that counts for any quota.
+    std::uint64_t key_bytes(const std::string& key) const;
+    // What a value needs besides, for a limit of memory itself.
+    std::uint64_t more_for(const std::string& key, std::uint64_t size) const;
 
     const std::shared_ptr<Quota> quota_;
     const bool count_keys_;
     const std::shared_ptr<shared::Shelf> shelf_;
     std::shared_ptr<void> reclaim_;  // of what the shelf keeps for readers
-    std::shared_mutex mutex_;
+    mutable std::shared_mutex mutex_;
     Catalog catalog_;
-    std::string closed_;  // why; "" where it is not
+    std::uint64_t stored_ = 0;  // bytes of the values in it
+    std::string closed_;        // why; "" where it is not
 };
 
 }  // namespace ucxstore

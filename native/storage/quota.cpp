@@ -1,49 +1,97 @@
 #include "storage/quota.hpp"
 
-#include "base/status.hpp"
+#include <algorithm>
 
 namespace ucxstore {
+namespace {
 
-bool Quota::try_take(std::uint64_t size) {
+// Of the limit of memory, for values that replace others: a sixteenth, and 1 GiB at the most.
+constexpr std::uint64_t kReservePart = 16;
+constexpr std::uint64_t kMostReserve = 1ull << 30;
+
+}  // namespace
+
+std::shared_ptr<Quota> Quota::of_memory(std::uint64_t limit, std::string hint) {
+    if (limit == kNoLimit) {
+        return std::make_shared<Quota>(limit);
+    }
+    const std::uint64_t reserve = std::clamp<std::uint64_t>(
+        limit / kReservePart, std::min<std::uint64_t>(limit, 1), kMostReserve);
+    return std::shared_ptr<Quota>(new Quota(limit, "memory", nullptr, reserve, std::move(hint)));
+}
+
+std::shared_ptr<Quota> Quota::memory_of(const std::shared_ptr<Quota>& quota) {
+    std::shared_ptr<Quota> one = quota;
+    while (one != nullptr && one->reserve_ == 0) {
+        one = one->within_;
+    }
+    return one;
+}
+
+std::uint64_t Quota::idle() const {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(idle_, 0));
+}
+
+// The reserve is of what values take; the limit itself, of what lies idle, too.
+bool Quota::has_room(const Amount& amount, std::uint64_t taken, std::uint64_t idle) const {
+    const std::uint64_t size = counted(amount);
+    const auto fits = [size](std::uint64_t used, std::uint64_t limit) {
+        return size <= limit && used <= limit - size;
+    };
+    return fits(taken, amount.replaces ? limit_ : limit_ - reserve_) && fits(taken + idle, limit_);
+}
+
+bool Quota::try_take(const Amount& amount) {
+    const std::uint64_t size = counted(amount);
     std::uint64_t taken = taken_;
     do {
-        if (size > limit_ - taken) {
+        if (!has_room(amount, taken, idle())) {
             return false;
         }
     } while (!taken_.compare_exchange_weak(taken, taken + size));
     return true;
 }
 
-void Quota::refuse(std::uint64_t size) const {
-    throw Error(ErrorKind::storage, "no room for " + std::to_string(size) + " bytes: values take " +
-                                        std::to_string(taken_) + " of " + std::to_string(limit_) +
-                                        " bytes of " + of_);
+void Quota::refuse(const Amount& amount) const {
+    std::string text = "no room for " + std::to_string(amount.value) + " bytes: values take " +
+                       std::to_string(taken_) + " of " + std::to_string(limit_) + " bytes of " +
+                       of_;
+    if (const std::uint64_t free = idle(); free > 0) {
+        text += ", and " + std::to_string(free) + " lie free between them";
+    }
+    if (!amount.replaces && reserve_ > 0) {
+        text += "; " + std::to_string(reserve_) + " are kept for replacing values";
+    }
+    throw NoRoomError(text + hint_);
 }
 
-void Quota::check(std::uint64_t size) {
-    if (size > limit_ - taken_) {
-        reclaim();
-        if (size > limit_ - taken_) {
-            refuse(size);
+void Quota::check(const Amount& amount, Counting counting) {
+    const auto fits = [&] {
+        return has_room(amount, taken_, counting == Counting::with_idle ? idle() : 0);
+    };
+    if (!fits()) {
+        reclaim(true);
+        if (!fits()) {
+            refuse(amount);
         }
     }
     if (within_ != nullptr) {
-        within_->check(size);
+        within_->check(amount, counting);
     }
 }
 
-void Quota::take(std::uint64_t size) {
-    if (!try_take(size)) {
-        reclaim();
-        if (!try_take(size)) {
-            refuse(size);
+void Quota::take(const Amount& amount) {
+    if (!try_take(amount)) {
+        reclaim(true);
+        if (!try_take(amount)) {
+            refuse(amount);
         }
     }
     if (within_ != nullptr) {
         try {
-            within_->take(size);
+            within_->take(amount);
         } catch (...) {
-            taken_ -= size;
+            taken_ -= counted(amount);
             throw;
         }
     }
@@ -64,7 +112,7 @@ void Quota::add(std::weak_ptr<const Reclaim> reclaim) {
     reclaims_.push_back(std::move(reclaim));
 }
 
-void Quota::reclaim() {
+void Quota::reclaim(bool needed) {
     std::vector<std::shared_ptr<const Reclaim>> reclaims;
     {
         const std::lock_guard lock(mutex_);
@@ -75,15 +123,32 @@ void Quota::reclaim() {
         }
     }
     for (const auto& one : reclaims) {
-        (*one)();
+        (*one)(needed);
     }
 }
 
-void Quota::give(std::uint64_t size) {
-    taken_ -= size;
+void Quota::give(const Amount& amount) {
+    taken_ -= counted(amount);
     if (within_ != nullptr) {
-        within_->give(size);
+        within_->give(amount);
     }
+}
+
+// All that is fresh, though `used` is not idle then: a value that is to come there takes it.
+bool Quota::has_room(std::uint64_t fresh) const {
+    return fresh <= limit_ - std::min(limit_, used());
+}
+
+bool Quota::try_touch(std::uint64_t fresh, std::uint64_t used) {
+    const auto more = static_cast<std::int64_t>(fresh) - static_cast<std::int64_t>(used);
+    std::int64_t idle = idle_;
+    do {
+        const auto after = static_cast<std::int64_t>(taken_ + fresh) + idle;
+        if (fresh > 0 && after > static_cast<std::int64_t>(limit_)) {
+            return false;
+        }
+    } while (!idle_.compare_exchange_weak(idle, idle + more));
+    return true;
 }
 
 }  // namespace ucxstore

@@ -4,44 +4,101 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/status.hpp"
+#include "shared/arenas.hpp"
+
 namespace ucxstore {
+
+// A value has no room.
+class NoRoomError : public Error {
+  public:
+    explicit NoRoomError(const std::string& message) : Error(ErrorKind::storage, message) {}
+};
 
 // Each value has a share. A value that a reader has pinned keeps its share, and may outlive the
 // storage.
-class Quota {
+class Quota : public ArenaBound {
   public:
+    static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+
     // `of` names it in messages. What is taken is taken from `within`, too, unless that is nullptr.
     explicit Quota(std::uint64_t limit, std::string of = "memory",
                    std::shared_ptr<Quota> within = nullptr)
-        : limit_(limit), of_(std::move(of)), within_(std::move(within)) {}
-    // Throws Error(storage) where less than `size` is left, also after reclaim().
-    void take(std::uint64_t size);
-    // Throws as take() would, and takes nothing.
-    void check(std::uint64_t size);
-    void give(std::uint64_t size);
-    // `reclaim` gives back what is only taken because nobody has looked whether it is still used.
-    // On any thread, until the handle goes; also for the quota that this one is within.
-    using Reclaim = std::function<void()>;
+        : Quota(limit, std::move(of), std::move(within), 0, {}) {}
+    // A limit of memory itself: what values need besides their bytes counts, and so does what
+    // arenas do not give back. A part of it is kept for values that replace others. `hint` follows
+    // the text of a refusal.
+    static std::shared_ptr<Quota> of_memory(std::uint64_t limit, std::string hint = {});
+
+    // What a value is to take.
+    struct Amount {
+        std::uint64_t value = 0;  // its bytes
+        std::uint64_t more = 0;   // what it needs besides; only of memory itself
+        bool replaces = false;    // another value
+
+        std::uint64_t all() const { return value + more; }
+    };
+    // Throws NoRoomError where less than that is left, also after reclaim().
+    void take(const Amount& amount);
+    void take(std::uint64_t size) { take({.value = size}); }
+    // Throws as take() would, and takes nothing. What arenas do not give back is only counted
+    // where that is said: the value may come to lie there.
+    enum class Counting { without_idle, with_idle };
+    void check(const Amount& amount, Counting counting = Counting::without_idle);
+    void check(std::uint64_t size) { check({.value = size}); }
+    void give(const Amount& amount);
+    void give(std::uint64_t size) { give({.value = size}); }
+
+    // `reclaim` gives back what is only taken because nobody has looked whether it is still used;
+    // with `needed`, as somebody needs it, also what is kept to be faster. On any thread, until the
+    // handle goes; also for the quota that this one is within.
+    using Reclaim = std::function<void(bool needed)>;
     std::shared_ptr<void> add_reclaim(Reclaim reclaim);
-    void reclaim();
+    void reclaim(bool needed = false);
+
     std::uint64_t limit() const { return limit_; }
     std::uint64_t taken() const { return taken_; }
+    // What is taken, and what arenas do not give back.
+    std::uint64_t used() const { return taken_ + idle(); }
+    // The limit of memory itself that this is, or is within; nullptr for none.
+    static std::shared_ptr<Quota> memory_of(const std::shared_ptr<Quota>& quota);
+
+    bool has_room(std::uint64_t fresh) const override;
+    bool try_touch(std::uint64_t fresh, std::uint64_t used) override;
+    void add_idle(std::int64_t bytes) override { idle_ += bytes; }
 
   private:
-    bool try_take(std::uint64_t size);
-    [[noreturn]] void refuse(std::uint64_t size) const;
+    Quota(std::uint64_t limit, std::string of, std::shared_ptr<Quota> within, std::uint64_t reserve,
+          std::string hint)
+        : limit_(limit),
+          of_(std::move(of)),
+          within_(std::move(within)),
+          reserve_(reserve),
+          hint_(std::move(hint)) {}
+    // The bytes that count here.
+    std::uint64_t counted(const Amount& amount) const {
+        return reserve_ > 0 ? amount.all() : amount.value;
+    }
+    std::uint64_t idle() const;
+    bool has_room(const Amount& amount, std::uint64_t taken, std::uint64_t idle) const;
+    bool try_take(const Amount& amount);
+    [[noreturn]] void refuse(const Amount& amount) const;
     void add(std::weak_ptr<const Reclaim> reclaim);
 
     const std::uint64_t limit_;
     const std::string of_;
     const std::shared_ptr<Quota> within_;
+    const std::uint64_t reserve_;  // 0 where it is no limit of memory itself
+    const std::string hint_;
     std::atomic<std::uint64_t> taken_ = 0;
+    std::atomic<std::int64_t> idle_ = 0;
     std::mutex mutex_;
     std::vector<std::weak_ptr<const Reclaim>> reclaims_;
 };

@@ -65,7 +65,8 @@ std::shared_ptr<shared::Shelf> Spaces::make_shelf(std::uint64_t quota) const {
     }
     const std::uint64_t first = std::min(quota, Arenas::kFirstBytes - 1) / Arenas::kHugePage + 1;
     try {
-        return shared::Shelf::make({.first_bytes = first * Arenas::kHugePage});
+        return shared::Shelf::make(
+            {.first_bytes = first * Arenas::kHugePage, .bound = Quota::memory_of(room_)});
     } catch (const Error&) {
         return nullptr;
     }

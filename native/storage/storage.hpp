@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counters.hpp"
 #include "base/handle.hpp"
 #include "base/region.hpp"
 
@@ -79,6 +80,8 @@ class Storage {
     // may take long, and so is for no progress thread; the memory that it takes is bounded.
     virtual Page list(const std::string& prefix, bool delimited, const std::string& cursor,
                       std::size_t max_bytes, const Pace& pace = {}) = 0;
+    // Its values, and the memory that they take; all 0 where they are not in memory.
+    virtual MemoryCounts memory() const { return {}; }
     // Where its values are kept for other processes to see; nullptr for nowhere.
     virtual std::shared_ptr<shared::Shelf> shelf() const { return nullptr; }
     // The directory that its values are files of, for other processes to look in; -1 for none.

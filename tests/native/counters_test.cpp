@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <thread>
+
 #include "loopback.hpp"
 
 namespace ucxstore {
@@ -72,6 +75,57 @@ TEST(CountersTest, AServerAnswersWithThem) {
     EXPECT_TRUE(has(json, R"("gets": 1, "gets_missing": 0, "sets": 1, "bytes_sent": 5000)"))
         << json;
     EXPECT_TRUE(has(json, R"("connected": 1)"));
+}
+
+TEST(LatenciesTest, EachBucketEndsAtTwiceTheOneBefore) {
+    using namespace std::chrono_literals;
+    EXPECT_EQ(Latencies::bucket(-5ns), 0u);
+    EXPECT_EQ(Latencies::bucket(0ns), 0u);
+    EXPECT_EQ(Latencies::bucket(10us), 0u);
+    EXPECT_EQ(Latencies::bucket(10001ns), 1u);
+    EXPECT_EQ(Latencies::bucket(20us), 1u);
+    EXPECT_EQ(Latencies::bucket(20001ns), 2u);
+    EXPECT_EQ(Latencies::bucket(10240us), 10u);
+    EXPECT_EQ(Latencies::bucket(10us * (1 << 21)), 21u);
+    EXPECT_EQ(Latencies::bucket(10us * (1 << 21) + 1ns), 22u);
+    EXPECT_EQ(Latencies::bucket(24h), Latencies::kBuckets - 1);
+}
+
+TEST(LatenciesTest, AllThreadsAreSummed) {
+    using namespace std::chrono_literals;
+    Latencies latencies;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 20; ++i) {
+        threads.emplace_back([&] { latencies.add(RequestKind::set, 15us); });
+    }
+    for (std::thread& one : threads) {
+        one.join();
+    }
+    const auto sets = latencies.histogram(static_cast<std::size_t>(RequestKind::set));
+    EXPECT_EQ(sets.counts[1], 20u);
+    EXPECT_NEAR(sets.seconds, 300e-6, 1e-9);
+    EXPECT_EQ(latencies.histogram(static_cast<std::size_t>(RequestKind::get)).seconds, 0);
+}
+
+TEST(LatenciesTest, AServerCountsEachRequestOnce) {
+    Loopback both;
+    const auto count = [&](RequestKind kind) {
+        const auto found = both.counters.latencies.histogram(static_cast<std::size_t>(kind));
+        return std::accumulate(found.counts.begin(), found.counts.end(), std::uint64_t{0});
+    };
+    both.set("k", pattern(5000));
+    both.set("large", pattern(40'000'000));  // several segments each way
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(both.get("k").has_value());
+    }
+    EXPECT_TRUE(both.get("large").has_value());
+    EXPECT_FALSE(both.get("missing").has_value());
+    both.stat("k");
+    EXPECT_TRUE(eventually([&] { return count(RequestKind::get) == 5; }));
+    EXPECT_TRUE(eventually([&] { return count(RequestKind::set) == 2; }));
+    EXPECT_TRUE(eventually([&] { return count(RequestKind::stat) == 1; }));
+    EXPECT_EQ(count(RequestKind::list), 0u);
+    EXPECT_EQ(both.counters.all_failed(), 0u);
 }
 
 }  // namespace

@@ -95,6 +95,7 @@ GIVEN = {
     "storage_options": {"region": "r"},
     "scratch": "memory://",
     "scratch_limit": "2MB",
+    "memory": "6MB",
     "cache_dir": Path("d"),
     "cache_dir_size": "3MB",
     "write_budget": "4MB",

@@ -69,6 +69,23 @@ def report(server: str, now: ServerStats, before: ServerStats | None = None) -> 
         f"sent, {size_text(now['bytes_in_flight'])} in flight",
         f"sets  {now['sets']:,}, {size_text(now['bytes_received'])} received",
     ]
+    if now["failed"] or now["abandoned"]:
+        lines.append(
+            f"fail  {now['failed']:,} requests failed, {now['abandoned']:,} were given up by "
+            "clients"
+        )
+    if now["memory_limit"]:
+        part = now["memory_used"] / now["memory_limit"]
+        lines.append(
+            f"mem   {size_text(now['memory_used'])} of {size_text(now['memory_limit'])} used "
+            f"({part:.0%}), {now['value_count']:,} values of {size_text(now['value_bytes'])}"
+        )
+    if now["cache_hits"] or now["cache_misses"]:
+        part = now["cache_hits"] / (now["cache_hits"] + now["cache_misses"])
+        lines.append(
+            f"cache {now['cache_hits']:,} hits ({part:.0%}), {now['cache_misses']:,} misses, "
+            f"{size_text(now['cached_bytes'])} held"
+        )
     if before is not None:
         seconds = max(now["uptime_s"] - before["uptime_s"], 1e-9)
         gets, sets, sent, received = (

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from dask.utils import parse_bytes
 from distributed import Client, KilledWorker
@@ -38,7 +38,7 @@ from ucxstore.meter import BarName, Meter, open_bar
 from ucxstore.options import UcxValue
 from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.secret import Secret
-from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
+from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions, WorkerKeywords
 from ucxstore.server.sources.locations import Kind, hide_password, parse_location
 from ucxstore.showing import html_block, html_table
 from ucxstore.store import UcxStore
@@ -64,7 +64,7 @@ def deploy(
     client: Client,
     storage: str | os.PathLike[str] = "memory://",
     memory: int | str = "2GiB",
-    **options: Unpack[ServerKeywords],
+    **options: Unpack[WorkerKeywords],
 ) -> "Deployment":
     """Start a server in every worker of a Dask cluster, and in workers that join later.
 
@@ -124,7 +124,7 @@ def deploy(
         raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
     for name in sorted(_DECIDED & options.keys()):
         raise TypeError(f"{name}: deploy sets it itself")
-    chosen = ServerOptions.of(LOOPBACK, options)
+    chosen = ServerOptions.of(LOOPBACK, cast(ServerKeywords, options))
     if kind is not Kind.OBJECTS:
         chosen.refuse_source_options()
     if chosen.create and kind is not Kind.DIRECTORY:

@@ -1,9 +1,18 @@
 """`CommandOptions`: the options of ``ucxstore serve`` that are none of the server's own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ucxstore.secret import Secret
 from ucxstore.server.described import check_fields, option
+
+
+def _texts(name: str, value: Sequence[str]) -> tuple[str, ...]:
+    """Split a text at its commas; check that a list is one of texts."""
+    found = value.split(",") if isinstance(value, str) else value
+    if not all(isinstance(each, str) for each in found):
+        raise TypeError(f"{name}: texts are needed, not {value!r}")
+    return tuple(each.strip() for each in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +27,8 @@ class CommandOptions:
         The file with the secret.
     metrics : str or None
         ``host:port`` of metrics.
+    metrics_allow : sequence of str
+        Networks that may read them, such as ``"10.0.0.0/8"``; also a text with commas.
     banner : bool
         Whether to say more than the address at the start.
     verbose : int
@@ -44,9 +55,19 @@ class CommandOptions:
     )
     metrics: str | None = option(
         None,
-        "the address of metrics for Prometheus, over HTTP; loopback only, unless --insecure",
+        "the address of /metrics for Prometheus, /healthz and /readyz, over HTTP; loopback only, "
+        "without --metrics-allow or --insecure",
         default_text="none",
         metavar="HOST:PORT",
+    )
+    metrics_allow: Sequence[str] = option(
+        (),
+        "a network whose machines may read these, such as 10.0.0.0/8; repeatable, or with commas. "
+        "Others get 403",
+        "texts",
+        check=_texts,
+        default_text="none",
+        metavar="NETWORK",
     )
     banner: bool = option(
         True,

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 # How a value is written as text, and which values a configuration file takes:
 # text; a size such as "4GiB", or a number of bytes; a whole number; a number of seconds, or a word;
-# true or false; one of some words; a table of texts; and a level that is counted up, as by -vv.
-type Form = Literal["text", "size", "whole", "seconds", "flag", "choice", "pairs", "count"]
+# true or false; one of some words; several texts, with commas between them; a table of texts; and a
+# level that is counted up, as by -vv.
+type Form = Literal["text", "size", "whole", "seconds", "flag", "choice", "texts", "pairs", "count"]
 
 VARIABLE_PREFIX = "UCXSTORE_SERVE_"
 
@@ -29,7 +30,7 @@ class Described:
         Of the field, and in configuration files.
     help : str
         One sentence, for the help text and the documentation.
-    form : {"text", "size", "whole", "seconds", "flag", "choice", "pairs", "count"}
+    form : {"text", "size", "whole", "seconds", "flag", "choice", "texts", "pairs", "count"}
         How its value is written.
     default : str
         The default in words; empty for none.

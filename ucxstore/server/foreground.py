@@ -19,7 +19,7 @@ from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage
 
 if TYPE_CHECKING:
-    from ucxstore.server.metrics import Metrics
+    pass
 
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 
@@ -86,7 +86,9 @@ def serve_command(
         if pid_file is not None:
             pid_file.write()
         status = announce(command.location, server)
-        stack.enter_context(_metrics(server, command.metrics, anywhere=options.insecure))
+        stack.enter_context(
+            _metrics(server, command.metrics, command.metrics_allow, anywhere=options.insecure)
+        )
         if describe is not None:
             _say(describe(server))
         manager.ready(status)
@@ -96,7 +98,7 @@ def serve_command(
                 manager.reloading()
                 _reload(server, options, command, log)
                 manager.ready(status)
-            elif pause is not None and server.answers(min(pause, _ANSWER_SECONDS)):
+            elif pause is not None and not server.dead(min(pause, _ANSWER_SECONDS)):
                 manager.alive()
         manager.stopping()
         _end(server, options)
@@ -169,13 +171,15 @@ def _reload(
 
 
 def _metrics(
-    server: Server, bind: str | None, *, anywhere: bool
-) -> "AbstractContextManager[Metrics | None]":
+    server: Server, bind: str | None, allow: Sequence[str], *, anywhere: bool
+) -> AbstractContextManager[object]:
     if bind is None:
+        if allow:
+            raise ValueError("metrics_allow: without metrics (--metrics) nobody reads any")
         return nullcontext()
-    from ucxstore.server.metrics import Metrics  # needs prometheus_client, from an extra
+    from ucxstore.server.metrics import Metrics  # an HTTP server, which most do not need
 
-    metrics = Metrics(server, bind, anywhere=anywhere)
+    metrics = Metrics(server, bind, anywhere=anywhere, allow=allow)
     _say(f"metrics at {metrics.url}")
     return metrics
 

@@ -11,6 +11,9 @@ from ucxstore.protocol.frames import MAX_SOCKET_BYTES
 
 MAX_THREADS = 256
 
+# Of memory for values. With less, not even the pieces that it is cut into have room.
+_LEAST_MEMORY = 1 << 20
+
 # Below this, bookkeeping and requests take longer than the bytes.
 _LEAST_BLOCK = 64 << 10
 
@@ -61,6 +64,14 @@ def check_block_size(name: str, value: int | str) -> int:
     size = parse_size(name, value)
     if size < _LEAST_BLOCK:
         raise ValueError(f"{name}: {value!r} is less than {_LEAST_BLOCK} bytes")
+    return size
+
+
+def check_memory(name: str, value: int | str) -> int:
+    """Parse the memory for values."""
+    size = parse_size(name, value)
+    if size < _LEAST_MEMORY:
+        raise ValueError(f"{name}: {value!r} is less than {_LEAST_MEMORY} bytes")
     return size
 
 

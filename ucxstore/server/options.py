@@ -61,8 +61,8 @@ _SOURCE_OPTIONS = (
 )
 
 
-class ServerKeywords(TypedDict, total=False):
-    """The options as users give them: all of `ServerOptions` but `bind`."""
+class WorkerKeywords(TypedDict, total=False):
+    """The options of a server as users give them whose `bind` and `memory` others choose."""
 
     threads: int
     secret: str | bytes | Secret | None
@@ -90,6 +90,12 @@ class ServerKeywords(TypedDict, total=False):
     create: bool
     check: bool
     data_ports: str | tuple[int, int] | None
+
+
+class ServerKeywords(WorkerKeywords, total=False):
+    """The options as users give them: all of `ServerOptions` but `bind`."""
+
+    memory: int | str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +155,13 @@ class ServerOptions:
         Offer scratch space in separate memory, beside the storage. If ``None``, a server of
         memory still offers it within that memory, unless it is read-only; other servers do not.
     scratch_limit : int, str or None
-        Bytes that all scratch spaces may take, such as ``"8GiB"``; no limit if ``None``.
+        Bytes that all scratch spaces may take, such as ``"8GiB"``; if ``None``, no limit, but of a
+        server of memory what `memory` leaves.
+    memory : int, str or None
+        Bytes of memory that the values of a server of memory may take, and its scratch spaces
+        within it, such as ``"64GiB"``: with their keys, and all that they need besides. Beyond it
+        writes are refused, while reads go on. If ``None``, 80 % of what the control group of this
+        process allows, or of the machine's memory.
     cache_dir : str, os.PathLike or None
         A directory for cached values that have no room in memory. Only one server can use it. It
         is emptied when the server starts and when it ends.
@@ -320,6 +332,13 @@ class ServerOptions:
         "size",
         check=unless_none(parse_size),
         default_text="no limit",
+    )
+    memory: int | None = option(
+        None,
+        "memory for the values of memory://, such as 64GiB; beyond it, writes are refused",
+        "size",
+        check=unless_none(checks.check_memory),
+        default_text="80 % of what the control group or the machine has",
     )
     local: bool = option(
         True,

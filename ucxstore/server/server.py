@@ -175,6 +175,12 @@ class Server:
                 port = listener.getsockname()[1]
                 carrier.members.join(Contact(hosts, port, secret), _JOIN_SECONDS)
             on_failure.pop_all()
+        logs.server.info(
+            "serving %s at %s",
+            hide_password(str(storage)),
+            self._address,
+            extra={"event": "started", "detail": f"{hide_password(str(storage))}"},
+        )
         self._storage = storage
         self._grace = options.grace
         self._threads = _Threads(native, acceptor, carrier)
@@ -197,10 +203,6 @@ class Server:
         """The number of clients that are connected."""
         return self._threads.sessions
 
-    def answers(self, timeout: float) -> bool:
-        """Tell whether the thread that accepts clients answers within `timeout` seconds."""
-        return self._threads.answers(timeout)
-
     def change_secret(self, secret: str | bytes | Secret) -> None:
         """Ask clients for another secret from now on. Those that are connected stay.
 
@@ -220,6 +222,35 @@ class Server:
     def stats_json(self) -> bytes:
         """Return what it answers to `UcxStore.server_stats`, as JSON; empty once closed."""
         return self._threads.stats_json()
+
+    def failures(self) -> dict[str, int]:
+        """Return how many requests have failed, by why: see docs/operations.md."""
+        return self._threads.failures()
+
+    def latencies(self) -> dict[str, tuple[list[int], float]]:
+        """Return how long requests took, by their kind.
+
+        Each is a list, of requests that took up to 10 us, up to twice that and so on, and at the
+        end of all others; and the seconds of all together. The time runs from when a request has
+        come until its reply has gone.
+        """
+        return self._threads.latencies()
+
+    def dead(self, timeout: float = 2.0) -> str:
+        """Return which of its threads does not answer within `timeout` seconds; "" if all do."""
+        return self._threads.dead(timeout)
+
+    def unready(self, timeout: float = 2.0) -> str:
+        """Return why it takes no requests now, or cannot answer them; "" if it does.
+
+        A source is asked whether it answers.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds that this may take.
+        """
+        return self._threads.unready(timeout)
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept no more clients, tell those that are there, and wait for what is under way.
@@ -320,6 +351,9 @@ class _Threads:
         self.identity = acceptor.identity
         self._lock = threading.Lock()
         self._last_stats: dict[str, int] | None = None  # once closed
+        self._last_failures: dict[str, int] = {}
+        self._last_latencies: dict[str, tuple[list[int], float]] = {}
+        self._draining = False
 
     @property
     def closed(self) -> bool:
@@ -335,9 +369,6 @@ class _Threads:
         counted = {**self._native.stats(), "turned_away": self._acceptor.turned_away}
         return counted if self._carrier is None else {**counted, **self._carrier.stats()}
 
-    def answers(self, timeout: float) -> bool:
-        return self._acceptor.answers(timeout)
-
     def change_secret(self, secret: Secret) -> None:
         text = _reveal(secret)
         self._acceptor.change_secret(text)
@@ -347,7 +378,41 @@ class _Threads:
     def stats_json(self) -> bytes:
         return b"" if self._last_stats is not None else self._native.stats_json()
 
+    def failures(self) -> dict[str, int]:
+        return dict(self._last_failures) if self.closed else self._native.failures()
+
+    def latencies(self) -> dict[str, tuple[list[int], float]]:
+        return dict(self._last_latencies) if self.closed else self._native.latencies()
+
+    def dead(self, timeout: float) -> str:
+        if self.closed:
+            return "the server is closed"
+        if not self._draining and not self._acceptor.answers(timeout):
+            return f"the thread that accepts clients has not answered for {timeout:g} s"
+        if self._carrier is not None and not self._carrier.is_alive:
+            return "the thread for the source has ended"
+        if not self._native.answers(timeout):
+            return f"a thread has not answered for {timeout:g} s"
+        return ""
+
+    def unready(self, timeout: float) -> str:
+        if self.closed:
+            return "the server is closed"
+        if self._draining:
+            return "the server drains: it takes no more clients"
+        return self.dead(timeout) or (
+            "" if self._carrier is None else self._carrier.trouble(timeout)
+        )
+
     def drain(self, timeout: float) -> bool:
+        if not self._draining:
+            self._draining = True
+            sessions = self._native.sessions
+            logs.server.info(
+                "draining: %d clients finish what they have begun",
+                sessions,
+                extra={"event": "draining", "count": sessions},
+            )
         end = time.monotonic() + timeout
         self._acceptor.stop(timeout)
         return self._native.drain(max(end - time.monotonic(), 0.0))
@@ -363,7 +428,10 @@ class _Threads:
             if self._last_stats is None:
                 end = time.monotonic() + timeout
                 self.drain(timeout)
+                self._last_failures = self._native.failures()
+                self._last_latencies = self._native.latencies()
                 self._last_stats = self.stats()
                 self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
                 if self._carrier is not None:
                     self._carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))
+                logs.server.info("ended", extra={"event": "ended"})

@@ -98,9 +98,8 @@ def _make_parser() -> Parser:
 
 
 def _add(parser: Parser, option: Described) -> None:
-    how: dict[str, Any] = {"help": option.help}
-    if option.default:
-        how["help"] += f" (default: {option.default})"
+    text = f"{option.help} (default: {option.default})" if option.default else option.help
+    how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if option.is_argument:
         parser.add_argument(option.name, nargs="?", metavar=option.metavar, **how)
         return
@@ -112,7 +111,7 @@ def _add(parser: Parser, option: Described) -> None:
         how["choices"] = option.choices
     else:
         how["metavar"] = option.metavar
-        if option.form == "pairs":
+        if option.form in ("texts", "pairs"):
             how["action"] = "append"
     names = [option.flag, f"-{option.short}"] if option.short else [option.flag]
     parser.add_argument(*names, dest=option.name, **how)

@@ -37,6 +37,7 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "count": ((int,), "a whole number"),
     "seconds": ((float, int, str), "a number of seconds"),
     "flag": ((bool,), "true or false"),
+    "texts": ((str, list), "a text or a list of texts"),
     "pairs": ((dict,), "a table"),
 }
 
@@ -161,6 +162,8 @@ def _of_clients(option: Described, environment: Mapping[str, str]) -> Setting:
 def _from_arguments(option: Described, given: Any) -> Any:
     if option.form == "pairs":
         return parse_pairs(option.flag, given)
+    if option.form == "texts":
+        return ",".join(given)
     return _from_text(option, option.flag, given) if isinstance(given, str) else given
 
 

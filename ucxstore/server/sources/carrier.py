@@ -35,6 +35,11 @@ _CHANGES = frozenset({"put", "remove", "remove_prefix"})
 _TELL_SECONDS = 0.1
 
 
+# What a source is asked about to see whether it answers, and how much longer its thread may take.
+_ASKED = "zarr.json"
+_ASK_SECONDS = 1.0
+
+
 # Makes sure that all servers see what the source has carried out.
 type Confirm = Callable[[], Awaitable[None]]
 
@@ -68,6 +73,9 @@ class Carrier:
         self._timeout = timeout
         self._tier = source if isinstance(source, TieredSource) else None
         self._slow = logs.slow_request()
+        self._failed = self._timed_out = 0  # requests to the source
+        self._reports = logs.Limited()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Turns(CONCURRENCY, timeout)
         self._order = Order(timeout, self._turns.answered_at)
         self._tasks = Tasks()
@@ -80,9 +88,45 @@ class Carrier:
         """Whether the caller runs in the thread."""
         return threading.current_thread() is self._thread
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def trouble(self, timeout: float) -> str:
+        """Return why the server cannot serve the source now, asking that; "" if it can.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds that the source may take to answer, at the most.
+        """
+        if self.members is not None and self.members.trouble:
+            return self.members.trouble
+        if self._loop is None:
+            return "the thread for the source starts"
+        patience = min(timeout, self._timeout)
+        try:
+            asyncio.run_coroutine_threadsafe(self._ask(patience), self._loop).result(
+                patience + _ASK_SECONDS
+            )
+        except TimeoutError:
+            return f"the source did not answer within {patience:g} s"
+        except Exception as error:
+            return f"the source: {self._source.explain(error)}"
+        return ""
+
+    async def _ask(self, patience: float) -> None:
+        async with asyncio.timeout(patience):
+            await self._source.head(_ASKED)
+
     def stats(self) -> dict[str, int]:
-        """Return the counters of the cache."""
-        counted = self._storage.stats()
+        """Return the counters of the cache, and of requests to the source that failed."""
+        counted = {
+            **self._storage.stats(),
+            "source_failed": self._failed,
+            "source_timeouts": self._timed_out,
+        }
         return counted if self._tier is None else {**counted, **self._tier.stats()}
 
     def close(self, timeout: float) -> None:
@@ -103,7 +147,7 @@ class Carrier:
                 self._tier.close()
 
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         stopped = asyncio.Event()
 
         def take() -> None:
@@ -179,6 +223,8 @@ class Carrier:
         try:
             await self._turns.take()
         except TimeoutError as error:
+            self._timed_out += 1
+            self._report_failed(operation, arguments[0], self._timeout, str(error))
             self._storage.failed(ticket, self._source.explain(error))
             return
         answered = True
@@ -190,9 +236,12 @@ class Carrier:
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 answered = False
+                self._timed_out += 1
                 why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
             else:
                 why = self._source.explain(error)
+            if not isinstance(error, AbandonedError):
+                self._report_failed(operation, arguments[0], time.monotonic() - begun, why)
             unknown = not answered or isinstance(error, UnknownEndError)
             self._storage.failed(ticket, why, unknown and operation in _CHANGES)
         finally:
@@ -201,7 +250,7 @@ class Carrier:
 
     def _report_slow(self, operation: str, about: object, seconds: float) -> None:
         if 0 < self._slow <= seconds:
-            key = about[0] if isinstance(about, list) and about else about
+            key = _key(about)
             logs.server.warning(
                 "a slow request to the source: %.3g s for %s '%s'",
                 seconds,
@@ -209,6 +258,29 @@ class Carrier:
                 key,
                 extra={"event": "slow_request", "key": key, "seconds": seconds},
             )
+
+    def _report_failed(self, operation: str, about: object, seconds: float, why: str) -> None:
+        self._failed += 1
+        held_back = self._reports.admit()
+        if held_back is None:
+            return
+        key = _key(about)
+        more = f" (and {held_back} more since the last such line)" if held_back else ""
+        logs.server.warning(
+            "a request to the source has failed after %.3g s, %s '%s': %s%s",
+            seconds,
+            operation,
+            key,
+            why,
+            more,
+            extra={
+                "event": "source_failed",
+                "key": key,
+                "seconds": seconds,
+                "detail": f"{operation}: {why}",
+                "count": held_back + 1,
+            },
+        )
 
     def _moved(self, ticket: int, limit: asyncio.Timeout) -> Moved:
         """Return what a long call is to call after each step."""
@@ -290,6 +362,11 @@ class Carrier:
         may_be_kept = self._storage.found(ticket, found.buffer, found.etag, found.size)
         if may_be_kept and self._tier is not None:
             self._tier.keep(key, part, found)
+
+
+def _key(about: object) -> object:
+    """Return the first key that a call is about."""
+    return about[0] if isinstance(about, list) and about else about
 
 
 async def _ended(doubts: set[asyncio.Future[None]]) -> bool:

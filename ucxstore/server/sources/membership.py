@@ -126,6 +126,13 @@ class Membership:
             self._contact = replace(self._contact, secret=secret)
             self.peering.secret = secret
 
+    @property
+    def trouble(self) -> str:
+        """Why writes fail now; "" if they do not for want of a membership."""
+        if self._alone or self.lease.is_member:
+            return ""
+        return "the other servers of the source cannot know of this one, so writes fail"
+
     def adopt(self, sock: socket.socket) -> None:
         """Take over the connection of another server, whose handshake is done."""
         try:

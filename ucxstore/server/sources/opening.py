@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ucxstore._native import core
+from ucxstore.server.available import default_memory
 from ucxstore.server.options import (
     DEFAULT_BLOCK_SIZE,
     DEFAULT_CACHE,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 type NativeStorage = core.MemoryStorage | core.DirectoryStorage
 type Storage = str | os.PathLike[str] | NativeStorage | ObjectStore | Store
+
+# Ends the text of a refusal.
+_MORE_MEMORY = "; delete values, or start the server with more (--memory, Server(memory=...))"
 
 _CHOICE = f"{LOCATIONS}; or an object store of obstore's, or a store of zarr's"
 
@@ -60,6 +64,8 @@ def open_storage(
     StorageError
         If an object store does not answer as it should.
     """
+    if options.memory is not None and not _is_memory(storage):
+        raise ValueError("memory: the storage is no memory that the server makes")
     if options.durability is not None and not _is_directory(storage):
         raise ValueError("durability: the storage is no directory that the server opens")
     if options.create and not _is_directory(storage):
@@ -121,10 +127,12 @@ def open_scratch(
     Parameters
     ----------
     storage
-        The storage that is served. Memory holds them within its own limit, unless an option asks
-        for separate memory.
+        The storage that is served. Memory holds them within its own limit; beside others they have
+        memory of their own.
     options : ServerOptions
     """
+    if options.has_scratch and isinstance(storage, core.MemoryStorage):
+        return core.Spaces(storage, visible=options.local, limit=options.scratch_limit)
     if options.has_scratch:
         limit = options.scratch_limit
         memory = core.MemoryStorage() if limit is None else core.MemoryStorage(limit)
@@ -145,7 +153,12 @@ def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | No
         return None
     kind, text = parse_location("storage", storage)
     if kind is Kind.MEMORY:
-        return core.MemoryStorage(visible=options.local, mapped_limit=options.most_mapped)
+        return core.MemoryStorage(
+            default_memory() if options.memory is None else options.memory,
+            visible=options.local,
+            mapped_limit=options.most_mapped,
+            hint=_MORE_MEMORY,
+        )
     if kind is Kind.DIRECTORY:
         if not options.create:
             check_directory(text)
@@ -187,6 +200,13 @@ def _refuses(storage: Any) -> Callable[[BaseException], bool]:
     from ucxstore.server.sources import object_errors
 
     return object_errors.refuses
+
+
+def _is_memory(storage: Storage) -> bool:
+    return (
+        isinstance(storage, str | bytes | os.PathLike)
+        and parse_location("storage", storage)[0] is Kind.MEMORY
+    )
 
 
 def _is_directory(storage: Storage) -> bool:

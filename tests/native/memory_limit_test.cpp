@@ -1,0 +1,248 @@
+// The limit of a server's memory: what counts, and that nothing passes it.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "storage/memory.hpp"
+#include "storage/spaces.hpp"
+#include "support.hpp"
+
+namespace ucxstore {
+namespace {
+
+using namespace std::chrono_literals;
+using shared::Shelf;
+using test::error_of;
+
+constexpr std::uint64_t kLimit = 64ull << 20;
+
+std::string text_of(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+class MemoryLimit : public testing::TestWithParam<bool> {
+  protected:
+    static std::shared_ptr<Shelf> shelf_of(const std::shared_ptr<Quota>& quota,
+                                           std::uint64_t keep = 0) {
+        return Shelf::make({.keep_bytes = keep, .bound = quota});
+    }
+    bool put(const std::string& key, std::uint64_t size) { return put(storage_, key, size); }
+    static bool put(Storage& storage, const std::string& key, std::uint64_t size) {
+        try {
+            return storage.receive(key, size)->commit(false);
+        } catch (const NoRoomError&) {
+            return false;
+        }
+    }
+    std::uint64_t fill(std::uint64_t size) {
+        std::uint64_t count = 0;
+        while (put("new/" + std::to_string(count), size)) {
+            ++count;
+        }
+        return count;
+    }
+
+    const std::shared_ptr<Quota> quota_ = Quota::of_memory(kLimit, "; raise it");
+    const std::shared_ptr<Shelf> shelf_ = GetParam() ? shelf_of(quota_, 256ull << 20) : nullptr;
+    MemoryStorage storage_{quota_, false, shelf_};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, MemoryLimit, testing::Bool(), [](const auto& info) {
+    return info.param ? "OnAShelf" : "OfTheProcessAlone";
+});
+
+TEST_P(MemoryLimit, RefusesNewValuesAndTakesThoseThatReplace) {
+    constexpr std::uint64_t size = 1 << 20;
+    const std::uint64_t count = fill(size);
+    EXPECT_GE(count, 58u);  // of 64, four of which are kept for replacing
+    EXPECT_LE(count, 60u);
+    const std::string text = text_of([&] { storage_.receive("one more", size); });
+    EXPECT_NE(text.find("no room for 1048576 bytes: values take "), std::string::npos) << text;
+    EXPECT_NE(text.find(" of 67108864 bytes of memory"), std::string::npos) << text;
+    EXPECT_TRUE(text.ends_with("; 4194304 are kept for replacing values; raise it")) << text;
+    EXPECT_NE(storage_.find("new/0"), nullptr);
+    for (int round = 0; round < 3; ++round) {
+        for (std::uint64_t i = 0; i < count; ++i) {
+            ASSERT_TRUE(put("new/" + std::to_string(i), size)) << round << ", " << i;
+            ASSERT_LE(quota_->used(), kLimit);
+        }
+    }
+    EXPECT_FALSE(put("one more", size));
+    storage_.remove("new/0");
+    EXPECT_TRUE(put("one more", size));
+    EXPECT_EQ(storage_.memory().values, count);
+    EXPECT_EQ(storage_.memory().bytes, count * size);
+    EXPECT_EQ(storage_.memory().limit, kLimit);
+}
+
+TEST_P(MemoryLimit, AReplacedValueCountsUntilNobodyReadsIt) {
+    constexpr std::uint64_t size = 4'000'000;  // the room for replacing is for one
+    fill(size);
+    const auto read = storage_.find("new/0");
+    EXPECT_TRUE(put("new/0", size));
+    EXPECT_FALSE(put("new/0", size));
+    EXPECT_FALSE(put("new/1", size));
+    EXPECT_EQ(read->size(), size);
+    const_cast<std::shared_ptr<const Region>&>(read).reset();
+    EXPECT_TRUE(put("new/1", size));
+}
+
+TEST_P(MemoryLimit, KeysAndEntriesCount) {
+    const std::uint64_t count = fill(0);
+    EXPECT_GT(count, 50'000u);
+    EXPECT_LT(count, kLimit / 512);
+    EXPECT_EQ(storage_.memory().bytes, 0u);
+    EXPECT_GT(storage_.memory().used, kLimit / 16 * 15 - 2000);
+    storage_.remove("new/0");
+    EXPECT_TRUE(put("other", 0));
+}
+
+TEST_P(MemoryLimit, OfValuesThatArriveWhatHasCome) {
+    const auto first = storage_.receive("a", 40 << 20);
+    const auto second = storage_.receive("b", 40 << 20);  // announced is not taken
+    first->expect(40 << 20);
+    EXPECT_EQ(error_of([&] { second->expect(40 << 20); }), ErrorKind::storage);
+    EXPECT_TRUE(first->commit(true));
+    EXPECT_LE(quota_->used(), kLimit);
+}
+
+TEST_P(MemoryLimit, WritersCannotPassItTogether) {
+    std::atomic<std::uint64_t> most = 0;
+    std::vector<std::thread> writers;
+    for (unsigned writer = 0; writer < 4; ++writer) {
+        writers.emplace_back([&, writer] {
+            std::minstd_rand random(writer + 1);
+            for (int i = 0; i < 400; ++i) {
+                const std::string key =
+                    std::to_string(random() % 60) + "/" + std::to_string(writer);
+                if (random() % 4 == 0) {
+                    storage_.remove(key);
+                } else {
+                    put(key, random() % (2 << 20));
+                }
+                const std::uint64_t taken = quota_->taken();
+                std::uint64_t before = most;
+                while (before < taken && !most.compare_exchange_weak(before, taken)) {
+                }
+            }
+        });
+    }
+    for (std::thread& writer : writers) {
+        writer.join();
+    }
+    EXPECT_LE(most, kLimit);
+    EXPECT_GT(most, kLimit / 2);
+    EXPECT_LE(storage_.memory().used, kLimit);
+}
+
+TEST_P(MemoryLimit, ScratchSpacesAreWithinIt) {
+    Spaces spaces(quota_, GetParam());
+    const std::string name(32, '1');
+    spaces.begin(name, 1ull << 40, 1h);
+    const auto space = spaces.find(name);
+    ASSERT_TRUE(put(*space, "a", 30 << 20));
+    ASSERT_TRUE(put("a", 20 << 20));
+    EXPECT_FALSE(put("b", 20 << 20));
+    EXPECT_FALSE(put(*space, "b", 20 << 20));
+    EXPECT_EQ(spaces.held(), 30u << 20);
+    EXPECT_LE(quota_->used(), kLimit);
+    space->remove("a");
+    EXPECT_TRUE(put("b", 20 << 20));
+}
+
+// ---- what arenas do not give back ----
+
+TEST(MemoryLimitOfArenas, WhatLiesFreeBetweenValuesCounts) {
+    const auto quota = Quota::of_memory(kLimit);
+    MemoryStorage storage(quota, false, Shelf::make({.bound = quota}));
+    MemoryStorage other(quota, false, nullptr);
+    for (int i = 0; i < 900; ++i) {
+        storage.receive(std::to_string(i), 60'000)->commit(false);
+    }
+    for (int i = 0; i < 900; ++i) {
+        if (i % 30 != 0) {
+            storage.remove(std::to_string(i));
+        }
+    }
+    EXPECT_LT(quota->taken(), 4u << 20);
+    EXPECT_GT(quota->used(), 50u << 20);  // the arena's pages are there still
+    const std::string text = text_of([&] { other.receive("a", 20 << 20)->commit(false); });
+    EXPECT_NE(text.find(" lie free between them"), std::string::npos) << text;
+    for (int i = 0; i < 600; ++i) {  // but values have it that fit
+        ASSERT_TRUE(storage.receive("again/" + std::to_string(i), 60'000)->commit(false));
+    }
+    EXPECT_LE(quota->used(), kLimit);
+}
+
+TEST(MemoryLimitOfArenas, ThoseThatAreEmptyGoForWhoNeedsRoom) {
+    const auto quota = Quota::of_memory(kLimit);
+    MemoryStorage storage(quota, false, Shelf::make({.keep_bytes = 1ull << 30, .bound = quota}));
+    MemoryStorage other(quota, false, nullptr);
+    storage.receive("a", 50 << 20)->commit(false);
+    storage.remove("a");
+    EXPECT_GT(quota->used(), 50u << 20);
+    EXPECT_TRUE(other.receive("a", 50 << 20)->commit(false));
+    EXPECT_LT(quota->used(), 51u << 20);
+}
+
+TEST(MemoryLimitOfArenas, NeverTouchMoreThanIt) {
+    const auto quota = Quota::of_memory(kLimit);
+    const auto shelf = Shelf::make({.bound = quota});
+    MemoryStorage storage(quota, false, shelf);
+    std::minstd_rand random(7);
+    std::uint64_t refused = 0;
+    for (int i = 0; i < 20'000; ++i) {
+        const std::string key = std::to_string(random() % 500);
+        if (random() % 3 == 0) {
+            storage.remove(key);
+            continue;
+        }
+        // Small and large in turn, so that what the one leaves does not fit the other.
+        const std::uint64_t size = random() % ((i / 2000) % 2 == 0 ? 6000 : 3'000'000);
+        try {
+            storage.receive(key, size)->commit(false);
+        } catch (const NoRoomError&) {
+            ++refused;
+        }
+        ASSERT_LE(quota->used(), kLimit) << i;
+    }
+    EXPECT_GT(refused, 0u);
+    EXPECT_GT(storage.memory().bytes, kLimit / 3);
+}
+
+TEST(MemoryLimitOfArenas, WhatIsAnnouncedAndDoesNotComeTakesNothing) {
+    const auto quota = Quota::of_memory(kLimit);
+    MemoryStorage storage(quota, false, Shelf::make({.bound = quota}));
+    storage.receive("a", 5000)->commit(false);
+    const std::uint64_t before = quota->used();
+    for (int i = 0; i < 20; ++i) {
+        const auto incoming = storage.receive("b", 20 << 20);
+        incoming->expect(1 << 20);
+        incoming->data()[(10 << 20) + i] = std::byte{1};  // one page of it
+    }
+    EXPECT_GE(quota->used(), before);
+    EXPECT_LT(quota->used(), before + (4 << 20));  // a huge page, at the most
+    EXPECT_TRUE(storage.receive("c", 50 << 20)->commit(false));
+}
+
+TEST(MemoryLimitOfArenas, LeavesNothingBehind) {
+    const auto quota = Quota::of_memory(kLimit);
+    {
+        MemoryStorage storage(quota, false, Shelf::make({.bound = quota}));
+        for (int i = 0; i < 100; ++i) {
+            storage.receive(std::to_string(i), 10'000 * (i % 7))->commit(false);
+        }
+        storage.remove("3");
+    }
+    EXPECT_EQ(quota->used(), 0u);
+}
+
+}  // namespace
+}  // namespace ucxstore

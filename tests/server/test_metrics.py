@@ -1,0 +1,425 @@
+"""Metrics and health over HTTP: what is told, and to whom."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from obstore.store import MemoryStore
+from prometheus_client.parser import text_string_to_metric_families
+from zarr.core.buffer import cpu
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore as ZarrMemoryStore
+
+from tests.cli.command import COMMAND, run
+from tests.eventually import eventually
+from ucxstore import GrantError, Secret, StorageError, UcxStore
+from ucxstore.server import Server
+from ucxstore.server.metrics import COUNTERS, GAUGES, LABELLED, Metrics
+from ucxstore.server.web import is_in, parse_networks
+
+SECRET = "a secret that is long enough"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server("memory://", memory="64MiB", threads=2) as server:
+        yield server
+
+
+@pytest.fixture(params=["ucx", "auto"])
+def store(
+    request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[UcxStore]:
+    with UcxStore(server.address, local=request.param) as store:
+        yield store
+
+
+def put(store: UcxStore, key: str, size: int = 1000) -> None:
+    store.set_sync(key, cpu.Buffer.from_bytes(bytes(size)))
+
+
+def fetch(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+type Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scrape(metrics: Metrics) -> Samples:
+    """Read all samples, as Prometheus does."""
+    status, text = fetch(metrics.url)
+    assert status == 200
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[f"ucxstore_{name}", tuple(sorted(labels.items()))]
+
+
+def count(samples: Samples, kind: str) -> float:
+    return value(samples, "request_duration_seconds_count", kind=kind)
+
+
+# ---- what is told ----
+
+
+def test_what_requests_took(server: Server, store: UcxStore) -> None:
+    for number in range(4):
+        put(store, f"a/{number}", 3_000_000)
+        store.get_sync(f"a/{number}")
+    store.get_sync("missing")
+    sync(store.delete_dir("a"))
+    sync(store.getsize_prefix("a"))
+    local = store.stats()["lanes"] == ["local"]
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        eventually(lambda: count(scrape(metrics), "set") == 4)
+        found = scrape(metrics)
+    assert count(found, "remove") == 1
+    assert count(found, "list") == 1
+    # Clients of this host ask for what they were not shown yet, and read the rest themselves.
+    assert 2 <= count(found, "get") <= 5 if local else count(found, "get") == 5
+    bounds = [
+        float(dict(labels)["le"])
+        for name, labels in found
+        if name == "ucxstore_request_duration_seconds_bucket" and ("kind", "set") in labels
+    ]
+    assert len(bounds) == 23
+    assert (bounds[0], bounds[-1]) == (1e-5, float("inf"))
+    assert bounds == sorted(bounds)
+    assert 0 < value(found, "request_duration_seconds_sum", kind="set") < 240
+
+
+def test_memory(server: Server, store: UcxStore) -> None:
+    put(store, "a", 5_000_000)
+    put(store, "b", 1_000_000)
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        found = scrape(metrics)
+    assert (value(found, "values"), value(found, "value_bytes")) == (2, 6_000_000)
+    assert 6e6 < value(found, "memory_used_bytes") < 7e6
+    assert value(found, "memory_limit_bytes") == 64 << 20
+
+
+def test_failures_by_why() -> None:
+    with (
+        Server("memory://", memory="1MiB", secret=SECRET) as server,
+        UcxStore(server.address, secret=SECRET) as store,
+        Metrics(server, "127.0.0.1:0", anywhere=False) as metrics,
+    ):
+        put(store, "a")
+        with pytest.raises(StorageError):
+            put(store, "full", 2_000_000)
+        grant = Secret(SECRET).grant("p/", read_only=True)
+        with UcxStore(f"{server.address}/p", secret=grant) as other, pytest.raises(GrantError):
+            put(other, "b")
+        scratch = store.scratch("1kB")
+        handle = scratch.store()
+        with pytest.raises(StorageError):
+            put(handle, "more", 2000)
+        found = scrape(metrics)
+        assert value(found, "failures_total", why="full") == 2
+        assert value(found, "failures_total", why="denied") == 1
+        assert value(found, "failures_total", why="storage") == 0
+        assert sync(store.server_stats())["failed"] == 3
+        scratch.close()
+
+
+def test_what_the_build_is(server: Server) -> None:
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        labels = next(dict(labels) for name, labels in scrape(metrics) if "build" in name)
+    assert labels.keys() == {"version", "ucx", "python"}
+    assert labels["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert re.fullmatch(r"\d+\.\d+.*", labels["version"])
+
+
+def test_all_that_a_server_counts_is_told() -> None:
+    with Server("memory://") as memory, Server(MemoryStore()) as source:
+        counted = {**memory.stats(), **source.stats()}
+        with (
+            Metrics(memory, "127.0.0.1:0", anywhere=False) as one,
+            Metrics(source, "127.0.0.1:0", anywhere=False) as other,
+        ):
+            told = {name for name, _ in {**scrape(one), **scrape(other)}}
+    assert counted.keys() <= COUNTERS.keys() | GAUGES.keys() | LABELLED
+    for name in counted.keys() - LABELLED:
+        here = COUNTERS.get(name) or GAUGES[name]
+        assert f"ucxstore_{here[0]}" + ("_total" if name in COUNTERS else "") in told
+    assert not {name for name in told if re.search(r"(?<!_)(_total_|[A-Z])", name)}
+
+
+def test_hits_and_misses() -> None:
+    objects = MemoryStore()
+    objects.put("a", bytes(1000))
+    with Server(objects) as server, UcxStore(server.address) as store:
+        for _ in range(3):
+            store.get_sync("a")
+        with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+            found = scrape(metrics)
+        stats = sync(store.server_stats())
+        printed = run("stats", server.address).stdout
+    assert (value(found, "cache_hits_total"), value(found, "cache_misses_total")) == (2, 1)
+    assert value(found, "cached_bytes") > 1000
+    assert (stats["cache_hits"], stats["cache_misses"]) == (2, 1)
+    assert "cache 2 hits (67%), 1 misses, " in printed
+
+
+class FailingStore(ZarrMemoryStore):
+    """A source whose reads fail once it is told so."""
+
+    fails = False
+
+    async def get(self, *arguments: Any, **keywords: Any) -> Any:
+        if self.fails:
+            raise ConnectionError("the wire is cut")
+        return await super().get(*arguments, **keywords)
+
+    async def getsize(self, key: str) -> int:
+        if self.fails:
+            raise ConnectionError("the wire is cut")
+        return await super().getsize(key)
+
+
+def test_failures_of_the_source(caplog: pytest.LogCaptureFixture) -> None:
+    source = FailingStore()
+    with Server(source) as server, UcxStore(server.address) as store:
+        put(store, "a")
+        source.fails = True
+        with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+            for number in range(40):
+                with pytest.raises(StorageError, match="the wire is cut"):
+                    store.get_sync(f"b/{number}")
+            found = scrape(metrics)
+        assert value(found, "source_failures_total") == 40
+        assert value(found, "failures_total", why="source") == 40
+        assert value(found, "source_timeouts_total") == 0
+    lines = [one for one in caplog.records if getattr(one, "event", "") == "source_failed"]
+    assert 20 <= len(lines) <= 25  # the others are held back
+    fields: dict[str, Any] = vars(lines[0])
+    assert (fields["key"], fields["levelname"]) == ("b/0", "WARNING")
+    assert fields["detail"].startswith("get: ")
+    assert "the wire is cut" in fields["detail"]
+    assert fields["seconds"] >= 0
+
+
+# ---- health ----
+
+
+def health(metrics: Metrics, path: str) -> tuple[int, str]:
+    return fetch(metrics.url.replace("/metrics", path))
+
+
+def test_a_server_that_is_well(server: Server, store: UcxStore) -> None:
+    put(store, "a")
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        assert health(metrics, "/healthz") == (200, "ok\n")
+        assert health(metrics, "/readyz") == (200, "ok\n")
+        assert health(metrics, "/") == (404, "there are: /metrics, /healthz, /readyz\n")
+
+
+def test_one_that_drains(server: Server, store: UcxStore) -> None:
+    put(store, "a")
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        server.drain(0)
+        assert health(metrics, "/readyz") == (503, "the server drains: it takes no more clients\n")
+        assert health(metrics, "/healthz") == (200, "ok\n")
+        server.close()
+        assert health(metrics, "/readyz") == (503, "the server is closed\n")
+        assert health(metrics, "/healthz") == (503, "the server is closed\n")
+        assert scrape(metrics)["ucxstore_sets_total", ()] == 1  # as it was at the end
+
+
+def test_one_whose_source_does_not_answer() -> None:
+    source = FailingStore()
+    with Server(source) as server, Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        assert health(metrics, "/readyz") == (200, "ok\n")
+        source.fails = True
+        status, text = health(metrics, "/readyz")
+        assert status == 503
+        assert text.startswith("the source: ")
+        assert "the wire is cut" in text
+        assert health(metrics, "/healthz") == (200, "ok\n")
+        source.fails = False
+        assert health(metrics, "/readyz") == (200, "ok\n")
+
+
+def test_one_that_is_no_member_of_its_source() -> None:
+    with Server(MemoryStore()) as server, Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        assert health(metrics, "/readyz") == (200, "ok\n")
+        members = server._threads._carrier.members  # type: ignore[union-attr]
+        assert members is not None
+        members.lease.is_member = False
+        status, text = health(metrics, "/readyz")
+        assert (status, text[:17]) == (503, "the other servers")
+        members.lease.is_member = True
+
+
+def test_a_thread_that_has_ended(server: Server) -> None:
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        server._threads._acceptor.stop(60)
+        assert health(metrics, "/healthz") == (
+            503,
+            "the thread that accepts clients has ended\n",
+        )
+
+
+def test_health_without_the_library_for_metrics() -> None:
+    code = """
+import sys, urllib.request, urllib.error
+sys.modules["prometheus_client"] = None
+from ucxstore.server import Server
+from ucxstore.server.metrics import Metrics
+with Server("memory://") as server, Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+    print(urllib.request.urlopen(metrics.url.replace("metrics", "healthz")).read().decode())
+    try:
+        urllib.request.urlopen(metrics.url)
+    except urllib.error.HTTPError as error:
+        print(error.code, error.read().decode())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[0] == "ok"
+    assert "501 metrics need prometheus-client: pip install 'ucxstore[tools]'" in done.stdout
+
+
+def test_by_the_command() -> None:
+    command = [*COMMAND, "serve", "memory://", "--metrics", "127.0.0.1:0", "--memory", "64MiB"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        url = next(line.split()[-1] for line in lines if line.startswith("metrics at"))
+        assert fetch(url.replace("metrics", "readyz")) == (200, "ok\n")
+        assert "ucxstore_memory_limit_bytes 6.7108864e+07" in fetch(url)[1]
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+# ---- who may read ----
+
+
+def test_networks() -> None:
+    networks = parse_networks("metrics_allow", ["10.0.0.0/8, fd00::/8", "192.0.2.7"])
+    assert all(is_in(host, networks) for host in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::1%eth0"))
+    assert is_in("192.0.2.7", networks)
+    assert not any(is_in(host, networks) for host in ("11.0.0.1", "192.0.2.8", "fe80::1", "::1"))
+    mapped = parse_networks("metrics_allow", ["::ffff:10.0.0.0/104"])
+    assert is_in("10.9.9.9", mapped)
+    assert is_in("::ffff:10.9.9.9", mapped)
+    assert not is_in("11.9.9.9", mapped)
+    assert not is_in("10.9.9.9", parse_networks("x", ["fd00::/8"]))
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "10.0.0.0/40", "here", "10.0.0.0/8,,", ""])
+def test_what_is_no_network(text: str) -> None:
+    done = run(
+        "serve", "memory://", "--bind", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+        "--metrics-allow", text,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("ucxstore serve: metrics_allow: '")
+    assert done.stderr.count("\n") == 1
+
+
+def test_networks_without_metrics() -> None:
+    done = run("serve", "memory://", "--metrics-allow", "10.0.0.0/8")
+    assert done.returncode == 2
+    assert "without metrics (--metrics) nobody reads any" in done.stderr
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+def test_those_of_other_networks_get_403(server: Server) -> None:
+    try:
+        here = own_address()
+    except OSError:
+        here = "127.0.0.1"
+    with Metrics(server, "0.0.0.0:0", anywhere=False, allow=["198.51.100.0/24"]) as metrics:
+        port = metrics.url.rpartition(":")[2].partition("/")[0]
+        assert fetch(f"http://127.0.0.1:{port}/metrics")[0] == 200
+        if not here.startswith("127."):
+            for path in ("metrics", "healthz", "readyz", "else"):
+                assert fetch(f"http://{here}:{port}/{path}") == (
+                    403,
+                    "this address is not allowed\n",
+                )
+    with Metrics(server, "0.0.0.0:0", anywhere=False, allow=[f"{here}/32"]) as metrics:
+        port = metrics.url.rpartition(":")[2].partition("/")[0]
+        assert fetch(f"http://{here}:{port}/metrics")[0] == 200
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6")
+def test_over_both_versions_of_ip(server: Server) -> None:
+    with Metrics(server, "[::]:0", anywhere=False, allow=["198.51.100.0/24"]) as metrics:
+        port = metrics.url.rpartition(":")[2].partition("/")[0]
+        assert fetch(f"http://127.0.0.1:{port}/healthz") == (200, "ok\n")
+        assert fetch(f"http://[::1]:{port}/healthz") == (200, "ok\n")
+
+
+def test_many_that_say_nothing_do_not_keep_others_out_for_long(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ucxstore.server.web._Handler.timeout", 0.5)
+    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+        port = int(metrics.url.rpartition(":")[2].partition("/")[0])
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
+        busy = sum("process_request_thread" in one.name for one in threading.enumerate())
+        assert 0 < busy <= 32
+
+        def answers() -> bool:
+            try:
+                return fetch(metrics.url)[0] == 200
+            except OSError:
+                return False
+
+        eventually(answers)
+        for one in silent:
+            one.close()
+
+
+# ---- lifecycle in the log ----
+
+
+def test_a_servers_life_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="ucxstore.server"):
+        with Server("memory://") as server, UcxStore(server.address) as store:
+            put(store, "a")
+        server.close()
+    events = [getattr(one, "event", "") for one in caplog.records]
+    assert [event for event in events if event in {"started", "draining", "ended"}] == [
+        "started",
+        "draining",
+        "ended",
+    ]
+    started = next(one for one in caplog.records if getattr(one, "event", "") == "started")
+    assert started.getMessage() == f"serving memory:// at {server.address}"
+
+
+def test_json_of_it(tmp_path: object) -> None:
+    command = [*COMMAND, "serve", "memory://", "-v", "--log-format", "json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    events = [json.loads(line)["event"] for line in errors.splitlines()]
+    assert events == ["started", "draining", "ended"]
