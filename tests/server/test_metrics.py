@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -376,22 +377,27 @@ def test_over_both_versions_of_ip(server: Server) -> None:
 def test_many_that_say_nothing_do_not_keep_others_out_for_long(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ucxstore.server.web._Handler.timeout", 0.5)
-    with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
+    monkeypatch.setattr("ucxstore.server.web._Handler.timeout", 2.0)
+    with ExitStack() as stack:
+        metrics = Metrics(server, "127.0.0.1:0", anywhere=False)
         port = int(metrics.url.rpartition(":")[2].partition("/")[0])
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
-        busy = sum("process_request_thread" in one.name for one in threading.enumerate())
-        assert 0 < busy <= 32
+        stack.callback(metrics.close)
+        for _ in range(50):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+
+        def busy() -> int:
+            return sum("process_request_thread" in one.name for one in threading.enumerate())
+
+        eventually(lambda: busy() == 32)
 
         def answers() -> bool:
+            assert busy() <= 32
             try:
                 return fetch(metrics.url)[0] == 200
             except OSError:
                 return False
 
         eventually(answers)
-        for one in silent:
-            one.close()
 
 
 # ---- lifecycle in the log ----

@@ -129,6 +129,7 @@ class Web:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = False
+    request_queue_size = 64
 
     def __init__(
         self,
