@@ -36,6 +36,7 @@ LAYERS = (
     {
         "allocation",
         "channel_store",
+        "description",
         "filesystem",
         "obspec",
         "scratch",
@@ -57,6 +58,7 @@ FORBIDDEN = {
         "pipeline",
         "allocation",
         "channel_store",
+        "description",
         "filesystem",
         "obspec",
         "scratch",
