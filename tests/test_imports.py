@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from zarr.core.buffer import cpu
 
 import ucxstore
+from ucxstore import UcxStore, cli
+from ucxstore.server import Server
 
 # What only processes need that connect or serve, and what takes long to import.
 HEAVY = ("ucxstore._core", "ucxstore._native", "ucxstore.client", "ucxstore.server", "asyncio")
@@ -95,3 +98,49 @@ def test_the_pipeline_is_known_by_the_name_that_zarr_is_configured_with() -> Non
     from ucxstore.pipeline.selection import PIPELINE
 
     assert fully_qualified_name(ucxstore.ZeroCopyCodecPipeline) == PIPELINE
+
+
+# ---- the command line ----
+
+SLOW = {"asyncio", "numpy", "ucxstore._core", "ucxstore.server.server", "zarr"}
+
+# Those whose modules import what they use before they look at the arguments.
+COMMANDS = [name for name, _ in cli.parsers() if name not in {"copies", "doctor"}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["--nonsense"], ["nonsense"]]
+    + [[*name.split(), "--nonsense"] for name in COMMANDS],
+    ids=" ".join,
+)
+def test_help_and_errors_import_nothing_slow(arguments: list[str]) -> None:
+    code = f"""
+from ucxstore.cli import main
+try:
+    main({arguments})
+except SystemExit:
+    pass
+"""
+    assert not SLOW & set(modules_after(code))
+
+
+def test_small_commands_do_without_zarr(memory_server: Server) -> None:
+    address = f"{memory_server.address}/small"
+    with UcxStore(address) as store:
+        store.set_sync("a", cpu.Buffer.from_bytes(b"value"))
+        store.set_sync("b/c", cpu.Buffer.from_bytes(b"value"))
+    code = f"""
+from ucxstore.cli import main
+address = {address!r}
+commands = [["ls"], ["ls", "-lR"], ["du"], ["ping", "-c1"]]
+assert [main([*command, address]) for command in commands] == [0] * 4
+assert main(["cat", address + "/a"]) == 0
+assert main(["rm", address + "/a"]) == 0
+assert main(["rm", "-r", address + "/b"]) == 0
+assert main(["stats", {memory_server.address!r}]) == 0
+print()
+"""
+    found = modules_after(code)
+    assert "ucxstore.values" in found
+    assert not {"zarr", "ucxstore.store", "ucxstore.pipeline"} & set(found)

@@ -89,19 +89,6 @@ def test_a_bad_option_gives_one_line(
     assert message in line
 
 
-def test_help_imports_neither_zarr_nor_numpy() -> None:
-    code = """
-import sys
-from ucxstore.cli import main
-try:
-    main(["--help"])
-except SystemExit:
-    print(sorted({"numpy", "zarr"} & sys.modules.keys()), file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stderr) == (0, "[]\n")
-
-
 def test_what_fails_at_run_time_gives_one_line() -> None:
     done = run("serve", "/dev/null/data")
     assert done.returncode == 1

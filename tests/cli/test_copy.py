@@ -9,9 +9,8 @@ import pytest
 from zarr.core.buffer import Buffer, cpu
 
 from ucxstore import UcxStore
-from ucxstore.cli import cp
 from ucxstore.cli.command import CommandError
-from ucxstore.cli.cp import locations
+from ucxstore.cli.cp import copying, locations
 from ucxstore.cli.cp.locations import DirectoryLocation, ServerLocation, open_objects
 from ucxstore.cli.cp.plan import Entry, plan_copy
 
@@ -48,11 +47,11 @@ class Watched:
 
 @pytest.mark.parametrize("budget", [1, 100_000, 500_000])
 async def test_memory_is_bounded(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cp, "DEFAULT_BUFFER_BUDGET", budget)
+    monkeypatch.setattr(copying, "DEFAULT_BUFFER_BUDGET", budget)
     place = Watched()
     plan = plan_copy([entry async for entry in place.list()], {})
     moved: list[int] = []
-    await cp.copy(plan, place, place, 16, moved.append)
+    await copying.copy(plan, place, place, 16, moved.append)
     largest_group = 1000 * (56 + 57 + 58 + 59)
     assert place.peak <= max(budget, largest_group)
     assert place.peak >= min(budget, largest_group)
@@ -69,7 +68,7 @@ async def test_a_value_that_went_away(address: str, tmp_path: Path) -> None:
         open_objects(str(tmp_path / "there"), 1, make=False),
     ):
         with pytest.raises(CommandError, match="c/0: "):
-            await cp.copy(plan, place, place, 2, lambda _: None)
+            await copying.copy(plan, place, place, 2, lambda _: None)
 
 
 async def test_an_object_that_changes_while_it_is_read(

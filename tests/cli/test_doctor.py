@@ -50,7 +50,7 @@ def test_of_a_server(ucx_store: UcxStore, address: str) -> None:
     assert 0 < way["round_trip"] < 10
     assert min(way["read"], way["write"], way["copy"]) > 0
     assert (1 << 20) <= way["nbytes"] <= (64 << 20)
-    assert run("ls", address).returncode == 1  # it has left nothing
+    assert run("ls", address).returncode == 3  # it has left nothing
 
 
 def test_without_shared_memory(address: str) -> None:
@@ -130,7 +130,7 @@ def test_advice_on_ports() -> None:
 
 def test_nobody_there() -> None:
     done = run("doctor", "ucx://127.0.0.1:1")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr.startswith("ucxstore doctor: ")
     assert "127.0.0.1:1: " in done.stderr
     assert "refused" in done.stderr

@@ -45,6 +45,13 @@ GIVEN: dict[str, tuple[list[str], str, str, object]] = {
     "scratch_limit": (["--scratch-limit", "2MB"], "2MB", '"2MB"', 2_000_000),
     "local": (["--no-local"], "false", "false", False),
     "socket": (["--socket", "s"], "s", '"s"', "s"),
+    "memory": (["--memory", "6MB"], "6MB", '"6MB"', 6_000_000),
+    "metrics_allow": (
+        ["--metrics-allow", "::1/128", "--metrics-allow", "10.0.0.0/8,192.168.0.0/16"],
+        "::1/128,10.0.0.0/8,192.168.0.0/16",
+        '["::1/128", "10.0.0.0/8", "192.168.0.0/16"]',
+        ("::1/128", "10.0.0.0/8", "192.168.0.0/16"),
+    ),
     "mapped_limit": (["--mapped-limit", "5MB"], "5MB", '"5MB"', 5_000_000),
     "max_sessions": (["--max-sessions", "7"], "7", "7", 7),
     "grace": (["--grace", "2.5"], "2.5", "2.5", 2.5),
@@ -67,9 +74,9 @@ WITH = {
 def made(
     arguments: list[str], environment: dict[str, str], file: Path | None
 ) -> tuple[CommandOptions, ServerOptions]:
-    from ucxstore.cli.serve import _make_parser
+    from ucxstore.cli.serve import build_parser
 
-    given = vars(_make_parser().parse_args(arguments))
+    given = vars(build_parser().parse_args(arguments))
     settings = gather(given, environment, None if file is None else str(file))
     return settings.command(), settings.server()
 

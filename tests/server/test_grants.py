@@ -597,11 +597,11 @@ def test_the_command_line(server: Server, tmp_path: Path, monkeypatch: pytest.Mo
     assert (done.returncode, done.stderr) == (0, "")
     assert "a" in done.stdout.split()
     done = run("ls", server.address, "--secret-file", granted)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "outside of the grant, which opens 'run-1/', read-only" in done.stderr
     monkeypatch.setenv("UCXSTORE_SECRET_FILE", str(granted))
     assert run("du", f"{server.address}/run-1").returncode == 0
-    assert run("du", f"{server.address}/run-17").returncode == 1
+    assert run("du", f"{server.address}/run-17").returncode == 4
 
 
 # ---- forged ones ----

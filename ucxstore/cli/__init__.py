@@ -1,25 +1,36 @@
-"""The command line ``ucxstore``. Each command is a module or package, imported when it runs."""
+"""The command line ``ucxstore``. Each command is a module or package, imported when it runs.
 
+Each has ``build_parser``, which makes its parser, and ``main``, which runs it. A command imports
+what takes long once its arguments are known to be right.
+"""
+
+import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from typing import cast
 
-from ucxstore import __version__, _ucx
-from ucxstore.cli.parser import Parser
-from ucxstore.errors import UcxUnavailableError
+from ucxstore.cli.parser import Parser, make_parser, suggest
+from ucxstore.cli.status import Status
 
 # The modules of the commands, and their summaries in `ucxstore --help`.
 _COMMANDS = {
     "serve": "serve a directory, memory, or an object store",
     "ls": "list the keys of a server",
     "du": "print the bytes and the number of values under a prefix",
+    "cat": "write values to standard output",
+    "rm": "delete keys, or all keys under a prefix",
     "cp": "copy a tree of values between servers, directories and object stores",
+    "info": "show an array, or a group as a tree",
+    "ping": "measure round trips to a server",
     "stats": "print a server's counters",
+    "secret": "make a secret",
     "grant": "derive a secret that opens one prefix alone",
     "cluster": "show a set of servers, accept a loss, forget a member",
     "doctor": "find problems of UCX and of the connection to a server",
     "demo": "write real data to a server, read it in another process, compare",
     "copies": "count the copies that zarr stores make",
+    "completion": "print what lets a shell complete commands and options",
 }
 
 
@@ -34,27 +45,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, or 1 if the command failed, or 2 for a bad option (as `SystemExit`).
+        The exit status: see `Status`; of a bad option, as `SystemExit`.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
-    if arguments and arguments[0] in _COMMANDS:
-        command = import_module(f"{__name__}.{arguments[0]}")
-        status: int = command.main(arguments[1:])
-        return status
-    parser = _make_parser()
-    if parser.parse_args(arguments).version:
-        print(_describe_version())
-        return 0
-    parser.print_help()
-    return 2
+    name = arguments[0] if arguments else ""
+    try:
+        if name in _COMMANDS:
+            status: int = import_module(f"{__name__}.{name}").main(arguments[1:])
+            return status
+        return _main(arguments)
+    except KeyboardInterrupt:  # while it was being imported
+        print(f"ucxstore {name}: interrupted", file=sys.stderr)
+        return Status.INTERRUPTED
 
 
-def _make_parser() -> Parser:
-    parser = Parser(
-        prog="ucxstore",
-        description="A Zarr store whose chunks travel over UCX.",
-        allow_abbrev=False,
-    )
+def _main(arguments: Sequence[str]) -> int:
+    parser = make_parser("", "A Zarr store whose chunks travel over UCX.")
     parser.add_argument(
         "--version",
         action="store_true",
@@ -63,10 +69,46 @@ def _make_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, summary in _COMMANDS.items():
         commands.add_parser(name, help=summary)
-    return parser
+    if arguments and not arguments[0].startswith("-"):
+        parser.error(f"there is no command {arguments[0]!r}{suggest(arguments[0], _COMMANDS)}")
+    if parser.parse_args(arguments).version:
+        print(_describe_version())
+        return Status.DONE
+    parser.print_help()
+    return Status.USAGE
+
+
+def parsers() -> Iterator[tuple[str, Parser]]:
+    """Yield the parser of every command, and of the actions that commands have, with its name."""
+    for name in _COMMANDS:
+        module = import_module(f"{__name__}.{name}")
+        yield name, module.build_parser()
+        for action, (build, _) in getattr(module, "ACTIONS", {}).items():
+            yield f"{name} {action}", build()
+
+
+def make_tree() -> tuple[Parser, list[Parser]]:
+    """Make one parser with all commands, for tools that walk parsers; and return those, too."""
+    parser = make_parser("", "A Zarr store whose chunks travel over UCX.")
+    parser.add_argument("--version", action="store_true", help="print the versions")
+    made = [build for name, build in parsers() if name in _COMMANDS]
+    rest = iter(made)
+
+    def take(**_: object) -> Parser:
+        return next(rest)  # in the order in which they are added
+
+    commands = parser.add_subparsers(
+        metavar="COMMAND", parser_class=cast(type[argparse.ArgumentParser], take)
+    )
+    for name, summary in _COMMANDS.items():
+        commands.add_parser(name, help=summary).description = summary  # the short one, in lists
+    return parser, made
 
 
 def _describe_version() -> str:
+    from ucxstore import __version__, _ucx
+    from ucxstore.errors import UcxUnavailableError
+
     ours = f"ucxstore {__version__}"
     try:
         ucx = _ucx.load()

@@ -1,18 +1,19 @@
 """``ucxstore cluster``: show a set of servers, accept a loss, forget a member."""
 
 import argparse
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ucxstore.address import HostPort
 from ucxstore.cli.command import CommandError, add_client_options, open_store, run
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import columns, printable, size_text
-from ucxstore.client.record import Record
-from ucxstore.cluster.agreement import Agreement, accept_loss, forget
-from ucxstore.errors import UcxStoreError
-from ucxstore.protocol.frames import Welcome
+
+if TYPE_CHECKING:
+    from ucxstore.address import HostPort
+    from ucxstore.client.record import Record
+    from ucxstore.cluster.agreement import Agreement
+    from ucxstore.protocol.frames import Welcome
 
 _COLUMNS = ("member", "identity", "server", "state", "values", "bytes")
 
@@ -20,14 +21,15 @@ _COLUMNS = ("member", "identity", "server", "state", "values", "bytes")
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore cluster``; return the exit status."""
     arguments = list(argv)
-    action = _ACTIONS.get(arguments[0]) if arguments else None
-    parser = _make_parser() if action is None else action[0]()
+    action = ACTIONS.get(arguments[0]) if arguments else None
+    parser = build_parser() if action is None else action[0]()
     given = parser.parse_args(arguments if action is None else arguments[1:])
     work = _show if action is None else action[1]
     return run("cluster", partial(work, given))
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
+    """Make the command's parser."""
     parser = make_parser(
         "cluster",
         "Show which servers make up a set: the record that they keep, and what is there. "
@@ -71,13 +73,16 @@ def _with_address(parser: Parser) -> Parser:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from ucxstore.cluster.agreement import Agreement
+    from ucxstore.errors import ConnectError
+
     with open_store(arguments, arguments.address) as store:
         agreement = Agreement(store._connectors, arguments.timeout)
         agreement.greet()
         for server, problem in agreement.problems.items():
             print(f"{server}: {problem}")
         if not agreement.welcomes:
-            raise CommandError(f"{store}: none of the servers can be reached")
+            raise ConnectError(f"{store}: none of the servers can be reached")
         if any(welcome.shared for welcome in agreement.welcomes.values()):
             return _show_shared(agreement.welcomes)
         record = agreement.record()
@@ -91,21 +96,21 @@ def _show(arguments: argparse.Namespace) -> int:
         return 0 if record is None or _is_whole(record, agreement) else 1
 
 
-def _show_shared(welcomes: Mapping[HostPort, Welcome]) -> int:
+def _show_shared(welcomes: "Mapping[HostPort, Welcome]") -> int:
     print("the servers share their values: each can stand in for the others")
     rows = [(str(server), one.identity.hex()) for server, one in welcomes.items()]
     print("\n".join(columns([("server", "identity"), *rows])))
     return 0 if len({identity for _, identity in rows}) == 1 else 1
 
 
-def _is_whole(record: Record, agreement: Agreement) -> bool:
+def _is_whole(record: "Record", agreement: "Agreement") -> bool:
     return agreement.is_complete() and len(agreement.welcomes) == len(record.members)
 
 
 def _rows(
-    record: Record | None,
-    welcomes: Mapping[HostPort, Welcome],
-    full: Mapping[HostPort, Sequence[str]],
+    record: "Record | None",
+    welcomes: "Mapping[HostPort, Welcome]",
+    full: "Mapping[HostPort, Sequence[str]]",
 ) -> list[Sequence[str]]:
     left = dict(welcomes)
     rows: list[Sequence[str]] = []
@@ -123,8 +128,14 @@ def _rows(
     return rows
 
 
-def _measure(arguments: argparse.Namespace, server: HostPort, welcome: Welcome) -> Sequence[str]:
+def _measure(
+    arguments: argparse.Namespace, server: "HostPort", welcome: "Welcome"
+) -> Sequence[str]:
     """Return how many values a server has, and their bytes."""
+    import asyncio
+
+    from ucxstore.errors import UcxStoreError
+
     try:
         with open_store(arguments, f"ucx://{server}") as store:
             store.rely_on({server: welcome.identity})  # alone, whatever set it belongs to
@@ -135,6 +146,8 @@ def _measure(arguments: argparse.Namespace, server: HostPort, welcome: Welcome) 
 
 
 def _accept(arguments: argparse.Namespace) -> int:
+    from ucxstore.cluster.agreement import accept_loss
+
     with open_store(arguments, arguments.address) as store:
         record = accept_loss(store._connectors, arguments.timeout)
         _print_members(record)
@@ -142,9 +155,11 @@ def _accept(arguments: argparse.Namespace) -> int:
 
 
 def _forget(arguments: argparse.Namespace) -> int:
+    from ucxstore.cluster.agreement import forget
+
     wanted: str = arguments.member
 
-    def which(record: Record) -> int:
+    def which(record: "Record") -> int:
         found = [
             index
             for index, place in enumerate(record.members)
@@ -161,11 +176,11 @@ def _forget(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_members(record: Record) -> None:
+def _print_members(record: "Record") -> None:
     print("\n".join(f"{printable(place.name)}  {place.identity.hex()}" for place in record.members))
 
 
-_ACTIONS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], int]]] = {
+ACTIONS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], int]]] = {
     "accept-loss": (_make_accept_parser, _accept),
     "forget": (_make_forget_parser, _forget),
 }

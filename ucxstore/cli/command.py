@@ -1,50 +1,146 @@
-"""What commands share: the options of a connection, and failures reported in one line."""
+"""What commands share: the options of a connection, and failures reported in one line.
+
+What takes long to import is imported once the arguments are known to be right.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ucxstore.address import SCHEME
 from ucxstore.cli.parser import Parser, add_ucx_option, parse_pairs
-from ucxstore.errors import AddressError, UcxStoreError
-from ucxstore.options import DEFAULT_TIMEOUT
-from ucxstore.secret import Secret
-from ucxstore.store import UcxStore
+from ucxstore.cli.status import CommandError, NotFoundError, Status, UsageError, status_of
 
-_INTERRUPTED = 130  # as in shells: 128 + SIGINT
+if TYPE_CHECKING:
+    from ucxstore.address import Address
+    from ucxstore.options import ClientOptions
+    from ucxstore.secret import Secret
+    from ucxstore.store import UcxStore
+    from ucxstore.values import Values
 
+__all__ = [
+    "CommandError",
+    "NotFoundError",
+    "Status",
+    "UsageError",
+    "add_client_options",
+    "add_secret_option",
+    "client_options",
+    "find_key",
+    "find_secret",
+    "in_groups",
+    "open_store",
+    "open_values",
+    "run",
+    "run_async",
+    "warn_of_short",
+    "write_private",
+]
 
 # Keys whose sizes are requested together.
 _SIZES_AT_ONCE = 1000
 
+# Seconds: `options.DEFAULT_TIMEOUT`, which the parser does without.
+_DEFAULT_TIMEOUT = 30.0
 
-class UsageError(Exception):
-    """An option or argument is not usable; the exit status is 2."""
+# Bytes. Whoever records a handshake can try shorter ones until one fits.
+_SHORT_SECRET = 16
 
-
-class CommandError(Exception):
-    """A command failed; the exit status is 1."""
+_PRIVATE = 0o600
 
 
 def add_client_options(parser: Parser) -> None:
     """Add the options of a connection to a server."""
-    parser.add_argument(
-        "--secret-file",
-        metavar="FILE",
-        help="a file with the server's secret (default: UCXSTORE_SECRET or UCXSTORE_SECRET_FILE)",
-    )
+    add_secret_option(parser, "a file with the server's secret")
     parser.add_argument(
         "--timeout",
         type=float,
-        default=DEFAULT_TIMEOUT,
+        default=_DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="the longest time without progress (default: %(default)g)",
+        help="the longest time without progress, also of connecting (default: %(default)g)",
     )
     add_ucx_option(parser)
 
 
-def open_store(arguments: argparse.Namespace, address: str, *, read_only: bool = True) -> UcxStore:
+def add_secret_option(parser: Parser, what: str) -> None:
+    """Add ``--secret-file``."""
+    parser.add_argument(
+        "--secret-file",
+        metavar="FILE",
+        help=f"{what}, which only you can read (default: UCXSTORE_SECRET or UCXSTORE_SECRET_FILE "
+        "in the environment)",
+    )
+
+
+def find_secret(arguments: argparse.Namespace) -> "Secret | None":
+    """Return the secret of the file that is given, else of the environment, and warn if it's short.
+
+    Raises
+    ------
+    OSError, ValueError
+        If it cannot be read, or is not usable.
+    """
+    from ucxstore.secret import Secret
+
+    file = arguments.secret_file
+    secret = Secret.find() if file is None else Secret.from_file(file)
+    warn_of_short(secret)
+    return secret
+
+
+def warn_of_short(secret: "Secret | None") -> None:
+    """Warn of a secret that could be guessed."""
+    if secret is not None and len(secret.reveal()) < _SHORT_SECRET:
+        print(
+            f"ucxstore: warning: the secret has fewer than {_SHORT_SECRET} bytes, and may be "
+            "guessed: 'ucxstore secret' makes a good one",
+            file=sys.stderr,
+        )
+
+
+def client_options(arguments: argparse.Namespace) -> "ClientOptions":
+    """Return the options of a connection.
+
+    Raises
+    ------
+    UsageError
+        If one cannot be used.
+    """
+    from ucxstore.options import DEFAULT_CONNECT_TIMEOUT, ClientOptions
+
+    try:
+        return ClientOptions.of(
+            timeout=arguments.timeout,
+            connect_timeout=min(arguments.timeout, DEFAULT_CONNECT_TIMEOUT),
+            secret=find_secret(arguments),
+            ucx=parse_pairs("--ucx", arguments.ucx),
+        )
+    except (ValueError, TypeError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
+def open_values(arguments: argparse.Namespace, address: "str | Address") -> "Values":
+    """Make the values of an address with the given options. They connect when they're first used.
+
+    Raises
+    ------
+    UsageError
+        If the address or an option cannot be used.
+    """
+    from ucxstore.errors import AddressError
+    from ucxstore.values import Values
+
+    try:
+        return Values(address, client_options(arguments))
+    except AddressError as error:
+        raise UsageError(str(error)) from error
+
+
+def open_store(
+    arguments: argparse.Namespace, address: str, *, read_only: bool = True
+) -> "UcxStore":
     """Make the store of an address with the given options. It connects when it is first used.
 
     Raises
@@ -52,28 +148,38 @@ def open_store(arguments: argparse.Namespace, address: str, *, read_only: bool =
     UsageError
         If the address or an option cannot be used.
     """
+    from ucxstore.errors import AddressError
+    from ucxstore.store import UcxStore
+
+    options = client_options(arguments)
     try:
-        file = arguments.secret_file
         return UcxStore(
             address,
             read_only=read_only,
-            timeout=arguments.timeout,
-            secret=Secret.find() if file is None else Secret.from_file(file),
-            ucx=parse_pairs("--ucx", arguments.ucx),
+            timeout=options.timeout,
+            connect_timeout=options.connect_timeout,
+            secret=options.secret,
+            ucx=dict(options.ucx.options),
         )
-    except (AddressError, ValueError, TypeError, OSError) as error:
+    except AddressError as error:
         raise UsageError(str(error)) from error
 
 
-async def measure_key(arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return the name and size of a key that the user gave instead of a prefix."""
-    parent, _, name = arguments.address.rstrip("/").rpartition("/")
-    if parent.removeprefix(SCHEME).strip("/"):
-        with open_store(arguments, parent) as store:
-            (size,) = await store.getsizes([name])
-        if size is not None:
-            return name, size
-    raise CommandError(f"{arguments.address}: no values found")
+async def find_key(arguments: argparse.Namespace, values: "Values") -> tuple[str, int]:
+    """Return the name and size of a key that the user gave instead of a prefix.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such key.
+    """
+    from ucxstore.address import Address
+
+    parent, _, name = values.prefix.rpartition("/")
+    (size,) = await open_values(arguments, Address(values.servers, parent)).sizes([name])
+    if size is None:
+        raise NotFoundError(f"{values}: no values found")
+    return name, size
 
 
 async def in_groups(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
@@ -86,6 +192,26 @@ async def in_groups(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
             group = []
     if group:
         yield group
+
+
+def write_private(file: str, text: bytes) -> None:
+    """Write a file that is new, so that nobody has it open, or may read it by an older mode."""
+    path = Path(file)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+    with os.fdopen(descriptor, "wb") as opened:
+        os.fchmod(descriptor, _PRIVATE)  # whatever the umask took away
+        opened.write(text)
+
+
+def run_async(name: str, action: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Do as `run`, with a coroutine."""
+
+    def in_a_loop() -> int:
+        import asyncio
+
+        return asyncio.run(action())
+
+    return run(name, in_a_loop)
 
 
 def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
@@ -112,17 +238,21 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
         return status
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return Status.INTERRUPTED
     except BrokenPipeError:
         # The reader has closed our output. Without this, Python would report an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except UsageError as error:
-        print(f"{command}: {error}", file=sys.stderr)
-        return 2
+        return Status.NO_READER
     except ModuleNotFoundError as error:
         print(f'{command}: {error}; pip install "ucxstore[{extra}]"', file=sys.stderr)
-        return 1
-    except (CommandError, UcxStoreError, OSError) as error:
+        return Status.FAILED
+    except UsageError as error:
         print(f"{command}: {error}", file=sys.stderr)
-        return 1
+        return Status.USAGE
+    except Exception as error:
+        from ucxstore.errors import UcxStoreError
+
+        if not isinstance(error, CommandError | UcxStoreError | OSError):
+            raise
+        print(f"{command}: {error}", file=sys.stderr)
+        return status_of(error)

@@ -32,11 +32,12 @@ _ITEM_BYTES = 4
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore copies``; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     return run("copies", lambda: _main(arguments), extra="copies")
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
+    """Make the command's parser."""
     parser = make_parser(
         "copies",
         "Count the copies that zarr stores make of an array, with memray. The array is written "
@@ -66,10 +67,14 @@ def _make_parser() -> Parser:
         "--page",
         type=Path,
         metavar="FILE",
-        help="write an HTML page with a chart; it is written again after every transfer",
+        help="write an HTML page with a chart; it is written again after every transfer "
+        "(default: none)",
     )
     parser.add_argument(
-        "--captures", type=Path, metavar="FOLDER", help="keep memray's captures, for flamegraphs"
+        "--captures",
+        type=Path,
+        metavar="FOLDER",
+        help="keep memray's captures, for flamegraphs (default: none)",
     )
     add_client_options(parser)
     return parser

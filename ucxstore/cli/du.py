@@ -1,34 +1,43 @@
 """``ucxstore du``: print the bytes and the number of values under a prefix."""
 
 import argparse
-import asyncio
+import json
 from collections.abc import Sequence
 
-from ucxstore.cli.command import add_client_options, measure_key, open_store, run
-from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.command import add_client_options, find_key, open_values, run_async
+from ucxstore.cli.parser import Parser, add_human_option, make_parser
 from ucxstore.cli.text import size_text
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore du``; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
-    return run("du", lambda: asyncio.run(_main(arguments)))
+    arguments = build_parser().parse_args(argv)
+    return run_async("du", lambda: _main(arguments))
 
 
-def _make_parser() -> Parser:
-    parser = make_parser("du", "Print the bytes and the number of values under a prefix.")
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_parser(
+        "du", "Print the bytes and the number of values under a prefix.", human=True
+    )
     parser.add_argument("address", metavar="ADDRESS[/PREFIX]", help="ucx://host:port[/prefix]")
-    parser.add_argument("--human", action="store_true", help="print bytes as kB, MB, ...")
+    add_human_option(parser, "print bytes as kB, MB, ...")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object: address, bytes and values"
+    )
     add_client_options(parser)
     return parser
 
 
 async def _main(arguments: argparse.Namespace) -> int:
-    with open_store(arguments, arguments.address) as store:
-        keys, nbytes = await store.measure()
-        if keys == 0:
-            _, nbytes = await measure_key(arguments)
+    with open_values(arguments, arguments.address) as values:
+        keys, nbytes = await values.measure()
+        if keys == 0 and values.prefix:
+            _, nbytes = await find_key(arguments, values)
             keys = 1
-    size = size_text(nbytes) if arguments.human else str(nbytes)
-    print(f"{size}\t{keys}\t{store}")
+    if arguments.json:
+        print(json.dumps({"address": str(values), "bytes": nbytes, "values": keys}))
+    else:
+        size = size_text(nbytes) if arguments.human else str(nbytes)
+        print(f"{size}\t{keys}\t{values}")
     return 0

@@ -1,26 +1,21 @@
 """``ucxstore grant``: derive a secret that opens one prefix alone."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from ucxstore import grants
-from ucxstore.cli.command import UsageError, run
+from ucxstore.cli.command import UsageError, add_secret_option, find_secret, run, write_private
 from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.secret import Secret
-
-_MODE = 0o600
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore grant``; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     return run("grant", lambda: _main(arguments))
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
+    """Make the command's parser."""
     parser = make_parser(
         "grant",
         "Derive a secret that opens one prefix alone. Servers know it by their own secret. "
@@ -35,22 +30,21 @@ def _make_parser() -> Parser:
     parser.add_argument(
         "--expires", metavar="TIME", help="how long it holds: 90s, 30m, 8h, 7d (default: for ever)"
     )
+    add_secret_option(parser, "a file with the secret, or with a grant to narrow")
     parser.add_argument(
-        "--secret-file",
+        "-o",
+        "--output",
         metavar="FILE",
-        help="a file with the secret, or with a grant to narrow (default: UCXSTORE_SECRET or "
-        "UCXSTORE_SECRET_FILE)",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write it to a new file that only you can read"
+        help="write it to a new file that only you can read (default: print it)",
     )
     return parser
 
 
 def _main(arguments: argparse.Namespace) -> int:
+    from ucxstore import grants
+
     try:
-        file = arguments.secret_file
-        secret = Secret.find() if file is None else Secret.from_file(file)
+        secret = find_secret(arguments)
         if secret is None:
             raise UsageError("no secret: give --secret-file, UCXSTORE_SECRET, UCXSTORE_SECRET_FILE")
         granted = secret.grant(
@@ -62,14 +56,6 @@ def _main(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(text.decode())
     else:
-        _write(Path(arguments.output), text + b"\n")
+        write_private(arguments.output, text + b"\n")
     print(f"opens {grants.describe(grants.credentials_of(text).caveats)}", file=sys.stderr)
     return 0
-
-
-def _write(path: Path, text: bytes) -> None:
-    """Write a file that is new, so that nobody has it open, or may read it by an older mode."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, _MODE)  # whatever the umask took away
-        file.write(text)

@@ -1,54 +1,72 @@
 """``ucxstore ls``: list the keys of a server."""
 
 import argparse
-import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import add_client_options, in_groups, measure_key, open_store, run
-from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import printable
+from ucxstore.cli.command import add_client_options, find_key, in_groups, open_values, run_async
+from ucxstore.cli.parser import Parser, add_human_option, make_parser
+from ucxstore.cli.text import printable, size_text
+
+if TYPE_CHECKING:
+    from ucxstore.values import Values
 
 _SIZE_WIDTH = 14
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore ls``; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
-    return run("ls", lambda: asyncio.run(_main(arguments)))
+    arguments = build_parser().parse_args(argv)
+    return run_async("ls", lambda: _main(arguments))
 
 
-def _make_parser() -> Parser:
-    parser = make_parser("ls", "List the names directly under a prefix; folders end in a slash.")
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_parser(
+        "ls", "List the names directly under a prefix; folders end in a slash.", human=True
+    )
     parser.add_argument("address", metavar="ADDRESS[/PREFIX]", help="ucx://host:port[/prefix]")
     parser.add_argument("-l", dest="long", action="store_true", help="print sizes, in bytes")
+    add_human_option(parser, "print sizes as kB, MB, ...")
     parser.add_argument(
         "-R", dest="recursive", action="store_true", help="list all keys under the prefix"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help='print a JSON object a line: {"name": ..., "size": bytes, or null for a folder}',
     )
     add_client_options(parser)
     return parser
 
 
 async def _main(arguments: argparse.Namespace) -> int:
-    with open_store(arguments, arguments.address) as store:
-        names = store.list() if arguments.recursive else store.list_dir("")
+    needs_sizes = arguments.long or arguments.human or arguments.json or not arguments.recursive
+    with open_values(arguments, arguments.address) as values:
         found = False
-        async for some in in_groups(names):
+        async for some in in_groups(_names(values, recursive=arguments.recursive)):
             found = True
-            if arguments.recursive and not arguments.long:
-                _show([(name, None) for name in some], long=False)
-                continue
-            sizes = await store.getsizes(some)
-            shown = [
-                (name if size is not None else f"{name}/", size)
-                for name, size in zip(some, sizes, strict=True)
-            ]
-            _show(shown, long=arguments.long)
-        if not found:
-            _show([await measure_key(arguments)], long=arguments.long)
+            sizes = await values.sizes(some) if needs_sizes else [None] * len(some)
+            for name, size in zip(some, sizes, strict=True):
+                is_folder = size is None and not arguments.recursive
+                _show(arguments, f"{name}/" if is_folder else name, size)
+        if not found and values.prefix:
+            _show(arguments, *await find_key(arguments, values))
     return 0
 
 
-def _show(names: Sequence[tuple[str, int | None]], *, long: bool) -> None:
-    for name, size in names:
-        shown = "" if size is None else size
-        print(f"{shown:>{_SIZE_WIDTH}}  {printable(name)}" if long else printable(name))
+async def _names(values: "Values", *, recursive: bool) -> AsyncIterator[str]:
+    async for page in values.keys() if recursive else values.names():
+        for name in page:
+            yield name
+
+
+def _show(arguments: argparse.Namespace, name: str, size: int | None) -> None:
+    if arguments.json:
+        print(json.dumps({"name": name, "size": size}))
+    elif arguments.long or arguments.human:
+        shown = "" if size is None else size_text(size) if arguments.human else str(size)
+        print(f"{shown:>{_SIZE_WIDTH}}  {printable(name)}")
+    else:
+        print(printable(name))

@@ -1,16 +1,17 @@
 """``ucxstore stats``: print the counters of a server, once or repeatedly."""
 
 import argparse
-import asyncio
 import json
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import UsageError, add_client_options, open_store, run
+from ucxstore.cli.command import UsageError, add_client_options, open_values, run_async
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import columns, printable, size_text
-from ucxstore.options import MAX_TIMEOUT
-from ucxstore.stats import ClientStats, ServerStats, SpaceStats
+
+if TYPE_CHECKING:
+    from ucxstore.stats import ClientStats, ServerStats, SpaceStats
 
 _COLUMNS = ("client", "lanes", "gets", "sets", "sent", "received", "in flight", "waiting")
 
@@ -19,11 +20,12 @@ _SPACE_COLUMNS = ("scratch space", "bytes", "quota", "age")
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore stats``; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
-    return run("stats", lambda: asyncio.run(_main(arguments)))
+    arguments = build_parser().parse_args(argv)
+    return run_async("stats", lambda: _main(arguments))
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
+    """Make the command's parser."""
     parser = make_parser(
         "stats", "Print a server's counters since it was started, and those of its clients."
     )
@@ -32,7 +34,7 @@ def _make_parser() -> Parser:
         "--watch",
         type=float,
         metavar="SECONDS",
-        help="repeat after this time, with the rates in between",
+        help="repeat after this time, with the rates in between (default: once)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, a line each time")
     add_client_options(parser)
@@ -40,15 +42,19 @@ def _make_parser() -> Parser:
 
 
 async def _main(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from ucxstore.options import MAX_TIMEOUT
+
     pause: float | None = arguments.watch
     if pause is not None and not 0 < pause <= MAX_TIMEOUT:
         raise UsageError(f"--watch: {pause:g} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
-    with open_store(arguments, arguments.address) as store:
+    with open_values(arguments, arguments.address) as values:
         before: ServerStats | None = None
         due = time.monotonic()
         while True:
-            now = await store.server_stats()
-            shown = json.dumps(now) if arguments.json else report(str(store), now, before)
+            now = await values.server_stats()
+            shown = json.dumps(now) if arguments.json else report(str(values), now, before)
             print(shown, flush=True)
             if pause is None:
                 return 0
@@ -59,7 +65,7 @@ async def _main(arguments: argparse.Namespace) -> int:
             await asyncio.sleep(due - time.monotonic())
 
 
-def report(server: str, now: ServerStats, before: ServerStats | None = None) -> str:
+def report(server: str, now: "ServerStats", before: "ServerStats | None" = None) -> str:
     """Return readable counters; with those from `before`, also the rates since then."""
     lines = [
         f"{server}, up {_time_text(now['uptime_s'])}, {now['connected']} clients "
@@ -102,7 +108,7 @@ def report(server: str, now: ServerStats, before: ServerStats | None = None) -> 
     return "\n".join(lines)
 
 
-def _row(client: ClientStats) -> Sequence[str]:
+def _row(client: "ClientStats") -> Sequence[str]:
     return (
         printable(client["peer"]),
         printable(" ".join(client["lanes"])),
@@ -115,7 +121,7 @@ def _row(client: ClientStats) -> Sequence[str]:
     )
 
 
-def _space_row(space: SpaceStats) -> Sequence[str]:
+def _space_row(space: "SpaceStats") -> Sequence[str]:
     sizes = size_text(space["bytes"]), size_text(space["quota"])
     return printable(space["name"]), *sizes, _time_text(space["age_s"])
 

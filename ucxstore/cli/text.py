@@ -14,6 +14,11 @@ def size_text(nbytes: float) -> str:
     return f"{value:.{digits}f} {_UNITS[unit]}"
 
 
+def count_text(count: int, what: str) -> str:
+    """Format a number of things: ``"1 value"``, ``"2,000 values"``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def printable(name: str) -> str:
     """Escape control characters, which a terminal would obey: anybody can choose a key."""
     if name.isprintable():

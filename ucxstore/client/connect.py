@@ -168,10 +168,10 @@ def _connect(server: HostPort, deadline: _Deadline) -> socket.socket:
         try:
             return _connect_one(family, address, share)
         except TimeoutError:
-            problems[f"no answer {reach}"] = None
+            problems[f"nothing came {reach}"] = None
         except OSError as error:
-            problems[str(error)] = None
-    raise ConnectError(f"cannot connect to {server}: {'; '.join(problems)}")
+            problems[error.strerror or str(error)] = None
+    raise ConnectError(f"cannot connect to {server}: it does not answer: {'; '.join(problems)}")
 
 
 def _connect_one(family: int, address: SocketAddress, timeout: float) -> socket.socket:

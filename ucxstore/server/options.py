@@ -276,9 +276,10 @@ class ServerOptions:
     )
     cache_dir_size: int | None = option(
         None,
-        "the size that it may take, such as 100GiB",
+        "the size that it may take, such as 100GiB; cache_dir needs it",
         "size",
         check=unless_none(parse_size),
+        default_text="none",
     )
     block_size: int | None = option(
         None,

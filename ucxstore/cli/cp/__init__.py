@@ -1,43 +1,42 @@
 """``ucxstore cp``: copy a tree of values between servers, directories and object stores."""
 
 import argparse
-import asyncio
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from ucxstore.cli.command import CommandError, UsageError, add_client_options, open_store, run
-from ucxstore.cli.cp.locations import Location, ServerLocation, is_server, open_objects
-from ucxstore.cli.cp.plan import CopyPlan, Entry, groups, plan_copy
+from ucxstore.cli.command import UsageError, add_client_options, run_async
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import size_text
-from ucxstore.options import DEFAULT_BUFFER_BUDGET
-from ucxstore.pipeline.budget import Budget
+
+if TYPE_CHECKING:
+    from ucxstore.cli.cp.copying import Moved
+    from ucxstore.cli.cp.plan import CopyPlan
 
 DEFAULT_JOBS = 8
 MAX_JOBS = 1024
-
-type Moved = Callable[[int], object]
-"""Called with the number of bytes that were just copied."""
 
 _LOCATIONS = "a directory, file:///path, s3://, gs://, az:// or http(s)://..., or ucx://host:port"
 
 
 def main(argv: Sequence[str]) -> NoReturn:
     """Run ``ucxstore cp``, and end the process with the exit status."""
-    arguments = _make_parser().parse_args(argv)
-    _leave(run("cp", lambda: asyncio.run(_main(arguments))))
+    arguments = build_parser().parse_args(argv)
+    _leave(run_async("cp", lambda: _main(arguments)))
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
+    """Make the command's parser."""
     parser = make_parser(
         "cp",
         "Copy all values under SOURCE to DESTINATION. Values that DESTINATION has with the same "
         "size are skipped, unless both sides know times and it is older there. So repeat an "
         "interrupted copy to finish it.",
+        human=True,
     )
     parser.add_argument("source", metavar="SOURCE", help=f"{_LOCATIONS}[/prefix]")
     parser.add_argument("destination", metavar="DESTINATION", help="the same")
@@ -50,6 +49,19 @@ def _make_parser() -> Parser:
     )
     parser.add_argument("--all", action="store_true", help="also copy values that DESTINATION has")
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+    parser.add_argument(
+        "-h",
+        "--human",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="print bytes as kB, MB, ... (default: yes; -h is not --help here)",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the summary as a JSON object: values, bytes, seconds, and present, the values "
+        "that were there",
+    )
     add_client_options(parser)
     return parser
 
@@ -68,90 +80,25 @@ def _leave(status: int) -> NoReturn:
 async def _main(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.jobs <= MAX_JOBS:
         raise UsageError(f"--jobs: {arguments.jobs} is not between 1 and {MAX_JOBS}")
-    source = _open(arguments, arguments.source, writes=False)
-    destination = _open(arguments, arguments.destination, writes=True)
+    from ucxstore.cli.cp import copying
+
+    source = copying.open_location(arguments, arguments.source, writes=False)
+    destination = copying.open_location(arguments, arguments.destination, writes=True)
     start = time.monotonic()
     try:
-        plan = await _plan(arguments, source, destination)
+        plan = await copying.plan(arguments, source, destination)
         with _progress(plan, shown=not arguments.quiet) as moved:
-            await copy(plan, source, destination, arguments.jobs, moved)
+            await copying.copy(plan, source, destination, arguments.jobs, moved)
     finally:
         source.close()
         destination.close()
     if not arguments.quiet:
-        print(_summary(plan, time.monotonic() - start))
+        seconds = time.monotonic() - start
+        print(_as_json(plan, seconds) if arguments.json else _summary(arguments, plan, seconds))
     return 0
 
 
-async def _plan(arguments: argparse.Namespace, source: Location, destination: Location) -> CopyPlan:
-    entries = [entry async for entry in source.list()]
-    if not entries:
-        raise CommandError(f"{arguments.source}: no values found")
-    there = {} if arguments.all else {entry.key: entry async for entry in destination.list()}
-    try:
-        plan = plan_copy(entries, there)
-    except ValueError as error:
-        raise CommandError(f"{arguments.source}: {error}") from error
-    for entry in (*plan.chunks, *plan.metadata):
-        source.check(entry.key)
-        destination.check(entry.key)
-    return plan
-
-
-async def copy(
-    plan: CopyPlan, source: Location, destination: Location, jobs: int, moved: Moved
-) -> None:
-    """Carry out a plan.
-
-    At most 256 MiB are in memory at once, or one larger value. The first failure ends the copy,
-    once the transfers in flight have ended.
-
-    Raises
-    ------
-    CommandError, UcxStoreError
-        The first failure, with the key.
-    """
-    budget = Budget(DEFAULT_BUFFER_BUDGET)
-    max_keys = max(source.max_keys, destination.max_keys)
-    for entries in (plan.chunks, plan.metadata):
-        todo = groups(entries, max_keys)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(jobs):
-                    tasks.create_task(_work(todo, source, destination, budget, moved))
-        except* Exception as failures:
-            raise _first(failures) from None
-
-
-async def _work(
-    todo: Iterator[Sequence[Entry]],
-    source: Location,
-    destination: Location,
-    budget: Budget,
-    moved: Moved,
-) -> None:
-    for group in todo:  # all tasks share this iterator
-        with await budget.claim(sum(entry.size for entry in group)) as claim:
-            values = await source.read(group)
-            claim.resize(sum(map(len, values)))
-            await destination.write(group, values)
-        moved(sum(map(len, values)))
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    failure: BaseException = failures
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
-
-
-def _open(arguments: argparse.Namespace, location: str, *, writes: bool) -> Location:
-    if is_server(location):
-        return ServerLocation(open_store(arguments, location, read_only=not writes))
-    return open_objects(location, arguments.jobs, make=writes)
-
-
-def _progress(plan: CopyPlan, *, shown: bool) -> AbstractContextManager[Moved]:
+def _progress(plan: "CopyPlan", *, shown: bool) -> "AbstractContextManager[Moved]":
     """Show a progress bar, on a terminal only."""
     if not shown or not sys.stderr.isatty():
         return nullcontext(lambda _: None)
@@ -160,9 +107,16 @@ def _progress(plan: CopyPlan, *, shown: bool) -> AbstractContextManager[Moved]:
     return bar(plan.nbytes)
 
 
-def _summary(plan: CopyPlan, seconds: float) -> str:
-    speed = size_text(plan.nbytes / max(seconds, 1e-9))
+def _summary(arguments: argparse.Namespace, plan: "CopyPlan", seconds: float) -> str:
     there = f"; {plan.present} were there" if plan.present else ""
+    if not arguments.human:
+        return f"copied {plan.keys} values, {plan.nbytes} bytes in {seconds:.1f} s{there}"
+    speed = size_text(plan.nbytes / max(seconds, 1e-9))
     return (
         f"copied {plan.keys} values, {size_text(plan.nbytes)} in {seconds:.1f} s ({speed}/s){there}"
     )
+
+
+def _as_json(plan: "CopyPlan", seconds: float) -> str:
+    found = {"values": plan.keys, "bytes": plan.nbytes, "seconds": seconds, "present": plan.present}
+    return json.dumps(found)

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.status import Status, status_of
 from ucxstore.errors import UcxStoreError
 
 DEFAULT_MEGABYTES = 100  # the array of the memray-array study
 
-_INTERRUPTED = 130  # as in shells: 128 + SIGINT
 _MOMENT = 0.01  # seconds
 
 
@@ -33,21 +33,21 @@ def main(argv: Sequence[str]) -> int:
     int
         0 if all data are equal, 1 if anything differs or fails, 130 after Ctrl-C.
     """
-    arguments = _make_parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
         with _interruptible():
             from ucxstore.cli.demo.show import show  # needs the packages of the extra
 
-            return 0 if show(arguments.size) else 1
+            return Status.DONE if show(arguments.size) else Status.FAILED
     except KeyboardInterrupt:
         print("\nucxstore demo: interrupted, everything is cleaned up", file=sys.stderr)
-        return _INTERRUPTED
+        return Status.INTERRUPTED
     except ModuleNotFoundError as error:
         print(f'ucxstore demo: {error}; pip install "ucxstore[demo]"', file=sys.stderr)
-        return 1
+        return Status.FAILED
     except (UcxStoreError, OSError, RuntimeError) as error:
         print(f"ucxstore demo: {error}", file=sys.stderr)
-        return 1
+        return status_of(error)
 
 
 @contextmanager
@@ -82,7 +82,8 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
+    """Make the command's parser."""
     parser = make_parser(
         "demo",
         "Write real data to a server, read it in another process, and compare every bit; then the "

@@ -21,11 +21,12 @@ from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore doctor``; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     return run("doctor", lambda: _examine(arguments))
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
+    """Make the command's parser."""
     parser = make_parser(
         "doctor",
         "Examine UCX, this machine and the connection to a server, measure the connection, and say "

@@ -23,7 +23,7 @@ _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ucxstore serve``; return the exit status."""
-    parser = _make_parser()
+    parser = build_parser()
     given = vars(parser.parse_args(argv))
     shown, as_json = given.pop("show_config", False), given.pop("json", False)
     if as_json and not shown:
@@ -71,7 +71,7 @@ def _one_line(error: BaseException) -> str:
     return str(error)
 
 
-def _make_parser() -> Parser:
+def build_parser() -> Parser:
     """Make the parser: a flag for each option, and the command's own."""
     parser = make_parser(
         "serve",

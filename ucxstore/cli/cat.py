@@ -1,0 +1,91 @@
+"""``ucxstore cat``: write values to standard output, byte for byte."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ucxstore.address import Address
+from ucxstore.cli.command import (
+    NotFoundError,
+    UsageError,
+    add_client_options,
+    open_values,
+    run_async,
+)
+from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.errors import AddressError
+
+if TYPE_CHECKING:
+    from ucxstore.client.byte_ranges import NativeRange
+
+_RANGE = re.compile(r"(\d*):(\d*)|(-\d+):")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore cat``; return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    return run_async("cat", lambda: _main(arguments))
+
+
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_parser("cat", "Write values to standard output, byte for byte.")
+    parser.add_argument("address", metavar="ADDRESS/KEY", nargs="+", help="ucx://host:port/key")
+    parser.add_argument(
+        "--range",
+        metavar="START:STOP",
+        help="these bytes of each value alone, as Python's slices: 0:100, 100:, :100; the last 100 "
+        "are --range=-100: (default: all)",
+    )
+    add_client_options(parser)
+    return parser
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    part = _parse_range(arguments.range)
+    for address in arguments.address:
+        value = None
+        at, name = split_key(address)
+        with open_values(arguments, at) as values:
+            value = await values.read(name, part)
+        if value is None:
+            raise NotFoundError(f"{address}: no such key")
+        sys.stdout.buffer.write(value)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def split_key(text: str) -> tuple[Address, str]:
+    """Split the address of a key into that of its folder, and its name.
+
+    Raises
+    ------
+    UsageError
+        If it is the address of no key.
+    """
+    try:
+        address = Address.parse(text)
+    except AddressError as error:
+        raise UsageError(str(error)) from error
+    if not address.prefix:
+        raise UsageError(f"{text}: it names a server, and no key")
+    parent, _, name = address.prefix.rpartition("/")
+    return Address(address.servers, parent), name
+
+
+def _parse_range(text: str | None) -> "NativeRange | None":
+    if text is None:
+        return None
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--range: {text!r} is not START:STOP, such as 0:100")
+    start, stop, last = match.groups()
+    if last is not None:
+        return 3, -int(last), 0
+    if not stop:
+        return 2, int(start or 0), 0
+    if int(stop) < int(start or 0):
+        raise UsageError(f"--range: {text!r} ends before it starts")
+    return 1, int(start or 0), int(stop)

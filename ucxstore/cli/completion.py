@@ -1,0 +1,52 @@
+"""``ucxstore completion``: print what lets a shell complete commands, options and files."""
+
+import argparse
+from collections.abc import Sequence
+
+from ucxstore.cli.command import run
+from ucxstore.cli.parser import Parser, make_parser
+
+_SHELLS = ("bash", "zsh", "fish")
+
+# Which arguments are files, by what their help calls them.
+_FILES = frozenset({"FILE", "PATH", "LOCATION", "SOURCE", "DESTINATION"})
+_FOLDERS = frozenset({"DIRECTORY", "FOLDER"})
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore completion``; return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    return run("completion", lambda: _main(arguments))
+
+
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_parser(
+        "completion",
+        "Print a script that lets a shell complete commands, options, choices and files. Let "
+        "the shell's start-up file read it. It needs the package shtab, of the extra 'tools'.",
+    )
+    parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=", ".join(_SHELLS))
+    return parser
+
+
+def _main(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    from ucxstore.cli import make_tree
+
+    parser, parsers = make_tree()
+    for each in parsers:
+        _mark_files(each)
+    print(shtab.complete(parser, shell=arguments.shell))
+    return 0
+
+
+def _mark_files(parser: argparse.ArgumentParser) -> None:
+    import shtab
+
+    for action in parser._actions:
+        if action.metavar in _FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif action.metavar in _FOLDERS:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

@@ -1,0 +1,98 @@
+"""``ucxstore info``: show an array, or a group as a tree."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ucxstore.cli.command import CommandError, NotFoundError, add_client_options, open_store, run
+from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.text import count_text, printable, size_text
+
+if TYPE_CHECKING:
+    from ucxstore.description import ArrayDescription, Description, GroupDescription
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore info``; return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    return run("info", lambda: _main(arguments))
+
+
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_parser(
+        "info",
+        "Show an array, or a group as a tree: shape, chunks, codecs, what is stored, and which way "
+        "whole chunks go. DIRECT: straight between array and server; DECODE, ENCODE: through a "
+        "codec, in ucxstore; FALLBACK: by zarr's own pipeline, with more copies.",
+    )
+    parser.add_argument("address", metavar="ADDRESS[/PREFIX]", help="ucx://host:port[/prefix]")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_client_options(parser)
+    return parser
+
+
+def _main(arguments: argparse.Namespace) -> int:
+    with open_store(arguments, arguments.address) as store:
+        from ucxstore.description import describe
+
+        try:
+            found = describe(store)
+        except FileNotFoundError as error:
+            raise NotFoundError(str(error)) from error
+        except (ValueError, KeyError, TypeError) as error:  # as zarr raises them
+            raise CommandError(f"{store}: metadata cannot be read: {error}") from error
+        shown = json.dumps(as_json(found)) if arguments.json else "\n".join(tree(found, str(store)))
+        print(shown)
+    return 0
+
+
+def as_json(found: "Description") -> dict[str, object]:
+    """Return a description as JSON has it: with a kind, and members within."""
+    from ucxstore.description import ArrayDescription
+
+    if isinstance(found, ArrayDescription):
+        return {"kind": "array", **asdict(found)}
+    members = [as_json(member) for member in found.members]
+    return {"kind": "group", "name": found.name, "zarr_format": found.zarr_format} | {
+        "members": members
+    }
+
+
+def tree(found: "Description", name: str) -> Iterator[str]:
+    """Yield the lines of a tree, whose root has this name."""
+    from ucxstore.description import ArrayDescription
+
+    if isinstance(found, ArrayDescription):
+        first, second = _array_lines(found)
+        yield f"{printable(name)}  {first}"
+        yield f"    {second}"
+        return
+    yield f"{printable(name)}  {_group_text(found)}"
+    for index, member in enumerate(found.members):
+        is_last = index == len(found.members) - 1
+        first, *others = tree(member, member.name)
+        yield f"{'└── ' if is_last else '├── '}{first}"
+        for line in others:
+            yield f"{'    ' if is_last else '│   '}{line}"
+
+
+def _group_text(group: "GroupDescription") -> str:
+    return f"group of {count_text(len(group.members), 'member')}, format {group.zarr_format}"
+
+
+def _array_lines(array: "ArrayDescription") -> tuple[str, str]:
+    grid = f"chunks {array.chunks}" if array.chunks or not array.shape else "chunks of many shapes"
+    if array.shards is not None:
+        grid = f"shards {array.shards} of {grid}"
+    what = "shards" if array.shards is not None else "chunks"
+    ways = array.read if array.read == array.write else f"{array.read}, {array.write}"
+    reason = f" ({array.reason})" if array.reason else ""
+    return (
+        f"{array.dtype} {array.shape}, {grid}, {printable(' '.join(array.codecs)) or 'no codec'}, "
+        f"format {array.zarr_format}",
+        f"{array.stored_values:,} of {array.most_values:,} {what} stored, "
+        f"{size_text(array.stored_bytes)} for {size_text(array.nbytes)}; {ways}{reason}",
+    )

@@ -1,0 +1,82 @@
+"""``ucxstore rm``: delete keys, or all keys under a prefix."""
+
+import argparse
+from collections.abc import Sequence
+
+from ucxstore.cli.cat import split_key
+from ucxstore.cli.command import (
+    CommandError,
+    NotFoundError,
+    UsageError,
+    add_client_options,
+    open_values,
+    run_async,
+)
+from ucxstore.cli.parser import Parser, make_parser
+from ucxstore.cli.text import count_text, printable, size_text
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore rm``; return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    return run_async("rm", lambda: _main(arguments))
+
+
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_parser(
+        "rm", "Delete values. Nothing is asked; --dry-run shows what would be deleted."
+    )
+    parser.add_argument(
+        "address", metavar="ADDRESS/KEY", nargs="+", help="ucx://host:port/key, or a prefix with -r"
+    )
+    parser.add_argument(
+        "-r", "--recursive", action="store_true", help="also delete all keys under a prefix"
+    )
+    parser.add_argument(
+        "-f",
+        "--force",
+        action="store_true",
+        help="missing keys are no failure; with -r, all values of a server may be deleted",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be deleted, and delete nothing"
+    )
+    add_client_options(parser)
+    return parser
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    for address in arguments.address:
+        await _remove(arguments, address)
+    return 0
+
+
+async def _remove(arguments: argparse.Namespace, address: str) -> None:
+    with open_values(arguments, address) as values:
+        if not values.prefix:
+            if not arguments.recursive:
+                raise UsageError(f"{address}: it names a server, and no key")
+            if not arguments.force and not arguments.dry_run:
+                raise UsageError(f"{address}: -rf is needed to delete all values of a server")
+        size = None
+        if values.prefix:
+            at, name = split_key(address)
+            folder = open_values(arguments, at)
+            (size,) = await folder.sizes([name])
+        below, nbytes = await values.measure() if arguments.recursive or size is None else (0, 0)
+        if below and not arguments.recursive:
+            found = count_text(below, "value")
+            raise CommandError(f"{address}: it is a prefix with {found}: -r deletes them")
+        if size is None and not below:
+            if arguments.force:
+                return
+            raise NotFoundError(f"{address}: no values found")
+        if arguments.dry_run:
+            count = count_text(below + (size is not None), "value")
+            print(f"{printable(str(values))}: {count}, {size_text(nbytes + (size or 0))}")
+            return
+        if size is not None:
+            await folder.delete([name])
+        if below:
+            await values.delete_all()
