@@ -103,9 +103,7 @@ def test_the_pipeline_is_known_by_the_name_that_zarr_is_configured_with() -> Non
 # ---- the command line ----
 
 SLOW = {"asyncio", "numpy", "ucxstore._core", "ucxstore.server.server", "zarr"}
-
-# Those whose modules import what they use before they look at the arguments.
-COMMANDS = [name for name, _ in cli.parsers() if name not in {"copies", "doctor"}]
+COMMANDS = [name for name, _ in cli.parsers()]
 
 
 @pytest.mark.parametrize(

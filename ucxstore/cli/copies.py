@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ucxstore.cli.command import CommandError, UsageError, add_client_options, run
 from ucxstore.cli.parser import Parser, make_parser, parse_pairs
 from ucxstore.cli.text import columns, printable
-from ucxstore.server import Server
 
 if TYPE_CHECKING:
     from ucxstore.copies.quick import Result, Row
@@ -162,6 +161,8 @@ def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
     if arguments.location:
         yield [Row.of(location, client) for location in arguments.location]
         return
+    from ucxstore.server import Server
+
     with (
         tempfile.TemporaryDirectory(prefix="ucxstore-copies-") as folder,
         Server.spawn("memory://", local=True) as server,

@@ -6,17 +6,18 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from ucxstore._ucx import UcxLibrary, load
-from ucxstore.address import Address
 from ucxstore.cli.command import add_client_options, open_store, run
-from ucxstore.cli.doctor.advice import SHARED, Finding, advise, advise_on_ports
-from ucxstore.cli.doctor.machine import Machine, examine_machine
-from ucxstore.cli.doctor.measure import Way, is_this_host, measure
-from ucxstore.cli.doctor.ports import Ports, examine_ports
 from ucxstore.cli.parser import Parser, make_parser, parse_pairs
 from ucxstore.cli.text import printable, size_text
-from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
+
+if TYPE_CHECKING:
+    from ucxstore._ucx import UcxLibrary
+    from ucxstore.cli.doctor.advice import Finding
+    from ucxstore.cli.doctor.machine import Machine
+    from ucxstore.cli.doctor.measure import Way
+    from ucxstore.cli.doctor.ports import Ports
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,6 +47,14 @@ def build_parser() -> Parser:
 
 
 def _examine(arguments: argparse.Namespace) -> int:
+    from ucxstore._ucx import load
+    from ucxstore.address import Address
+    from ucxstore.cli.doctor.advice import advise, advise_on_ports
+    from ucxstore.cli.doctor.machine import examine_machine
+    from ucxstore.cli.doctor.measure import is_this_host, measure
+    from ucxstore.cli.doctor.ports import examine_ports
+    from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
+
     library = load()
     machine = examine_machine(library)
     with _server(arguments) as address, open_store(arguments, address, read_only=False) as store:
@@ -80,11 +89,11 @@ def _server(arguments: argparse.Namespace) -> Iterator[str]:
 
 def report(
     address: str,
-    library: UcxLibrary,
-    machine: Machine,
-    ports: Ports,
-    way: Way,
-    findings: Sequence[Finding],
+    library: "UcxLibrary",
+    machine: "Machine",
+    ports: "Ports",
+    way: "Way",
+    findings: "Sequence[Finding]",
 ) -> str:
     """Return the findings as readable text."""
     lines = [
@@ -125,11 +134,11 @@ def report(
 
 def _as_json(
     address: str,
-    library: UcxLibrary,
-    machine: Machine,
-    ports: Ports,
-    way: Way,
-    findings: Sequence[Finding],
+    library: "UcxLibrary",
+    machine: "Machine",
+    ports: "Ports",
+    way: "Way",
+    findings: "Sequence[Finding]",
 ) -> str:
     found = {
         "address": address,
@@ -142,7 +151,7 @@ def _as_json(
     return json.dumps(found)
 
 
-def _ports_text(ports: Ports) -> str:
+def _ports_text(ports: "Ports") -> str:
     data = f"{', '.join(ports.data)} (UCX)" if ports.data else "none of UCX's"
     words = f"at the server {ports.control} (control), {data}"
     if ports.listening:
@@ -150,7 +159,9 @@ def _ports_text(ports: Ports) -> str:
     return words
 
 
-def _transports_text(machine: Machine) -> str:
+def _transports_text(machine: "Machine") -> str:
+    from ucxstore.cli.doctor.advice import SHARED
+
     if machine.transports is None:
         return "unknown"
     shared = sorted(machine.transports.keys() & SHARED)

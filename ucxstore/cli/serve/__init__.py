@@ -9,6 +9,7 @@ from functools import partial
 from typing import IO, Any, cast
 
 from ucxstore import logs
+from ucxstore.cli.command import warn_of_short
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.serve import banner, show
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, gather
@@ -38,6 +39,7 @@ def main(argv: Sequence[str]) -> int:
         if not command.location:
             parser.error("the following arguments are required: LOCATION")
         log = _configure_log(command, settings.warnings)
+        warn_of_short(options.secret)
         from ucxstore.server.foreground import serve_command  # not for --help
 
         has_banner = command.banner and command.log_format == "text"
