@@ -99,9 +99,9 @@ class Values:
 
     # ---- servers ----
 
-    async def open(self) -> None:
-        """Connect, if that is needed."""
-        await self._channel.open()
+    def open_sync(self) -> None:
+        """Connect, blocking."""
+        self._channel.open_sync()
 
     async def ping(self) -> None:
         """Send an empty request to each server, and wait for the answers: one round trip."""
@@ -122,4 +122,5 @@ class Values:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Do nothing: a connection is closed with the last who uses it."""
+        """Let go of the connections, which are closed with the last who uses them."""
+        del self._listing, self._channel

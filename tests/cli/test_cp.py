@@ -133,7 +133,7 @@ def test_a_read_only_server(named: Named, tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     with Server(tmp_path / "served", read_only=True) as server:
         done = run("cp", first, f"{server.address}/b")
-    assert done.returncode == 1
+    assert done.returncode == 4
     [line] = done.stderr.splitlines()
     assert line.startswith("ucxstore cp: ")
     assert "b/a/c/0" in line

@@ -11,7 +11,7 @@ from ucxstore.cli.command import (
     NotFoundError,
     UsageError,
     add_client_options,
-    open_values,
+    connect,
     run_async,
 )
 from ucxstore.cli.parser import Parser, make_parser
@@ -48,7 +48,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     for address in arguments.address:
         value = None
         at, name = split_key(address)
-        with open_values(arguments, at) as values:
+        with connect(arguments, at) as values:
             value = await values.read(name, part)
         if value is None:
             raise NotFoundError(f"{address}: no such key")

@@ -5,7 +5,9 @@ What takes long to import is imported once the arguments are known to be right.
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ __all__ = [
     "add_client_options",
     "add_secret_option",
     "client_options",
+    "connect",
     "find_key",
     "find_secret",
     "in_groups",
@@ -136,6 +139,23 @@ def open_values(arguments: argparse.Namespace, address: "str | Address") -> "Val
         return Values(address, client_options(arguments))
     except AddressError as error:
         raise UsageError(str(error)) from error
+
+
+def connect(arguments: argparse.Namespace, address: "str | Address") -> "Values":
+    """Do as `open_values`, and connect, blocking, even within a coroutine.
+
+    So Ctrl-C ends it at once. A thread that connects would be waited for.
+    """
+    values = open_values(arguments, address)
+    if threading.current_thread() is not threading.main_thread():
+        values.open_sync()
+        return values
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # not asyncio's
+    try:
+        values.open_sync()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    return values
 
 
 def open_store(

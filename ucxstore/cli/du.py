@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ucxstore.cli.command import add_client_options, find_key, open_values, run_async
+from ucxstore.cli.command import add_client_options, connect, find_key, run_async
 from ucxstore.cli.parser import Parser, add_human_option, make_parser
 from ucxstore.cli.text import size_text
 
@@ -30,7 +30,7 @@ def build_parser() -> Parser:
 
 
 async def _main(arguments: argparse.Namespace) -> int:
-    with open_values(arguments, arguments.address) as values:
+    with connect(arguments, arguments.address) as values:
         keys, nbytes = await values.measure()
         if keys == 0 and values.prefix:
             _, nbytes = await find_key(arguments, values)

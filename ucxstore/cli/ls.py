@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import add_client_options, find_key, in_groups, open_values, run_async
+from ucxstore.cli.command import add_client_options, connect, find_key, in_groups, run_async
 from ucxstore.cli.parser import Parser, add_human_option, make_parser
 from ucxstore.cli.text import printable, size_text
 
@@ -43,7 +43,7 @@ def build_parser() -> Parser:
 
 async def _main(arguments: argparse.Namespace) -> int:
     needs_sizes = arguments.long or arguments.human or arguments.json or not arguments.recursive
-    with open_values(arguments, arguments.address) as values:
+    with connect(arguments, arguments.address) as values:
         found = False
         async for some in in_groups(_names(values, recursive=arguments.recursive)):
             found = True

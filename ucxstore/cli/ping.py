@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from ucxstore.cli.command import UsageError, add_client_options, open_values, run_async
+from ucxstore.cli.command import UsageError, add_client_options, connect, run_async
 from ucxstore.cli.parser import Parser, make_parser
 
 _DEFAULT_COUNT = 5
@@ -51,9 +51,8 @@ async def _main(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--count: {arguments.count} is less than 1")
     if not 0 <= arguments.interval <= _MOST_SECONDS:
         raise UsageError(f"--interval: {arguments.interval:g} is not between 0 and 3600 seconds")
-    with open_values(arguments, arguments.address) as values:
-        start = time.perf_counter()
-        await values.open()
+    start = time.perf_counter()
+    with connect(arguments, arguments.address) as values:
         connecting = time.perf_counter() - start
         lanes = values.lanes
         if not arguments.json:

@@ -9,6 +9,7 @@ from ucxstore.cli.command import (
     NotFoundError,
     UsageError,
     add_client_options,
+    connect,
     open_values,
     run_async,
 )
@@ -53,7 +54,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 async def _remove(arguments: argparse.Namespace, address: str) -> None:
-    with open_values(arguments, address) as values:
+    with connect(arguments, address) as values:
         if not values.prefix:
             if not arguments.recursive:
                 raise UsageError(f"{address}: it names a server, and no key")

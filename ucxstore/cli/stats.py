@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import UsageError, add_client_options, open_values, run_async
+from ucxstore.cli.command import UsageError, add_client_options, connect, run_async
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import columns, printable, size_text
 
@@ -49,7 +49,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     pause: float | None = arguments.watch
     if pause is not None and not 0 < pause <= MAX_TIMEOUT:
         raise UsageError(f"--watch: {pause:g} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
-    with open_values(arguments, arguments.address) as values:
+    with connect(arguments, arguments.address) as values:
         before: ServerStats | None = None
         due = time.monotonic()
         while True:
