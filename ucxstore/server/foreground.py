@@ -83,12 +83,12 @@ def serve_command(
         if command.pid_file is not None:
             pid_file = stack.enter_context(PidFile(command.pid_file))
         server = stack.enter_context(Server.from_options(command.location, options))
-        if pid_file is not None:
-            pid_file.write()
-        status = announce(command.location, server)
         stack.enter_context(
             _metrics(server, command.metrics, command.metrics_allow, anywhere=options.insecure)
         )
+        if pid_file is not None:
+            pid_file.write()
+        status = announce(command.location, server)
         if describe is not None:
             _say(describe(server))
         manager.ready(status)
