@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     missing = [f"{major}.{minor}" for major, minor in wanted if (major, minor) not in pythons]
     if missing:
         print(f"not checked, since this machine has no Python {', '.join(missing)}")
+    if pythons:
+        print("the newest Python of this machine is {}.{}".format(*max(pythons)))
     here = [pythons[version] for version in wanted if version in pythons]
     if not here:
         raise SystemExit("no Python to check the wheel with: install 3.12 or later")

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.files import DEPLOY, MANIFESTS, documents
+from tests.deploy.files import DEPLOY, MANIFESTS, ROOT, documents
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATION = documents(FOLDER / "kustomization.yaml")[0]
@@ -58,6 +59,15 @@ def test_the_service_finds_the_servers() -> None:
     ]
     for selector in selectors:
         assert selector.items() <= labels.items()
+
+
+def test_the_image_is_that_of_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    compose = documents(DEPLOY / "docker/compose.yaml")[0]["services"].values()
+    [replaced] = KUSTOMIZATION["images"]
+    assert replaced["name"] == CONTAINER["image"]
+    named = {service["image"] for service in compose} | {CLIENT["spec"]["containers"][0]["image"]}
+    assert named == {f"{replaced['newName']}:{replaced['newTag']}"} == {f"ucxstore:{version}"}
 
 
 def test_ports_are_those_of_the_command() -> None:
