@@ -24,12 +24,16 @@ class SleepIfUnwound {
     bool returned_ = false;
 };
 
-}  // namespace
-
-WithoutGil::~WithoutGil() {
+// A function of its own, which may be unwound: where nothing may be thrown, as in a destructor,
+// libc++ terminates before it runs anything.
+[[gnu::noinline]] void restore(PyThreadState* state) {
     SleepIfUnwound guard;
-    PyEval_RestoreThread(state_);
+    PyEval_RestoreThread(state);
     guard.returned();
 }
+
+}  // namespace
+
+WithoutGil::~WithoutGil() { restore(state_); }
 
 }  // namespace ucxstore::py
