@@ -277,7 +277,8 @@ class UcxStore(ChannelStore):
     @property
     def _channel(self) -> Channel:
         """The channel to the store's servers, for any process, thread and event loop."""
-        self._check_open()
+        if self._closed:
+            self._check_open()
         self._is_open = True
         if self._made is None:
             options, identities = self._options, self._identities

@@ -23,6 +23,7 @@ from ucxstore import (
     ConnectError,
     ReadOnlyServerError,
     ServerLostError,
+    StoreClosedError,
     UcxStore,
 )
 from ucxstore.server import Server
@@ -301,7 +302,9 @@ def test_one_connection_for_all_stores_and_threads() -> None:
         eventually(lambda: server.sessions == 1)
         reader.close()
         eventually(lambda: server.sessions == 0)
-        assert reader.get_sync("key") is not None  # a closed store opens again
+        with pytest.raises(StoreClosedError, match="the store is closed"):
+            reader.get_sync("key")
+        assert server.sessions == 0
 
 
 @pytest.mark.parametrize("tls", ["tcp", "tcp,sm,self"])

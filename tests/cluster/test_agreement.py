@@ -25,7 +25,7 @@ def servers(tmp_path: Path) -> Iterator[list[Server]]:
 
 
 def agreement_of(address: str) -> Agreement:
-    agreement = Agreement(UcxStore(address).connectors, SECONDS)
+    agreement = Agreement(UcxStore(address)._connectors, SECONDS)
     agreement.greet()
     return agreement
 
@@ -115,7 +115,7 @@ def test_a_complete_set_is_asked_for_nothing(
 def test_a_member_is_forgotten(servers: list[Server]) -> None:
     address = address_of(servers)
     agreement_of(address).settle()
-    connectors = UcxStore(address).connectors
+    connectors = UcxStore(address)._connectors
     name = str(list(connectors)[1])
 
     def which(record: Record) -> int:
@@ -132,7 +132,7 @@ def test_a_member_is_forgotten(servers: list[Server]) -> None:
     ):
         assert store.get_sync("c/0") is None
         assert alone.get_sync("c/0") is None
-    both = UcxStore(address_of([servers[0], servers[2]])).connectors
+    both = UcxStore(address_of([servers[0], servers[2]]))._connectors
     last = forget(both, lambda _: 0, SECONDS)
     with pytest.raises(ClusterError, match="is the only member of its set"):
         forget(both, lambda _: 0, SECONDS)
@@ -143,7 +143,7 @@ def test_a_member_is_forgotten(servers: list[Server]) -> None:
 
 def test_servers_without_a_record_have_no_member_to_forget(servers: list[Server]) -> None:
     with pytest.raises(ClusterError, match="they keep no record"):
-        forget(UcxStore(address_of(servers)).connectors, lambda _: 0, SECONDS)
+        forget(UcxStore(address_of(servers))._connectors, lambda _: 0, SECONDS)
 
 
 def test_a_directory_that_is_gone_keeps_no_record(servers: list[Server], tmp_path: Path) -> None:

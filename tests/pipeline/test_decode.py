@@ -386,7 +386,7 @@ def test_reads_at_the_same_time_share_the_budget(ucx_store: UcxStore) -> None:
 def test_the_option(address: str) -> None:
     store = UcxStore(address, buffer_budget=1000)
     assert store._budget.total == 1000
-    assert pickle.loads(pickle.dumps(store)).budget.total == 1000
+    assert pickle.loads(pickle.dumps(store))._budget.total == 1000
     assert store.with_read_only()._budget is store._budget
     for wrong, error in ((0, ValueError), (True, TypeError), (1.5, TypeError)):
         with pytest.raises(error, match=r"^buffer_budget:"):

@@ -89,10 +89,7 @@ class ArrayChunks:
         return tuple(result for part in parts for result in part)
 
     async def _read(
-        self,
-        batch_info: Iterable[tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
-        out: NDBuffer,
-        drop_axes: tuple[int, ...],
+        self, batch_info: Iterable[Chunk], out: NDBuffer, drop_axes: tuple[int, ...]
     ) -> tuple[GetResult, ...]:
         batch, access = _batch_of(batch_info, out, drop_axes)
         if access is None:
@@ -163,14 +160,11 @@ class ArrayChunks:
         """Write chunks, as zarr's pipelines do."""
         if not meter.active:
             await self._write(batch_info, value, drop_axes)
-            return
-        await meter.in_parts(lambda some: self._write(some, value, drop_axes), batch_info)
+        else:
+            await meter.in_parts(lambda some: self._write(some, value, drop_axes), batch_info)
 
     async def _write(
-        self,
-        batch_info: Iterable[tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
-        value: NDBuffer,
-        drop_axes: tuple[int, ...],
+        self, batch_info: Iterable[Chunk], value: NDBuffer, drop_axes: tuple[int, ...]
     ) -> None:
         batch, access = _batch_of(batch_info, value, drop_axes)
         kind = self.kind
