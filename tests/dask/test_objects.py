@@ -1,5 +1,6 @@
 """What a deployment shows: counters, the dashboard's page, progress. Where tasks are run."""
 
+import importlib
 import json
 import pickle
 import subprocess
@@ -19,8 +20,8 @@ from distributed import Client, futures_of, get_task_stream, wait
 from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
 from ucxstore import ConnectError, Scratch, StorageError
-from ucxstore.dask import deploy, locality
-from ucxstore.dask.dashboard import METRIC, page, stats_of
+from ucxstore.dask import deploy, deployment, locality
+from ucxstore.dask.dashboard import METRIC, DashboardPlugin, page, stats_of
 from ucxstore.dask.figures import DeploymentStats
 
 SHAPE = (400, 300)
@@ -138,6 +139,23 @@ def test_the_page_of_the_dashboard(client: Client) -> None:
         assert 'http-equiv="refresh"' in html
         link = deployed.dashboard_link
     eventually(lambda: "No worker has a server now" in fetched(link)[0])
+
+
+class Elsewhere(DashboardPlugin):
+    """A plugin of a package that the scheduler does not have."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, ("no_such_package",)
+
+
+def test_a_scheduler_without_this_package_has_no_page(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(deployment, "DashboardPlugin", Elsewhere)
+    with deploy(client) as deployed:
+        assert deployed.dashboard_link is None
+        assert deployed.stats().servers == 2
+    assert "no page /ucxstore on the dashboard: ModuleNotFoundError" in caplog.text
 
 
 def test_what_workers_tell_is_escaped() -> None:

@@ -243,7 +243,7 @@ def test_values_larger_than_a_chunk_can_need(ucx_store: UcxStore) -> None:
     np.testing.assert_array_equal(array[:], DATA)
     assert counted(array, before) == (4, 0, 0)
     assert ucx_store.stats()["bytes_read"] - before["bytes_read"] > 5 * DATA.nbytes
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
 
 
 # ---- broken values ----
@@ -278,7 +278,7 @@ def test_broken_values_raise(
         with pytest.raises((RuntimeError, ValueError)) as caught:
             array[selection]
         assert "a/c/1/0" in caught.value.__notes__[0], what
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
     np.testing.assert_array_equal(array[500:], DATA[500:])
 
 
@@ -454,7 +454,7 @@ async def test_a_cancelled_read_waits_for_its_threads(
     assert not (out == DATA).all()
     out[:] = -1
     await asyncio.to_thread(lambda: None)
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
     assert (out == -1).all()
     monkeypatch.undo()
     np.testing.assert_array_equal(await array.async_array.getitem(...), DATA)
@@ -490,7 +490,7 @@ async def test_a_failed_read_waits_for_its_other_threads(
         with pytest.raises(RuntimeError, match="invalid input data"):
             await read
     assert gate.inside == 0
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
 
 
 async def test_a_failure_keeps_no_memory(

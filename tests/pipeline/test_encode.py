@@ -211,4 +211,4 @@ def test_what_cannot_be_encoded_names_its_chunk(
     assert "a/c/1/0" in caught.value.__notes__[0]
     ours[:] = DATA  # which does not read it
     np.testing.assert_array_equal(ours[:], DATA)
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0

@@ -197,7 +197,7 @@ async def test_a_cancelled_write_waits_for_its_threads(
     with pytest.raises(asyncio.CancelledError):
         await write
     assert gate.inside == 0
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
     stored = await asyncio.to_thread(contents, array)
     value[:] = 7
     await asyncio.to_thread(lambda: None)
@@ -246,7 +246,7 @@ async def test_a_failed_write_waits_for_its_other_threads(
         with pytest.raises(RuntimeError, match="invalid input data"):
             await write
     assert gate.inside == 0
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
 
 
 @pytest.mark.parametrize("how", ["encode", "send"])
@@ -277,7 +277,7 @@ async def test_a_failure_keeps_no_memory(
         await asyncio.to_thread(eventually, lambda: gone() is None, 5)
     finally:
         gc.enable()
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
 
 
 async def test_a_lost_server_fails_the_write(tmp_path: Any) -> None:

@@ -246,4 +246,4 @@ def test_a_stored_value_of_the_wrong_size(
     with pytest.raises(ChunkSizeError, match="a/c/0/0"):
         ours[selection] = 1
     assert backdoor.get(f"{prefix}/a/c/0/0") == bytes(100)
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0

@@ -31,7 +31,7 @@ _PAGE = """<!DOCTYPE html>
 body {{ font: 15px/1.4 system-ui, sans-serif; margin: 1.5em; overflow-wrap: anywhere }}
 div {{ overflow-x: auto }} td, th {{ white-space: nowrap }}</style></head><body>
 <h1>ucxstore</h1>{body}
-<p><a href="../status">Dask's dashboard</a> &middot; <a href="ucxstore.json">as JSON</a></p>
+<p><a href="status">Dask's dashboard</a> &middot; <a href="ucxstore.json">as JSON</a></p>
 </body></html>
 """
 
@@ -51,7 +51,7 @@ class DashboardPlugin(SchedulerPlugin):
         application.add_handlers(
             ".*$",
             [
-                (rf".*{PATH}/?", _PageHandler, given),
+                (rf".*{PATH}", _PageHandler, given),
                 (rf".*{PATH}\.json", _JsonHandler, given),
             ],
         )

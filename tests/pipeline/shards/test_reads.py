@@ -447,7 +447,7 @@ def test_a_shard_that_is_replaced_during_a_read(
     expected[:500, :200] += times
     np.testing.assert_array_equal(found, expected)
     assert reads == [4] + [1] * times
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
@@ -474,7 +474,7 @@ def test_a_shard_that_never_stays_the_same(
     with pytest.raises(ShardError, match=r"a/c/0/0 was replaced each of 10 times"):
         array[:]
     assert len(reads) == 10
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
 
 
 # ---- shards that are broken ----
@@ -581,7 +581,7 @@ def test_encoded_inner_chunks_that_are_broken(
     with pytest.raises(RuntimeError) as caught:
         array[:]
     assert "a/c/0/0, inner chunk (1, 1)" in caught.value.__notes__[0]
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
     np.testing.assert_array_equal(array[:100], DATA[:100])
 
 
@@ -672,7 +672,7 @@ async def test_a_cancelled_read_leaves_nobody_behind(
     out[:] = -1
     assert await ucx_store.exists("a/zarr.json")
     assert (out == -1).all()
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
     monkeypatch.undo()
     np.testing.assert_array_equal(await array.async_array.getitem(...), DATA)
 

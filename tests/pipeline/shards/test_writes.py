@@ -337,7 +337,7 @@ def test_a_shard_that_never_stays_the_same(
         ours[10:20, 10:20] = 7
     monkeypatch.undo()
     np.testing.assert_array_equal(ours[:], DATA)
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
 
 
 def test_what_others_have_added_is_kept(ucx_store: UcxStore) -> None:
@@ -386,7 +386,7 @@ def test_an_inner_chunk_that_cannot_be_decoded_or_made_is_named(
     with pytest.raises(RuntimeError) as caught:
         ours[110:120, 60:70] = 7
     assert "a/c/0/0, inner chunk (1, 1)" in caught.value.__notes__[0]
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
     ours[:10, :10] = 7  # the broken one is kept as it is
     assert (ours[:10, :10] == 7).all()
 
@@ -430,7 +430,7 @@ async def test_a_cancelled_write_waits_for_its_threads(
     with pytest.raises(asyncio.CancelledError):
         await writing
     assert inside == 0
-    assert ucx_store.budget.in_use == 0
+    assert ucx_store._budget.in_use == 0
     monkeypatch.undo()
     await write_all(array, DATA)
     np.testing.assert_array_equal(await array.async_array.getitem(...), DATA)
