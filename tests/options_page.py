@@ -15,6 +15,7 @@ _FORMS = {
     "seconds": "seconds",
     "flag": "yes or no",
     "choice": "word",
+    "texts": "texts, with commas between them",
     "pairs": "table",
     "count": "number",
 }

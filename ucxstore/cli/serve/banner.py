@@ -3,21 +3,24 @@
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ucxstore import __version__, _ucx
 from ucxstore.cli.text import printable, size_text
-from ucxstore.server import Server
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.options import DEFAULT_CACHE, ServerOptions
 from ucxstore.server.sources.locations import Kind, hide_password, parse_location
 
+if TYPE_CHECKING:
+    from ucxstore.server import Server
 
-def text(options: ServerOptions, command: CommandOptions, server: Server) -> str:
+
+def text(options: ServerOptions, command: CommandOptions, server: "Server") -> str:
     """Return the lines, each with a name in front."""
     rows = [
         ("version", f"ucxstore {__version__}, {_ucx.describe()}"),
         ("process", f"{os.getpid()}, {_count(options.threads, 'thread')}"),
-        ("storage", _storage(command.location, options)),
+        ("storage", _storage(command.location, options, server)),
         ("clients", _clients(options, command)),
         ("ports", _ports(options, server)),
         ("in Python", f"store = UcxStore({_arguments(options, command, server)})"),
@@ -26,11 +29,13 @@ def text(options: ServerOptions, command: CommandOptions, server: Server) -> str
     return "\n".join(f"  {name:<11}{printable(words)}" for name, words in rows)
 
 
-def _storage(location: str, options: ServerOptions) -> str:
+def _storage(location: str, options: ServerOptions, server: "Server") -> str:
     kind, path = parse_location("location", location)
     match kind:
         case Kind.MEMORY:
-            words = "memory, empty"
+            counted = server.stats()
+            used, limit = (size_text(counted[name]) for name in ("memory_used", "memory_limit"))
+            words = f"memory, {used} used of {limit}"
         case Kind.DIRECTORY:
             space = shutil.disk_usage(path)
             free, total = size_text(space.free), size_text(space.total)
@@ -51,7 +56,7 @@ def _clients(options: ServerOptions, command: CommandOptions) -> str:
     return "processes of this user on this host; no secret"
 
 
-def _ports(options: ServerOptions, server: Server) -> str:
+def _ports(options: ServerOptions, server: "Server") -> str:
     data = "any free port"
     if options.data_ports is not None:
         data = "{}-{}".format(*options.data_ports)
@@ -67,7 +72,7 @@ def _origin(command: CommandOptions) -> str:
     return "of the environment"
 
 
-def _arguments(options: ServerOptions, command: CommandOptions, server: Server) -> str:
+def _arguments(options: ServerOptions, command: CommandOptions, server: "Server") -> str:
     address = f'"{server.address}"'
     if options.secret is None:
         return address
