@@ -26,13 +26,14 @@ class Copier {
     // is dropped.
     void scatter(std::uint64_t offset, const std::byte* source, std::uint64_t length, Write how);
 
+    // The memory of byte `offset` of the message, and of what lies behind it in its piece. There is
+    // such a byte.
+    std::span<std::byte> at(std::uint64_t offset);
+
     // The other way; bytes that the pieces have.
     void gather(std::uint64_t offset, std::byte* target, std::uint64_t length, Write how);
 
   private:
-    // The memory at `offset` of the message, up to the end of its piece.
-    std::span<std::byte> at(std::uint64_t offset);
-
     std::span<const ucp_dt_iov_t> pieces_;
     std::uint64_t size_ = 0;
     std::size_t piece_ = 0;    // the last one that was looked at

@@ -17,6 +17,7 @@
 #include "bindings/py_join.hpp"
 #include "bindings/py_log.hpp"
 #include "bindings/py_result.hpp"
+#include "bindings/py_sealing.hpp"
 #include "bindings/py_source.hpp"
 #include "client/local_client.hpp"
 #include "client/ucx_link.hpp"
@@ -92,8 +93,9 @@ nb::object to_object(const std::shared_ptr<Link>& link) {
 
 nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, const nb::bytes& token,
                                                   const nb::bytes& address, const std::string& peer,
-                                                  double timeout) {
+                                                  double timeout, const KeysTuple& keys) {
     Fd owned(fd);
+    const Connection::Keys session_keys = to_keys(keys);
     const wire::Token session = to_token(token);
     const std::string remote = to_string(address);
     auto worker = port.take();
@@ -101,7 +103,7 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
     {
         const WithoutGil released;
         connection = port.owner()->attach(std::move(worker), std::move(owned), session, remote,
-                                          peer, port.integrity);
+                                          peer, port.integrity, session_keys);
     }
     std::shared_ptr<Link> link;
     try {
@@ -124,14 +126,17 @@ Bounds to_bounds(const BoundsTuple& tuple) {
 }
 
 void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
-                   const std::string& peer, const BoundsTuple& bounds, const std::string& origin) {
+                   const std::string& peer, const BoundsTuple& bounds, const std::string& origin,
+                   const KeysTuple& keys) {
     Fd owned(fd);
+    const ServerThread::Keys session_keys = to_keys(keys);
     const wire::Token session = to_token(token);
     const std::string remote = to_string(address);
     const Admitted client{peer, to_bounds(bounds), origin};
     auto worker = port.take();
     const WithoutGil released;
-    port.owner()->attach(std::move(worker), std::move(owned), session, remote, client);
+    port.owner()->attach(std::move(worker), std::move(owned), session, remote, client,
+                         session_keys);
 }
 
 // Values of any dtype, as bytes.
@@ -415,14 +420,16 @@ NB_MODULE(_core, module) {
 
     bind_allocation(module);
     bind_connection(module);
+    bind_sealing(module);
 
     nb::class_<ClientPort>(module, "ClientPort")
         .def_prop_ro("address", &ClientPort::address)
-        .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a);
+        .def("attach", &attach_client, "fd"_a, "token"_a, "address"_a, "peer"_a, "timeout"_a,
+             "keys"_a.none() = nb::none());
     nb::class_<ServerPort>(module, "ServerPort")
         .def_prop_ro("address", &ServerPort::address)
         .def("attach", &attach_server, "fd"_a, "token"_a, "address"_a, "peer"_a, "bounds"_a,
-             "origin"_a);
+             "origin"_a, "keys"_a.none() = nb::none());
 
     nb::class_<PyClient>(module, "Client")
         .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)

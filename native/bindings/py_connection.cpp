@@ -421,6 +421,7 @@ void bind_connection(nb::module_& module) {
         .def_prop_ro("peer", &PyConnection::peer)
         .def_prop_ro("lanes", &PyConnection::lanes)
         .def_prop_ro("checked", &PyConnection::checked)
+        .def_prop_ro("encrypted", &PyConnection::encrypted)
         .def("close", &PyConnection::close)
         .def("see", &PyConnection::see, "key"_a, "out"_a)
         .def("hold", &PyConnection::hold, "key"_a)

@@ -24,6 +24,7 @@ class PyConnection {
     std::string peer() const { return link_->peer(); }
     std::vector<std::string> lanes();
     bool checked() const { return link_->checked(); }
+    bool encrypted() const { return link_->encrypted(); }
     void close() { link_->close(); }
 
     // Copies a whole value to an object's memory, if it can be seen from here: returns its size.

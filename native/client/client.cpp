@@ -12,12 +12,12 @@ Client::Client(const Options& options, bool polling)
 
 std::shared_ptr<Connection> Client::attach(std::unique_ptr<Worker> worker, Fd fd,
                                            const wire::Token& token, const std::string& address,
-                                           const std::string& peer,
-                                           Connection::Integrity integrity) {
+                                           const std::string& peer, Connection::Integrity integrity,
+                                           const Connection::Keys& keys) {
     std::shared_ptr<Connection> connection;
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
         connection =
-            std::make_shared<Connection>(std::move(taken), token, address, peer, integrity);
+            std::make_shared<Connection>(std::move(taken), token, address, peer, integrity, keys);
         return connection;
     });
     return connection;

@@ -19,7 +19,8 @@ class Client : public PeerThread {
     std::shared_ptr<Connection> attach(std::unique_ptr<Worker> worker, Fd fd,
                                        const wire::Token& token, const std::string& address,
                                        const std::string& peer,
-                                       Connection::Integrity integrity = false);
+                                       Connection::Integrity integrity = false,
+                                       const Connection::Keys& keys = {});
 
     // None of these blocks. An operation always completes, even if the client is closed. submit()
     // is as Link::submit().

@@ -49,7 +49,8 @@ class Connection::Receive : public Request {
     void completed(ucs_status_t status) override {
         end();
         Item& received = operation->items[item];
-        if (status == UCS_OK && operation->registered && expected && sum() != *expected) {
+        const bool altered = forged() || (expected && sum() != *expected);
+        if (status == UCS_OK && operation->registered && altered) {
             connection->altered(operation, received);
         } else {
             connection->segment_arrived(operation, received, length, status);
@@ -111,12 +112,15 @@ class Connection::SendRequest : public Request {
 };
 
 Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
-                       const std::string& address, std::string peer, Integrity integrity)
+                       const std::string& address, std::string peer, Integrity integrity,
+                       const Keys& keys)
     : Peer(std::move(worker), kReleaseTimeout),
       token_(token),
       peer_(std::move(peer)),
       endpoint_(*worker_, address),
-      checked_(integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
+      seals_(keys ? std::make_unique<wire::Seals>(*keys) : nullptr),
+      checked_(seals_ == nullptr &&
+               integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
     worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_message, this);
     // A first message at once, before UCX looks at its sockets again: where the server has gone by
     // then, UCX crashes as it sends the first one, until it has called Endpoint::on_error(). Nobody
@@ -135,25 +139,16 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
                                     const ucp_am_recv_param_t* param) {
     // No exception may pass through UCX.
     auto* connection = static_cast<Connection*>(self);
-    const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
-    if (!decoded || decoded->token != connection->token_) {
-        return UCS_OK;
-    }
     const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     Payload payload{
         {rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size},
         size,
         rendezvous ? data : nullptr,
+        std::nullopt,
         std::nullopt};
     try {
         try {
-            if (connection->checked_) {
-                payload.sum = wire::take_sums(header, header_size);
-                if (!payload.sum) {
-                    throw Error(ErrorKind::integrity, "a reply was changed on its way");
-                }
-            }
-            connection->on_reply(*decoded, payload);
+            connection->on_payload(header, header_size, std::move(payload));
         } catch (const Error& error) {
             const bool broken = error.kind() == ErrorKind::protocol;
             connection->doom(error.kind(), (broken ? "the server broke the protocol: " : "") +
@@ -163,6 +158,39 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
         connection->lose();
     }
     return UCS_OK;
+}
+
+void Connection::on_payload(const void* header, std::size_t header_size, Payload payload) {
+    std::string opened;
+    if (seals_ != nullptr && !failed()) {
+        payload.sealed = seals_->in.open_header(
+            wire::Message::reply, {static_cast<const std::byte*>(header), header_size},
+            payload.size);
+        if (!payload.sealed) {
+            throw Error(ErrorKind::integrity, "a reply was changed on its way, or is not its own");
+        }
+        opened = std::move(payload.sealed->header);
+        header = opened.data();
+        header_size = opened.size();
+        payload.size = payload.sealed->data_bytes;
+    }
+    const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
+    if (!decoded || decoded->token != token_) {
+        return;
+    }
+    if (checked_) {
+        payload.sum = wire::take_sums(header, header_size);
+        if (!payload.sum) {
+            throw Error(ErrorKind::integrity, "a reply was changed on its way");
+        }
+    }
+    std::optional<std::string> data;
+    if (payload.sealed && payload.descriptor == nullptr) {
+        data = seals_->in.open_data(*payload.sealed, payload.data);
+        payload.data = data ? std::as_bytes(std::span(*data)) : std::span<const std::byte>();
+    }
+    payload.forged = payload.sealed && payload.descriptor == nullptr && !data;
+    on_reply(*decoded, payload);
 }
 
 void Connection::report_connected() const {
@@ -227,8 +255,21 @@ void Connection::send_request(Outgoing outgoing) {
     if (checked_) {
         wire::append_sums(header, crc32c(request->pieces));
     }
+    seal(*request, wire::Message::request, header, request->body.size());
     Request::send(std::move(request), *worker_, endpoint, wire::Message::request, header.data(),
                   header.size());
+}
+
+// Where all is encrypted: the header, and the data on its way.
+void Connection::seal(Request& request, wire::Message kind, std::string& header,
+                      std::uint64_t data_bytes) {
+    if (seals_ == nullptr) {
+        return;
+    }
+    const std::uint64_t number = seals_->out.seal_header(kind, header, data_bytes);
+    if (data_bytes > 0) {
+        request.sealed = seals_->out.data(number, data_bytes);
+    }
 }
 
 void Connection::pump() {
@@ -295,6 +336,7 @@ void Connection::send_segment(const std::shared_ptr<Operation>& operation, Item&
     if (checked_) {
         wire::append_sums(bytes, crc32c(request->pieces));
     }
+    seal(*request, wire::Message::value, bytes, header.length);
     request->begin();
     Request::send(std::move(request), *worker_, endpoint_.get(), wire::Message::value, bytes.data(),
                   bytes.size());
@@ -317,15 +359,17 @@ void Connection::on_reply(const wire::ReplyHeader& header, const Payload& payloa
         return;
     }
     const std::span<const std::byte> data = payload.data;
-    if (payload.sum && payload.descriptor == nullptr && crc32c(data) != *payload.sum &&
-        header.item < operation->items.size()) {
+    const bool is_altered = payload.forged || (payload.sum && payload.descriptor == nullptr &&
+                                               crc32c(data) != *payload.sum);
+    if (is_altered && header.item < operation->items.size()) {
         return altered(operation, operation->items[header.item]);
     }
     if (note_reply(peer_, *operation, header,
                    {reinterpret_cast<const char*>(data.data()), data.size()})) {
         receive(operation, header, payload);
     } else if (header.status == wire::Status::storage || header.status == wire::Status::altered) {
-        finish(operation);  // segments of it that were sent before may still come
+        // Segments of it that were sent before may still come.
+        header.status == wire::Status::altered ? finish_altered(operation) : finish(operation);
     } else {
         item_done(operation, operation->items[header.item]);
     }
@@ -356,6 +400,9 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
     request->length = header.length;
     request->expected = payload.sum;
     request->summed = payload.sum.has_value();
+    if (payload.sealed) {
+        request->opened = seals_->in.data(*payload.sealed);
+    }
     request->write = operation->large || header.reply_size >= Operation::kLargeBytes
                          ? Write::past_caches
                          : Write::cached;
@@ -367,7 +414,17 @@ void Connection::altered(const std::shared_ptr<Operation>& operation, const Item
     operation->fail(ErrorKind::integrity, peer_ + ": '" + item.key +
                                               "' was changed on its way here: a message does not "
                                               "fit its checksum");
-    finish(operation);
+    finish_altered(operation);
+}
+
+// Checksums find accidents, which happen now and then. What does not fit its tag may be an attack:
+// where all is encrypted, the connection ends, and then the operation.
+void Connection::finish_altered(const std::shared_ptr<Operation>& operation) {
+    if (encrypted()) {
+        doom(ErrorKind::integrity, "another message on the connection was changed on its way");
+    } else {
+        finish(operation);
+    }
 }
 
 void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,

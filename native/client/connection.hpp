@@ -9,6 +9,7 @@
 
 #include "client/in_flight.hpp"
 #include "client/leaving.hpp"
+#include "protocol/sealing.hpp"
 #include "protocol/sums.hpp"
 #include "ucx/endpoint.hpp"
 #include "ucx/peer.hpp"
@@ -20,15 +21,18 @@ class Connection : public Peer {
   public:
     // Whether all messages have checksums; nullopt: where they go over TCP to another host.
     using Integrity = std::optional<bool>;
+    // With keys, all messages are encrypted. That does what checksums do, and more.
+    using Keys = std::optional<wire::SessionKeys>;
 
     // Takes the worker that it alone uses. Throws Error(connect).
     Connection(std::unique_ptr<Worker> worker, const wire::Token& token, const std::string& address,
-               std::string peer, Integrity integrity = false);
+               std::string peer, Integrity integrity = false, const Keys& keys = {});
 
     const wire::Token& token() const { return token_; }
     const std::string& peer() const { return peer_; }
     std::vector<std::string> lanes() const { return endpoint_.lanes(); }
-    bool checked() const { return checked_; }                      // any thread
+    bool checked() const { return checked_ || encrypted(); }       // any thread
+    bool encrypted() const { return seals_ != nullptr; }           // any thread
     bool failed() const { return closed_ || endpoint_.failed(); }  // any thread
     // Whether the server has said that it ends: see Leaving. Any thread.
     bool leaving() const { return leaving_.begun(); }
@@ -62,7 +66,11 @@ class Connection : public Peer {
         std::size_t size;
         void* descriptor;
         wire::Sum sum;
+        std::optional<wire::Opener::Opened> sealed;  // the message that this is the data of
+        bool forged = false;                         // `data` is not what was sent
     };
+    // Handles a message that has come, or throws.
+    void on_payload(const void* header, std::size_t header_size, Payload payload);
     // Throws Error(protocol) where the server breaks the protocol.
     void on_reply(const wire::ReplyHeader& header, const Payload& payload);
     class Receive;
@@ -73,11 +81,13 @@ class Connection : public Peer {
     void pump();
     void note_begun(Operation& operation);
     void send_request(Outgoing outgoing);
+    void seal(Request& request, wire::Message kind, std::string& header, std::uint64_t data_bytes);
     void send_segment(const std::shared_ptr<Operation>& operation, Item& item, std::uint32_t index);
     void receive(const std::shared_ptr<Operation>& operation, const wire::ReplyHeader& header,
                  const Payload& payload);
     // A segment of it has come, but was changed on its way.
     void altered(const std::shared_ptr<Operation>& operation, const Item& item);
+    void finish_altered(const std::shared_ptr<Operation>& operation);
     void segment_arrived(const std::shared_ptr<Operation>& operation, Item& item,
                          std::uint64_t length, ucs_status_t status);
     void item_done(const std::shared_ptr<Operation>& operation, Item& item);
@@ -100,6 +110,7 @@ class Connection : public Peer {
     const wire::Token token_;
     const std::string peer_;
     Endpoint endpoint_;
+    const std::unique_ptr<wire::Seals> seals_;  // nullptr where nothing is encrypted
     const bool checked_;
     InFlight in_flight_;
     std::deque<Value> values_;

@@ -52,6 +52,8 @@ class Link {
     virtual std::vector<std::string> lanes() = 0;
     // Whether the messages have checksums.
     virtual bool checked() const { return false; }
+    // Whether all messages are encrypted.
+    virtual bool encrypted() const { return false; }
 };
 
 }  // namespace ucxstore

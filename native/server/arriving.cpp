@@ -55,12 +55,14 @@ class Arriving::Segment : public Receiver::Sink {
         }
         value_->write(header_.offset + offset, bytes);
     }
-    void done(bool arrived) noexcept override {
+    void done(End end) noexcept override {
         try {
-            if (arrived && expected_ && value_->is_kept() && sum() != *expected_) {
+            const bool altered = end == End::forged || (end == End::arrived && expected_ &&
+                                                        value_->is_kept() && sum() != *expected_);
+            if (altered && value_->is_kept()) {
                 arriving_->altered({header_.request, header_.item}, value_);
             }
-            arriving_->segment_arrived(header_, value_, arrived);
+            arriving_->segment_arrived(header_, value_, end != End::broken_off);
         } catch (const std::exception&) {  // for want of memory; none may pass through UCX
             arriving_->client_->doom();
         }
@@ -249,7 +251,8 @@ void Arriving::admit(const ItemId& id, const Value& value, WriteBudget::Room roo
     value->give_room(std::move(room));
     take_memory(value->held().front().header, *value, nullptr);
     for (ArrivingValue::Held& one : value->held()) {
-        if (fill(one.header, value, {std::as_bytes(std::span(one.data)), one.parcel, one.sum})) {
+        if (fill(one.header, value,
+                 {std::as_bytes(std::span(one.data)), one.parcel, one.sum, one.forged})) {
             one.parcel = nullptr;
         }
     }
@@ -271,7 +274,7 @@ bool Arriving::fill(const wire::ValueHeader& header, const Value& value,
                 header.length, write);
             return true;
         }
-        if (value->is_kept() && bytes.sum && crc32c(bytes.data) != *bytes.sum) {
+        if (value->is_kept() && (bytes.forged || (bytes.sum && crc32c(bytes.data) != *bytes.sum))) {
             altered(id_of(header), value);
         }
         if (value->is_kept()) {

@@ -49,7 +49,7 @@ std::uint32_t ArrivingValue::checksum(std::uint64_t offset, std::uint64_t length
 void ArrivingValue::hold(const wire::ValueHeader& header, const Bytes& bytes) {
     ensure(waits_for_room(), "only what waits is held");
     const auto* const data = reinterpret_cast<const char*>(bytes.data.data());
-    held_.push_back({header, bytes.parcel, {data, bytes.data.size()}, bytes.sum});
+    held_.push_back({header, bytes.parcel, {data, bytes.data.size()}, bytes.sum, bytes.forged});
 }
 
 void ArrivingValue::stop_waiting() {

@@ -25,6 +25,7 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
         std::span<const std::byte> data;
         Receiver::Parcel parcel;
         wire::Sum sum;
+        bool forged = false;  // whether the bytes in `data` are not what was sent
     };
     // A segment that waits until there is room for its value.
     struct Held {
@@ -32,6 +33,7 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
         Receiver::Parcel parcel;
         std::string data;  // without a parcel
         wire::Sum sum;
+        bool forged;
     };
 
     ArrivingValue(std::string key, bool if_absent) : key_(std::move(key)), if_absent_(if_absent) {}

@@ -90,7 +90,7 @@ void LocalSession::UploadReceiver::receive(Parcel parcel, std::unique_ptr<Sink> 
     }
     step();
     drop(parcel);
-    sink->done(true);
+    sink->done(Sink::End::arrived);
 }
 
 void LocalSession::UploadReceiver::drop(Parcel parcel) {

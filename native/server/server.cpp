@@ -31,12 +31,13 @@ ServerThread::ServerThread(const Service& service, const Options& options, bool 
 ServerThread::~ServerThread() { close(1s); }
 
 void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                          const std::string& address, const Admitted& client) {
+                          const std::string& address, const Admitted& client, const Keys& keys) {
     const Callers callers = callers_of(fd.get(), address);
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
         taken->gate().open(callers.hosts, callers.user);
-        auto session = std::make_shared<UcxSession>(std::move(taken), service_, progress(), token,
-                                                    address, client);
+        auto session = std::make_shared<UcxSession>(
+            std::move(taken), service_, progress(), token, address, client,
+            keys ? std::make_shared<wire::Seals>(*keys) : nullptr);
         ++service_.counters->sessions;
         return session;
     });

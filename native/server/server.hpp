@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "server/local_thread.hpp"
@@ -20,9 +21,11 @@ class ServerThread : public PeerThread, public YieldingThread {
     ServerThread(const Service& service, const Options& options, bool polling, int index);
     ~ServerThread() override;
 
+    // With keys, all of a session's messages are encrypted.
+    using Keys = std::optional<wire::SessionKeys>;
     // Starts a session; its endpoint exists on return. Throws Error(connect).
     void attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Token& token,
-                const std::string& address, const Admitted& client);
+                const std::string& address, const Admitted& client, const Keys& keys = {});
     std::size_t sessions() { return peers(); }
     // As TaskThread::post().
     bool post(Task task) { return progress()->post(std::move(task)); }

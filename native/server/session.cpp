@@ -214,6 +214,12 @@ void Session::on_altered(const wire::RequestHeader& header) {
     sending_->reply(id_of(header), Status::altered);
 }
 
+void Session::refuse(const char* why) {
+    client_->report(log::warning, log::Kind::refused, why);
+    ++service_.counters->messages_refused;
+    client_->doom();
+}
+
 void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd file) {
     arriving_->receive_file(header, key, std::move(file));
 }

@@ -56,6 +56,12 @@ class Session {
     template <typename Header, typename Handle>
     void dispatch(const void* header, std::size_t header_size, Handle handle);
 
+    // Does what comes before that. As above, a failure ends the session.
+    template <typename Call>
+    void guard(Call call);
+    // Ends it, as something has come that is not the client's.
+    void refuse(const char* why);
+
     // These throw Error(protocol) where the client breaks the protocol.
     void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
     void on_ping(const wire::RequestHeader& header);
@@ -126,13 +132,18 @@ void Session::dispatch(const void* header, std::size_t header_size, Handle handl
         ++service_.counters->messages_refused;
         return;
     }
-    try {
+    guard([&] {
         client_->moved();
         handle(*decoded);
+    });
+}
+
+template <typename Call>
+void Session::guard(Call call) {
+    try {
+        call();
     } catch (const std::exception& error) {
-        client_->report(log::warning, log::Kind::refused, error.what());
-        ++service_.counters->messages_refused;
-        client_->doom();
+        refuse(error.what());
     }
 }
 

@@ -71,7 +71,12 @@ bool UcxSending::send(Message message) {
     if (checked_) {
         wire::append_sums(header, data_sum(message));
     }
+    const std::uint64_t bytes = message.header.length;
     auto request = std::make_unique<InFlight>(shared_from_this(), std::move(message));
+    if (seals_ != nullptr) {
+        const std::uint64_t number = seals_->out.seal_header(wire::Message::reply, header, bytes);
+        request->sealed = bytes == 0 ? nullptr : seals_->out.data(number, bytes);
+    }
     Request::send(std::move(request), worker_, endpoint, wire::Message::reply, header.data(),
                   header.size());
     return true;

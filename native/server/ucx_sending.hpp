@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "protocol/sealing.hpp"
 #include "server/sending.hpp"
 #include "ucx/endpoint.hpp"
 
@@ -16,8 +17,10 @@ namespace ucxstore {
 // Each message in flight keeps this alive.
 class UcxSending : public Sending, public std::enable_shared_from_this<UcxSending> {
   public:
-    UcxSending(Worker& worker, const wire::Token& token, std::shared_ptr<ClientRecord> client)
-        : Sending(token, std::move(client)), worker_(worker) {}
+    // With `seals`, all messages are encrypted.
+    UcxSending(Worker& worker, const wire::Token& token, std::shared_ptr<ClientRecord> client,
+               std::shared_ptr<wire::Seals> seals = nullptr)
+        : Sending(token, std::move(client)), worker_(worker), seals_(std::move(seals)) {}
 
     // Makes the endpoint. Not inside UCX's callbacks. Throws Error(connect).
     void connect(const std::string& address);
@@ -38,6 +41,7 @@ class UcxSending : public Sending, public std::enable_shared_from_this<UcxSendin
     void end() override;
 
     Worker& worker_;
+    const std::shared_ptr<wire::Seals> seals_;
     std::unique_ptr<Endpoint> endpoint_;
     bool checked_ = false;
 };

@@ -20,6 +20,9 @@ constexpr auto kReleaseTimeout = std::chrono::seconds(5);
 // holds a worker, with its descriptors and shared memory.
 constexpr auto kMeetTimeout = std::chrono::seconds(20);
 
+// The largest request, where it is sealed.
+constexpr std::size_t kMostSealedRequest = wire::sealed_bytes(wire::kMaxRequestBytes);
+
 }  // namespace
 
 class UcxSession::UcxReceiver::Segment : public Request {
@@ -28,7 +31,10 @@ class UcxSession::UcxReceiver::Segment : public Request {
     void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
         sink_->take(offset, bytes);
     }
-    void completed(ucs_status_t status) override { sink_->done(status == UCS_OK); }
+    void completed(ucs_status_t status) override {
+        using End = Sink::End;
+        sink_->done(status != UCS_OK ? End::broken_off : forged() ? End::forged : End::arrived);
+    }
 
   private:
     const std::unique_ptr<Sink> sink_;
@@ -38,6 +44,10 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
                                       std::uint64_t length, Write write) {
     std::byte* const memory = sink->memory();
     auto segment = std::make_unique<Segment>(std::move(sink));
+    if (const auto found = sealed_.find(parcel); found != sealed_.end()) {
+        segment->opened = seals_->in.data(found->second);
+        sealed_.erase(found);
+    }
     segment->write = write;
     if (memory != nullptr) {
         segment->pieces.push_back({memory, length});
@@ -49,13 +59,15 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
 
 UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
                        std::weak_ptr<Progress> progress, const wire::Token& token,
-                       const std::string& address, const Admitted& client)
+                       const std::string& address, const Admitted& client,
+                       std::shared_ptr<wire::Seals> seals)
     : Peer(std::move(worker), kReleaseTimeout),
       address_(address),
       client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
                                              client)),
-      sending_(std::make_shared<UcxSending>(*worker_, token, client_)),
-      receiver_(*worker_),
+      seals_(std::move(seals)),
+      sending_(std::make_shared<UcxSending>(*worker_, token, client_, seals_)),
+      receiver_(*worker_, seals_.get()),
       session_(service, std::move(progress), token, client_, sending_, receiver_) {
     Endpoint::check_address(*worker_, address);
     worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
@@ -137,19 +149,49 @@ wire::Sum UcxSession::take_sums(const void* header, std::size_t& header_size, bo
     return sum;
 }
 
+std::optional<UcxSession::Whole> UcxSession::open(wire::Message kind, const void* header,
+                                                  std::size_t header_size, std::size_t data_size) {
+    Whole whole{{static_cast<const std::byte*>(header), header_size}, data_size, {}};
+    if (seals_ == nullptr || client_->closed()) {
+        return whole;
+    }
+    whole.sealed = seals_->in.open_header(kind, whole.plain, data_size);
+    if (!whole.sealed) {
+        session_.refuse("a message that this client has not sent, or not now");
+        return std::nullopt;
+    }
+    whole.data_bytes = whole.sealed->data_bytes;
+    return whole;
+}
+
 ucs_status_t UcxSession::on_request_message(void* self, const void* header, std::size_t header_size,
                                             void* data, std::size_t size,
                                             const ucp_am_recv_param_t* param) {
     auto& session = *static_cast<UcxSession*>(self);
+    std::optional<Whole> whole;
+    session.session_.guard([&] {
+        const std::size_t most =
+            session.seals_ == nullptr ? wire::kMaxRequestBytes : kMostSealedRequest;
+        if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > most) {
+            throw Error(ErrorKind::protocol, "a request that is too large");
+        }
+        whole = session.open(wire::Message::request, header, header_size, size);
+    });
+    if (!whole) {
+        return UCS_OK;
+    }
     session.session_.dispatch<wire::RequestHeader>(
-        header, header_size, [&](const wire::RequestHeader& decoded) {
-            if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || size > wire::kMaxRequestBytes) {
-                throw Error(ErrorKind::protocol, "a request that is too large");
+        whole->header().data(), whole->header().size(), [&](const wire::RequestHeader& decoded) {
+            std::size_t plain_header = whole->header().size();
+            const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
+                                                    (decoded.flags & wire::kChecked) != 0);
+            std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
+            std::optional<std::string> opened;
+            if (whole->sealed) {
+                opened = session.seals_->in.open_data(*whole->sealed, body);
+                body = opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
             }
-            const wire::Sum sum =
-                session.take_sums(header, header_size, (decoded.flags & wire::kChecked) != 0);
-            const std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
-            if (sum && crc32c(body) != *sum) {
+            if ((whole->sealed && !opened) || (sum && crc32c(body) != *sum)) {
                 return session.session_.on_altered(decoded);
             }
             if (session.sending_->connected()) {
@@ -170,28 +212,49 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
                                           void* data, std::size_t size,
                                           const ucp_am_recv_param_t* param) {
     auto& session = *static_cast<UcxSession*>(self);
+    const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    std::optional<Whole> whole;
+    session.session_.guard(
+        [&] { whole = session.open(wire::Message::value, header, header_size, size); });
+    if (!whole) {
+        return UCS_OK;
+    }
     bool kept = false;
     session.session_.dispatch<wire::ValueHeader>(
-        header, header_size, [&](const wire::ValueHeader& decoded) {
-            const bool rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+        whole->header().data(), whole->header().size(), [&](const wire::ValueHeader& decoded) {
+            std::size_t plain_header = whole->header().size();
             const wire::Sum sum =
-                session.take_sums(header, header_size, session.sending_->checks());
-            if (header_size < sizeof(decoded)) {
+                session.take_sums(whole->header().data(), plain_header, session.sending_->checks());
+            if (plain_header < sizeof(decoded)) {
                 throw Error(ErrorKind::protocol, "a value without a header");
             }
-            const std::size_t key_size = header_size - sizeof(decoded);
-            if (size != decoded.length || key_size > wire::kMaxKeyBytes) {
+            const std::size_t key_size = plain_header - sizeof(decoded);
+            if (whole->data_bytes != decoded.length || key_size > wire::kMaxKeyBytes) {
                 throw Error(ErrorKind::protocol, "a value that is not as long as it says");
             }
             if (!session.sending_->connected()) {
                 throw Error(ErrorKind::protocol, "a value before the first ping");
             }
-            const std::string key(static_cast<const char*>(header) + sizeof(decoded), key_size);
-            const std::span<const std::byte> bytes(
-                rendezvous ? nullptr : static_cast<const std::byte*>(data), rendezvous ? 0 : size);
-            kept =
-                session.session_.on_value(decoded, key, {bytes, rendezvous ? data : nullptr, sum});
+            const std::string key(
+                reinterpret_cast<const char*>(whole->header().data()) + sizeof(decoded), key_size);
+            ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
+            std::optional<std::string> opened;
+            if (rendezvous && whole->sealed) {
+                session.receiver_.note(data, *whole->sealed);
+            } else if (!rendezvous) {
+                bytes.data = {static_cast<const std::byte*>(data), size};
+                if (whole->sealed) {
+                    opened = session.seals_->in.open_data(*whole->sealed, bytes.data);
+                    bytes.forged = !opened;
+                    opened = opened ? std::move(opened) : std::string(decoded.length, '\0');
+                    bytes.data = std::as_bytes(std::span(*opened));
+                }
+            }
+            kept = session.session_.on_value(decoded, key, bytes);
         });
+    if (rendezvous && !kept) {
+        session.receiver_.forget(data);
+    }
     return kept ? UCS_INPROGRESS : UCS_OK;
 }
 

@@ -4,7 +4,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
+#include "protocol/sealing.hpp"
 #include "protocol/sums.hpp"
 #include "server/session.hpp"
 #include "server/ucx_sending.hpp"
@@ -15,10 +17,12 @@ namespace ucxstore {
 
 class UcxSession : public Peer, public Yielding {
   public:
-    // Takes the worker. `address` is the client's. Throws Error(connect).
+    // Takes the worker. `address` is the client's. With `seals`, all messages are encrypted. Throws
+    // Error(connect).
     UcxSession(std::unique_ptr<Worker> worker, const Service& service,
                std::weak_ptr<Progress> progress, const wire::Token& token,
-               const std::string& address, const Admitted& client);
+               const std::string& address, const Admitted& client,
+               std::shared_ptr<wire::Seals> seals = nullptr);
     ~UcxSession() override;
 
     void lose() noexcept override { client_->doom(); }
@@ -37,16 +41,28 @@ class UcxSession : public Peer, public Yielding {
     // Receives what comes by rendezvous: a parcel is UCX's descriptor.
     class UcxReceiver : public Receiver {
       public:
-        explicit UcxReceiver(Worker& worker) : worker_(worker) {}
+        UcxReceiver(Worker& worker, wire::Seals* seals) : worker_(worker), seals_(seals) {}
         void receive(Parcel parcel, std::unique_ptr<Sink> sink, std::uint64_t length,
                      Write write) override;
         // UCX then ends the transfer at the client, too.
-        void drop(Parcel parcel) override { ucp_am_data_release(worker_.get(), parcel); }
+        void drop(Parcel parcel) override {
+            sealed_.erase(parcel);
+            ucp_am_data_release(worker_.get(), parcel);
+        }
+        // Notes that what comes in a parcel is the data of a sealed message; or that nobody will
+        // receive or drop it.
+        void note(Parcel parcel, const wire::Opener::Opened& message) {
+            sealed_.insert_or_assign(parcel,
+                                     wire::Opener::Opened{{}, message.number, message.data_bytes});
+        }
+        void forget(Parcel parcel) { sealed_.erase(parcel); }
 
       private:
         class Segment;
 
         Worker& worker_;
+        wire::Seals* const seals_;
+        std::unordered_map<Parcel, wire::Opener::Opened> sealed_;
     };
 
     // Makes the endpoint once the client's first message has come. So UCX always uses the
@@ -58,6 +74,20 @@ class UcxSession : public Peer, public Yielding {
     // Throws Error(protocol) where the header was changed on its way.
     wire::Sum take_sums(const void* header, std::size_t& header_size, bool checked) const;
 
+    // A message as it was sent: its header, and how many bytes of data it has.
+    struct Whole {
+        std::span<const std::byte> plain;  // where nothing is encrypted
+        std::uint64_t data_bytes;
+        std::optional<wire::Opener::Opened> sealed;
+
+        std::span<const std::byte> header() const {
+            return sealed ? std::as_bytes(std::span(sealed->header)) : plain;
+        }
+    };
+    // nullopt where it is not what was sent: then the session ends.
+    std::optional<Whole> open(wire::Message kind, const void* header, std::size_t header_size,
+                              std::size_t data_size);
+
     static ucs_status_t on_request_message(void* self, const void* header, std::size_t header_size,
                                            void* data, std::size_t size,
                                            const ucp_am_recv_param_t* param);
@@ -67,6 +97,7 @@ class UcxSession : public Peer, public Yielding {
 
     const std::string address_;
     const std::shared_ptr<ClientRecord> client_;
+    const std::shared_ptr<wire::Seals> seals_;  // nullptr where nothing is encrypted
     const std::shared_ptr<UcxSending> sending_;
     UcxReceiver receiver_;
     Session session_;

@@ -45,7 +45,7 @@ OF_ONE_KEY: list[Request[Any]] = [
     requests.commit("a", MEMORY, FILE, if_absent=if_absent) for if_absent in (False, True)
 ]
 
-NOT_REQUESTS = {"leaving", "alive", "peer", "lanes", "checked", "close"}
+NOT_REQUESTS = {"leaving", "alive", "peer", "lanes", "checked", "encrypted", "close"}
 NOT_REQUESTS |= {"see", "hold", "map_file", "allocate"}
 
 

@@ -71,15 +71,17 @@ Loopback::~Loopback() {
     server.reset();
 }
 
-std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrity integrity) {
+std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrity integrity,
+                                              const Connection::Keys& keys) {
     ControlPair pair = control_pair();
     const wire::Token token = new_token();
     auto ours = from.open();
     auto theirs = server->open();
     const std::string address = theirs->address();
-    server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), "client");
-    auto made =
-        from.attach(std::move(ours), std::move(pair.other), token, address, "server", integrity);
+    server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), {"client"},
+                   keys ? ServerThread::Keys({keys->receive, keys->send}) : std::nullopt);
+    auto made = from.attach(std::move(ours), std::move(pair.other), token, address, "server",
+                            integrity, keys);
     const auto ping = call_operation(wire::Op::ping, "");
     from.submit(made, ping);
     finish(ping);

@@ -31,7 +31,9 @@ class Loopback {
     ~Loopback();
 
     std::shared_ptr<Connection> connect() { return connect(*client); }
-    std::shared_ptr<Connection> connect(Client& from, Connection::Integrity integrity = false);
+    // `keys`: the client's.
+    std::shared_ptr<Connection> connect(Client& from, Connection::Integrity integrity = false,
+                                        const Connection::Keys& keys = {});
 
     // Waits for the operation and throws its failure.
     void run(const std::shared_ptr<Operation>& operation);

@@ -1,0 +1,19 @@
+// Keys of sessions, and what is sealed by Python: see docs/security.md.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <utility>
+
+#include "protocol/sealing.hpp"
+
+namespace ucxstore::py {
+
+// The keys to send and to receive by, as the handshake has made them.
+using KeysTuple = std::optional<std::pair<nanobind::bytes, nanobind::bytes>>;
+std::optional<wire::SessionKeys> to_keys(const KeysTuple& tuple);
+
+void bind_sealing(nanobind::module_& module);
+
+}  // namespace ucxstore::py

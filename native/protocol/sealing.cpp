@@ -1,0 +1,163 @@
+#include "protocol/sealing.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace ucxstore::wire {
+namespace {
+
+constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
+
+// So many messages may be missing before others that have come.
+constexpr std::size_t kMostBeyond = 1 << 16;
+
+// And so many bytes of one message's data: as many as a segment has.
+constexpr std::uint64_t kMostKept = kSegmentBytes + Aead::kTagBytes;
+
+// The texts of a message.
+enum class Part : std::uint32_t { header = 0, data = 1 };
+
+Aead::Nonce nonce_of(std::uint64_t number, Part part) {
+    Aead::Nonce nonce;
+    std::memcpy(nonce.data(), &number, sizeof(number));
+    std::memcpy(nonce.data() + sizeof(number), &part, sizeof(part));
+    return nonce;
+}
+
+// What a header's tag covers beside the header.
+struct Beside {
+    std::uint64_t kind;
+    std::uint64_t data_bytes;
+};
+static_assert(sizeof(Beside) == 16);
+
+Text header_text(const std::shared_ptr<AeadPool>& pool, std::uint64_t number, Message kind,
+                 std::uint64_t data_bytes) {
+    const Beside beside{static_cast<std::uint64_t>(kind), data_bytes};
+    return {pool, nonce_of(number, Part::header), std::as_bytes(std::span(&beside, 1))};
+}
+
+std::byte* writable(std::string& text) { return reinterpret_cast<std::byte*>(text.data()); }
+
+}  // namespace
+
+Text::Text(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce,
+           std::span<const std::byte> beside)
+    : pool_(std::move(pool)), aead_(pool_->take()), good_(aead_->begin(nonce, beside)) {}
+
+void Text::update(const std::byte* source, std::byte* target, std::size_t length) noexcept {
+    good_ = good_ && aead_->update(source, target, length);
+    if (!good_) {
+        std::fill_n(target, length, std::byte{0});
+    }
+}
+
+void SealedData::seal(const std::byte* source, std::byte* target, std::size_t length) noexcept {
+    text_.update(source, target, length);
+    had_ += length;
+}
+
+void SealedData::take_tag(std::span<std::byte> target) noexcept {
+    if (!std::exchange(has_tag_, true) && !text_.end(tag_)) {
+        tag_.fill(0);
+    }
+    std::memcpy(target.data(), tag_.data() + (had_ - bytes_), target.size());
+    had_ += target.size();
+}
+
+void OpenedData::keep(std::uint64_t offset, std::span<const std::byte> fragment) {
+    kept_bytes_ += fragment.size();
+    bad_ = bad_ || offset < had_ || kept_bytes_ > kMostKept ||
+           !kept_.emplace(offset, std::vector(fragment.begin(), fragment.end())).second;
+    if (bad_) {
+        whole_ = false;
+        kept_.clear();
+    }
+}
+
+void OpenedData::add_tag(std::span<const std::byte> fragment) noexcept {
+    if (fragment.empty()) {
+        return;
+    }
+    const std::uint64_t at = had_ - bytes_;
+    if (fragment.size() > tag_.size() - at) {
+        bad_ = true;
+        whole_ = false;
+        return;
+    }
+    std::memcpy(tag_.data() + at, fragment.data(), fragment.size());
+    had_ += fragment.size();
+    if (at + fragment.size() == tag_.size()) {
+        whole_ = text_.end(tag_);
+    }
+}
+
+std::uint64_t Sealer::seal_header(Message kind, std::string& header, std::uint64_t data_bytes) {
+    const std::uint64_t number = next_++;
+    Text text = header_text(pool_, number, kind, data_bytes);
+    text.update(writable(header), writable(header), header.size());
+    Aead::Tag tag{};
+    if (!text.end(tag)) {
+        header.assign(header.size(), '\0');
+    }
+    header.insert(0, reinterpret_cast<const char*>(&number), kNumberBytes);
+    header.append(reinterpret_cast<const char*>(tag.data()), tag.size());
+    return number;
+}
+
+std::unique_ptr<SealedData> Sealer::data(std::uint64_t number, std::uint64_t bytes) {
+    return std::make_unique<SealedData>(pool_, nonce_of(number, Part::data), bytes);
+}
+
+std::optional<Opener::Opened> Opener::open_header(Message kind, std::span<const std::byte> header,
+                                                  std::uint64_t sealed_data_bytes) {
+    constexpr std::size_t kAround = kNumberBytes + Aead::kTagBytes;
+    if (header.size() < kAround ||
+        (sealed_data_bytes > 0 && sealed_data_bytes <= Aead::kTagBytes)) {
+        return std::nullopt;
+    }
+    Opened opened;
+    std::memcpy(&opened.number, header.data(), kNumberBytes);
+    opened.data_bytes = sealed_data_bytes == 0 ? 0 : sealed_data_bytes - Aead::kTagBytes;
+    opened.header.resize(header.size() - kAround);
+    Text text = header_text(pool_, opened.number, kind, opened.data_bytes);
+    text.update(header.data() + kNumberBytes, writable(opened.header), opened.header.size());
+    Aead::Tag tag;
+    std::memcpy(tag.data(), header.data() + header.size() - tag.size(), tag.size());
+    if (!text.end(tag) || !is_new(opened.number)) {
+        return std::nullopt;
+    }
+    return opened;
+}
+
+bool Opener::is_new(std::uint64_t number) {
+    if (number != in_order_) {
+        return number > in_order_ && beyond_.size() < kMostBeyond && beyond_.insert(number).second;
+    }
+    ++in_order_;
+    while (!beyond_.empty() && beyond_.erase(in_order_) > 0) {
+        ++in_order_;
+    }
+    return true;
+}
+
+std::unique_ptr<OpenedData> Opener::data(const Opened& message) {
+    return std::make_unique<OpenedData>(pool_, nonce_of(message.number, Part::data),
+                                        message.data_bytes);
+}
+
+std::optional<std::string> Opener::open_data(const Opened& message,
+                                             std::span<const std::byte> sealed) {
+    std::string opened(message.data_bytes, '\0');
+    if (opened.empty()) {
+        return opened;
+    }
+    OpenedData text(pool_, nonce_of(message.number, Part::data), message.data_bytes);
+    text.add(0, sealed, [&](std::uint64_t, std::span<const std::byte> data) {
+        text.open(data.data(), writable(opened), data.size());
+    });
+    return text.is_whole() ? std::optional(std::move(opened)) : std::nullopt;
+}
+
+}  // namespace ucxstore::wire

@@ -1,0 +1,181 @@
+// Encryption of a session's messages: each header, and each message's data, is a text of its own
+// (base/aead.hpp) under a nonce that no other text has. docs/wire.md has the bytes. No I/O.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "base/aead.hpp"
+#include "protocol/wire.hpp"
+
+namespace ucxstore::wire {
+
+// The keys of a session, as one side has them: each direction has a key of its own.
+struct SessionKeys {
+    Aead::Key send;
+    Aead::Key receive;
+};
+
+// The bytes that the data of a message has more where it is sealed: none where it has none.
+constexpr std::uint64_t sealed_bytes(std::uint64_t data) {
+    return data == 0 ? 0 : data + Aead::kTagBytes;
+}
+
+// A text under way, which gives its Aead back.
+class Text {
+  public:
+    Text(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce,
+         std::span<const std::byte> beside = {});
+    Text(const Text&) = delete;
+    Text& operator=(const Text&) = delete;
+    ~Text() { pool_->give(std::move(aead_)); }
+
+    // Once it has failed it fails for good; what was to be written then is zeros.
+    void update(const std::byte* source, std::byte* target, std::size_t length) noexcept;
+    bool end(Aead::Tag& tag) noexcept { return good_ && (good_ = aead_->end(tag)); }
+
+  private:
+    const std::shared_ptr<AeadPool> pool_;
+    std::unique_ptr<Aead> aead_;
+    bool good_;
+};
+
+// Seals a message's data, from its first byte to its last, and then gives its tag.
+class SealedData {
+  public:
+    SealedData(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce, std::uint64_t bytes)
+        : text_(std::move(pool), nonce), bytes_(bytes) {}
+
+    std::uint64_t bytes() const { return bytes_; }
+    // Seals what comes next of the data.
+    void seal(const std::byte* source, std::byte* target, std::size_t length) noexcept;
+    // Whether so many bytes of data and tag have been had: no byte is sealed twice.
+    bool is_at(std::uint64_t offset) const { return offset == had_; }
+    // Of the data, those that are still to be sealed.
+    std::uint64_t left() const { return bytes_ - std::min(bytes_, had_); }
+    // Once all data is sealed: the next bytes of the tag.
+    void take_tag(std::span<std::byte> target) noexcept;
+
+  private:
+    Text text_;
+    const std::uint64_t bytes_;
+    std::uint64_t had_ = 0;  // of data and tag
+    Aead::Tag tag_{};
+    bool has_tag_ = false;
+};
+
+// Opens a message's data as it comes, in fragments. What is opened must not be believed before
+// is_whole().
+class OpenedData {
+  public:
+    OpenedData(std::shared_ptr<AeadPool> pool, const Aead::Nonce& nonce, std::uint64_t bytes)
+        : text_(std::move(pool), nonce), bytes_(bytes) {}
+
+    std::uint64_t bytes() const { return bytes_; }
+    // A fragment of data and tag that begins at `offset`. `open(offset, fragment)` is called for
+    // all data in order, and calls open() below for it. A fragment that is ahead of others, as
+    // where it went over another lane, is kept until these have come.
+    template <typename Open>
+    void add(std::uint64_t offset, std::span<const std::byte> fragment, Open open) {
+        if (bad_ || offset != had_) {
+            keep(offset, fragment);
+            return;
+        }
+        next(fragment, open);
+        while (!kept_.empty() && kept_.begin()->first == had_) {
+            const auto node = kept_.extract(kept_.begin());
+            next(node.mapped(), open);
+        }
+    }
+    void open(const std::byte* source, std::byte* target, std::size_t length) noexcept {
+        text_.update(source, target, length);
+    }
+    // Whether all of it has come as it was sent.
+    bool is_whole() const { return whole_; }
+
+  private:
+    template <typename Open>
+    void next(std::span<const std::byte> fragment, Open open) {
+        if (had_ < bytes_) {
+            const auto data = fragment.first(std::min(fragment.size(), bytes_ - had_));
+            open(had_, data);
+            had_ += data.size();
+            fragment = fragment.subspan(data.size());
+        }
+        add_tag(fragment);
+    }
+    void keep(std::uint64_t offset, std::span<const std::byte> fragment);
+    void add_tag(std::span<const std::byte> fragment) noexcept;
+
+    Text text_;
+    const std::uint64_t bytes_;
+    std::uint64_t had_ = 0;
+    Aead::Tag tag_{};
+    bool whole_ = false;
+    bool bad_ = false;
+    std::map<std::uint64_t, std::vector<std::byte>> kept_;
+    std::uint64_t kept_bytes_ = 0;
+};
+
+// The messages that a side sends: numbered, so that no nonce is used twice.
+class Sealer {
+  public:
+    explicit Sealer(const Aead::Key& key)
+        : pool_(std::make_shared<AeadPool>(key, Aead::Way::seal)) {}
+
+    // Replaces the header of the next message, whose data has so many bytes, by what is sent of
+    // it: its number, the sealed header, and the tag. Returns the number.
+    std::uint64_t seal_header(Message kind, std::string& header, std::uint64_t data_bytes);
+    // For the data of the message of this number, once.
+    std::unique_ptr<SealedData> data(std::uint64_t number, std::uint64_t bytes);
+
+  private:
+    const std::shared_ptr<AeadPool> pool_;
+    std::uint64_t next_ = 0;
+};
+
+// The messages that a side receives: each as it was sent, and once.
+class Opener {
+  public:
+    explicit Opener(const Aead::Key& key)
+        : pool_(std::make_shared<AeadPool>(key, Aead::Way::open)) {}
+
+    struct Opened {
+        std::string header;
+        std::uint64_t number;
+        std::uint64_t data_bytes;
+    };
+    // nullopt where it is not a header that was sent, with data of so many bytes as are there, or
+    // where it has come before.
+    std::optional<Opened> open_header(Message kind, std::span<const std::byte> header,
+                                      std::uint64_t sealed_data_bytes);
+    // For the data of that message, once.
+    std::unique_ptr<OpenedData> data(const Opened& message);
+    // The data of that message, where it is there already; nullopt where it is not what was sent.
+    std::optional<std::string> open_data(const Opened& message, std::span<const std::byte> sealed);
+
+  private:
+    bool is_new(std::uint64_t number);
+
+    const std::shared_ptr<AeadPool> pool_;
+    std::uint64_t in_order_ = 0;                // all before this one have come,
+    std::unordered_set<std::uint64_t> beyond_;  // and these behind it
+};
+
+// Both directions of a session, at one side.
+struct Seals {
+    explicit Seals(const SessionKeys& keys) : out(keys.send), in(keys.receive) {}
+
+    Sealer out;
+    Opener in;
+};
+
+}  // namespace ucxstore::wire
