@@ -104,6 +104,8 @@ class ClientOptions:
         Whether values are mapped into results: see `UcxStore`.
     integrity : bool or None
         Whether what goes over UCX has checksums: see `UcxStore`.
+    encrypt : bool or None
+        Whether what goes over UCX is encrypted: see `UcxStore`.
     """
 
     timeout: float = DEFAULT_TIMEOUT
@@ -116,8 +118,11 @@ class ClientOptions:
     local: Local = "auto"
     map: Map = "auto"
     integrity: bool | None = None
+    encrypt: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.encrypt and self.secret is None:
+            raise ValueError("encrypt: it needs a secret; the keys are made of it")
         check_timeout("timeout", self.timeout)
         check_timeout("connect_timeout", self.connect_timeout)
         check_buffer_budget(self.buffer_budget)
@@ -137,6 +142,7 @@ class ClientOptions:
         local: str | None = None,
         map: Map = "auto",
         integrity: bool | None = None,
+        encrypt: bool | None = None,
     ) -> Self:
         """Check and normalise what a user gave.
 
@@ -158,6 +164,7 @@ class ClientOptions:
             local=way,
             map=check_map(map),
             integrity=check_integrity(integrity),
+            encrypt=check_encrypt(encrypt),
         )
 
 
@@ -250,6 +257,13 @@ def check_integrity(value: object) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     raise ValueError(f"integrity: {value!r} is neither True, nor False, nor None")
+
+
+def check_encrypt(value: object) -> bool | None:
+    """Return `value` if it says whether what goes over UCX is encrypted."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise ValueError(f"encrypt: {value!r} is neither True, nor False, nor None")
 
 
 def check_map_files(value: object) -> bool:

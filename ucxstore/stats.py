@@ -134,6 +134,9 @@ class StoreStats(Table):
         ``"local"`` for a connection that does without UCX. Empty without a connection.
     integrity : bool
         Whether what goes over every open connection has checksums; ``False`` without a connection.
+    encrypted : bool
+        Whether what goes over every open connection is encrypted; ``False`` without a connection,
+        and where one is ``"local"``.
     servers : dict of MemberStats
         For each server by its ``host:port``; empty for a store with one server.
     """
@@ -149,6 +152,7 @@ class StoreStats(Table):
     staged_bytes: int
     lanes: list[str]
     integrity: bool
+    encrypted: bool
     servers: dict[str, MemberStats]
 
 
@@ -170,6 +174,7 @@ def total_of(many: Iterable[StoreStats]) -> StoreStats:
         **counted,
         lanes=list(dict.fromkeys(lane for one in stats for lane in one.lanes)),
         integrity=bool(connected) and all(one.integrity for one in connected),
+        encrypted=bool(connected) and all(one.encrypted for one in connected),
         servers=servers,
     )
 
@@ -396,12 +401,15 @@ class Counters:
             member["requests"] += requests
             member["failovers"] += failovers
 
-    def snapshot(self, lanes: list[str], *, integrity: bool = False) -> StoreStats:
+    def snapshot(
+        self, lanes: list[str], *, integrity: bool = False, encrypted: bool = False
+    ) -> StoreStats:
         """Return all counters as they are at one moment."""
         with self._lock:
             servers = {server: MemberStats(**member) for server, member in self._servers.items()}
             counted: dict[str, Any] = {**self._counted}
-        return StoreStats(**counted, lanes=lanes, integrity=integrity, servers=servers)
+        connections = {"lanes": lanes, "integrity": integrity, "encrypted": encrypted}
+        return StoreStats(**counted, **connections, servers=servers)
 
 
 class Totals:

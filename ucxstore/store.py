@@ -95,6 +95,11 @@ class UcxStore(ChannelStore):
         Whether all that goes over UCX, to a server and back, has checksums (CRC32C), which the
         receiver checks before any call succeeds: see docs/transport.md. ``None``: where it goes
         over TCP, except over loopback.
+    encrypt : bool or None
+        Whether all that goes over UCX is encrypted: keys and values, by AES-256-GCM. ``None``:
+        where the server does so. ``True`` refuses a server that does not, and needs a secret.
+        ``False`` goes without, which such a server refuses. Nothing is encrypted between a client
+        and a server of one host that share memory: see docs/security.md.
 
     Raises
     ------
@@ -125,6 +130,7 @@ class UcxStore(ChannelStore):
         local: str | None = None,
         map: Map = "auto",
         integrity: bool | None = None,
+        encrypt: bool | None = None,
     ) -> None:
         options = ClientOptions.of(
             timeout=timeout,
@@ -138,6 +144,7 @@ class UcxStore(ChannelStore):
             local=local,
             map=map,
             integrity=integrity,
+            encrypt=encrypt,
         )
         parsed = address if isinstance(address, Address) else Address.parse(address)
         identities = Identities(parsed.servers, scratch=is_scratch(parsed.prefix))
@@ -348,7 +355,9 @@ class UcxStore(ChannelStore):
         channel = self._made
         if channel is None:
             return self._counters.snapshot([])
-        return self._counters.snapshot(channel.lanes, integrity=channel.checked)
+        return self._counters.snapshot(
+            channel.lanes, integrity=channel.checked, encrypted=channel.encrypted
+        )
 
     async def server_stats(self) -> ServerStats:
         """Return what the server has counted since it was started, whoever its clients were.

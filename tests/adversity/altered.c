@@ -1,5 +1,7 @@
 /* Changes bits of what a process receives from the network, for tests. To be preloaded. A call of
- * alter() makes the next bytes that come in, and are these, differ in one bit: once. */
+ * alter() makes the next bytes that come in, and are these, differ in one bit: once. After
+ * alter_some() it is any byte in the midst of the next ones that come in together, and are as many at
+ * least: for what is encrypted, which nobody knows. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
@@ -13,6 +15,7 @@
 enum { MOST = 64 };
 static char wanted[MOST];
 static volatile size_t wanted_size;
+static volatile size_t wanted_together;
 static volatile int count;
 
 void alter(const char* bytes, size_t size) {
@@ -21,9 +24,16 @@ void alter(const char* bytes, size_t size) {
     wanted_size = size < MOST ? size : MOST;
 }
 
+void alter_some(size_t least) { wanted_together = least; }
+
 int altered(void) { return count; }
 
 static ssize_t change(void* bytes, ssize_t size) {
+    if (wanted_together != 0 && size >= (ssize_t)wanted_together) {
+        ((char*)bytes)[size / 16 * 5] ^= 4;  /* of no header: those are near to 64 KiB apart */
+        wanted_together = 0;
+        ++count;
+    }
     if (wanted_size == 0 || size <= 0) {
         return size;
     }

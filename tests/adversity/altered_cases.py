@@ -25,6 +25,10 @@ TCP = {"TLS": "tcp"}
 
 network = ctypes.CDLL(os.environ["LD_PRELOAD"])
 network.alter.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+network.alter_some.argtypes = [ctypes.c_size_t]
+
+# So many bytes of what is encrypted are the data of a large message.
+SOME = 60_000
 
 
 def marked(nbytes: int, at: int) -> bytes:
@@ -67,6 +71,18 @@ def outcome(changes: bytes, call: Callable[[], bool], again: Callable[[], bool])
 
 
 SIZES = {"tiny": 40, "eager": 4000, "rendezvous": 5000, "block": 200_000, "segments": 40 << 20}
+
+
+def sealed_outcome(call: Callable[[], bool], again: Callable[[], bool]) -> dict[str, Any]:
+    """Change a bit of what is encrypted; not all of it comes in pieces of `SOME`."""
+    before = network.altered()
+    for _ in range(20):
+        network.alter_some(SOME)
+        found = tried(call)
+        network.alter_some(0)
+        if network.altered() > before:
+            break
+    return {**found, "altered": network.altered() - before, "again": tried(again)["right"]}
 
 
 def gets_and_sets(store: UcxStore) -> dict[str, dict[str, Any]]:
@@ -157,6 +173,66 @@ def names(store: UcxStore) -> dict[str, dict[str, Any]]:
     }
 
 
+def sealed(store: UcxStore) -> dict[str, dict[str, Any]]:
+    """The large messages, where all of them are encrypted."""
+    found = {}
+    for name, nbytes in {"block": 200_000, "segments": 40 << 20}.items():
+        key, value = f"get/{name}", marked(nbytes, 100)
+        store.set_sync(key, as_buffer(value))
+        for way in (reads, reads_into):
+            read = way(store, key, value)
+            found[f"{way.__name__} {name}"] = sealed_outcome(read, read) | {"key": key}
+        key, old, new = f"set/{name}", marked(nbytes, 3), marked(nbytes, nbytes // 2)
+        store.set_sync(key, as_buffer(old))
+
+        def write(key: str = key, new: bytes = new) -> bool:
+            store.set_sync(key, as_buffer(new))
+            return True
+
+        found[f"set {name}"] = sealed_outcome(write, reads(store, key, old)) | {"key": key}
+    data = np.random.default_rng(5).integers(0, 255, (512, 4096), "u1")
+    layouts: dict[str, dict[str, Any]] = {
+        "raw": {"chunks": (512, 4096), "compressors": None},
+        "gzip": {"chunks": (512, 4096), "compressors": GzipCodec(level=0)},
+        "shards": {"chunks": (256, 4096), "shards": (512, 4096), "compressors": None},
+    }
+    for name, layout in layouts.items():
+        array = zarr.create_array(store, name=name, shape=data.shape, dtype=data.dtype, **layout)
+        array[:] = data
+
+        def read_all(array: Any = array) -> bool:
+            return bool((array[:] == data).all())
+
+        def read_columns(array: Any = array) -> bool:  # strided at both ends
+            out = np.zeros((512, 8192), np.uint8)
+            into = NDBuffer.from_numpy_array(out[:, 100:4100])
+            array.get_basic_selection((slice(None), slice(96, 4096)), out=into)
+            return bool((out[:, 100:4100] == data[:, 96:]).all())
+
+        def write_all(array: Any = array) -> bool:
+            array[:] = data
+            return True
+
+        for change in (read_all, read_columns, write_all):
+            found[f"{change.__name__} {name}"] = sealed_outcome(change, read_all) | {"key": name}
+    return found
+
+
+def main_sealed(location: str) -> None:
+    secret = "a secret that is long enough"
+    with (
+        Server(
+            MemoryStore() if location == "source" else location,
+            ucx=TCP,
+            secret=secret,
+            encrypt=True,
+        ) as server,
+        UcxStore(server.address, ucx=TCP, local="ucx", secret=secret, timeout=10) as store,
+    ):
+        found = sealed(store)
+        print(json.dumps({"checked": store.stats()["encrypted"], "cases": found}))
+
+
 def main(location: str, integrity: bool | None) -> None:
     with (
         Server(MemoryStore() if location == "source" else location, ucx=TCP) as server,
@@ -167,4 +243,7 @@ def main(location: str, integrity: bool | None) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[2] == "encrypted":
+        main_sealed(sys.argv[1])
+        sys.exit()
     main(sys.argv[1], {"None": None, "False": False, "True": True}[sys.argv[2]])

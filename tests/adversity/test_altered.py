@@ -20,7 +20,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return preload(CASES.with_name("altered.c"), tmp_path_factory.mktemp("altered"))
 
 
-def run(library: Path, location: str, integrity: bool | None) -> dict[str, Any]:
+def run(library: Path, location: str, integrity: bool | str | None) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.adversity.altered_cases", location, str(integrity)],
         env={**os.environ, "LD_PRELOAD": str(library)},
@@ -47,6 +47,17 @@ def test_is_an_error_that_names_the_key(location: str, library: Path, tmp_path: 
         else:
             assert case["error"] == "IntegrityError", (name, case)
             assert case["key"] in case["text"], (name, case)
+
+
+@pytest.mark.parametrize("location", ["memory://", "directory", "source"])
+def test_is_an_error_where_it_was_encrypted(location: str, library: Path, tmp_path: Path) -> None:
+    found = run(library, str(tmp_path) if location == "directory" else location, "encrypted")
+    assert found["checked"]
+    for name, case in found["cases"].items():
+        assert case["altered"] == 1, name
+        assert case["again"], name
+        assert case["error"] == "IntegrityError", (name, case)
+        assert case["key"] in case["text"], (name, case)
 
 
 def test_is_not_noticed_without_checksums(library: Path) -> None:

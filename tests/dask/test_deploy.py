@@ -210,6 +210,16 @@ def test_locality_of_blocks_of_many_chunks(client: Client) -> None:
             assert held[chosen] == max(held.values())
 
 
+def test_servers_that_encrypt(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCXSTORE_LOCAL", "ucx")
+    with deploy(client, encrypt=True) as deployed:
+        store = deployed.store(encrypt=True)
+        z = make_array(store)
+        z[...] = some_values()
+        assert (da.from_zarr(z).compute() == some_values()).all()
+        assert store.stats()["encrypted"]
+
+
 def test_locality_is_refused(client: Client) -> None:
     with deploy(client) as deployed:
         x = da.from_zarr(make_array(deployed.store()))

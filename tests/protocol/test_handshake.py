@@ -60,6 +60,8 @@ OTHERS = (
     Kind.KEPT,
     Kind.PEER,
     Kind.PEERED,
+    Kind.ENCRYPT,
+    Kind.ENCRYPTED,
 )
 KINDS = [kind for kind in Kind if kind not in OTHERS]
 

@@ -108,6 +108,7 @@ GIVEN = {
     "create": False,
     "check": False,
     "data_ports": "7500-7599",
+    "encrypt": True,
 }
 
 

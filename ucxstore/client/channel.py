@@ -159,6 +159,11 @@ class Channel(ABC):
     def checked(self) -> bool:
         """Whether all open connections have checksums; ``False`` for none."""
 
+    @property
+    @abstractmethod
+    def encrypted(self) -> bool:
+        """Whether all open connections are encrypted; ``False`` for none."""
+
     @abstractmethod
     def accept_restarted(self) -> None:
         """Rely on servers as they are now, whatever values they have lost.

@@ -17,6 +17,7 @@ from ucxstore.protocol.handshake import (
     Steps,
     client_join,
 )
+from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import SocketAddress, tune
 from ucxstore.secret import Secret
 
@@ -56,6 +57,8 @@ class Greeting:
     timeout : float
         Seconds for all of it, the look-up of the name and what follows included. The host must
         answer within 5 of them.
+    encrypt : bool or None
+        Whether the server must encrypt what goes over UCX, or must not.
 
     Attributes
     ----------
@@ -69,10 +72,16 @@ class Greeting:
         too.
     """
 
-    def __init__(self, server: HostPort, secret: Secret | None, timeout: float) -> None:
+    def __init__(
+        self,
+        server: HostPort,
+        secret: Secret | None,
+        timeout: float,
+        encrypt: bool | None = None,
+    ) -> None:
         self._server = server
         self._deadline = _Deadline(timeout)
-        self._handshake = ClientHandshake(_reveal(secret, server), str(server))
+        self._handshake = ClientHandshake(_reveal(secret, server), str(server), encrypt)
         self._sock = _connect(server, self._deadline)
         try:
             tune(self._sock)
@@ -104,6 +113,18 @@ class Greeting:
                 sock.setblocking(False)
                 return sock.detach()
         return None
+
+    def agree(self) -> SessionKeys | None:
+        """Agree on the keys of the session over UCX; ``None`` if the server does not encrypt."""
+        if not self._handshake.encrypts:
+            return None
+        from ucxstore._native import core  # not before it is needed
+
+        try:
+            agreement = core.Agreement()
+        except ConnectError as error:  # without OpenSSL
+            raise ConnectError(f"cannot connect to {self._server}: {error}") from error
+        return self._run(self._handshake.agree(agreement))
 
     def attach(self, worker_address: bytes) -> tuple[int, bytes]:
         """Exchange UCX addresses with the server.

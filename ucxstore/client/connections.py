@@ -42,6 +42,7 @@ class _Key(NamedTuple):
     secret: Secret | None
     local: Local
     integrity: bool | None
+    encrypt: bool | None
 
 
 class ServerConnection(NamedTuple):
@@ -158,7 +159,7 @@ class Connector:
         ConnectError
             If the server could not be reached or used.
         """
-        return Greeting(self._key.server, self._key.secret, timeout)
+        return Greeting(self._key.server, self._key.secret, timeout, self._key.encrypt)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -203,7 +204,7 @@ class Connector:
     def _connect(self, deadline: float) -> ServerConnection:
         logs.refresh()
         key = self._key
-        with Greeting(key.server, key.secret, _left(deadline)) as greeting:
+        with Greeting(key.server, key.secret, _left(deadline), key.encrypt) as greeting:
             native = self._join(greeting, deadline) if key.local == "auto" else None
             if native is None:
                 native = self._attach(greeting, deadline)
@@ -225,6 +226,7 @@ class Connector:
     def _attach(self, greeting: Greeting, deadline: float) -> "Connection":
         """Connect over UCX."""
         server = self._key.server
+        keys = greeting.agree()
         try:
             client = _clients.of(self._key.ucx, deadline)
             port = client.open(greeting.fileno(), self._key.integrity)
@@ -233,7 +235,7 @@ class Connector:
         fd, address = greeting.attach(port.address)
         try:
             token = greeting.welcome.token
-            return port.attach(fd, token, address, str(server), _left(deadline))
+            return port.attach(fd, token, address, str(server), _left(deadline), keys)
         except (RequestTimeoutError, ServerLostError) as error:
             raise ConnectError(
                 f"{server}: the handshake went well, but the server does not answer over UCX "
@@ -307,7 +309,7 @@ _connectors_lock = threading.Lock()
 def connector_to(server: HostPort, options: ClientOptions) -> Connector:
     """Return the connector to a server; it does not connect yet."""
     secret = options.secret
-    key = _Key(server, options.ucx, secret, options.local, options.integrity)
+    key = _Key(server, options.ucx, secret, options.local, options.integrity, options.encrypt)
     with _connectors_lock:
         connector = _connectors.get(key)
         if connector is None:

@@ -135,6 +135,11 @@ class OneServer(Channel):
         connection = self._connector.current()
         return connection is not None and connection.native.checked
 
+    @property
+    def encrypted(self) -> bool:
+        connection = self._connector.current()
+        return connection is not None and connection.native.encrypted
+
     def accept_restarted(self) -> None:
         connection = self._connector.current()
         if connection is not None:

@@ -107,6 +107,12 @@ class Cluster(Channel):
         connected = [one.checked for one in self._membership.members if one.checked is not None]
         return bool(connected) and all(connected)
 
+    @property
+    def encrypted(self) -> bool:
+        members = self._membership.members
+        connected = [one.encrypted for one in members if one.encrypted is not None]
+        return bool(connected) and all(connected)
+
     def accept_restarted(self) -> None:
         self._membership.accept_restarted()
 

@@ -92,6 +92,12 @@ class Member:
         connection = self._connector.current()
         return None if connection is None else connection.native.checked
 
+    @property
+    def encrypted(self) -> bool | None:
+        """Whether the connection is encrypted, if there is one."""
+        connection = self._connector.current()
+        return None if connection is None else connection.native.encrypted
+
     # ---- requests ----
 
     def connection(self) -> "Connection":

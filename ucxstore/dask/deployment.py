@@ -124,16 +124,17 @@ def deploy(
         raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
     for name in sorted(_DECIDED & options.keys()):
         raise TypeError(f"{name}: deploy sets it itself")
-    chosen = ServerOptions.of(LOOPBACK, cast(ServerKeywords, options))
+    name = f"ucxstore-{secrets.token_hex(8)}"
+    text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
+    secret_of_all = Secret(text, pickle_text=True)
+    given = cast(ServerKeywords, {**options, "secret": secret_of_all})
+    chosen = ServerOptions.of(LOOPBACK, given)
     if kind is not Kind.OBJECTS:
         chosen.refuse_source_options()
     if chosen.create and kind is not Kind.DIRECTORY:
         raise ValueError("create: the storage is no directory, and only these are made")
-    name = f"ucxstore-{secrets.token_hex(8)}"
-    text = secrets.token_hex(32).encode()  # 256 bits, without white space at an end
     in_workers = replace(
         chosen,
-        secret=Secret(text, pickle_text=True),
         create=False,  # one worker makes it for all
         shared=kind is not Kind.MEMORY,
         cache=limit if kind is Kind.OBJECTS else None,

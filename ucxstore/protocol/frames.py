@@ -6,7 +6,7 @@ of the protocol, so that a client of any version learns why it is refused. The b
 
 =========  =======================================================================
 HELLO      nonce[32]
-CHALLENGE  flags u32 (1: a secret is required), nonce[32]
+CHALLENGE  flags u32 (1: a secret is required, 2: what goes over UCX is encrypted), nonce[32]
 PROOF      mac[32], caveats of a grant (`ucxstore.grants`)
 WELCOME    mac[32], token[16], identity[16], flags u32 (1: read-only,
            2: shared, 4: volatile), size u16 of the name of a Unix socket,
@@ -20,6 +20,8 @@ KEEP       mac[32], digest[16] of the record to replace, record
 KEPT       mac[32], the record that is kept now
 PEER       mac[32]
 PEERED     mac[32]
+ENCRYPT    mac[32], public key[32] of X25519
+ENCRYPTED  mac[32], public key[32] of X25519
 =========  =======================================================================
 """
 
@@ -43,6 +45,7 @@ MAX_REASON_BYTES = 512
 MAX_SOCKET_BYTES = 107  # of a path; a name without a path begins with a zero byte
 MAX_RECORD_BYTES = 32 * 1024  # some 250 servers
 DIGEST_BYTES = 16
+PUBLIC_KEY_BYTES = 32  # of X25519
 
 _HEADER = struct.Struct("<4sHHI")
 _CHALLENGE = struct.Struct(f"<I{NONCE_BYTES}s")
@@ -51,7 +54,7 @@ _CODE = struct.Struct("<H")
 
 HEADER_BYTES = _HEADER.size
 
-_SECRET_REQUIRED = 1
+_SECRET_REQUIRED, _ENCRYPTS = 1, 2
 _READ_ONLY, _SHARED, _VOLATILE = 1, 2, 4
 
 
@@ -71,6 +74,8 @@ class Kind(IntEnum):
     KEPT = 11
     PEER = 12
     PEERED = 13
+    ENCRYPT = 14
+    ENCRYPTED = 15
 
 
 class RejectCode(IntEnum):
@@ -96,6 +101,7 @@ class Challenge(NamedTuple):
 
     secret_required: bool
     nonce: bytes
+    encrypts: bool = False
 
 
 class Welcome(NamedTuple):
@@ -148,6 +154,8 @@ BODY_BYTES = {
     Kind.KEPT: (MAC_BYTES, MAC_BYTES + MAX_RECORD_BYTES),
     Kind.PEER: (MAC_BYTES, MAC_BYTES),
     Kind.PEERED: (MAC_BYTES, MAC_BYTES),
+    Kind.ENCRYPT: (MAC_BYTES + PUBLIC_KEY_BYTES, MAC_BYTES + PUBLIC_KEY_BYTES),
+    Kind.ENCRYPTED: (MAC_BYTES + PUBLIC_KEY_BYTES, MAC_BYTES + PUBLIC_KEY_BYTES),
 }
 
 
@@ -169,13 +177,14 @@ def decode_header(data: bytes) -> Header | None:
 
 def encode_challenge(challenge: Challenge) -> bytes:
     """Write the body of a CHALLENGE."""
-    return _CHALLENGE.pack(challenge.secret_required * _SECRET_REQUIRED, challenge.nonce)
+    flags = challenge.secret_required * _SECRET_REQUIRED | challenge.encrypts * _ENCRYPTS
+    return _CHALLENGE.pack(flags, challenge.nonce)
 
 
 def decode_challenge(body: bytes) -> Challenge:
     """Read the body of a CHALLENGE."""
     flags, nonce = _CHALLENGE.unpack(body)
-    return Challenge(bool(flags & _SECRET_REQUIRED), nonce)
+    return Challenge(bool(flags & _SECRET_REQUIRED), nonce, bool(flags & _ENCRYPTS))
 
 
 def encode_welcome(welcome: Welcome) -> bytes:

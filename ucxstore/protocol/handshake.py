@@ -38,6 +38,15 @@ makes of the secret and the caveats. A client that has a secret refuses a server
 that has none. The MACs of JOIN and JOINED are keyed with the session's token, of labels alone: who
 sends them was told the token, or has given it.
 
+Where the CHALLENGE says that the server encrypts, whoever wants to go on over UCX, or as another
+server, sends before that::
+
+    ENCRYPT(mac, public key)  ->      verifies
+    verifies                  <-      ENCRYPTED(mac, public key)
+
+From these keys, the secret and all frames so far, both sides draw the keys of the session
+(`ucxstore.protocol.session_keys`).
+
 Each step of a side is a generator: it yields `Send` and `Receive`, is sent a `Received` for each,
 returns its result, and raises one of our exceptions when the handshake fails. It may yield a last
 `Send` before it raises.
@@ -47,7 +56,7 @@ import hashlib
 import hmac
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NamedTuple, NoReturn
 
 from ucxstore import grants
@@ -80,6 +89,7 @@ from ucxstore.protocol.frames import (
     encode_reject,
     encode_welcome,
 )
+from ucxstore.protocol.session_keys import Agreement, SessionKeys
 
 _CLIENT_LABEL = b"ucxstore client"
 _SERVER_LABEL = b"ucxstore server"
@@ -89,6 +99,8 @@ _KEEP_LABEL = b"ucxstore keep"
 _KEPT_LABEL = b"ucxstore kept"
 _PEER_LABEL = b"ucxstore peer"
 _PEERED_LABEL = b"ucxstore peered"
+_ENCRYPT_LABEL = b"ucxstore encrypt"
+_ENCRYPTED_LABEL = b"ucxstore encrypted"
 _JOIN_LABEL = b"ucxstore join"
 _JOINED_LABEL = b"ucxstore joined"
 
@@ -150,12 +162,21 @@ class ClientHandshake:
         The text of the shared secret, or of a grant; empty for none.
     peer : str
         The server's "host:port", for messages.
+    encrypt : bool or None
+        Whether the server must encrypt, or must not; ``None`` leaves it to the server.
+
+    Attributes
+    ----------
+    encrypts : bool
+        Once it has greeted: whether the server encrypts what goes over UCX.
     """
 
-    def __init__(self, secret: bytes, peer: str) -> None:
+    def __init__(self, secret: bytes, peer: str, encrypt: bool | None = None) -> None:
         credentials = grants.credentials_of(secret)
         self._dialogue = _ClientDialogue(credentials.key, peer)
         self._dialogue.caveats = credentials.caveats
+        self._encrypt = encrypt
+        self.encrypts = False
 
     def greet(self) -> Steps[Welcome]:
         """Authenticate both sides, and return what the server grants.
@@ -175,10 +196,33 @@ class ClientHandshake:
             raise AuthenticationError(
                 f"{dialogue.peer} has no secret, and one was given here: refusing it"
             )
+        if self._encrypt and not challenge.encrypts:
+            raise ConnectError(
+                f"{dialogue.peer} does not encrypt, and encrypt=True was given here: start it with "
+                "encrypt=True (--encrypt)"
+            )
+        self.encrypts = challenge.encrypts
 
         yield from dialogue.send_proven(Kind.PROOF, _CLIENT_LABEL, dialogue.caveats)
         granted = yield from dialogue.receive_from_server(Kind.WELCOME, _SERVER_LABEL)
         return decode_welcome(granted)
+
+    def agree(self, agreement: Agreement) -> Steps[SessionKeys]:
+        """Agree on the keys of the session.
+
+        Raises
+        ------
+        NotAServerError, AuthenticationError, ConnectError
+            As for `greet`; also if the server encrypts, and must not.
+        """
+        dialogue = self._dialogue
+        if self._encrypt is False:
+            raise ConnectError(
+                f"{dialogue.peer} encrypts what goes over UCX, and encrypt=False was given here"
+            )
+        yield from dialogue.send_proven(Kind.ENCRYPT, _ENCRYPT_LABEL, agreement.public_key)
+        other = yield from dialogue.receive_from_server(Kind.ENCRYPTED, _ENCRYPTED_LABEL)
+        return dialogue.keys(agreement, other)
 
     def attach(self, worker_address: bytes) -> Steps[bytes]:
         """Exchange UCX addresses.
@@ -243,10 +287,21 @@ class ServerHandshake:
         The shared secret; empty for none.
     peer : str
         The client's "host:port", for messages.
+    make_agreement : callable or None
+        Makes what the keys are agreed on with, if the server encrypts.
+
+    Attributes
+    ----------
+    keys : SessionKeys or None
+        Once `asked` has returned: the keys of the session, if it is encrypted.
     """
 
-    def __init__(self, secret: bytes, peer: str) -> None:
+    def __init__(
+        self, secret: bytes, peer: str, make_agreement: Callable[[], Agreement] | None = None
+    ) -> None:
         self._dialogue = _ServerDialogue(secret, peer)
+        self._make_agreement = make_agreement
+        self.keys: SessionKeys | None = None
 
     def authenticate(self) -> Steps[Bounds]:
         """Verify the client, and return what it may do.
@@ -259,7 +314,8 @@ class ServerHandshake:
         """
         dialogue = self._dialogue
         yield from dialogue.receive(Kind.HELLO)
-        challenge = Challenge(dialogue.has_secret, secrets.token_bytes(NONCE_BYTES))
+        encrypts = self._make_agreement is not None
+        challenge = Challenge(dialogue.has_secret, secrets.token_bytes(NONCE_BYTES), encrypts)
         yield from dialogue.send(Kind.CHALLENGE, encode_challenge(challenge))
 
         return (yield from dialogue.receive_credentials())
@@ -289,15 +345,38 @@ class ServerHandshake:
             Kind.ATTACH: _ATTACH_LABEL,
             Kind.KEEP: _KEEP_LABEL,
             Kind.PEER: _PEER_LABEL,
+            Kind.ENCRYPT: _ENCRYPT_LABEL,
         }
-        kind, proven, said = yield from dialogue.receive_any_proven(labels)
-        if not proven:
-            yield from dialogue.refuse("the secret is wrong")
+        kind, said = yield from self._receive_asked(labels)
+        if kind is Kind.ENCRYPT:
+            del labels[Kind.ENCRYPT]
+            yield from self._agree(said)
+            kind, said = yield from self._receive_asked(labels)
+        if self._make_agreement is not None and self.keys is None and kind is not Kind.KEEP:
+            yield from dialogue.refuse(
+                "this server encrypts what goes over UCX, and the client does not (encrypt=False, "
+                "or a release that cannot)"
+            )
         if kind is Kind.ATTACH:
             return said
         if kind is Kind.PEER:
             return Peer()
         return Keep(said[:DIGEST_BYTES], said[DIGEST_BYTES:])
+
+    def _receive_asked(self, labels: Mapping[Kind, bytes]) -> Steps[tuple[Kind, bytes]]:
+        kind, proven, said = yield from self._dialogue.receive_any_proven(labels)
+        if not proven:
+            yield from self._dialogue.refuse("the secret is wrong")
+        return kind, said
+
+    def _agree(self, other: bytes) -> Steps[None]:
+        dialogue = self._dialogue
+        if self._make_agreement is None:
+            yield from dialogue.refuse("this server does not encrypt")
+        else:
+            agreement = self._make_agreement()
+            yield from dialogue.send_proven(Kind.ENCRYPTED, _ENCRYPTED_LABEL, agreement.public_key)
+            self.keys = dialogue.keys(agreement, other).turned
 
     def kept(self, record: bytes) -> bytes:
         """Return the frame that answers a `Keep`."""
@@ -424,6 +503,11 @@ class _Dialogue(ABC):
 
     def _mac(self, label: bytes, message: bytes) -> bytes:
         return hmac.digest(self._secret, label + message, "sha256")
+
+    def keys(self, agreement: Agreement, other: bytes) -> SessionKeys:
+        """Return the client's keys of the session; `other` is the other side's public key."""
+        agreed = agreement.secret_with(other)
+        return SessionKeys.of_client(agreed, self._secret, self._transcript)
 
     def lost(self, received: Received) -> ConnectError:
         return ConnectError(f"{self.peer} {received.ended} in the middle of the handshake")

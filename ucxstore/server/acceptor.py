@@ -40,6 +40,7 @@ from ucxstore.protocol.handshake import (
     joined,
     server_join,
 )
+from ucxstore.protocol.session_keys import Agreement, SessionKeys
 from ucxstore.protocol.sockets import name_of, tune
 from ucxstore.server.data_ports import DataPorts
 from ucxstore.server.guests import Guest, Guests
@@ -78,7 +79,14 @@ class Port(Protocol):
         """Its UCX address."""
 
     def attach(
-        self, fd: int, token: bytes, address: bytes, peer: str, bounds: Bounds, origin: str
+        self,
+        fd: int,
+        token: bytes,
+        address: bytes,
+        peer: str,
+        bounds: Bounds,
+        origin: str,
+        keys: SessionKeys | None = None,
     ) -> None:
         """Take over `fd`, also on failure. On return, the endpoint to `address` exists."""
 
@@ -138,6 +146,8 @@ class Acceptor:
         knows.
     data_ports : DataPorts or None
         The ports at which UCX may listen; ``None`` for any.
+    make_agreement : callable or None
+        Makes what keys are agreed on with; ``None`` if nothing is encrypted.
     """
 
     def __init__(
@@ -150,6 +160,7 @@ class Acceptor:
         joining: Joining | None = None,
         admit: Admit = admit_all,
         data_ports: DataPorts | None = None,
+        make_agreement: Callable[[], Agreement] | None = None,
     ) -> None:
         self.turned_away = 0  # connections whose handshake failed
         self._listener = listener
@@ -164,9 +175,10 @@ class Acceptor:
         self._waiting = 0  # those that wait for others to end
         self._admit = admit
         self._data_ports = data_ports
+        self._make_agreement = make_agreement
         self._spare = Spare()
         # Takes a connection of another server of the same source; None where there are none.
-        self.on_peer: Callable[[socket.socket], None] | None = None
+        self.on_peer: Callable[[socket.socket, SessionKeys | None], None] | None = None
         self._stopping = False
         self._loop = asyncio.SelectorEventLoop()
         self._task = self._loop.create_task(self._accept())
@@ -331,7 +343,7 @@ class Acceptor:
             peer = name_of(sock.getpeername())
             tune(sock)
             self._check_user(guest, peer)
-            handshake = ServerHandshake(self._secret, peer)
+            handshake = ServerHandshake(self._secret, peer, self._make_agreement)
             token = secrets.token_bytes(TOKEN_BYTES)
             offer: Offer | None = None
             with ExitStack() as offering:
@@ -406,7 +418,7 @@ class Acceptor:
             _refuse(sock, RejectCode.FAILED, "this server has no others of its source")
             return
         await self._loop.sock_sendall(sock, handshake.peered())
-        self.on_peer(socket.socket(fileno=sock.detach()))
+        self.on_peer(socket.socket(fileno=sock.detach()), handshake.keys)
 
     async def _serve_local(self, guest: Guest) -> None:
         """Let a client of this host join its session. Raises nothing but its cancellation."""
@@ -560,7 +572,8 @@ class Acceptor:
             raise
         with answer:
             try:
-                port.attach(sock.detach(), token, address, peer, bounds, guest.owner)
+                keys = handshake.keys
+                port.attach(sock.detach(), token, address, peer, bounds, guest.owner, keys)
             except Exception as error:
                 _refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error

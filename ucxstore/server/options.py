@@ -96,6 +96,7 @@ class ServerKeywords(WorkerKeywords, total=False):
     """The options as users give them: all of `ServerOptions` but `bind`."""
 
     memory: int | str | None
+    encrypt: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +194,10 @@ class ServerOptions:
         kept for hosts, or users of this host, that have less than that. Beyond it, the session ends
         that has been idle for longest, of the host or user that has most: its client connects anew
         when it needs to. If there is none, whoever connects is refused.
+    encrypt : bool
+        Encrypt all that goes over UCX, keys and values, and refuse clients over UCX that do not:
+        by AES-256-GCM, for which OpenSSL 3 must be installed at both sides. It needs a secret.
+        Clients of this host that share its memory have no use for it.
 
     Raises
     ------
@@ -363,6 +368,13 @@ class ServerOptions:
         check=unless_none(parse_size),
         default_text="half of this host's memory",
     )
+    encrypt: bool = option(
+        False,
+        "encrypt what goes over UCX, and refuse clients that do not; needs a secret, and OpenSSL 3",
+        "flag",
+        check=checks.check_flag,
+        default_text="no",
+    )
     max_sessions: int = option(
         DEFAULT_MAX_SESSIONS,
         "clients that may be connected at once; beyond it, the one goes that has been idle for "
@@ -409,6 +421,8 @@ class ServerOptions:
             raise ValueError("socket: with local=False there is none")
         if self.mapped_limit is not None and not self.local:
             raise ValueError("mapped_limit: with local=False nothing is mapped")
+        if self.encrypt and self.secret is None:
+            raise ValueError("encrypt: it needs a secret; the keys are made of it")
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":

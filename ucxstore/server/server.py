@@ -10,6 +10,7 @@ from typing import Self, Unpack
 from ucxstore import grants, logs, process
 from ucxstore._native import core
 from ucxstore.address import HostPort
+from ucxstore.errors import ConnectError
 from ucxstore.options import UcxConfig
 from ucxstore.secret import Secret
 from ucxstore.server.acceptor import Acceptor, Terms
@@ -127,6 +128,8 @@ class Server:
     def _start(self, storage: Storage, options: ServerOptions) -> None:
         logs.refresh()
         secret = b"" if options.secret is None else _reveal(options.secret)
+        if options.encrypt:
+            _check_openssl()
         shared = is_shared(storage) if options.shared is None else options.shared
         if shared and storage == "memory://":
             raise ValueError("shared: no other server serves the memory of this one")
@@ -168,12 +171,13 @@ class Server:
                 joining,
                 admit_all if options.insecure or secret else admit_own_user,
                 data_ports,
+                core.Agreement if options.encrypt else None,
             )
             if carrier is not None and carrier.members is not None:
                 acceptor.on_peer = carrier.members.adopt
                 hosts = addresses(options.bind, listener)
                 port = listener.getsockname()[1]
-                carrier.members.join(Contact(hosts, port, secret), _JOIN_SECONDS)
+                carrier.members.join(Contact(hosts, port, secret, options.encrypt), _JOIN_SECONDS)
             on_failure.pop_all()
         logs.server.info(
             "serving %s at %s",
@@ -329,6 +333,15 @@ def _reveal(secret: Secret) -> bytes:
     if grants.is_grant(text):
         raise ValueError("secret: a grant is for clients; a server needs the secret itself")
     return text
+
+
+def _check_openssl() -> None:
+    """Raise ``ValueError`` if nothing can be encrypted here."""
+    try:
+        agreed = core.Agreement().public_key
+        core.SealedStream(agreed, agreed)  # which needs more of OpenSSL; nothing is sent by it
+    except ConnectError as error:
+        raise ValueError(f"encrypt: {error}") from error
 
 
 class _Threads:

@@ -1,7 +1,8 @@
 """`Link`: messages between two servers of one source, on a TCP connection of their own.
 
 It begins with the handshake of clients, in which PEER takes the place of ATTACH: both sides know
-the secret, and a grant does not do. Then each message is its length (u32) and JSON.
+the secret, and a grant does not do. Then each message is its length (u32) and JSON, which is sealed
+where servers encrypt.
 """
 
 import asyncio
@@ -10,7 +11,10 @@ import socket
 import struct
 from typing import Any
 
+from ucxstore._native import core
+from ucxstore.errors import ProtocolError
 from ucxstore.protocol.handshake import ClientHandshake, Received, Send, Steps
+from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import tune
 from ucxstore.server.sources.presence import Card, this_process
 
@@ -18,6 +22,7 @@ _LENGTH = struct.Struct("<I")
 
 # Of a message, and of what a peer that reads nothing may leave waiting.
 MAX_MESSAGE = 8 << 20
+_SEAL_BYTES = 24  # the number of a sealed message, and its tag
 _MAX_WAITING = 64 << 20
 
 type Message = dict[str, Any]
@@ -30,19 +35,27 @@ class Link:
     ----------
     reader : asyncio.StreamReader
     writer : asyncio.StreamWriter
+    keys : SessionKeys or None
+        By which messages are encrypted.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        keys: SessionKeys | None = None,
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._sealed = None if keys is None else core.SealedStream(*keys)
 
     @staticmethod
-    async def of(sock: socket.socket) -> "Link":
+    async def of(sock: socket.socket, keys: SessionKeys | None = None) -> "Link":
         """Make the link of a socket whose handshake is done."""
-        return Link(*await asyncio.open_connection(sock=sock))
+        return Link(*await asyncio.open_connection(sock=sock), keys)
 
     @staticmethod
-    async def dial(card: Card, secret: bytes) -> "Link":
+    async def dial(card: Card, secret: bytes, *, encrypt: bool = False) -> "Link":
         """Connect to the server of a card, at the first of its addresses that does.
 
         Raises
@@ -62,10 +75,14 @@ class Link:
                 continue
             try:
                 tune(writer.get_extra_info("socket"))
-                handshake = ClientHandshake(secret, f"{host}:{card.port}")
+                wanted = True if encrypt else None
+                handshake = ClientHandshake(secret, f"{host}:{card.port}", wanted)
                 await _run(handshake.greet(), reader, writer)
+                keys = None
+                if handshake.encrypts:
+                    keys = await _run(handshake.agree(core.Agreement()), reader, writer)
                 await _run(handshake.peer(), reader, writer)
-                return Link(reader, writer)
+                return Link(reader, writer, keys)
             except Exception as error:
                 problem = error
                 writer.close()
@@ -77,6 +94,8 @@ class Link:
     def send(self, message: Message) -> None:
         """Send a message, without waiting. One to a peer that is gone is dropped."""
         data = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+        if self._sealed is not None:
+            data = self._sealed.seal(data)
         self._writer.write(_LENGTH.pack(len(data)) + data)
         if self._writer.transport.get_write_buffer_size() > _MAX_WAITING:
             self.close()
@@ -87,12 +106,18 @@ class Link:
         Raises
         ------
         OSError, EOFError, ValueError
-            If the connection has ended, or what comes is no message.
+            If the connection has ended, or what comes is no message, or not the other side's.
         """
         (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-        if length > MAX_MESSAGE:
+        if length > MAX_MESSAGE + _SEAL_BYTES:
             raise ValueError(f"a message of {length} bytes")
-        message = json.loads(await self._reader.readexactly(length))
+        data = await self._reader.readexactly(length)
+        if self._sealed is not None:
+            try:
+                data = self._sealed.open(data)
+            except ProtocolError as error:
+                raise ValueError(str(error)) from error
+        message = json.loads(data)
         if not isinstance(message, dict):
             raise ValueError("no message")
         return message

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ucxstore import logs
 from ucxstore._native import core
+from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.server.sources.caches import Caches
 from ucxstore.server.sources.changes import Changes, OwnChange
 from ucxstore.server.sources.lease import FENCE_SECONDS, LEASE_SECONDS, RENEW_SECONDS, Lease
@@ -48,11 +49,14 @@ class Contact:
     port : int
     secret : bytes
         The secret that all of them share; empty for none.
+    encrypt : bool
+        Whether what they say to each other must be encrypted.
     """
 
     addresses: tuple[str, ...]
     port: int
     secret: bytes = field(repr=False)
+    encrypt: bool = False
 
 
 class _FencedError(Exception):
@@ -133,11 +137,11 @@ class Membership:
             return ""
         return "the other servers of the source cannot know of this one, so writes fail"
 
-    def adopt(self, sock: socket.socket) -> None:
+    def adopt(self, sock: socket.socket, keys: SessionKeys | None = None) -> None:
         """Take over the connection of another server, whose handshake is done."""
         try:
             assert self._loop is not None
-            self._loop.call_soon_threadsafe(self.peering.welcome, sock)
+            self._loop.call_soon_threadsafe(self.peering.welcome, sock, keys)
         except RuntimeError:
             sock.close()
 
@@ -221,6 +225,7 @@ class Membership:
         contact = self._contact
         assert contact is not None
         self.peering.secret = contact.secret
+        self.peering.encrypt = contact.encrypt
         self._epoch += 1
         card = Card(
             server=self._server,

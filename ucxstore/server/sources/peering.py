@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from ucxstore import logs
 from ucxstore.errors import UcxStoreError
+from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.server.sources.changes import Changes
 from ucxstore.server.sources.lease import FENCE_SECONDS, RENEW_SECONDS, Lease
 from ucxstore.server.sources.links import Link, Message
@@ -49,6 +50,8 @@ class Peering:
     ----------
     secret : bytes
         The secret that all servers share; empty for none.
+    encrypt : bool
+        Whether what they tell each other must be encrypted.
     peers : dict of str to Peer
         By the names of their presences.
     """
@@ -61,6 +64,7 @@ class Peering:
         explain: Callable[[BaseException], str],
     ) -> None:
         self.secret = b""
+        self.encrypt = False
         self.peers: dict[str, Peer] = {}
         self._presences = presences
         self._lease = lease
@@ -82,9 +86,9 @@ class Peering:
         await _all(map(self._meet, names))
         await _all(peer.synced() for peer in list(self.peers.values()))
 
-    def welcome(self, sock: socket.socket) -> None:
+    def welcome(self, sock: socket.socket, keys: SessionKeys | None = None) -> None:
         """Take over the connection of another server, whose handshake is done."""
-        self._tasks.start(self._welcome(sock))
+        self._tasks.start(self._welcome(sock, keys))
 
     async def begin(self, names: Names) -> None:
         """Tell all that these change, and wait until each has noted it or relies on nothing."""
@@ -117,7 +121,7 @@ class Peering:
             if card is not None and card.server in self._unreached:
                 try:
                     async with asyncio.timeout(_DIAL_SECONDS):
-                        link = await Link.dial(card, self.secret)
+                        link = await Link.dial(card, self.secret, encrypt=self.encrypt)
                 except _UNREACHED:
                     return False
                 link.close()
@@ -181,9 +185,9 @@ class Peering:
                     self._recover(peer, dial=True)
         await peer.synced()
 
-    async def _welcome(self, sock: socket.socket) -> None:
+    async def _welcome(self, sock: socket.socket, keys: SessionKeys | None) -> None:
         """Serve the connection that another server has made."""
-        link = await Link.of(sock)
+        link = await Link.of(sock, keys)
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
                 hello = await link.receive()
@@ -209,7 +213,7 @@ class Peering:
         if mine is None:
             raise ConnectionError("this server is no member")
         async with asyncio.timeout(_DIAL_SECONDS):
-            link = await Link.dial(peer.card, self.secret)
+            link = await Link.dial(peer.card, self.secret, encrypt=self.encrypt)
             try:
                 link.send({"hello": mine.encode().decode()})
                 card = _card_of(await link.receive())
