@@ -1,0 +1,68 @@
+"""Reads and writes over TCP, encrypted and not: what it costs that nobody can listen."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.candidates import whole, writing
+from benchmarks.data import Stored, Values, put_into_server, random_values
+from benchmarks.result import Row, times_as_fast
+from benchmarks.scale import GRID_CHUNK, Scale
+from benchmarks.settings import RECYCLED, ZERO_COPY, open_array
+from benchmarks.timing import Candidate, interleave
+from benchmarks.ways import TCP
+from ucxstore import UcxStore
+
+_SECRET = "the secret of a benchmark, which keeps none"
+_NAMES = {False: "in the clear", True: "encrypted"}
+
+
+def measure(scale: Scale, folder: Path) -> Row:
+    values = random_values(scale.shape)
+    candidates: list[Candidate] = []
+    kinds: list[str] = []
+    with ExitStack() as stack:
+        for storage in ("memory", "directory"):
+            served = {
+                encrypt: "memory://" if storage == "memory" else folder / f"served-{encrypt}"
+                for encrypt in _NAMES
+            }
+            servers = {
+                encrypt: stack.enter_context(TCP.serve(where, secret=_SECRET, encrypt=encrypt))
+                for encrypt, where in served.items()
+            }
+            for layout, chunk in (("one chunk", scale.shape), ("grid", GRID_CHUNK)):
+                kinds += [f"{storage}, {layout}, {what}" for what in ("read", "write")]
+                for encrypt, name in _NAMES.items():
+                    address = f"{servers[encrypt].address}/{layout.replace(' ', '-')}"
+                    of_client = {**TCP.of_client, "secret": _SECRET}
+                    put_into_server(address, values, Stored(chunk), **of_client)
+                    store = stack.enter_context(
+                        TCP.open(address, secret=_SECRET, integrity=False, encrypt=encrypt)
+                    )
+                    candidates += _whole(store, f"{storage}, {layout}", name, values)
+        times = interleave(candidates, rounds=scale.directory_writes)
+    return Row(
+        name="encryption",
+        title=f"{scale.nbytes / 1e6:g} MB raw over TCP on loopback, encrypted",
+        lines=[
+            times_as_fast(times, f"{kind}: {_NAMES[True]}", f"{kind}: {_NAMES[False]}")
+            for kind in kinds
+        ],
+        times=times,
+    )
+
+
+def _whole(store: UcxStore, what: str, name: str, values: Values) -> list[Candidate]:
+    array = open_array(store, ZERO_COPY, "r+")
+    return [
+        Candidate(
+            f"{what}, read: {name}",
+            lambda: whole(array),
+            ZERO_COPY,
+            RECYCLED,
+            lambda result: np.array_equal(np.asarray(result), values),
+        ),
+        writing(f"{what}, write: {name}", array, values, ZERO_COPY),
+    ]
