@@ -137,7 +137,7 @@ class ChangeTimeoutError(UnknownOutcomeError, RequestTimeoutError):
 
 
 class IntegrityError(StorageError):
-    """Bytes were changed between the server and here: they do not fit their checksum."""
+    """Bytes were changed between the server and here: they do not fit their checksum or tag."""
 
 
 class ResourceError(UcxStoreError, OSError):

@@ -411,9 +411,9 @@ void Connection::receive(const std::shared_ptr<Operation>& operation,
 }
 
 void Connection::altered(const std::shared_ptr<Operation>& operation, const Item& item) {
-    operation->fail(ErrorKind::integrity, peer_ + ": '" + item.key +
-                                              "' was changed on its way here: a message does not "
-                                              "fit its checksum");
+    operation->fail(ErrorKind::integrity, {peer_, ": '", item.key,
+                                           "' was changed on its way here: a message does not fit ",
+                                           encrypted() ? "its tag" : "its checksum"});
     finish_altered(operation);
 }
 
