@@ -408,8 +408,9 @@ class Counters:
         with self._lock:
             servers = {server: MemberStats(**member) for server, member in self._servers.items()}
             counted: dict[str, Any] = {**self._counted}
-        connections = {"lanes": lanes, "integrity": integrity, "encrypted": encrypted}
-        return StoreStats(**counted, **connections, servers=servers)
+        return StoreStats(
+            **counted, lanes=lanes, integrity=integrity, encrypted=encrypted, servers=servers
+        )
 
 
 class Totals:

@@ -52,6 +52,7 @@ GIVEN: dict[str, tuple[list[str], str, str, object]] = {
         '["::1/128", "10.0.0.0/8", "192.168.0.0/16"]',
         ("::1/128", "10.0.0.0/8", "192.168.0.0/16"),
     ),
+    "encrypt": (["--encrypt"], "yes", "true", True),
     "mapped_limit": (["--mapped-limit", "5MB"], "5MB", '"5MB"', 5_000_000),
     "max_sessions": (["--max-sessions", "7"], "7", "7", 7),
     "grace": (["--grace", "2.5"], "2.5", "2.5", 2.5),
@@ -95,7 +96,9 @@ def test_the_tables_have_all_options() -> None:
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_each_option_each_way(name: str, tmp_path: Path) -> None:
+def test_each_option_each_way(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "encrypt":  # it needs one
+        monkeypatch.setenv("UCXSTORE_SECRET", "correct horse battery staple")
     arguments, variable, in_file, value = GIVEN[name]
     beside = {OPTIONS[other].variable: text for other, text in WITH.get(name, {}).items()}
     file = tmp_path / "serve.toml"

@@ -90,13 +90,13 @@ class WorkerKeywords(TypedDict, total=False):
     create: bool
     check: bool
     data_ports: str | tuple[int, int] | None
+    encrypt: bool
 
 
 class ServerKeywords(WorkerKeywords, total=False):
     """The options as users give them: all of `ServerOptions` but `bind`."""
 
     memory: int | str | None
-    encrypt: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
