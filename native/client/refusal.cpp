@@ -31,7 +31,7 @@ Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader
         case Status::altered:
             return {ErrorKind::integrity, about +
                                               "was changed on its way to the server: the message "
-                                              "does not fit its checksum"};
+                                              "does not fit its checksum or its tag"};
         case Status::ended:
             return {ErrorKind::scratch_ended, about + "is gone: " + std::string(text)};
         case Status::unknown:

@@ -33,6 +33,28 @@ assert ucx.origin == "wheel" and folder in ucx.path.parents, ucx
 print("ucxstore", ucxstore.__version__, "UCX", ucx.version)
 """
 
+# Threads that wait for the GIL as the interpreter exits: it ends them by unwinding their stacks, in
+# which a C++ library that is linked statically has a say.
+_ENDS = """
+import threading
+import ucxstore
+from zarr.core.buffer import default_buffer_prototype
+server = ucxstore.Server.spawn("memory://")
+store = ucxstore.UcxStore(server.address, local="ucx")
+store.set_sync("small", default_buffer_prototype().buffer.from_bytes(b"small"))
+def read():
+    try:
+        while True:
+            store.get_sync("small")
+    except ucxstore.UcxStoreError:
+        pass  # the server has ended
+for _ in range(50):
+    threading.Thread(target=read, daemon=True).start()
+while store.stats()["bytes_read"] < 5_000:
+    pass
+"""
+_TIMES_TO_END = 3
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Check the wheel of this machine's architecture in a folder."""
@@ -94,6 +116,8 @@ def check(wheel: Path, python: Path) -> str:
             environment=pip | proxies | {"HOME": str(Path.home())},
         )
         said = run(inside, "-I", "-c", _INSTALLED, cwd=folder)
+        for _ in range(_TIMES_TO_END):
+            run(inside, "-I", "-c", _ENDS, cwd=folder)
         demo = run(environment / "bin/ucxstore", "demo", "--size", MEGABYTES, cwd=folder)
         version = run(inside, "-V", cwd=folder)
     return f"{version.strip()}: {said.strip()}; {demo.strip().splitlines()[-1]}"

@@ -66,6 +66,12 @@ def test_without_shared_memory(address: str) -> None:
     assert "does not share memory with this process" in done.stdout
 
 
+def test_another_pipeline(address: str) -> None:
+    note = "note: UCXSTORE_SELECT_PIPELINE is off, so zarr reads our arrays by "
+    assert note not in run("doctor", address).stdout
+    assert note in run("doctor", address, env={"UCXSTORE_SELECT_PIPELINE": "0"}).stdout
+
+
 def test_a_kernel_without_fences() -> None:
     code = """
 from tests.hosts import refusing

@@ -49,11 +49,12 @@ def build_parser() -> Parser:
 def _examine(arguments: argparse.Namespace) -> int:
     from ucxstore._ucx import load
     from ucxstore.address import Address
-    from ucxstore.cli.doctor.advice import advise, advise_on_ports
+    from ucxstore.cli.doctor.advice import Finding, advise, advise_on_ports
     from ucxstore.cli.doctor.machine import examine_machine
     from ucxstore.cli.doctor.measure import is_this_host, measure
     from ucxstore.cli.doctor.ports import examine_ports
     from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
+    from ucxstore.pipeline.selection import advise_on_pipeline
 
     library = load()
     machine = examine_machine(library)
@@ -68,6 +69,8 @@ def _examine(arguments: argparse.Namespace) -> int:
     }
     findings = advise(library, machine, way, ucx.get("TLS", os.environ.get("UCX_TLS")))
     findings += advise_on_ports(ports, way)
+    if other := advise_on_pipeline():
+        findings.append(Finding("note", other))
     if arguments.json:
         print(_as_json(address, library, machine, ports, way, findings))
     else:
