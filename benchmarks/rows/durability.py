@@ -16,7 +16,7 @@ from benchmarks.settings import FUSED, ZERO_COPY, open_array
 from benchmarks.timing import Candidate, interleave
 from benchmarks.ways import LOCAL
 from ucxstore import UcxStore
-from ucxstore.server.options import DURABILITIES
+from ucxstore.server.option_checks import DURABILITIES
 from ucxstore.zarr_compat import cpu
 
 _SMALL = 64  # values of 4 KiB

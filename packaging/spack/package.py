@@ -35,6 +35,7 @@ class PyUcxstore(PythonPackage):
         depends_on("py-obstore@0.6:", type="run")
         depends_on("py-prometheus-client", type="run")
         depends_on("py-rich", type="run")
+        depends_on("py-shtab", type="run")
     with when("+dask"):
         depends_on("py-dask@2026.7: +array +distributed", type="run")
 

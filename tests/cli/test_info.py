@@ -85,7 +85,7 @@ def test_the_way_that_is_named_is_the_way_that_chunks_go(
     ucx_store: UcxStore,
 ) -> None:
     array = make(ucx_store, "a", **options)
-    found = describe(ucx_store.at(f"{ucx_store.key_prefix}a"))
+    found = describe(ucx_store.at(f"{ucx_store._key_prefix}a"))
     assert isinstance(found, ArrayDescription)
     assert (found.codecs, (found.read, found.write)) == (codecs, ways)
     assert found.shards == options.get("shards")

@@ -68,7 +68,7 @@ def memory(_: Path) -> str:
 
 
 def directory(path: Path) -> Path:
-    return path / "served"
+    return path
 
 
 def source(_: Path) -> MemoryStore:

@@ -274,7 +274,7 @@ def test_a_thread_that_has_ended(server: Server) -> None:
         server._threads._acceptor.stop(60)
         assert health(metrics, "/healthz") == (
             503,
-            "the thread that accepts clients has ended\n",
+            "the thread that accepts clients does not answer\n",
         )
 
 

@@ -401,7 +401,7 @@ class _Threads:
         if self.closed:
             return "the server is closed"
         if not self._draining and not self._acceptor.answers(timeout):
-            return f"the thread that accepts clients has not answered for {timeout:g} s"
+            return "the thread that accepts clients does not answer"
         if self._carrier is not None and not self._carrier.is_alive:
             return "the thread for the source has ended"
         if not self._native.answers(timeout):

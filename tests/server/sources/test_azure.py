@@ -88,8 +88,11 @@ def test_a_missing_container_and_a_wrong_key_are_told(azure: AzureServer) -> Non
         ("az://no-such-container", azure.options(), "there is no such bucket"),
         (f"az://{azure.container}", azure.options(account_key=wrong_key), "permission denied"),
     ):
+        with pytest.raises(StorageError, match=f"^storage: .*{cause}") as refused:
+            Server(location, storage_options=options)
+        assert wrong_key not in str(refused.value)
         with (
-            Server(location, storage_options=options) as server,
+            Server(location, storage_options=options, check=False) as server,
             UcxStore(server.address) as store,
             pytest.raises(StorageError, match=rf"'k' .*{cause}") as caught,
         ):

@@ -25,6 +25,8 @@ _SYSTEM_TEXTS = {
 }
 
 _THROTTLED = {"429", "503"}
+# Of requests for which obstore has no kind of its own, such as listings.
+_REFUSED = {"401": "the credentials are not accepted", "403": "permission denied"}
 _NEVER = {"400", "401", "403", "404", "405", "501"}
 
 # In front of a store that has not answered them.
@@ -106,7 +108,9 @@ def _kind(error: BaseException, text: str, debug: str) -> str:
     if "kind: Connect" in debug:
         return "cannot connect"
     if (status := _STATUS.search(text)) is not None:
-        return "throttled" if status[1] in _THROTTLED else f"status {status[1]}"
+        if status[1] in _THROTTLED:
+            return "throttled"
+        return _REFUSED.get(status[1], f"status {status[1]}")
     return "failed"
 
 
