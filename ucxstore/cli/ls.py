@@ -27,10 +27,10 @@ def build_parser() -> Parser:
         "ls", "List the names directly under a prefix; folders end in a slash.", human=True
     )
     parser.add_argument("address", metavar="ADDRESS[/PREFIX]", help="ucx://host:port[/prefix]")
-    parser.add_argument("-l", dest="long", action="store_true", help="print sizes, in bytes")
+    parser.add_argument("-l", "--long", action="store_true", help="print sizes, in bytes")
     add_human_option(parser, "print sizes as kB, MB, ...")
     parser.add_argument(
-        "-R", dest="recursive", action="store_true", help="list all keys under the prefix"
+        "-R", "--recursive", action="store_true", help="list all keys under the prefix"
     )
     parser.add_argument(
         "--json",
