@@ -33,6 +33,14 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 # Where images of containers set it, every process that a test starts would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Where there is ccache, what was compiled before is not compiled again, in other clones neither.
+ifneq ($(shell command -v ccache),)
+$(BUILT) test-address test-thread: export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \

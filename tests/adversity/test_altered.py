@@ -49,7 +49,14 @@ def test_is_an_error_that_names_the_key(location: str, library: Path, tmp_path: 
             assert case["key"] in case["text"], (name, case)
 
 
-@pytest.mark.parametrize("location", ["memory://", "directory", "source"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "memory://",
+        pytest.param("directory", marks=pytest.mark.full),
+        pytest.param("source", marks=pytest.mark.full),
+    ],
+)
 def test_is_an_error_where_it_was_encrypted(location: str, library: Path, tmp_path: Path) -> None:
     found = run(library, str(tmp_path) if location == "directory" else location, "encrypted")
     assert found["checked"]

@@ -87,7 +87,7 @@ def rows_of(text: str) -> dict[str, str]:
 def test_what_a_server_of_a_directory_says(start: Start, tmp_path: Path, secret: Path) -> None:
     data = tmp_path / "data"
     serving = start(
-        data, "--create", "--secret-file", secret, "--threads", 2, "--data-ports", "47500-47599"
+        data, "--create", "--secret-file", secret, "--threads", 2, "--data-ports", "24500-24599"
     )
     assert serving.line == f"serving {data} at {serving.address}\n"
     status, out, err = serving.end()
@@ -110,7 +110,7 @@ def test_what_a_server_of_a_directory_says(start: Start, tmp_path: Path, secret:
     assert re.fullmatch(rf"directory {data}, \S+ .?B free of \S+ .?B", rows["storage"])
     assert rows["clients"].endswith(f"(file {secret})")
     place = serving.address.removeprefix("ucx://")
-    assert rows["ports"] == f"{place} (control), 47500-47599 (UCX, for other hosts)"
+    assert rows["ports"] == f"{place} (control), 24500-24599 (UCX, for other hosts)"
 
 
 def test_the_lines_for_clients_work(start: Start, secret: Path) -> None:

@@ -336,7 +336,7 @@ def test_servers_that_cannot_reach_each_other_ask_the_source(
     """They do not shut each other out for ever; and rely on their leases again, once they can."""
     dial = Link.dial
 
-    async def fail(*_: object) -> Link:
+    async def fail(*_: object, **__: object) -> Link:
         raise ConnectionRefusedError("no way")
 
     monkeypatch.setattr(Link, "dial", fail)

@@ -84,7 +84,7 @@ class MemoryStore(UcxStore):
             served_dicts[id(store_dict)] = store_dict, address
         super().__init__(address, read_only=read_only)
         self._store_dict.update(given)
-        counters.append(self.counters)
+        counters.append(self._counters)
 
     # zarr's takes a range, which it ignores, and tests hand it on.
     async def set(self, key: str, value: Buffer, byte_range: object = None) -> None:
