@@ -37,7 +37,7 @@ def test_locations_of_the_user(tmp_path: Path, transfers: int) -> None:
     (tmp_path / "mine/value").write_text("of somebody else")
     with Server(tmp_path / "served", create=True) as server:
         locations = [f"{server.address}/prefix", str(tmp_path / "mine")]
-        done = run("copies", "--quick", "--json", "--size", 4, *locations)
+        done = run("copies", "--quick", "--json", "--size", 16, *locations)
     assert (done.returncode, done.stderr) == (0, "")
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [result["row"]["name"] for result in results] == [
@@ -47,8 +47,8 @@ def test_locations_of_the_user(tmp_path: Path, transfers: int) -> None:
         (result["row"]["pipeline"], *result["workload"].values()): result["counts"]["peak_extra"]
         for result in results
     }
-    assert peaks["zero-copy", "read", "raw", "one", 1000] < 0.2
-    assert peaks["default", "read", "raw", "one", 1000] == pytest.approx(1, abs=0.2)
+    assert peaks["zero-copy", "read", "raw", "one", 2000] < 0.2
+    assert peaks["default", "read", "raw", "one", 2000] == pytest.approx(1, abs=0.2)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["value"]
     left = [path.name for path in (tmp_path / "served").rglob("*") if path.is_file()]
     assert left == [IDENTITY_FILE]
