@@ -11,7 +11,16 @@ import numpy as np
 from zarr.storage import LocalStore
 
 from benchmarks.data import Stored, Values, put_into_folder, put_into_server
-from benchmarks.settings import BATCHED, FRESH, FUSED, MEMORY, ZARRS_PIPELINE, ZERO_COPY, open_array
+from benchmarks.settings import (
+    BATCHED,
+    FRESH,
+    FUSED,
+    MEMORY,
+    RECYCLED,
+    ZARRS_PIPELINE,
+    ZERO_COPY,
+    open_array,
+)
 from benchmarks.timing import Candidate, Times, interleave
 from benchmarks.ways import LOCAL, SHARED_MEMORY, TCP, Way
 from ucxstore import UcxStore
@@ -141,6 +150,15 @@ def writing(name: str, array: Any, values: Values, pipeline: str) -> Candidate:
         pipeline,
         is_right=lambda _: np.array_equal(array[:], values),
     )
+
+
+def reading_and_writing(what: str, name: str, store: UcxStore, values: Values) -> list[Candidate]:
+    """Return a read and a write of all values, each called by what it does and by `name`."""
+    array = open_array(store, ZERO_COPY, "r+")
+    return [
+        reading(f"{what}, read: {name}", array, whole, ZERO_COPY, RECYCLED, values),
+        writing(f"{what}, write: {name}", array, values, ZERO_COPY),
+    ]
 
 
 @contextmanager

@@ -39,8 +39,9 @@ class Way:
         return {"local": "auto" if self.is_local else "ucx", "ucx": dict(self.ucx)}
 
     def serve(self, storage: str | Path, **options: Any) -> AbstractContextManager[ServerProcess]:
-        """Start a server in a process of its own."""
-        return Server.spawn(storage, **self.of_server, **options)
+        """Start a server in a process of its own; a directory may be new."""
+        create = isinstance(storage, Path)
+        return Server.spawn(storage, create=create, **self.of_server, **options)
 
     def open(self, address: str, **options: Any) -> UcxStore:
         """Open a store that leaves zarr's configuration alone."""

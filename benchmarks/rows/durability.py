@@ -29,9 +29,7 @@ def measure(scale: Scale, folder: Path) -> Row:
     candidates = [writing(f"grid: {LOCAL_FUSED}", plain, values, FUSED)]
     with ExitStack() as stack:
         for durability in DURABILITIES:
-            server = stack.enter_context(
-                LOCAL.serve(folder / durability, durability=durability, create=True)
-            )
+            server = stack.enter_context(LOCAL.serve(folder / durability, durability=durability))
             put_into_server(server.address, values, Stored(GRID_CHUNK), **LOCAL.of_client)
             store = stack.enter_context(LOCAL.open(server.address))
             candidates += _writes(store, durability, values)

@@ -3,16 +3,12 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.candidates import whole, writing
-from benchmarks.data import Stored, Values, put_into_server, random_values
+from benchmarks.candidates import reading_and_writing
+from benchmarks.data import Stored, put_into_server, random_values
 from benchmarks.result import Row, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
-from benchmarks.settings import RECYCLED, ZERO_COPY, open_array
 from benchmarks.timing import Candidate, interleave
 from benchmarks.ways import TCP
-from ucxstore import UcxStore
 
 _SECRET = "the secret of a benchmark, which keeps none"
 _NAMES = {False: "in the clear", True: "encrypted"}
@@ -41,7 +37,7 @@ def measure(scale: Scale, folder: Path) -> Row:
                     store = stack.enter_context(
                         TCP.open(address, secret=_SECRET, integrity=False, encrypt=encrypt)
                     )
-                    candidates += _whole(store, f"{storage}, {layout}", name, values)
+                    candidates += reading_and_writing(f"{storage}, {layout}", name, store, values)
         times = interleave(candidates, rounds=scale.directory_writes)
     return Row(
         name="encryption",
@@ -52,17 +48,3 @@ def measure(scale: Scale, folder: Path) -> Row:
         ],
         times=times,
     )
-
-
-def _whole(store: UcxStore, what: str, name: str, values: Values) -> list[Candidate]:
-    array = open_array(store, ZERO_COPY, "r+")
-    return [
-        Candidate(
-            f"{what}, read: {name}",
-            lambda: whole(array),
-            ZERO_COPY,
-            RECYCLED,
-            lambda result: np.array_equal(np.asarray(result), values),
-        ),
-        writing(f"{what}, write: {name}", array, values, ZERO_COPY),
-    ]

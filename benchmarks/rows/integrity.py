@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.candidates import whole, writing
-from benchmarks.data import Stored, Values, put_into_server, random_values
+from benchmarks.candidates import reading_and_writing
+from benchmarks.data import Stored, put_into_server, random_values
 from benchmarks.result import Row, times_as_fast
 from benchmarks.scale import GRID_CHUNK, Scale
-from benchmarks.settings import RECYCLED, ZERO_COPY, open_array
 from benchmarks.timing import Candidate, interleave
 from benchmarks.ways import TCP
 from ucxstore import UcxStore
@@ -33,7 +32,7 @@ def measure(scale: Scale, folder: Path) -> Row:
                 kinds += [f"{storage}, {layout}, {what}" for what in ("read", "write")]
                 for integrity, name in _NAMES.items():
                     store = stack.enter_context(TCP.open(address, integrity=integrity))
-                    candidates += _whole(store, f"{storage}, {layout}", name, values)
+                    candidates += reading_and_writing(f"{storage}, {layout}", name, store, values)
             kinds.append(f"{storage}, {_SMALL} gets of 4 KiB")
             for integrity, name in _NAMES.items():
                 store = stack.enter_context(TCP.open(server.address, integrity=integrity))
@@ -48,20 +47,6 @@ def measure(scale: Scale, folder: Path) -> Row:
         ],
         times=times,
     )
-
-
-def _whole(store: UcxStore, what: str, name: str, values: Values) -> list[Candidate]:
-    array = open_array(store, ZERO_COPY, "r+")
-    return [
-        Candidate(
-            f"{what}, read: {name}",
-            lambda: whole(array),
-            ZERO_COPY,
-            RECYCLED,
-            lambda result: np.array_equal(np.asarray(result), values),
-        ),
-        writing(f"{what}, write: {name}", array, values, ZERO_COPY),
-    ]
 
 
 def _gets(store: UcxStore) -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """The ways of `make bench`: each is what it says, and a store that came by another is noticed."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +34,9 @@ def test_a_store_that_has_not_connected() -> None:
         pytest.raises(RuntimeError, match="has the lanes"),
     ):
         TCP.check(store)
+
+
+def test_a_server_of_a_directory_that_is_new(tmp_path: Path) -> None:
+    with LOCAL.serve(tmp_path / "new") as server, LOCAL.open(server.address) as store:
+        assert store.get_sync("missing") is None
+    assert (tmp_path / "new").is_dir()
