@@ -105,8 +105,8 @@ class MemberStats(Table):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StoreStats(Table):
-    """The counters of a store and of its copies by ``with_read_only``, since it was made.
+class ChunkStats(Table):
+    """How chunks moved between arrays and stores, and their bytes.
 
     Attributes
     ----------
@@ -129,6 +129,29 @@ class StoreStats(Table):
     staged_bytes : int
         Those of `bytes_read` that were received into memory of the store's own, since the caller
         gave none.
+    """
+
+    direct: int
+    decode: int
+    decode_in_place: int
+    encode: int
+    fallback: int
+    mapped: int
+    bytes_read: int
+    bytes_written: int
+    staged_bytes: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoreStats(ChunkStats):
+    """The counters of a store and of its copies by ``with_read_only``, since it was made.
+
+    Attributes
+    ----------
+    direct, decode, decode_in_place, encode, fallback, mapped : int
+        Ways of chunks, as in `ChunkStats`.
+    bytes_read, bytes_written, staged_bytes : int
+        Likewise, the bytes of values.
     lanes : list of str
         The transports that UCX chose for the connections, such as ``"sysv/memory"``, each once;
         ``"local"`` for a connection that does without UCX. Empty without a connection.
@@ -141,15 +164,6 @@ class StoreStats(Table):
         For each server by its ``host:port``; empty for a store with one server.
     """
 
-    direct: int
-    decode: int
-    decode_in_place: int
-    encode: int
-    fallback: int
-    mapped: int
-    bytes_read: int
-    bytes_written: int
-    staged_bytes: int
     lanes: list[str]
     integrity: bool
     encrypted: bool

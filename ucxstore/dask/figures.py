@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ucxstore import process
-from ucxstore.stats import Counted, Table, Totals, keep_totals
+from ucxstore.stats import ChunkStats, Totals, keep_totals
 
 # Two workers in one process have the same stores: what these count is added up once.
 _process = secrets.token_hex(8)
@@ -29,33 +29,25 @@ _OF_SERVER = ("connected", "gets", "sets", "bytes_sent", "bytes_received", "gets
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WorkerStats(Table):
-    """The counters of one worker: of its server, and of the stores that its tasks use.
+class WorkStats(ChunkStats):
+    """The counters that a worker and a whole deployment have in common.
 
     Attributes
     ----------
-    server : str
-        The server's ``host:port``.
+    direct, decode, decode_in_place, encode, fallback, mapped : int
+        Ways of chunks, as in `StoreStats`, of all stores that the workers' processes have used.
+    bytes_read, bytes_written, staged_bytes : int
+        Likewise, the bytes of values.
     memory_bytes, memory_limit_bytes : int
-        What its values take of the worker's memory, and may take.
+        What the values of the servers take of the workers' memory, and may take.
     connected : int
         Clients that are connected now.
     gets, sets, bytes_sent, bytes_received, gets_seen, bytes_seen : int
         As in `ServerStats`.
     lane_bytes : dict of int
         Bytes that were sent, received and seen, by the lanes of the client's connection.
-    direct, decode, decode_in_place, encode, fallback, mapped : int
-        Ways of chunks, as in `StoreStats`, of all stores that the worker's process has used.
-        Workers in threads of one process have these in common.
-    bytes_read, bytes_written, staged_bytes : int
-        Likewise, the bytes of values.
-    process : str
-        Tells processes apart.
     """
 
-    _hidden: ClassVar[frozenset[str]] = frozenset({"process"})
-
-    server: str
     memory_bytes: int
     memory_limit_bytes: int
     connected: int
@@ -66,15 +58,28 @@ class WorkerStats(Table):
     gets_seen: int
     bytes_seen: int
     lane_bytes: dict[str, int]
-    direct: int
-    decode: int
-    decode_in_place: int
-    encode: int
-    fallback: int
-    mapped: int
-    bytes_read: int
-    bytes_written: int
-    staged_bytes: int
+
+
+_SUMMED = [field.name for field in fields(WorkStats) if field.name != "lane_bytes"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WorkerStats(WorkStats):
+    """The counters of one worker: of its server, and of the stores that its tasks use.
+
+    Workers in threads of one process have the counters of these stores in common.
+
+    Attributes
+    ----------
+    server : str
+        The server's ``host:port``.
+    process : str
+        Tells processes apart.
+    """
+
+    _hidden: ClassVar[frozenset[str]] = frozenset({"process"})
+
+    server: str
     process: str
 
     @classmethod
@@ -90,15 +95,8 @@ class WorkerStats(Table):
         )
 
 
-_SUMMED = [
-    field.name
-    for field in fields(WorkerStats)
-    if field.name not in {"server", "lane_bytes", "process"}
-]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class DeploymentStats(Table):
+class DeploymentStats(WorkStats):
     """The counters of a deployment: sums over its workers, and those of each worker.
 
     Attributes
@@ -110,25 +108,6 @@ class DeploymentStats(Table):
     """
 
     servers: int
-    memory_bytes: int
-    memory_limit_bytes: int
-    connected: int
-    gets: int
-    sets: int
-    bytes_sent: int
-    bytes_received: int
-    gets_seen: int
-    bytes_seen: int
-    lane_bytes: dict[str, int]
-    direct: int
-    decode: int
-    decode_in_place: int
-    encode: int
-    fallback: int
-    mapped: int
-    bytes_read: int
-    bytes_written: int
-    staged_bytes: int
     workers: dict[str, WorkerStats]
 
     @classmethod
@@ -140,8 +119,9 @@ class DeploymentStats(Table):
         for one in workers.values():
             for lane, nbytes in one.lane_bytes.items():
                 lanes[lane] = lanes.get(lane, 0) + nbytes
+        of_stores = {field.name for field in fields(ChunkStats)}
         counted: dict[str, Any] = {
-            name: _sum(processes if name in Counted.__annotations__ else workers.values(), name)
+            name: _sum(processes if name in of_stores else workers.values(), name)
             for name in _SUMMED
         }
         return cls(
