@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -340,6 +341,11 @@ def test_networks_without_metrics() -> None:
     assert "without metrics (--metrics) nobody reads any" in done.stderr
 
 
+def all_of(sock: socket.socket) -> bytes:
+    """Receive until the other side ends the connection."""
+    return b"".join(iter(partial(sock.recv, 4096), b""))
+
+
 def own_address() -> str:
     """Return an address of this machine that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -364,6 +370,30 @@ def test_those_of_other_networks_get_403(server: Server) -> None:
     with Metrics(server, "0.0.0.0:0", anywhere=False, allow=[f"{here}/32"]) as metrics:
         port = metrics.url.rpartition(":")[2].partition("/")[0]
         assert fetch(f"http://{here}:{port}/metrics")[0] == 200
+
+
+def test_those_of_other_networks_take_no_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ucxstore.server.web._OWN", ())
+    with (
+        Metrics(server, "127.0.0.1:0", anywhere=False, allow=["127.0.0.2/32"]) as metrics,
+        ExitStack() as stack,
+    ):
+        port = int(metrics.url.rpartition(":")[2].partition("/")[0])
+        # They ask nothing: their answer comes without their request, and is the end.
+        for _ in range(40):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            answer = all_of(silent)
+            assert answer.startswith(b"HTTP/1.0 403 Forbidden\r\n")
+            assert answer.endswith(b"\r\n\r\nthis address is not allowed\n")
+        allowed = stack.enter_context(
+            socket.create_connection(("127.0.0.1", port), 60, source_address=("127.0.0.2", 0))
+        )
+        allowed.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        answer = all_of(allowed)
+        assert answer.startswith(b"HTTP/1.0 200 OK\r\n")
+        assert answer.endswith(b"ok\n")
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6")
