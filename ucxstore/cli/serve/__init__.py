@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 from ucxstore import logs
 from ucxstore.cli.command import warn_of_short
 from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.serve import banner, show
+from ucxstore.cli.serve import show
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, gather
 from ucxstore.errors import UcxStoreError
 from ucxstore.server.command_options import CommandOptions
@@ -40,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
             parser.error("the following arguments are required: LOCATION")
         log = _configure_log(command, settings.warnings)
         warn_of_short(options.secret)
-        from ucxstore.server.foreground import serve_command  # not for --help
+        from ucxstore.cli.serve import banner  # neither of them for --help
+        from ucxstore.server.foreground import serve_command
 
         has_banner = command.banner and command.log_format == "text"
         describe = partial(banner.text, options, command) if has_banner else None
