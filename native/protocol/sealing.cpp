@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
 
-// So many messages may be missing before others that have come.
+// So many messages may have come beyond one that is still expected.
 constexpr std::size_t kMostBeyond = 1 << 16;
 
 // And so many bytes of one message's data: as many as a segment has.
@@ -132,11 +132,17 @@ std::optional<Opener::Opened> Opener::open_header(Message kind, std::span<const 
 }
 
 bool Opener::is_new(std::uint64_t number) {
-    if (number != in_order_) {
-        return number > in_order_ && beyond_.size() < kMostBeyond && beyond_.insert(number).second;
+    if (number == in_order_) {
+        ++in_order_;
+    } else if (number < in_order_ || !beyond_.insert(number).second) {
+        return false;
     }
-    ++in_order_;
-    while (!beyond_.empty() && beyond_.erase(in_order_) > 0) {
+    // Messages that stay away for so long were numbered and then not sent, for want of memory.
+    if (beyond_.size() > kMostBeyond) {
+        in_order_ = *beyond_.begin();
+    }
+    while (!beyond_.empty() && *beyond_.begin() == in_order_) {
+        beyond_.erase(beyond_.begin());
         ++in_order_;
     }
     return true;

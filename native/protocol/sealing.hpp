@@ -7,10 +7,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include "base/aead.hpp"
@@ -166,8 +166,8 @@ class Opener {
     bool is_new(std::uint64_t number);
 
     const std::shared_ptr<AeadPool> pool_;
-    std::uint64_t in_order_ = 0;                // all before this one have come,
-    std::unordered_set<std::uint64_t> beyond_;  // and these behind it
+    std::uint64_t in_order_ = 0;      // none before this one is expected any more,
+    std::set<std::uint64_t> beyond_;  // and these behind it have come
 };
 
 // Both directions of a session, at one side.

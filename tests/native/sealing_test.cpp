@@ -179,6 +179,24 @@ TEST(Sealing, EachMessageComesOnce) {
     }
 }
 
+// For want of memory, a message can be numbered and then not sent.
+TEST(Sealing, MessagesMayStayAwayForGood) {
+    wire::Sealer sealer(session_keys().send);
+    wire::Opener opener(session_keys().send);
+    const Sent late = sealed(sealer, Message::reply, "late", "");
+    for (int i = 0; i < 70'000; ++i) {
+        const Sent sent = sealed(sealer, Message::reply, "h", "");
+        if (i % 2 == 0) {
+            ASSERT_EQ(opened(opener, Message::reply, sent), "h|") << i;
+        }
+    }
+    for (int i = 0; i < 70'000; ++i) {
+        ASSERT_EQ(opened(opener, Message::reply, sealed(sealer, Message::reply, "h", "")), "h|")
+            << i;
+    }
+    EXPECT_EQ(opened(opener, Message::reply, late), std::nullopt);
+}
+
 // As where fragments go over several lanes.
 TEST(Sealing, FragmentsInAnyOrder) {
     wire::Sealer sealer(session_keys().send);
