@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 from tests.adversity.transfers import VALUE, Background, as_buffer, filled
-from tests.adversity.ways import WAYS, any_way, most_ways, open_store, spawn
+from tests.adversity.ways import WAYS, any_way, most_ways, one_way, open_store, spawn
 from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
@@ -107,7 +107,7 @@ def _go_on(loads: list[Load], rounds: int = 5) -> None:
         eventually(lambda: load.rounds > done + rounds or load.error)  # noqa: B023
 
 
-@most_ways
+@one_way
 def test_no_request_is_lost_while_one_of_three_restarts(way: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         servers = [
@@ -175,7 +175,7 @@ def test_all_restart_one_after_the_other(
             load.check(key)
 
 
-@most_ways
+@one_way
 def test_arrays_are_read_and_written_while_a_server_restarts(way: str, tmp_path: Path) -> None:
     values = np.random.default_rng(1).integers(0, 1000, (600, 500), "i4")
     with ExitStack() as stack:

@@ -190,7 +190,12 @@ def test_nobody_reaches_ucx_from_elsewhere(hosts: Sequence[Host], run: Run, name
 
 
 @pytest.mark.parametrize(
-    ("name", "ucx"), [("filters", {}), ("filters", {"TLS": "tcp"}), ("keys", {"TLS": "tcp"})]
+    ("name", "ucx"),
+    [
+        ("filters", {}),
+        pytest.param("filters", {"TLS": "tcp"}, marks=pytest.mark.full),
+        ("keys", {"TLS": "tcp"}),
+    ],
 )
 def test_nobody_reaches_ucx_on_one_host(
     hosts: Sequence[Host], run: Run, name: str, ucx: Mapping[str, str]
@@ -238,7 +243,7 @@ def test_a_one_sided_write(
     victim.kill()
 
 
-@pytest.mark.parametrize("name", ["filters", "keys"])
+@pytest.mark.parametrize("name", ["filters", pytest.param("keys", marks=pytest.mark.full)])
 def test_clients_come_and_go(hosts: Sequence[Host], run: Run, name: str) -> None:
     """Each finds the server's sockets for it open, and leaves none behind."""
     serving, first, second, _ = hosts

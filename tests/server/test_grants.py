@@ -552,7 +552,7 @@ def test_a_value_that_is_still_coming_at_the_end(case: Case) -> None:
     assert "run-1/x" not in state(case)
 
 
-@pytest.mark.parametrize("local", ["ucx", "auto"])
+@pytest.mark.parametrize("local", [pytest.param("ucx", marks=pytest.mark.full), "auto"])
 def test_the_session_goes_some_time_after_the_end(local: str) -> None:
     """So an idle client costs nothing any more; one that asks meanwhile is told why."""
     with Server("memory://", secret=SECRET, local=True) as server:

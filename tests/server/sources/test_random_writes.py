@@ -119,7 +119,9 @@ def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("lasting")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))]
+)
 def test_what_was_given_up_never_comes_back(seed: int) -> None:
     histories = Histories()
     until = time.monotonic() + SECONDS
