@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from benchmarks.report import number
 from benchmarks.result import Row
 
 _DOCS = Path(__file__).parents[1] / "docs"
@@ -70,9 +71,9 @@ _INK, _FAINT, _FILL, _PAPER = "#1b1b1f", "#5f6368", "#00796b", "#ffffff"
 
 
 def of_rows(rows: Iterable[Row]) -> dict[Figure, float]:
-    """Return the medians of what was measured."""
+    """Return the medians of what was measured, as the table has them."""
     return {
-        Figure(row.title, line.what, line.against): line.median
+        Figure(row.title, line.what, line.against): float(number(line.median))
         for row in rows
         for line in row.lines
     }

@@ -31,7 +31,7 @@ def markdown(rows: Iterable[Row]) -> str:
 
 def misses(rows: Iterable[Row]) -> list[str]:
     return [
-        f"{row.name}: {line.what}{_against(line)} is {_number(line.median)} {line.unit}, "
+        f"{row.name}: {line.what}{_against(line)} is {number(line.median)} {line.unit}, "
         f"not {line.target}"
         for row in rows
         for line in row.lines
@@ -50,14 +50,15 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (
         line.what,
         line.against,
-        f"{_number(line.median)} {line.unit}",
-        f"{_number(line.minimum)} {line.unit}",
+        f"{number(line.median)} {line.unit}",
+        f"{number(line.minimum)} {line.unit}",
         "" if line.target is None else f"{line.target} {line.unit}",
         verdict,
     )
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a figure as it is printed."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"

@@ -22,7 +22,7 @@ def test_bars_are_as_long_as_their_figures() -> None:
 
 
 def test_rows_and_their_table_have_the_same_figures() -> None:
-    line = Line(what="ours", against="theirs", median=3.2, minimum=4, unit="x")
+    line = Line(what="ours", against="theirs", median=3.204, minimum=4, unit="x")
     rows = [Row(name="row", title="a title", lines=[line])]
     table = "| **a title** | | | | |\n| ours | theirs | 3.20 x | 4.00 x | >= 1 x |\n"
     assert chart.of_rows(rows) == chart.of_table(table)
