@@ -28,6 +28,10 @@ PARALLEL := --numprocesses $(JOBS) --dist worksteal
 AGAIN := $(if $(RETRY),scripts/again)
 PATIENT := --timeout 3600 --override-ini faulthandler_timeout=3660
 
+# ON compiles the files of native/ folder by folder: all of them in half the time, but after a change
+# of one file its whole folder.
+UNITY ?= OFF
+
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 # Where images of containers set it, every process that a test starts would compile all it imports.
@@ -65,6 +69,7 @@ $(DEPENDENCIES): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 	$(PIP) --no-build-isolation --config-settings build-dir=build/package \
+	    --config-settings cmake.define.UCXSTORE_UNITY=$(UNITY) \
 	    --editable '.[demo,copies,url,tools]'
 	touch $@
 
@@ -143,7 +148,8 @@ test-thread: SANITIZE := thread
 test-address test-thread: $(DEPENDENCIES)
 	scripts/need-gtest
 	$(BIN)/cmake -S . -B build/$@ -DUCXSTORE_NATIVE_TESTS=ON -DUCXSTORE_SANITIZE=$(SANITIZE) \
-	    -DUCXSTORE_COVERAGE=$(if $(COVERAGE),ON,OFF) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	    -DUCXSTORE_COVERAGE=$(if $(COVERAGE),ON,OFF) -DUCXSTORE_UNITY=$(UNITY) \
+	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/$@
 	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    $(if $(AGAIN),--repeat until-pass:2)
