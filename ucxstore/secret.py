@@ -95,15 +95,17 @@ class Secret:
     def find(cls) -> "Secret | None":
         """Take the secret that ``UCXSTORE_SECRET`` or ``UCXSTORE_SECRET_FILE`` gives, if any.
 
+        An empty variable gives none.
+
         Raises
         ------
         OSError, ValueError
             If the file cannot be read, or the secret is empty or too long.
         """
-        if ENVIRONMENT_SECRET in os.environ:
+        if os.environ.get(ENVIRONMENT_SECRET):
             return cls.from_env()
         file = os.environ.get(ENVIRONMENT_FILE)
-        return None if file is None else cls.from_file(file)
+        return cls.from_file(file) if file else None
 
     @classmethod
     def _located(cls, variable: str | None, file: str | None) -> Self:
@@ -189,7 +191,7 @@ class Secret:
                 (_read_variable, self._variable),
                 (_read_file, self._file),
                 (_read_variable, ENVIRONMENT_SECRET),
-                (_read_file, os.environ.get(ENVIRONMENT_FILE)),
+                (_read_file, os.environ.get(ENVIRONMENT_FILE) or None),
             )
             for read, place in dict.fromkeys(places):
                 if place is None:

@@ -1,6 +1,7 @@
 """The options of ``ucxstore serve``: arguments, variables, a file, and which one holds."""
 
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,25 @@ def test_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "battery staple"
     )
     assert made([], environment, None)[1].secret == Secret("correct horse")
+
+
+@pytest.mark.parametrize(
+    "name", ["UCXSTORE_SECRET", "UCXSTORE_SECRET_FILE", "UCXSTORE_SERVE_SECRET_FILE"]
+)
+def test_an_empty_variable_opens_no_server(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compose and Helm set variables that nobody has filled in."""
+    monkeypatch.setenv(name, "")
+    done = run("serve", "memory://", "--insecure")
+    [line] = done.stderr.splitlines()
+    assert f"secret: the environment variable {name} is empty: give the secret, or unset" in line
+    assert done.returncode == 2
+    file = tmp_path / "secret"
+    file.write_text("correct horse\n")
+    file.chmod(0o600)
+    arguments = ["--secret-file", str(file)]
+    assert made(arguments, dict(os.environ), None)[1].secret == Secret("correct horse")
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,20 @@ def test_a_file_that_others_can_use_is_refused(mode: int, tmp_path: Path) -> Non
         Secret.from_file(file)
 
 
+def test_an_empty_variable_gives_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(ENVIRONMENT_SECRET, "")
+    monkeypatch.setenv(ENVIRONMENT_FILE, "")
+    assert Secret.find() is None
+    with pytest.raises(AuthenticationError, match="variable UCXSTORE_SECRET is empty"):
+        shipped(Secret(TEXT)).reveal()
+    file = tmp_path / "secret"
+    file.write_text(TEXT)
+    file.chmod(0o600)
+    monkeypatch.setenv(ENVIRONMENT_FILE, str(file))
+    assert Secret.find() == Secret(TEXT)
+    assert shipped(Secret(TEXT)).reveal() == TEXT.encode()
+
+
 def test_a_file_in_the_environment_is_refused_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,10 +1,14 @@
 """`CommandOptions`: the options of ``ucxstore serve`` that are none of the server's own."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ucxstore.secret import Secret
-from ucxstore.server.described import check_fields, option
+from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
+from ucxstore.server.described import VARIABLE_PREFIX, check_fields, option
+
+# The variables that give a secret, or name its file.
+_OF_SECRETS = (f"{VARIABLE_PREFIX}SECRET_FILE", ENVIRONMENT_SECRET, ENVIRONMENT_FILE)
 
 
 def _texts(name: str, value: Sequence[str]) -> tuple[str, ...]:
@@ -111,6 +115,16 @@ class CommandOptions:
         Raises
         ------
         OSError, ValueError
-            If it cannot be read, or is none.
+            If it cannot be read, or is none. Also if there is none, and a variable that gives one
+            is empty: whoever sets it means a secret, and a server without one may be open to all.
         """
-        return Secret.find() if self.secret_file is None else Secret.from_file(self.secret_file)
+        if self.secret_file is not None:
+            return Secret.from_file(self.secret_file)
+        found = Secret.find()
+        empty = [name for name in _OF_SECRETS if name in os.environ]
+        if found is None and empty:
+            raise ValueError(
+                f"secret: the environment variable {empty[0]} is empty: give the secret, or unset "
+                "the variable to serve without one"
+            )
+        return found

@@ -151,10 +151,9 @@ def gather(
 def _of_clients(option: Described, environment: Mapping[str, str]) -> Setting:
     """Return the default; a secret may be that of the clients."""
     if option.name == "secret_file":
-        if ENVIRONMENT_SECRET in environment:
+        if environment.get(ENVIRONMENT_SECRET):
             return Setting(option=option, origin=ENVIRONMENT_SECRET)
-        if ENVIRONMENT_FILE in environment:
-            value = environment[ENVIRONMENT_FILE]
+        if value := environment.get(ENVIRONMENT_FILE):
             return Setting(option=option, value=value, origin=ENVIRONMENT_FILE)
     return Setting(option=option)
 
