@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from ucxstore.meter import progress
     from ucxstore.pipeline import ZeroCopyCodecPipeline
+    from ucxstore.pipeline.selection import PipelineWarning
     from ucxstore.scratch import Scratch
     from ucxstore.secret import Secret
     from ucxstore.server import Server
@@ -67,6 +68,7 @@ __all__ = [
     "NotMappedError",
     "OperationCancelledError",
     "OutOfMemoryError",
+    "PipelineWarning",
     "ProtocolError",
     "ProtocolVersionError",
     "ReadOnlyServerError",
@@ -96,6 +98,7 @@ __all__ = [
 # Where the names are. All others are exceptions.
 _MODULES = {
     "Allocation": "ucxstore.allocation",
+    "PipelineWarning": "ucxstore.pipeline.selection",
     "Scratch": "ucxstore.scratch",
     "Secret": "ucxstore.secret",
     "Server": "ucxstore.server",

@@ -22,7 +22,7 @@ from ucxstore.errors import UcxUnavailableError
 _SONAME = "libucp.so.0"
 _MINIMUM = (1, 18)  # what the core is built against; 1.13 lacks flags that it uses
 _REMEDY = (
-    'Install the wheel (pip install "ucxstore[cu12]", or cu13 beside CUDA 13), '
+    "Install the wheel (pip install libucx-cu12), "
     f"or a UCX {_MINIMUM[0]}.{_MINIMUM[1]} or later of the system or of conda-forge, "
     f"where the dynamic linker finds {_SONAME}."
 )
