@@ -32,27 +32,30 @@ Each option of `ucxstore serve` can be given in three ways. The first that is th
 3. a key of a TOML file, which `--config` or `UCXSTORE_SERVE_CONFIG` names: `cache = "4GiB"`.
 
 `ucxstore serve --show-config` prints all of them, and where each comes from.
-[Configure a server](../howto/configure.md) has examples.
+[Configure a server](../howto/configure.md) has examples. [Options of a store](store-options.md) has
+the clients' side.
 
 | a value that is | in an argument or variable | in a file |
 |---|---|---|
 | text, word | as it is | `"text"` |
-| size | `4GiB`, `512MB`, `1000` | `"4GiB"`, or a number of bytes |
+| size | `4GiB`, `1000B`; 65536 and more also without a unit | `"4GiB"`, or a number of bytes |
 | number, seconds | `8`, `2.5` | `8`, `2.5` |
 | yes or no | `--local`, `--no-local`; `1`, `yes`, `on`; `0`, `no`, `off` | `true`, `false` |
 | table | `--ucx TLS=tcp --ucx A=1`; `TLS=tcp A=1`, quoted as in a shell | `ucx = {TLS = "tcp"}` |
 """
 
 _SERVER = """
-## Of the server
+## The server
 
-`Server(...)`, `Server.spawn(...)` and `ucxstore.dask.deploy(...)` take these as keywords, too. The
-secret is a keyword `secret` there, and `--secret-file` on the command line.
+`Server(...)` and `Server.spawn(...)` take these as keywords, too, and a keyword `secret` in place
+of `--secret-file`. `ucxstore.dask.deploy(...)` takes them but for `bind`, `secret`, `insecure`,
+`shared`, `cache`, `scratch`, `scratch_limit` and `socket`, which it sets itself; its `memory` is
+what each worker's server may hold (2GiB).
 
 """
 
 _COMMAND = """
-## Of the command
+## The command
 
 These are options of `ucxstore serve` alone.
 

@@ -43,7 +43,7 @@ def _make_accept_parser() -> Parser:
     return _with_address(
         make_parser(
             "cluster accept-loss",
-            "Put the storages that servers have now in the place of those that are lost. What was "
+            "Replace lost storages by those that the servers have now. What was "
             "on these is missing from then on, and is read as fill values.",
         )
     )

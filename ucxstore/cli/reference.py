@@ -27,12 +27,14 @@ change. `ls`, `du`, `cat` and `rm` also take the address of one key.
 
 ## Exit statuses
 
-They are the same for all commands.
+They are the same for all commands but `serve`, which ends with 0 when it was asked to end, by
+Ctrl-C too, with 1 if it cannot start, and with 2 for a wrong option
+([more](../operations.md#the-life-of-a-server)).
 
 | status | means |
 |---|---|
 | 0 | done |
-| 1 | failed: at the storage, at a peer that is no ucxstore server; `doctor` found a problem |
+| 1 | failed: the storage failed, or no ucxstore server answers there; `doctor` found a problem |
 | 2 | a wrong command, option or argument; nothing was done |
 | 3 | not found: there is no such key, prefix or array |
 | 4 | refused: a wrong or missing secret, outside of a grant, a read-only server |
@@ -62,7 +64,7 @@ is taken with a warning.
 | `UCXSTORE_SECRET`, `UCXSTORE_SECRET_FILE` | the secret, and a file with it |
 | `UCXSTORE_LOCAL` | how servers of the same host are reached: `auto`, `ucx` or `off` |
 | `UCXSTORE_UCX` | which UCX is loaded: `wheel` or `system` |
-| `UCX_...` | UCX's own options, such as `UCX_TLS`; `--ucx` goes before them |
+| `UCX_...` | UCX's own options, such as `UCX_TLS`; `--ucx` overrides them |
 
 ## Completion
 
@@ -76,8 +78,8 @@ ucxstore completion zsh > completions/_ucxstore
 ucxstore completion fish > completions/ucxstore.fish
 ```
 
-They belong into `~/.local/share/bash-completion/completions/`, into a folder of zsh's `$fpath`, and
-into `~/.config/fish/completions/`.
+They belong in `~/.local/share/bash-completion/completions/`, in a folder of zsh's `$fpath`, and
+in `~/.config/fish/completions/`.
 """
 
 

@@ -4,7 +4,7 @@ import enum
 
 
 class Status(enum.IntEnum):
-    """How a command ended. They are the same for all commands: see docs/reference/cli.md."""
+    """How a command ended. All commands but ``serve`` share them: see docs/reference/cli.md."""
 
     DONE = 0
     FAILED = 1

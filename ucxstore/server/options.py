@@ -258,7 +258,7 @@ class ServerOptions:
     )
     durability: str | None = option(
         None,
-        "what of a directory survives a crash of the host: atomic: each value whole, the old one "
+        "what survives in a directory when the host crashes: atomic: each value whole, the old one "
         "or the new one; fsync: also all that was acknowledged; none: anything may be torn",
         "choice",
         check=unless_none(checks.check_durability),
@@ -363,7 +363,7 @@ class ServerOptions:
     )
     mapped_limit: int | None = option(
         None,
-        "bytes of values that such clients may hold where they lie, in place of copies",
+        "bytes of values that clients of this host may keep mapped, in place of copies",
         "size",
         check=unless_none(parse_size),
         default_text="half of this host's memory",
@@ -377,8 +377,8 @@ class ServerOptions:
     )
     max_sessions: int = option(
         DEFAULT_MAX_SESSIONS,
-        "clients that may be connected at once; beyond it, the one goes that has been idle for "
-        "longest, of the host or user that has most",
+        "clients that may be connected at once; beyond it, the server disconnects the client that "
+        "has been idle for longest, of the host or user with the most clients",
         "whole",
         check=checks.check_max_sessions,
         default_text=str(DEFAULT_MAX_SESSIONS),

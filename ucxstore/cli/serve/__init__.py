@@ -80,7 +80,7 @@ def build_parser() -> Parser:
         "serve",
         "Serve values until SIGTERM or Ctrl-C; requests in flight are finished. Each option can "
         "also be given by a variable UCXSTORE_SERVE_..., such as UCXSTORE_SERVE_BIND, and in a "
-        "file. An argument goes before a variable, a variable before the file.",
+        "file. An argument overrides a variable, and a variable overrides the file.",
     )
     parser.argument_default = argparse.SUPPRESS  # the options have the defaults
     for option in OPTIONS.values():
