@@ -1,10 +1,14 @@
 """docs/reference/: the pages have what the code has."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
+import ucxstore
 from tests import options_page
+from tests.docs.blocks import blocks_of
+from ucxstore import errors
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -14,6 +18,28 @@ NAME = re.compile(r"UCXSTORE_[A-Z_]+")
 def test_the_page_of_options_is_fresh() -> None:
     """To make it anew: ``python -m tests.options_page``."""
     assert options_page.PAGE.read_text() == options_page.page()
+
+
+def test_the_page_of_exceptions_has_all() -> None:
+    page = (ROOT / "docs/reference/api/errors.md").read_text()
+    [tree] = [block.text.splitlines() for block in blocks_of(page) if block.language == "text"]
+    assert tree == [line for line in str(errors.__doc__).splitlines() if line in tree]
+    classes = {
+        name for name, value in vars(errors).items() if inspect.isclass(value) and name[0] != "_"
+    }
+    assert {re.findall(r"\w+", line)[0] for line in tree} == classes
+
+
+def test_the_page_of_store_options_has_all() -> None:
+    """Each with its default, if that is no ``None``."""
+    page = (ROOT / "docs/reference/store-options.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    parameters = inspect.signature(ucxstore.UcxStore).parameters.values()
+    options = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert set(rows) == set(options)
+    for name, default in options.items():
+        if default is not None and name != "local":
+            assert ast.literal_eval(rows[name].strip("`")) == default
 
 
 def variables_in(folder: Path) -> set[str]:

@@ -10,7 +10,9 @@ A reader does this with a block, and so do the tests:
 ``` title="name.py"           saved under that name, whatever the language
 ```console                    its lines after ``$`` are commands that a test machine cannot run
 ```toml, yaml, json, ini      parsed
-```text                       output and diagrams
+```text title="output"        what the block before it prints: these lines, in this order. Numbers
+                              and white space may differ, and ``...`` stands for any lines
+```text                       other output, and diagrams
 ============================  ==================================================================
 """
 
@@ -50,6 +52,10 @@ class Block:
     @property
     def is_server(self) -> bool:
         return self.language == "sh" and self.title.startswith("server")
+
+    @property
+    def is_output(self) -> bool:
+        return self.language == "text" and self.title == "output"
 
     @property
     def file(self) -> str | None:

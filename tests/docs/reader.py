@@ -13,8 +13,9 @@ import sys
 import time
 import types
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import psutil
 
@@ -23,6 +24,7 @@ from tests.docs.blocks import Block, blocks_of
 # Seconds for a command, and for a server to listen or to end.
 _SECONDS = 120
 _PORT = re.compile(r"--bind[ =]\S*:(\d+)")
+_NUMBER = re.compile(r"\d+(\.\d+)*")
 
 
 def main() -> None:
@@ -31,16 +33,48 @@ def main() -> None:
     prompt = types.ModuleType("__main__")
     sys.modules["__main__"] = prompt
     with ExitStack() as terminals:
-        for block in blocks_of(page.read_text()):
+        blocks = blocks_of(page.read_text())
+        for block, after in zip(blocks, [*blocks[1:], None], strict=True):
             print(f"\n--- {page.name}, line {block.line}", flush=True)
-            if block.file is not None:
-                Path(block.file).write_text(block.text)
-            elif block.is_server:
-                terminals.enter_context(_terminal(block))
-            elif block.language == "sh":
-                _shell(block.text)
-            elif block.language == "python":
-                _python(block, str(page), prompt.__dict__)
+            with nullcontext() if after is None or not after.is_output else _compared(after.text):
+                if block.file is not None:
+                    Path(block.file).write_text(block.text)
+                elif block.is_server:
+                    terminals.enter_context(_terminal(block))
+                elif block.language == "sh":
+                    _shell(block.text)
+                elif block.language == "python":
+                    _python(block, str(page), prompt.__dict__)
+
+
+@contextmanager
+def _compared(expected: str) -> Iterator[None]:
+    """Raise an error unless what is printed, by children too, has the expected lines."""
+    sys.stdout.flush()
+    with TemporaryFile("w+") as file:
+        terminal = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            os.dup2(terminal, 1)
+            os.close(terminal)
+            file.seek(0)
+            printed = file.read()
+            print(printed, flush=True)
+    assert (missing := unprinted(expected, printed)) == [], f"not printed: {missing}"
+
+
+def unprinted(expected: str, printed: str) -> list[str]:
+    """Return the lines of an output that were not printed, or in another order."""
+    shapes = iter([_shape(line) for line in printed.splitlines()])
+    wanted = (line for line in expected.splitlines() if line != "...")
+    return [line for line in wanted if _shape(line) not in shapes]
+
+
+def _shape(line: str) -> str:
+    return _NUMBER.sub("0", " ".join(line.split()))
 
 
 def _python(block: Block, name: str, namespace: dict[str, object]) -> None:

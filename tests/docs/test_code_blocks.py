@@ -174,6 +174,16 @@ def page_of(folder: Path, text: str) -> Path:
         ),
         ('```python title="a.py"\nprint(5)\n```\n\n```sh\npython a.py | grep 5\n```\n', ""),
         ("```python\nimport asyncio\nawait asyncio.sleep(0)\n```\n", ""),
+        (
+            "```python\nprint({'direct': 16})\n```\n\n```text title=\"output\"\ndirect 16\n```\n",
+            "not printed: ['direct 16']",
+        ),
+        (
+            "```sh\nprintf 'a   12.5 MB\\nb\\nc 1'\n```\n\n"
+            '```text title="output"\na 7 MB\n...\nc   2\n```\n',
+            "",
+        ),
+        ('```sh\nprintf "b\\na\\n"\n```\n\n```text title="output"\na\nb\n```\n', "['b']"),
     ],
 )
 def test_a_wrong_block_is_noticed(
