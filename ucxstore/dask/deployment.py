@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import Any, NamedTuple, Self, Unpack, cast
 
 from dask.utils import parse_bytes
 from distributed import Client, KilledWorker
@@ -151,6 +151,32 @@ def deploy(
     return deployment
 
 
+class _Set(NamedTuple):
+    """The servers that a prefix has its values at.
+
+    Parameters
+    ----------
+    servers : dict of bytes
+        Their identities.
+    epoch : int
+        Tells stores of the same servers apart, where others were accepted in between.
+    """
+
+    servers: dict[HostPort, bytes]
+    epoch: int = 0
+
+    @property
+    def name(self) -> str:
+        """What the keys of its stores begin with.
+
+        All servers have all metadata. With one prefix for all sets, a store with other servers
+        would find the arrays, but would look for chunks on the wrong servers, and read fill values.
+        """
+        names = sorted(str(server).encode() + identity for server, identity in self.servers.items())
+        names.append(str(self.epoch).encode())
+        return hashlib.blake2b(b"".join(names), digest_size=8).hexdigest()
+
+
 class Deployment:
     """Servers in the workers of a Dask cluster. `deploy` makes it.
 
@@ -173,9 +199,9 @@ class Deployment:
         self._ucx = ucx
         self._registered = False
         self._closed = False
-        self._has_page = False
-        # By the prefixes of stores over memory: the servers that they were made over.
-        self._made_over: dict[str, dict[HostPort, bytes]] = {}
+        self._link: str | None = None
+        # By the prefixes of stores over memory.
+        self._sets: dict[str, _Set] = {}
 
     @property
     def name(self) -> str:
@@ -281,24 +307,28 @@ class Deployment:
 
         A store over workers' memory does not change when workers join: the first call with a prefix
         decides on its servers, and later calls return stores of the same ones, with the same
-        values. When one of their workers leaves, its values are lost, and reading them raises. Then
-        a call with the same prefix raises, too, as a store over other workers would be another,
-        empty one.
+        values. So do calls with a prefix below it: ``store("step-1")`` has what ``store()`` has
+        under ``"step-1/"``. When one of their workers leaves, its values are lost, and reading them
+        raises. Then a call with the same prefix raises, too, as a store over other workers would be
+        another, empty one.
 
         Parameters
         ----------
         prefix : str
             A prefix of every key.
         accept_changed : bool
-            Take the servers that run now, if they are not those of the first call with this prefix.
-            The store begins empty, and is what later calls return.
+            Take the servers that run now, if they are not those of the first call with this prefix
+            or one above it. The store begins empty, and is what later calls return with this prefix
+            or one below it. Stores that were made before do not have its values, and keep theirs,
+            also in the memory of the workers that are still there.
         **options
             As for `UcxStore`.
 
         Raises
         ------
         ClusterError
-            If a worker that has values of this prefix is gone; the message names its server.
+            If a worker that has values of this prefix is gone; the message names its server. If
+            stores of prefixes below this one were made over other workers.
         ConnectError
             If no worker has a server, or the deployment is closed.
         TimeoutError
@@ -306,24 +336,42 @@ class Deployment:
         """
         running = self._servers()
         prefix = prefix.strip("/")
-        if self._kind is Kind.MEMORY:
-            if accept_changed:
-                self._made_over.pop(prefix, None)
-            first = self._made_over.setdefault(prefix, running)
-            self._check_there(prefix, first, running)
-            running = first
-        return self._over(running, prefix, options)
+        if self._kind is not Kind.MEMORY:
+            return self._over(_Set(running), prefix, options)
+        return self._over(self._set_of(prefix, running, accept_changed), prefix, options)
 
-    def _over(
-        self, servers: Mapping[HostPort, bytes], prefix: str, options: Mapping[str, Any]
-    ) -> UcxStore:
+    def _over(self, chosen: _Set, prefix: str, options: Mapping[str, Any]) -> UcxStore:
         """Return a store of these servers."""
         if self._kind is Kind.MEMORY:
-            prefix = f"{_name_of(servers)}/{prefix}".rstrip("/")
-        address = Address(tuple(sorted(servers)), prefix)
+            prefix = f"{chosen.name}/{prefix}".rstrip("/")
+        address = Address(tuple(sorted(chosen.servers)), prefix)
         store = UcxStore(address, **{"secret": self._secret, "ucx": self._ucx, **options})
-        store.rely_on(servers)
+        store.rely_on(chosen.servers)
         return store
+
+    def _set_of(self, prefix: str, running: dict[HostPort, bytes], accept_changed: bool) -> _Set:
+        """Return the servers that a prefix has its values at, or decide on those that run."""
+        above = next((one for one in _with_above(prefix) if one in self._sets), None)
+        if above is not None:
+            chosen = self._sets[above]
+            if chosen.servers == running or not accept_changed:
+                self._check_there(above, chosen.servers, running)
+                return chosen
+        below = [one for one in self._sets if one != prefix and prefix in _with_above(one)]
+        earlier = [self._sets[one] for one in (*below, *([] if above is None else [above]))]
+        chosen = earlier[0] if earlier else _Set(running)
+        if chosen.servers != running or any(one != chosen for one in earlier):
+            if not accept_changed:
+                raise ClusterError(
+                    f"{self._name}: stores with prefixes below {prefix!r} were made over other "
+                    f"workers than there are now: {', '.join(map(repr, sorted(below)))}; use "
+                    "these, or accept_changed=True, for a store that begins empty"
+                )
+            chosen = _Set(running, 1 + max(one.epoch for one in earlier))
+            for one in below:
+                del self._sets[one]
+        self._sets[prefix] = chosen
+        return chosen
 
     def _check_there(
         self, prefix: str, first: Mapping[HostPort, bytes], running: Mapping[HostPort, bytes]
@@ -334,10 +382,11 @@ class Deployment:
             return
         joined = _names(server for server in running if running[server] != first.get(server))
         new = f", and new are {joined}" if joined else ""
+        other = f"a prefix that is not below {prefix!r}, or " if prefix else ""
         raise ClusterError(
             f"{self._name}: the workers have changed since store({prefix!r}) was first made: "
-            f"missing with its values are {missing}{new}; use another prefix, or "
-            "accept_changed=True, for a store that begins empty over the workers that are there"
+            f"missing with its values are {missing}{new}; use {other}accept_changed=True, for a "
+            "store that begins empty over the workers that are there"
         )
 
     def scratch(
@@ -359,7 +408,7 @@ class Deployment:
         TimeoutError
             If the workers do not answer in time.
         """
-        return self._over(self._servers(), "", options).scratch(quota, timeout)
+        return self._over(_Set(self._servers()), "", options).scratch(quota, timeout)
 
     def retry[R](
         self,
@@ -403,7 +452,7 @@ class Deployment:
         for _ in range(attempts):
             servers = self._servers()
             try:
-                with self._over(servers, "", options).scratch(quota, timeout) as scratch:
+                with self._over(_Set(servers), "", options).scratch(quota, timeout) as scratch:
                     return step(scratch)
             except _LOSSES as error:
                 lost = self._lost_of(servers)
@@ -459,8 +508,7 @@ class Deployment:
     @property
     def dashboard_link(self) -> str | None:
         """The page of Dask's dashboard with the counters; ``None`` where there is no dashboard."""
-        link = self._client.dashboard_link if self._has_page else None
-        return None if not link else f"{link.removesuffix('/status').rstrip('/')}{PATH}"
+        return self._link
 
     def __enter__(self) -> Self:
         return self
@@ -496,10 +544,11 @@ class Deployment:
         page = DashboardPlugin()
         try:
             self._call(lambda: self._client.register_plugin(page), ANSWER_SECONDS)
+            link = self._client.dashboard_link  # asks the scheduler, so never in a repr
         except Exception as error:  # of any kind: what the scheduler misses, say
             logs.root.warning("no page %s on the dashboard: %r", PATH, error)
         else:
-            self._has_page = True
+            self._link = f"{link.removesuffix('/status').rstrip('/')}{PATH}" if link else None
 
     def _check_open(self) -> None:
         if self._closed:
@@ -530,14 +579,10 @@ def _moved(stats: DeploymentStats) -> int:
     return stats.bytes_received + stats.bytes_sent + stats.bytes_seen
 
 
-def _name_of(servers: Mapping[HostPort, bytes]) -> str:
-    """Return a name for a set of started servers, which is a prefix of their keys.
-
-    All servers have all metadata. With one prefix for all sets, a store with other servers would
-    find the arrays, but would look for chunks on the wrong servers, and read fill values.
-    """
-    names = sorted(str(server).encode() + identity for server, identity in servers.items())
-    return hashlib.blake2b(b"".join(names), digest_size=8).hexdigest()
+def _with_above(prefix: str) -> list[str]:
+    """Return a prefix and those above it, the nearest first: of "a/b", "a/b", "a" and ""."""
+    parts = prefix.split("/") if prefix else []
+    return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
 
 
 def servers_of(client: Client) -> dict[str, dict[str, Running]]:
