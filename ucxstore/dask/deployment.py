@@ -51,6 +51,9 @@ ANSWER_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
 _NOTICE_SECONDS = 15.0
 
+# Seconds that a bar waits for its last look at the workers.
+_LAST_LOOK_SECONDS = 5.0
+
 # What tasks raise where values went with a worker, or Dask itself where tasks did.
 _LOSSES = (ServerLostError, ConnectError, RequestTimeoutError, ScratchEndedError, KilledWorker)
 
@@ -293,11 +296,13 @@ class Deployment:
         try:
             yield meter
             over.set()
-            watcher.join()
-            look()
+            watcher.join(_LAST_LOOK_SECONDS)
+            if not watcher.is_alive():  # else the workers do not answer
+                with suppress(Exception):  # what was computed stands, whatever the bar shows
+                    look()
         finally:
             over.set()
-            watcher.join()
+            watcher.join(_LAST_LOOK_SECONDS)
             meter.close()
 
     def store(self, prefix: str = "", *, accept_changed: bool = False, **options: Any) -> UcxStore:
