@@ -5,6 +5,7 @@ of its own. It needs no package: obspec's protocols are matched by their names, 
 exceptions.
 """
 
+import asyncio
 import os
 from collections.abc import (
     AsyncIterable,
@@ -337,14 +338,20 @@ class ObspecStore:
         chunk_size: int = 0,
         max_concurrency: int = 0,
     ) -> PutResult:
-        """Do as `put`; `file` may be an asynchronous iterable, too."""
+        """Do as `put`; `file` may be an asynchronous iterable, too.
+
+        A file or an iterable is read in another thread.
+        """
         create = _check_put(mode, attributes, tags)
+        self._check_writable()
         if isinstance(file, GetResultAsync):
             content: Buffer = await file.buffer_async()
         elif isinstance(file, AsyncIterable):
-            content = b"".join([bytes(piece) async for piece in file])
+            content = b"".join([piece async for piece in file])
+        elif isinstance(file, Buffer):
+            content = file
         else:
-            content = _read(file)
+            content = await asyncio.to_thread(_read, file)
         value = _buffer(content)
         with _named():
             written = await self.store.add(path, value) if create else True
@@ -531,7 +538,7 @@ def _read(file: Content) -> Buffer:
     if hasattr(file, "read"):
         content: bytes = file.read()
         return content
-    return b"".join(bytes(piece) for piece in file)
+    return b"".join(file)
 
 
 def _buffer(content: Buffer) -> cpu.Buffer:

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import io
 import pickle
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,42 @@ def test_put(store: ObspecStore, call: Call, content: Any, tmp_path: Path) -> No
     (tmp_path / "file").write_bytes(VALUE)
     assert call(store, "put", "a", content(tmp_path)) == {"e_tag": None, "version": None}
     assert bytes(store.get("a").buffer()) == VALUE
+
+
+@pytest.mark.parametrize("content", [[3, 2], "ab", [b"a", 2]])
+def test_what_is_no_buffer_is_refused(store: ObspecStore, call: Call, content: Any) -> None:
+    with pytest.raises(TypeError, match="bytes-like object"):
+        call(store, "put", "a", content)
+
+    async def pieces() -> AsyncIterator[Any]:
+        for piece in content:
+            yield piece
+
+    with pytest.raises(TypeError, match="bytes-like object"):
+        asyncio.run(store.put_async("a", pieces()))
+    assert list(store.list()) == []
+
+
+def test_files_are_read_beside_the_event_loop(store: ObspecStore) -> None:
+    threads = []
+
+    class File(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            threads.append(threading.current_thread())
+            return super().read(size)
+
+    def pieces() -> Iterator[bytes]:
+        threads.append(threading.current_thread())
+        yield VALUE
+
+    async def run() -> None:
+        await store.put_async("file", File(VALUE))
+        await store.put_async("pieces", pieces())
+
+    asyncio.run(run())
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
+    assert store.get("file").buffer() == store.get("pieces").buffer() == VALUE
 
 
 def test_copying_from_one_store_to_another(store: ObspecStore, oracle: MemoryStore) -> None:
