@@ -5,20 +5,22 @@ servers: addresses, options and identities; memory that is shared with them; scr
 """
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self, cast
 
+from ucxstore import process
 from ucxstore.address import Address, HostPort
 from ucxstore.allocation import Allocation
 from ucxstore.channel_store import ChannelStore
 from ucxstore.client import requests
 from ucxstore.client.channel import Channel
-from ucxstore.client.connections import Connector, connector_to
+from ucxstore.client.connections import Connector
 from ucxstore.client.identities import Identities, Known
 from ucxstore.client.keyspace import Keyspace
-from ucxstore.client.one_server import OneServer
 from ucxstore.client.view import View
+from ucxstore.cluster.channels import channel_over, connectors_to
 from ucxstore.errors import AddressError, ServerRestartedError, StoreClosedError
 from ucxstore.keys import is_scratch
 from ucxstore.options import (
@@ -46,6 +48,18 @@ from ucxstore.showing import html_block, html_details, html_table
 from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
 from ucxstore.viewing import Viewing, run, run_sync
 from ucxstore.zarr_compat import AsyncArray, Buffer
+
+# Held while a store gets its channel, or is closed. Nothing blocks meanwhile.
+_lock = threading.Lock()
+
+
+def _replace_lock() -> None:
+    """In a forked child, nobody may be left to release it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+process.in_child(_replace_lock)
 
 
 class UcxStore(ChannelStore):
@@ -204,7 +218,8 @@ class UcxStore(ChannelStore):
         """Return whether it is connected, and the lanes, as far as that is known here."""
         if self._closed:
             return "closed", []
-        lanes = [] if self._made is None else self._made.lanes
+        channel = self._made
+        lanes = [] if channel is None else channel.lanes
         return ("connected" if lanes else "not connected"), lanes
 
     def __repr__(self) -> str:
@@ -241,6 +256,7 @@ class UcxStore(ChannelStore):
         return _unpickle, (type(self), *state)
 
     def with_read_only(self, read_only: bool = False) -> Self:
+        self._check_open()
         copy = type(self).__new__(type(self))
         copy._set_up(self._address, self._options, read_only, self._identities)
         copy._counters = self._counters
@@ -279,25 +295,23 @@ class UcxStore(ChannelStore):
     @property
     def _connectors(self) -> dict[HostPort, Connector]:
         """The connector to each of the store's servers, in the order of the address."""
-        return {server: connector_to(server, self._options) for server in self.servers}
+        return connectors_to(self.servers, self._options)
 
     @property
     def _channel(self) -> Channel:
         """The channel to the store's servers, for any process, thread and event loop."""
-        if self._closed:
-            self._check_open()
-        self._is_open = True
-        if self._made is None:
-            options, identities = self._options, self._identities
-            connectors = self._connectors
-            if len(connectors) == 1:
-                ((server, connector),) = connectors.items()
-                self._made = OneServer(server, connector, identities, options)
-            else:
-                from ucxstore.cluster.cluster import Cluster  # not for one server
+        channel = self._made  # once: another thread may close the store
+        return self._make_channel() if channel is None else channel
 
-                self._made = Cluster(connectors, identities, self._counters, options)
-        return self._made
+    def _make_channel(self) -> Channel:
+        self._check_open()
+        channel = channel_over(self._connectors, self._identities, self._counters, self._options)
+        with _lock:
+            self._check_open()  # once more, or a closed store would connect again, and stay so
+            if self._made is None:
+                self._made = channel
+                self._is_open = True
+            return self._made
 
     @property
     def _chunk_access(self) -> ChunkAccess:
@@ -334,8 +348,11 @@ class UcxStore(ChannelStore):
         `with_read_only`, `at` or a pickle stay open.
         """
         super().close()
-        self._closed = True
-        self._made = None
+        with _lock:
+            self._closed = True
+            self._is_open = False
+            made, self._made = self._made, None
+        del made  # outside of the lock, since it may be the last to use its connections
 
     async def __aenter__(self) -> Self:
         await self._ensure_open()

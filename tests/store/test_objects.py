@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -18,7 +19,9 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import cpu
 
+import ucxstore.store
 from ucxstore import AddressError, ScratchEndedError, StoreClosedError, UcxStore
+from ucxstore.cluster.channels import channel_over
 from ucxstore.server import Server
 from ucxstore.stats import ClientStats, ServerStats, StoreStats, parse_server_stats
 
@@ -232,6 +235,9 @@ def test_a_closed_store_says_so(address: str) -> None:
         lambda: z[:],
         lambda: z.__setitem__(0, 1),
         lambda: zarr.open_array(store),
+        lambda: zarr.open_array(store, mode="r"),
+        lambda: zarr.open(store, mode="r"),
+        lambda: store.with_read_only(True),
         store.ping_sync,
         store.server_stats_sync,
     ]
@@ -243,6 +249,43 @@ def test_a_closed_store_says_so(address: str) -> None:
     for open_one in reader, pickle.loads(pickled):
         assert open_one.get_sync("k").to_bytes() == b"1"
         open_one.close()
+
+
+@pytest.mark.parametrize("servers", ["a:1", "a:1,b:1"])
+def test_a_store_that_another_thread_closes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, servers: str
+) -> None:
+    """It neither keeps a channel nor makes another."""
+    store = UcxStore(f"ucx://{servers}")
+
+    def made_meanwhile(*arguments: Any) -> Any:
+        store.close()
+        return channel_over(*arguments)
+
+    monkeypatch.setattr(ucxstore.store, "channel_over", made_meanwhile)
+    with pytest.raises(StoreClosedError):
+        store.ping_sync()
+    assert store._made is None
+    assert not store._is_open
+
+
+def test_a_store_is_shown_while_another_thread_closes_it() -> None:
+    class Closing(UcxStore):
+        """Its channel is gone once somebody has looked."""
+
+        @property
+        def _made(self) -> Any:
+            found, self._channel_of_before = self._channel_of_before, None
+            return found
+
+        @_made.setter
+        def _made(self, channel: Any) -> None:
+            self._channel_of_before = channel
+
+    store = Closing("ucx://a:1")
+    for show in repr, UcxStore._repr_html_, UcxStore.stats:
+        store._made = SimpleNamespace(lanes=["tcp"], checked=True, encrypted=False)
+        show(store)
 
 
 def test_a_closed_scratch_space_says_so(ucx_store: UcxStore) -> None:
