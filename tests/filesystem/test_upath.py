@@ -1,6 +1,8 @@
 """``ucx://`` paths of universal_pathlib."""
 
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas
@@ -8,6 +10,7 @@ import pytest
 import zarr
 from upath import UPath
 
+from ucxstore import Secret
 from ucxstore.filesystem.upath import UcxPath
 
 
@@ -51,6 +54,16 @@ def test_files_and_folders(folder: UPath) -> None:
     assert sorted(map(str, folder.iterdir())) == [f"{folder}/d"]
     with pytest.raises(FileNotFoundError):
         (folder / "c").read_bytes()
+
+
+@pytest.mark.parametrize("give", [str, str.encode, Secret])
+def test_a_secret_is_neither_shown_nor_pickled(give: Callable[[str], Any]) -> None:
+    path = UPath("ucx://127.0.0.1:1/a", secret=give("open sesame"))
+    for one in path, path / "b", path.parent, UPath(path), path.with_name("c"):
+        assert one.storage_options["secret"].reveal() == b"open sesame"
+        assert "sesame" not in repr(one.storage_options)
+        assert b"sesame" not in pickle.dumps(one)
+    assert path == UPath("ucx://127.0.0.1:1/a", secret="open sesame")
 
 
 def test_paths_are_equal_if_their_servers_are(folder: UPath) -> None:

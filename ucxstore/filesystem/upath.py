@@ -1,9 +1,12 @@
 """`UcxPath`: ``ucx://`` paths for universal_pathlib, which finds it by an entry point."""
 
+from typing import Any
+
 from fsspec.registry import get_filesystem_class
 from upath import UPath
 
 from ucxstore.address import SCHEME
+from ucxstore.secret import Secret
 
 # universal_pathlib takes the file system's way of parsing paths only once fsspec has loaded it.
 get_filesystem_class(SCHEME.removesuffix("://"))
@@ -13,7 +16,8 @@ class UcxPath(UPath):
     """A path of `UcxFileSystem` that says its servers when it is written as text.
 
     fsspec takes the servers out of a URL, into the options of the file system. The text of a usual
-    `UPath` lacks them: nobody can open ``ucx:///key``.
+    `UPath` lacks them: nobody can open ``ucx:///key``. A secret among its options shows and
+    pickles as a `Secret` does.
 
     Examples
     --------
@@ -22,6 +26,15 @@ class UcxPath(UPath):
     """
 
     __slots__ = ()
+
+    @classmethod
+    def _transform_init_args(
+        cls, args: tuple[Any, ...], protocol: str, storage_options: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], str, dict[str, Any]]:
+        secret = Secret.of(storage_options.get("secret"))
+        if secret is not None:
+            storage_options = {**storage_options, "secret": secret}
+        return args, protocol, storage_options
 
     def __str__(self) -> str:
         text: str = super().__str__()
