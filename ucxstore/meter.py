@@ -9,12 +9,13 @@ import math
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from ucxstore import process
+from ucxstore import logs, process
 
 type BarName = Literal["auto", "rich", "tqdm"]
 
@@ -48,19 +49,31 @@ class Meter:
         self._lock = threading.Lock()
 
     def add(self, *, planned: int = 0, moved: int = 0) -> None:
-        """Count bytes, on any thread."""
+        """Count bytes, on any thread. A bar that fails does not fail what is counted."""
         with self._lock:
             self.planned += planned
             self.moved += moved
-            if self._bar is not None:  # else another thread goes on after the block
-                self._bar.update(self.moved, self.planned)
+            bar = self._bar
+            if bar is None:  # another thread goes on after the block, or the bar has failed
+                return
+            try:
+                bar.update(self.moved, self.planned)
+            except Exception as error:
+                logs.root.warning("the progress bar has failed, and is left out: %r", error)
+                self._bar = None
+                with suppress(Exception):
+                    bar.close()
 
     def close(self) -> None:
         """End the bar. A second call does nothing."""
         with self._lock:
             bar, self._bar = self._bar, None
-            if bar is not None:
+            if bar is None:
+                return
+            try:
                 bar.close()
+            except Exception as error:
+                logs.root.warning("the progress bar has failed: %r", error)
 
 
 # The open blocks of this process.
@@ -234,6 +247,8 @@ class _RichBar:
             rich.TransferSpeedColumn(),
             rich.TimeRemainingColumn(),
             console=console.Console(stderr=True),
+            # Else rich takes what is printed to the terminal, also on its way to a file.
+            redirect_stdout=sys.stdout.isatty(),
         )
         self._progress.start()
         self._task = self._progress.add_task(escape(description), total=None)
@@ -247,19 +262,28 @@ class _RichBar:
 
 class _TqdmBar:
     def __init__(self, description: str) -> None:
-        tqdm = importlib.import_module("tqdm.auto").tqdm
-        self._bar = tqdm(
+        self._make = partial(
+            importlib.import_module("tqdm.auto").tqdm,
             desc=description,
-            total=0,
             unit="B",
             unit_scale=True,
             file=sys.stderr,
             mininterval=_REFRESH_SECONDS,
         )
+        # Made with the first bytes: one of a notebook that begins without a total does not move.
+        self._bar: Any = None
 
     def update(self, moved: int, planned: int) -> None:
-        self._bar.total = planned
+        if self._bar is None:
+            if not planned:
+                return
+            self._bar = self._make(total=planned)
+        if self._bar.total != planned:
+            self._bar.total = planned
+            if hasattr(self._bar, "container"):  # a notebook's, whose widget has a total of its own
+                self._bar.container.children[1].max = planned
         self._bar.update(moved - self._bar.n)
 
     def close(self) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()

@@ -1,9 +1,14 @@
 """The progress bar of `ucxstore.progress`."""
 
+import importlib
+import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,6 +134,32 @@ def test_what_goes_on_after_the_block_is_counted_and_not_shown(seen: Seen) -> No
 
 
 @pytest.mark.usefixtures("small_parts")
+def test_a_bar_that_fails_is_left_out(
+    ucx_store: UcxStore,
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the terminal is gone")
+
+    values = np.arange(10_000, dtype="i4")
+    z = zarr.create_array(ucx_store, data=values, chunks=1000)
+    monkeypatch.setattr(seen, "update", fail)
+    with ucxstore.progress() as counted:
+        np.testing.assert_array_equal(z[:], values)
+        assert seen.closed
+    assert counted.moved == values.nbytes
+    assert caplog.text.count("the terminal is gone") == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(meter, "open_bar", lambda *_: seen)
+    monkeypatch.setattr(seen, "close", fail)
+    with ucxstore.progress():
+        pass
+    assert caplog.text.count("the terminal is gone") == 2
+
+
+@pytest.mark.usefixtures("small_parts")
 def test_a_failure_ends_the_bar(ucx_store: UcxStore, seen: Seen) -> None:
     z = zarr.create_array(ucx_store, data=np.arange(10_000, dtype="i4"), chunks=1000)
     ucx_store.set_sync("c/7", zarr.core.buffer.cpu.Buffer.from_bytes(b"no chunk"))
@@ -175,6 +206,71 @@ def test_the_bar_is_drawn(
     assert "2.0" in shown.err  # MB
     with pytest.raises(KeyError), ucxstore.progress(bar=bar):
         raise KeyError
+
+
+def test_what_is_printed_to_a_file_gets_there() -> None:
+    """Also where the bar is in a terminal."""
+    pytest.importorskip("rich")
+    script = """
+from ucxstore import meter
+bar = meter.open_bar("x", "rich")
+bar.update(1, 2)
+print("a result")
+bar.close()
+"""
+    terminal, stderr = os.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+        timeout=60,
+    )
+    os.close(stderr)
+    shown = os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert (done.returncode, done.stdout) == (0, b"a result\n")
+    assert b"50%" in shown
+
+
+class Widget:
+    """What tqdm uses of those of a notebook."""
+
+    def __init__(self, **given: Any) -> None:
+        self.value: Any = 0
+        self.bar_style = ""
+        self.layout, self.style = SimpleNamespace(), SimpleNamespace()
+        self.__dict__.update(given)
+
+
+def test_a_bar_of_a_notebook_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tqdm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ipywidgets may be missing
+        notebook = importlib.import_module("tqdm.notebook")
+        auto = importlib.import_module("tqdm.auto")
+    bars: list[Widget] = []
+
+    def made(**given: Any) -> Widget:
+        bars.append(Widget(**given))
+        return bars[-1]
+
+    for name, fake in {"IProgress": made, "HTML": Widget, "TqdmHBox": Widget}.items():
+        monkeypatch.setattr(notebook, name, fake, raising=False)
+    monkeypatch.setattr(notebook, "display", lambda *_: None, raising=False)
+    monkeypatch.setattr(auto, "tqdm", notebook.tqdm)
+    counted = meter.Meter(meter.open_bar("read", "tqdm"))
+    counted.add()
+    assert bars == []
+    counted.add(planned=100)
+    counted.add(moved=100)
+    counted.add(planned=300)
+    counted.add(moved=150)
+    counted.close()
+    (bar,) = bars
+    assert (bar.value, bar.max) == (250, 400)
+    assert bar.bar_style == "danger"  # tqdm's own, for what was left before its end
 
 
 def test_what_is_installed_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
