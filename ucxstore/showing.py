@@ -10,6 +10,9 @@ from html import escape
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
+# Names of sizes that do not have "bytes" in them.
+_SIZES = {"quota", "memory_used", "memory_limit"}
+
 _LINE = "border-bottom:1px solid rgba(128,128,128,.35)"
 _CELL = f"text-align:left;padding:.15em 1em .15em 0;{_LINE}"
 _NUMBER = f"text-align:right;padding:.15em 1em .15em 0;{_LINE};font-variant-numeric:tabular-nums"
@@ -34,11 +37,11 @@ def printable(text: str) -> str:
 
 
 def value_text(name: str, value: object) -> str:
-    """Format a value by its name: names with ``bytes`` in them, and quotas, are sizes."""
+    """Format a value by its name: those with ``bytes`` in it, and quotas and memory, are sizes."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        if "bytes" in name or name == "quota":
+        if "bytes" in name or name in _SIZES:
             return size_text(value)
         if name.endswith("_s"):
             return f"{value:,.1f} s"

@@ -19,8 +19,9 @@ class Table(dict[str, Any]):
     Nothing can be put into it. Lists of such tables, and dictionaries of them, are shown below it.
     """
 
-    # Fields that are not shown in tables.
+    # Fields that are not shown in tables, and those that are shown first.
     _hidden: ClassVar[frozenset[str]] = frozenset()
+    _leading: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in self._names():
@@ -52,7 +53,8 @@ class Table(dict[str, Any]):
         return rows, below
 
     def _shown(self) -> list[str]:
-        return [name for name in self if name not in self._hidden]
+        names = dict.fromkeys((*self._leading, *self))
+        return [name for name in names if name not in self._hidden]
 
     def _cells(self, key: str, header: Sequence[str]) -> list[str]:
         cells = [value_text(name, self[name]) for name in self._shown()]
@@ -80,12 +82,16 @@ class Table(dict[str, Any]):
         return "".join(parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(self.values())
+        return _table_of, (type(self), dict(self))
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(f"{type(self).__name__}: counters that were read do not change")
+        raise TypeError(f"{type(self).__name__}: cannot be changed")
 
     __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse
+
+
+def _table_of(cls: type[Table], values: dict[str, Any]) -> Table:
+    return cls(**values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -434,44 +440,62 @@ class Totals:
         self._lock = threading.Lock()
         self._gone: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
         self._live: list[tuple[weakref.ref[Counters], dict[str, int]]] = []
+        self._most = _FEW_COUNTERS
 
     def add(self, counters: Counters) -> None:
         """Count in what these count."""
         with self._lock:
             self._live.append((weakref.ref(counters), counters._counted))
+            if len(self._live) > self._most:
+                self._drop_gone()
+                self._most = max(2 * len(self._live), _FEW_COUNTERS)
 
     def read(self) -> dict[str, int]:
         """Return the sums."""
         with self._lock:
-            live = []
+            self._drop_gone()
             sums = dict(self._gone)
-            for owner, counted in self._live:
-                is_gone = owner() is None
-                for name, count in counted.items():
-                    sums[name] += count
-                    if is_gone:
-                        self._gone[name] += count
-                if not is_gone:
-                    live.append((owner, counted))
-            self._live = live
+            for _, counted in self._live:
+                _add(sums, counted)
             return sums
 
+    def _drop_gone(self) -> None:
+        """Keep but the sums of counters that are gone."""
+        live = []
+        for owner, counted in self._live:
+            if owner() is None:
+                _add(self._gone, counted)
+            else:
+                live.append((owner, counted))
+        self._live = live
+
+
+def _add(sums: dict[str, int], counted: Mapping[str, int]) -> None:
+    for name, count in counted.items():
+        sums[name] += count
+
+
+# With so many, those that are gone are not looked for.
+_FEW_COUNTERS = 64
 
 _totals: Totals | None = None
+_totals_lock = threading.Lock()
 
 
 def keep_totals() -> Totals:
-    """Keep the sums of all counters that are made from now on; return them, as each call does.
-
-    Whoever calls this reads them now and then: until then, each store leaves a few numbers behind.
-    """
+    """Keep the sums of all counters that are made from now on; return them, as each call does."""
     global _totals
-    if _totals is None:
-        _totals = Totals()
-        process.in_child(_start_again)
-    return _totals
+    with _totals_lock:
+        if _totals is None:
+            _totals = Totals()
+        return _totals
 
 
 def _start_again() -> None:
-    global _totals
-    _totals = Totals()
+    """In a forked child, what was counted is the parent's."""
+    global _totals, _totals_lock
+    _totals_lock = threading.Lock()
+    _totals = None if _totals is None else Totals()
+
+
+process.in_child(_start_again)

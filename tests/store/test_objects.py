@@ -4,9 +4,12 @@ import asyncio
 import copy
 import dataclasses
 import json
+import os
 import pickle
 import re
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +22,24 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import cpu
 
+import ucxstore.stats
 import ucxstore.store
 from ucxstore import AddressError, ScratchEndedError, StoreClosedError, UcxStore
 from ucxstore.cluster.channels import channel_over
+from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
-from ucxstore.stats import ClientStats, ServerStats, StoreStats, parse_server_stats
+from ucxstore.stats import (
+    ChunkStats,
+    ClientStats,
+    Counted,
+    Counters,
+    ServerStats,
+    StoreStats,
+    Table,
+    Totals,
+    keep_totals,
+    parse_server_stats,
+)
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
 
@@ -186,21 +202,24 @@ def test_counters_are_a_frozen_dataclass_and_a_mapping(ucx_store: UcxStore) -> N
         stats.clear,
     ]
     for change in changes:
-        with pytest.raises(TypeError, match="StoreStats: counters that were read do not change"):
+        with pytest.raises(TypeError, match="StoreStats: cannot be changed"):
             change()
     assert re.search(r"^bytes_written +5 B$", str(stats), re.MULTILINE)
     assert repr(stats).startswith("StoreStats(direct=0, ")
 
 
-async def test_a_servers_counters_without_a_loop(ucx_store: UcxStore) -> None:
-    ucx_store.set_sync("a", buffer_of(b"12345"))
-    with ucx_store.scratch("1MB") as scratch:
-        stats = ucx_store.server_stats_sync()
-        later = await ucx_store.server_stats()
-    assert {**stats, "uptime_s": 0}.keys() == later.keys()
-    assert stats.sets >= 1
-    (mine,) = [one for one in stats.clients if one.sets == stats.clients[0].sets][:1]
+async def test_a_servers_counters_without_a_loop() -> None:
+    with Server("memory://") as server, UcxStore(server.address) as store:
+        store.set_sync("a", buffer_of(b"12345"))
+        with store.scratch("1MB") as scratch:
+            stats = store.server_stats_sync()
+            later = await store.server_stats()
+    assert (stats.sets, stats.bytes_received, stats.value_count) == (1, 5, 1)
+    assert later.uptime_s > stats.uptime_s
+    assert (later.sets, later.value_bytes) == (stats.sets, stats.value_bytes)
+    (mine,) = stats.clients
     assert isinstance(mine, ClientStats)
+    assert (mine.sets, mine.bytes_received) == (1, 5)
     assert scratch.name.startswith(stats.spaces[-1].name)
     assert pickle.loads(pickle.dumps(stats)) == stats
     assert parse_server_stats(json.dumps(stats).encode()) == stats
@@ -209,6 +228,59 @@ async def test_a_servers_counters_without_a_loop(ucx_store: UcxStore) -> None:
     assert "spaces:\nname " in text
     with pytest.raises(AddressError, match="several servers"):
         UcxStore("ucx://a:1,b:1").server_stats_sync()
+
+
+def test_the_counters_of_chunks_are_the_same_everywhere() -> None:
+    assert list(Counted.__annotations__) == ChunkStats._names()
+
+
+def test_what_matters_most_is_shown_first() -> None:
+    @dataclasses.dataclass(frozen=True, eq=False, repr=False)
+    class Shown(Table):
+        _leading = ("last",)
+        _hidden = frozenset({"second"})
+
+        first: int
+        second: int
+        last: int
+
+    shown = Shown(1, 2, 3)
+    assert str(shown).split() == ["last", "3", "first", "1"]
+    assert list(shown) == ["first", "second", "last"]
+    make, arguments = shown.__reduce__()  # by names, so that a field may move
+    assert make(*arguments) == shown
+
+
+def test_counters_that_are_gone_are_summed_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    totals = Totals()
+    monkeypatch.setattr(ucxstore.stats, "_totals", totals)
+    kept = Counters()
+    kept.add(direct=1)
+    for _ in range(1000):
+        Counters().add(direct=1, bytes_read=10)
+        assert len(totals._live) <= 66
+    many = [Counters() for _ in range(300)]
+    for one in many:
+        one.add(decode=1)
+    found = totals.read()
+    assert (found["direct"], found["bytes_read"], found["decode"]) == (1001, 10_000, 300)
+    assert len(totals._live) == 301
+    del many, one
+    assert totals.read() == found
+    assert len(totals._live) == 1
+
+
+def test_threads_keep_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ucxstore.stats, "_totals", None)
+
+    class Slow(Totals):
+        def __init__(self) -> None:
+            time.sleep(0.05)
+            super().__init__()
+
+    monkeypatch.setattr(ucxstore.stats, "Totals", Slow)
+    with ThreadPoolExecutor(4) as threads:
+        assert len({id(one.result()) for one in [threads.submit(keep_totals) for _ in "1234"]}) == 1
 
 
 # ---- ends ----

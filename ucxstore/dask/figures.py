@@ -25,6 +25,8 @@ GONE = "clients that have gone"
 
 _LOCAL = "local"
 
+_MEMORY = ("memory_bytes", "memory_limit_bytes")
+
 _OF_SERVER = ("connected", "gets", "sets", "bytes_sent", "bytes_received", "gets_seen")
 
 
@@ -78,6 +80,7 @@ class WorkerStats(WorkStats):
     """
 
     _hidden: ClassVar[frozenset[str]] = frozenset({"process"})
+    _leading: ClassVar[tuple[str, ...]] = ("server", *_MEMORY)
 
     server: str
     process: str
@@ -106,6 +109,8 @@ class DeploymentStats(WorkStats):
     workers : dict of WorkerStats
         For each worker by its address. The other attributes are the sums of those in it.
     """
+
+    _leading: ClassVar[tuple[str, ...]] = ("servers", *_MEMORY)
 
     servers: int
     workers: dict[str, WorkerStats]
