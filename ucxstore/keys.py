@@ -4,6 +4,8 @@ A key is a relative path in a directory storage. So a key that could leave the d
 the same file as another key, is refused before it is sent. The server checks again.
 """
 
+import re
+
 from ucxstore.errors import InvalidKeyError
 
 # In UTF-8. Far above any key of zarr's, and small enough for the header of a request to be sent
@@ -13,6 +15,9 @@ MAX_KEY_BYTES = 1024
 # The prefix of all keys in scratch spaces. The name of the space follows.
 SCRATCH_FOLDER = "__ucxscratch__/"
 
+# What is shown of that name: enough to tell spaces apart, as in the counters of servers.
+_SPACE = re.compile(rf"({SCRATCH_FOLDER}\w{{8}})\w+")
+
 # Beneath this, servers keep what is theirs in a storage: it has no keys.
 RESERVED_FOLDER = ".ucxstore/"
 
@@ -20,6 +25,11 @@ RESERVED_FOLDER = ".ucxstore/"
 def is_scratch(prefix: str) -> bool:
     """Tell whether keys under a prefix are in a scratch space."""
     return f"{prefix}/".startswith(SCRATCH_FOLDER)
+
+
+def shorten_space(text: str) -> str:
+    """Shorten the names of scratch spaces, for reprs and messages: who knows one can use it."""
+    return _SPACE.sub(r"\1…", text)
 
 
 def check_key(key: str) -> None:

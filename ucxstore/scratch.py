@@ -126,7 +126,7 @@ class Scratch[S: "UcxStore"]:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ScratchEndedError(f"scratch space {self.name}: it was closed")
+            raise ScratchEndedError(f"scratch space {self.name[:8]}…: it was closed")
 
     def __enter__(self) -> Self:
         return self
@@ -146,11 +146,15 @@ class Scratch[S: "UcxStore"]:
     # Without its name: whoever knows that can use the space.
 
     def _state(self) -> str:
-        return "closed" if self._closed else "open" if self._lease.is_running else "ended"
+        if self._closed:
+            return "closed"
+        if not self._lease.is_mine:
+            return "of the parent process"
+        return "open" if self._lease.is_running else "ended"
 
     def __repr__(self) -> str:
         return (
-            f"<Scratch at {str(self._store)!r}, quota={self.quota}, timeout={self.timeout:g}, "
+            f"<Scratch at {self._store._shown!r}, quota={self.quota}, timeout={self.timeout:g}, "
             f"{self._state()}>"
         )
 
@@ -161,7 +165,7 @@ class Scratch[S: "UcxStore"]:
             ("timeout", f"{self.timeout:g} s"),
             ("state", self._state()),
         ]
-        return html_block("Scratch", str(self._store), html_table(rows))
+        return html_block("Scratch", self._store._shown, html_table(rows))
 
 
 class _Lease:
@@ -201,6 +205,11 @@ class _Lease:
         _leases.add(self)
 
     @property
+    def is_mine(self) -> bool:
+        """Whether this process has made it, and is not a forked child."""
+        return os.getpid() == self._pid
+
+    @property
     def is_running(self) -> bool:
         """Whether it is being renewed by this process."""
         return self._thread.is_alive()
@@ -211,7 +220,7 @@ class _Lease:
 
     def end(self, timeout: float | None = None) -> None:
         """End the space and wait for that, as long as requests may take."""
-        if os.getpid() == self._pid:
+        if self.is_mine:
             self.let_go()
             self._thread.join(timeout)
 

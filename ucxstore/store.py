@@ -22,7 +22,7 @@ from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.view import View
 from ucxstore.cluster.channels import channel_over, connectors_to
 from ucxstore.errors import AddressError, ServerRestartedError, StoreClosedError
-from ucxstore.keys import is_scratch
+from ucxstore.keys import is_scratch, shorten_space
 from ucxstore.options import (
     DEFAULT_BUFFER_BUDGET,
     DEFAULT_CONNECT_TIMEOUT,
@@ -210,6 +210,11 @@ class UcxStore(ChannelStore):
         return self.address
 
     @property
+    def _shown(self) -> str:
+        """The address as reprs and messages have it."""
+        return shorten_space(self.address)
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called: the store then refuses to be used."""
         return self._closed
@@ -226,19 +231,19 @@ class UcxStore(ChannelStore):
         state, lanes = self._state()
         over = f" over {', '.join(lanes)}" if lanes else ""
         read_only = ", read_only=True" if self.read_only else ""
-        return f"<{type(self).__name__} {str(self)!r}{read_only}, {state}{over}>"
+        return f"<{type(self).__name__} {self._shown!r}{read_only}, {state}{over}>"
 
     def _repr_html_(self) -> str:
         state, lanes = self._state()
         rows = [
             ("servers", ", ".join(map(str, self.servers))),
-            ("prefix", self._address.prefix or "-"),
+            ("prefix", shorten_space(self._address.prefix) or "-"),
             ("state", state),
             ("lanes", ", ".join(lanes) or "-"),
             ("read-only", "yes" if self.read_only else "no"),
         ]
         counters = html_details("Counters", self.stats().html())
-        return html_block(type(self).__name__, str(self), html_table(rows), counters)
+        return html_block(type(self).__name__, self._shown, html_table(rows), counters)
 
     def __eq__(self, value: object) -> bool:
         return (
@@ -339,7 +344,7 @@ class UcxStore(ChannelStore):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreClosedError(f"{self}: the store is closed")
+            raise StoreClosedError(f"{self._shown}: the store is closed")
 
     def close(self) -> None:
         """Close the store. A connection that no other store shares is closed too.
@@ -642,7 +647,9 @@ class UcxStore(ChannelStore):
         found = async_array_of(array)
         theirs = cast(UcxStore, access_of(found).store)
         if set(theirs.servers) != set(self.servers):
-            raise ValueError(f"{found.store_path} is not at the servers of {self}")
+            raise ValueError(
+                f"{shorten_space(str(found.store_path))} is not at the servers of {self._shown}"
+            )
         return found
 
 

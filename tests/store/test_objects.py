@@ -124,8 +124,30 @@ def test_a_scratch_space_says_its_state_and_not_its_name(ucx_store: UcxStore) ->
         assert repr(scratch) == f"<Scratch at {str(ucx_store)!r}, quota=1000000, timeout=60, open>"
         assert "1.0 MB" in page_of(scratch).text
         assert scratch.name not in page_of(scratch).text
+        within = scratch.store("a")
+        below = scratch.name[:8] + "…/a"
+        for shown in repr(within), page_of(within).text, repr(ObspecStore(within)):
+            assert scratch.name not in shown
+            assert below in shown
+        within.close()
+        with pytest.raises(StoreClosedError) as raised:
+            within.ping_sync()
+        assert scratch.name not in str(raised.value)
+        assert below in str(raised.value)
+        assert scratch.name in str(within) == within.address  # which others open
     assert repr(scratch).endswith("closed>")
     assert "closed" in page_of(scratch).text
+
+
+def test_in_a_forked_child_a_scratch_space_is_the_parents(
+    ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ucx_store.scratch("1MB") as scratch:
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            assert repr(scratch).endswith(", of the parent process>")
+            assert "of the parent process" in page_of(scratch).text
+        assert repr(scratch).endswith(", open>")
 
 
 def test_a_server_says_its_state() -> None:
@@ -365,7 +387,7 @@ def test_a_closed_scratch_space_says_so(ucx_store: UcxStore) -> None:
     scratch.close()
     assert scratch.closed
     for use in scratch.store, scratch.grant:
-        with pytest.raises(ScratchEndedError, match=f"{scratch.name}: it was closed"):
+        with pytest.raises(ScratchEndedError, match=f"{scratch.name[:8]}…: it was closed"):
             use()
 
 
