@@ -38,7 +38,7 @@ from ucxstore.options import (
 )
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.budget import Budget
-from ucxstore.pipeline.selection import METADATA, warn_of_other_pipeline
+from ucxstore.pipeline.selection import is_metadata, warn_of_other_pipeline
 from ucxstore.pipeline.selection import select_pipeline as select
 from ucxstore.pipeline.shards.cache import ShardCache
 from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
@@ -290,9 +290,9 @@ class UcxStore(ChannelStore):
         return store
 
     def _noticed(self, key: str, value: Buffer | None) -> Buffer | None:
-        if value is not None and key.endswith(METADATA):  # no chunk, which may be on a device
+        if value is not None and is_metadata(key):  # no chunk, which may be on a device
             choice = self._options.select_pipeline
-            warn_of_other_pipeline(choice, key, memoryview(value.as_numpy_array()), self.address)
+            warn_of_other_pipeline(choice, key, memoryview(value.as_numpy_array()), self._shown)
         return value
 
     # ---- servers ----

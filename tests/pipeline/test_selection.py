@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 
+import fsspec
 import numpy as np
 import pytest
 import xarray
@@ -56,7 +57,9 @@ def test_another_pipeline_around_a_read_is_warned_of_once(
 ) -> None:
     with UcxStore(address) as store:
         (message,) = raised(store, pipeline)
-        assert message.startswith(f"arrays of {address} are read by {pipeline}, with copies")
+        assert message.startswith(
+            f"zarr reads arrays of {address} by {pipeline}, not by ucxstore's"
+        )
         assert "select_pipeline=True" in message
         assert PIPELINE in message
         assert store.stats()["decode"] == 0
@@ -66,6 +69,22 @@ def test_another_pipeline_around_a_read_is_warned_of_once(
 def test_a_url_is_warned_of_too(array: zarr.Array, address: str) -> None:
     (message,) = raised(address)
     assert FUSED in message
+
+
+def test_files_that_somebody_looks_at_are_no_arrays(array: zarr.Array, address: str) -> None:
+    """Nobody opens an array, whatever zarr is configured to read one by."""
+    fs, path = fsspec.url_to_fs(address)
+    with warnings.catch_warnings(), zarr.config.set({PATH: FUSED}):
+        warnings.simplefilter("error", PipelineWarning)
+        text = fs.cat(f"{path}/a/zarr.json")
+        assert b'"array"' in text
+        assert fs.cat([f"{path}/a/zarr.json"]) == {f"{path}/a/zarr.json": text}
+        assert fs.cat_file(f"{path}/a/zarr.json", 0, 5) == text[:5]
+        fs.cp(f"{path}/a/zarr.json", f"{path}/copy/myzarr.json")
+        with UcxStore(address) as store:
+            assert store.get_sync("copy/myzarr.json").to_bytes() == text
+        with pytest.raises(FileNotFoundError):
+            fs.cat_file(f"{path}/missing")
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part:UserWarning")

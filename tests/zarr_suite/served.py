@@ -146,7 +146,7 @@ def _has_other_store(item: pytest.Item) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     # zarr's tests choose pipelines of their own, and take warnings for errors.
-    config.addinivalue_line("filterwarnings", "ignore:arrays of ucx.* are read by:UserWarning")
+    config.addinivalue_line("filterwarnings", "ignore:zarr reads arrays of ucx:UserWarning")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -40,6 +40,7 @@ from ucxstore.zarr_compat import cpu
 _PIECE_BYTES = 8 << 20
 
 _NO_BYTES = RangeByteRequest(0, 0)
+_EVERYTHING = OffsetByteRequest(0)
 
 
 class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
@@ -282,12 +283,32 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     # ---- values ----
 
+    def cat_file(
+        self, path: Any, start: int | None = None, end: int | None = None, **options: Any
+    ) -> Any:
+        return sync(self.loop, self._cat_file, path, start, end, **{**options, "by_zarr": False})
+
+    async def _cat(self, path: Any, *arguments: Any, **options: Any) -> Any:
+        return await super()._cat(path, *arguments, **{**options, "by_zarr": False})
+
     async def _cat_file(
-        self, path: str, start: int | None = None, end: int | None = None, **_: Any
+        self,
+        path: str,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        by_zarr: bool = True,
+        **_: Any,
     ) -> bytes:
+        """Read a value. zarr calls this, and only then opens an array: see `UcxStore.get`."""
         key = self._strip_protocol(path)
         if end is not None and min(start or 0, end) < 0:
             return await self._cat_from_end(key, start, end)
+        if not by_zarr:
+            found = await self._root.get_found(key, _byte_range(start, end) or _EVERYTHING)
+            if found is None:
+                raise FileNotFoundError(path)
+            return found[0].tobytes()
         value = await self._root.get(key, byte_range=_byte_range(start, end))
         if value is None:
             raise FileNotFoundError(path)
@@ -405,10 +426,10 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
             await self._check_folder(source)
         elif source != target:
             with await self._root._budget.claim(size):
-                value = await self._root.get(source)
-                if value is None:
+                found = await self._root.get_found(source, _EVERYTHING)
+                if found is None:
                     raise FileNotFoundError(path1)
-                await self._root.set(target, value)
+                await self._root.set(target, cpu.Buffer.from_array_like(found[0]))
 
     def mv(
         self,

@@ -20,7 +20,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 # What zarr reads the metadata of arrays from, and what only that of an array has: zarr makes the
 # pipeline right after it.
-METADATA = ("zarr.json", ".zarray", ".zmetadata")
+_METADATA = {"zarr.json", ".zarray", ".zmetadata"}
 _MARKS = (b'"array"', b'"chunks"')
 _MOST_SEARCHED = 1 << 20  # bytes of consolidated metadata: an array comes before that
 
@@ -95,6 +95,11 @@ def advise_on_pipeline() -> str | None:
     )
 
 
+def is_metadata(key: str) -> bool:
+    """Tell whether zarr may read the metadata of an array from a key."""
+    return key.rpartition("/")[2] in _METADATA
+
+
 def warn_of_other_pipeline(choice: bool | None, key: str, value: memoryview, store: str) -> None:
     """Warn once if what was read is an array's metadata, and another pipeline will read the array.
 
@@ -111,7 +116,7 @@ def warn_of_other_pipeline(choice: bool | None, key: str, value: memoryview, sto
     store : str
         Its address, for the message.
     """
-    if choice is False or not key.endswith(METADATA):
+    if choice is False or not is_metadata(key):
         return
     configured: str = zarr.config.get(_CONFIG)
     if configured == PIPELINE or configured in _warned or (choice is None and _is_off()):
@@ -121,10 +126,9 @@ def warn_of_other_pipeline(choice: bool | None, key: str, value: memoryview, sto
         return
     _warned.add(configured)
     warnings.warn(
-        f"arrays of {store} are read by {configured}, with copies, and not by ucxstore's pipeline: "
-        "zarr's configuration, or a library around its own I/O, has selected it. Make the store "
-        f"with select_pipeline=True, or set zarr's {_CONFIG} to {PIPELINE} before; "
-        "select_pipeline=False keeps it so, without this warning",
+        f"zarr reads arrays of {store} by {configured}, not by ucxstore's pipeline, and copies "
+        f"more. Set {_CONFIG} to {PIPELINE}, or make the store with select_pipeline=True first; "
+        "select_pipeline=False silences this",
         PipelineWarning,
         stacklevel=2,
     )
