@@ -27,7 +27,13 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Suf
 
 from ucxstore.client.byte_ranges import bounds, to_native
 from ucxstore.client.requests import Found
-from ucxstore.errors import GrantError, InvalidKeyError, ReadOnlyServerError, UcxStoreError
+from ucxstore.errors import (
+    AuthenticationError,
+    GrantError,
+    InvalidKeyError,
+    ReadOnlyServerError,
+    UcxStoreError,
+)
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu, numpy_buffer_prototype, sync
 
@@ -38,6 +44,7 @@ _NOTHING = RangeByteRequest(0, 0)
 
 _PAGE = 1000  # keys of a listing at once, as in object stores
 _PIECE_BYTES = 8 << 20  # of a value that is iterated over
+_VERSIONS = range(1, 1 << 64)
 
 type Content = IO[bytes] | Path | Buffer | Iterable[Buffer]
 
@@ -67,7 +74,11 @@ class InvalidPathError(InvalidKeyError):
 
 
 class PermissionDeniedError(UcxStoreError, PermissionError):
-    """The server, or the grant, is for reading only or does not open the key."""
+    """The store, the server or the grant is read-only, or the grant does not open the key."""
+
+
+class UnauthenticatedError(AuthenticationError):
+    """The secret is wrong or missing."""
 
 
 class ObjectMeta(TypedDict):
@@ -170,7 +181,7 @@ class ObspecStore:
 
     def __init__(self, store: UcxStore | str, **options: Any) -> None:
         if isinstance(store, UcxStore) and options:
-            raise TypeError(f"options of a store that is made already: {', '.join(options)}")
+            raise TypeError(f"options can't be given with a store: {', '.join(options)}")
         self.store = store if isinstance(store, UcxStore) else UcxStore(store, **options)
 
     @property
@@ -184,7 +195,7 @@ class ObspecStore:
         return self.store.address
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+        return f"{type(self).__name__}({self.store._shown!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObspecStore) and self.store == other.store
@@ -319,6 +330,7 @@ class ObspecStore:
             Without effect.
         """
         create = _check_put(mode, attributes, tags)
+        self._check_writable()
         value = _buffer(_read(file))
         with _named():
             written = self.store.add_sync(path, value) if create else True
@@ -365,20 +377,30 @@ class ObspecStore:
 
     async def delete_async(self, paths: str | Sequence[str]) -> None:
         """Do as `delete`."""
+        self._check_writable()
         with _named():
             await self.store.delete_many([paths] if isinstance(paths, str) else [*paths])
+
+    def _check_writable(self) -> None:
+        if self.store.read_only:
+            raise PermissionDeniedError(f"{self.store._shown}: the store is read-only")
 
     # ---- listing: `list` is a method from here on ----
 
     def list_with_delimiter(self, prefix: str | None = None) -> ListResult:
-        """Return the values and the folders in a folder."""
+        """Return the values and the folders in a folder.
+
+        A key that is both, as ``"a"`` is beside ``"a/b"``, is given as a value alone; `list` gives
+        all keys. Servers of directories cannot have such keys.
+        """
         return sync(self.list_with_delimiter_async(prefix))
 
     async def list_with_delimiter_async(self, prefix: str | None = None) -> ListResult:
         """Do as `list_with_delimiter`."""
         folder = _folder(prefix)
-        names = [folder + name async for name in self.store.list_dir(folder)]
-        sizes = await self.store.getsizes(names)
+        with _named():
+            names = [folder + name async for name in self.store.list_dir(folder)]
+            sizes = await self.store.getsizes(names)
         found = [*zip(names, sizes, strict=True)]
         return {
             "common_prefixes": [name for name, size in found if size is None],
@@ -392,6 +414,17 @@ class ObspecStore:
 
         Their versions are not known: `head` asks for one.
         """
+        pages = self._pages(prefix, offset)
+        while True:
+            with _named():
+                page = await anext(pages, None)
+            if page is None:
+                return
+            yield page
+
+    async def _pages(
+        self, prefix: str | None, offset: str | None
+    ) -> AsyncIterator[Sequence[ObjectMeta]]:
         page: list[str] = []
         async for key in self.store.list_prefix(_folder(prefix)):
             if offset is None or key > offset:
@@ -438,11 +471,9 @@ class _Wanted:
             raise NotSupportedError(f"options of a read that servers do not have: {unknown}")
         head = bool(given.get("head"))
         version = str(given.get("version", ""))
-        if version and not version.isdigit():
-            raise NotFoundError(f"there is no version {version!r}")
         return cls(
             _NOTHING if head else _range_of(given.get("range")),
-            int(version) if version else None,
+            _version_of(version) if version else None,
             head,
             given.get("if_match"),
             given.get("if_none_match"),
@@ -456,14 +487,15 @@ class _Wanted:
             raise NotFoundError(f"there is no value under {path!r}")
         data, size, version = found
         e_tag = f'"{version}"'
-        changed = self.if_match is not None and not _matches(self.if_match, e_tag)
-        if changed or data is None:
+        if data is None:
+            raise NotFoundError(f"{path!r} has the version {version}, and not {self.version}")
+        if self.if_match is not None and not _matches(self.if_match, e_tag):
             raise PreconditionError(f"{path!r} has another version: {version}")
         if self.if_none_match is not None and _matches(self.if_none_match, e_tag):
             raise NotModifiedError(f"{path!r} still has the version {version}")
         ((start, stop),) = bounds(to_native(self.byte_range), size)
         if start == stop and not self.is_head and self.byte_range != _EVERYTHING:
-            raise ValueError(f"{path!r} has {size} bytes, and none in the range that was asked for")
+            raise ValueError(f"{path!r}: the range is beyond its end ({size} bytes)")
         meta = _meta(path, size, e_tag, str(version))
         return meta, (start, stop), memoryview(data)
 
@@ -477,6 +509,8 @@ def _named(path: str = "") -> Iterator[None]:
         raise InvalidPathError(str(error)) from error
     except (GrantError, ReadOnlyServerError) as error:
         raise PermissionDeniedError(str(error)) from error
+    except AuthenticationError as error:
+        raise UnauthenticatedError(str(error)) from error
     except BaseExceptionGroup as group:
         if group.subgroup(FileNotFoundError) is None:
             raise
@@ -486,6 +520,14 @@ def _named(path: str = "") -> Iterator[None]:
 def _matches(condition: str, e_tag: str) -> bool:
     tags = [tag.strip() for tag in condition.split(",")]
     return "*" in tags or e_tag in tags or e_tag.strip('"') in tags
+
+
+def _version_of(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(_VERSIONS[-1])):
+        version = int(text)
+        if version in _VERSIONS:
+            return version
+    raise NotFoundError(f"there is no version {text!r}")
 
 
 def _range_of(given: Any) -> ByteRequest:
@@ -552,7 +594,7 @@ def _check_put(
     if attributes or tags:
         raise NotSupportedError("servers keep neither attributes nor tags")
     if mode not in (None, "overwrite", "create"):
-        raise NotSupportedError(f"servers cannot write with the mode {mode!r}")
+        raise NotSupportedError(f"mode: {mode!r} is not supported")
     return mode == "create"
 
 

@@ -18,7 +18,7 @@ from obspec_utils.readers import BlockStoreReader
 from obspec_utils.registry import ObjectStoreRegistry
 from obstore.store import MemoryStore
 
-from ucxstore import UcxStore
+from ucxstore import Secret, UcxStore
 from ucxstore.copies import count_copies
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
@@ -242,7 +242,8 @@ def test_versions_and_conditions(store: ObspecStore, call: Call) -> None:
     store.put("a", b"new")
     assert call(store, "head", "a")["e_tag"] != old["e_tag"]
     assert refused(if_match=f'"x", {old["e_tag"]}') == "PreconditionError"
-    assert refused(version=old["version"]) == "PreconditionError"
+    for version in old["version"], "1" * 19, "0", "²", "9" * 20, "9" * 5000:
+        assert refused(version=version) == "NotFoundError"
     found = call(store, "get", "a", options={"if_none_match": old["e_tag"], "if_match": "*"})
     assert whole(found) == b"new"
 
@@ -253,6 +254,7 @@ def test_what_servers_do_not_have(store: ObspecStore, call: Call) -> None:
         ("put", ("a", b""), {"tags": {"x": "y"}}),
         ("put", ("a", b""), {"attributes": {"x": "y"}}),
         ("put", ("a", b""), {"mode": {"e_tag": "x"}}),
+        ("put", ("a", b""), {"mode": "append"}),
     ):
         with pytest.raises(NotImplementedError) as raised:
             call(store, name, *arguments, **options)
@@ -364,10 +366,49 @@ def test_a_key_that_cannot_be(store: ObspecStore, call: Call, key: str) -> None:
 
 def test_a_server_that_is_for_reading_only(call: Call, tmp_path: Path) -> None:
     with Server(tmp_path, read_only=True) as server, ObspecStore(server.address) as store:
-        with pytest.raises(PermissionError) as raised:
-            call(store, "put", "a", b"x")
-        found = obspec.exceptions.map_exception(raised.value)
-        assert type(found) is obspec.exceptions.PermissionDeniedError
+        assert refusal_of(call, store, "put", "a", b"x") == "PermissionDeniedError"
+
+
+def test_a_store_that_is_for_reading_only(call: Call, address: str) -> None:
+    with ObspecStore(address, read_only=True) as store:
+        assert refusal_of(call, store, "put", "a", b"x") == "PermissionDeniedError"
+        assert refusal_of(call, store, "put", "a", b"x", mode="create") == "PermissionDeniedError"
+        assert refusal_of(call, store, "delete", "a") == "PermissionDeniedError"
+        assert refusal_of(call, store, "delete", []) == "PermissionDeniedError"
+
+
+def test_whoever_lacks_the_secret_or_has_a_grant_of_another_folder(call: Call) -> None:
+    secret = Secret("a secret of this test")
+
+    def pages(store: ObspecStore) -> Any:
+        async def run() -> None:
+            [page async for page in store.list_async("a")]
+
+        return asyncio.run(run()) if call.__name__ == "asynchronous" else list(store.list("a"))
+
+    with Server("memory://", secret=secret) as server:
+        for given, name in (
+            ("another secret", "UnauthenticatedError"),
+            (secret.grant("b/"), "PermissionDeniedError"),
+        ):
+            with ObspecStore(server.address, secret=given) as store:
+                assert refusal_of(call, store, "get", "a") == name
+                assert refusal_of(call, store, "put", "a", b"x") == name
+                assert refusal_of(call, store, "delete", "a") == name
+                assert refusal_of(call, store, "list_with_delimiter", "a") == name
+                with pytest.raises(PermissionError) as raised:
+                    pages(store)
+                found = obspec.exceptions.map_exception(raised.value)
+                assert type(found).__name__ == name
+
+
+def refusal_of(call: Call, store: ObspecStore, name: str, *arguments: Any, **options: Any) -> str:
+    """Return what obspec calls the failure."""
+    with pytest.raises(PermissionError) as raised:
+        call(store, name, *arguments, **options)
+    found = obspec.exceptions.map_exception(raised.value)
+    assert isinstance(found, obspec.exceptions.BaseError)
+    return type(found).__name__
 
 
 # ---- listing ----
@@ -414,6 +455,15 @@ def test_list_with_delimiter(
     ]
 
 
+def test_what_is_a_value_and_a_folder_is_listed_as_a_value(store: ObspecStore, call: Call) -> None:
+    for name in "foo", "foo/y":
+        store.put(name, b"x")
+    found = call(store, "list_with_delimiter")
+    assert [meta["path"] for meta in found["objects"]] == ["foo"]
+    assert found["common_prefixes"] == []
+    assert [meta["path"] for page in store.list() for meta in page] == ["foo", "foo/y"]
+
+
 def test_a_long_listing_comes_in_pages(memory_server: Server, prefix: str) -> None:
     with ObspecStore(f"{memory_server.address}/{prefix}") as store:
         values = [(f"{number:04}", np.zeros(1, "u1")) for number in range(2500)]
@@ -438,7 +488,7 @@ def test_a_store_that_is_made_already(address: str, zarr_config: None) -> None:
         assert hash(store) == hash(ObspecStore(made))
         assert repr(store) == f"ObspecStore({made.address!r})"
         assert store.url == made.address
-        with pytest.raises(TypeError, match="timeout"):
+        with pytest.raises(TypeError, match="options can't be given with a store: timeout"):
             ObspecStore(made, timeout=3)
 
 
