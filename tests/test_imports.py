@@ -1,9 +1,12 @@
 """What an import of the package costs: which modules it brings, by their names, not by seconds."""
 
+import ast
+import importlib
 import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from zarr.core.buffer import cpu
@@ -89,6 +92,23 @@ def test_names_are_listed_before_they_are_used() -> None:
 def test_the_names_are_those_that_type_checkers_see() -> None:
     everything = modules_after("from ucxstore import *; assert UcxStore and Server and ShardError")
     assert "ucxstore.server.server" in everything
+    source = ast.parse(Path(ucxstore.__file__).read_text())
+    (block,) = (
+        node
+        for node in source.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    seen = {}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom):
+            seen.update({name.asname or name.name: node.module for name in node.names})
+        else:
+            assert isinstance(node, ast.AnnAssign)
+            seen[ast.unparse(node.target)] = "ucxstore"
+    assert sorted(seen) == sorted(ucxstore.__all__)
+    for name, module in seen.items():
+        assert module is not None
+        assert getattr(importlib.import_module(module), name) is getattr(ucxstore, name)
 
 
 def test_another_name_is_not_there() -> None:

@@ -109,17 +109,19 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        value: object = _find_version()
-    elif name in __all__:
-        from importlib import import_module
+if not TYPE_CHECKING:  # else type checkers would take any name
 
-        value = getattr(import_module(_MODULES.get(name, "ucxstore.errors")), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            value: object = _find_version()
+        elif name in __all__:
+            from importlib import import_module
+
+            value = getattr(import_module(_MODULES.get(name, "ucxstore.errors")), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

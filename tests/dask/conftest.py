@@ -32,6 +32,13 @@ def cluster_of(workers: int, **options: Any) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(autouse=True)
+def _dasks_own_optimizer() -> Iterator[None]:
+    """Undo what `locality` sets in Dask's configuration."""
+    yield
+    dask.config.config.pop("array_optimize", None)
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """A client of a cluster in which no worker is killed."""

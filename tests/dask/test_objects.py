@@ -31,12 +31,6 @@ COUNT = 8 * 5
 HOSTILE = "<script>alert(1)</script>&\"'\x1b[31m"
 
 
-@pytest.fixture(autouse=True)
-def _dasks_own_optimizer() -> Any:
-    yield
-    dask.config.config.pop("array_optimize", None)
-
-
 def make_array(store: Any, name: str = "a") -> zarr.Array:
     return zarr.create_array(
         store, name=name, shape=SHAPE, chunks=CHUNKS, dtype="f4", fill_value=-1, compressors=None
