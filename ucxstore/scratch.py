@@ -106,7 +106,7 @@ class Scratch[S: "UcxStore"]:
         self._check_open()
         secret = self._store.secret
         if secret is None:
-            raise ValueError("grant: the servers have no secret that one could be made of")
+            raise ValueError("grant: the store has no secret to derive a grant from")
         return secret.grant(f"{SCRATCH_FOLDER}{self.name}/", read_only=read_only, expires=expires)
 
     def close(self) -> None:

@@ -358,13 +358,13 @@ def parse_server_stats(text: bytes) -> ServerStats:
 
 
 def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant}: not a number")
 
 
 def _client(found: dict[str, Any]) -> ClientStats:
     lanes = found["lanes"]
     if not isinstance(lanes, list):
-        raise TypeError(f"lanes are no list: {lanes!r}")
+        raise TypeError(f"lanes: not a list: {lanes!r}")
     counted: dict[str, Any] = {
         name: _number(found[name]) for name in {*ClientStats._names()} - {"peer", "lanes"}
     }
@@ -380,7 +380,7 @@ def _space(found: dict[str, Any]) -> SpaceStats:
 
 def _number(value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r}: not a number")
     return value
 
 

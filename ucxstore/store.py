@@ -401,7 +401,10 @@ class UcxStore(ChannelStore):
 
     def _check_one_server(self) -> None:
         if len(self.servers) > 1:
-            raise AddressError(f"{self}: several servers; ask each by its own address")
+            raise AddressError(
+                f"server_stats needs one server, and {self._shown} has several: use the address "
+                "of each"
+            )
 
     def ping_sync(self) -> None:
         """Send an empty request to the servers, and wait for the answers: one round trip."""

@@ -110,7 +110,9 @@ class Values:
     async def server_stats(self) -> ServerStats:
         """Return what the server has counted; of several, each must be asked by itself."""
         if len(self.servers) > 1:
-            raise AddressError(f"{self}: several servers; ask each by its own address")
+            raise AddressError(
+                f"server_stats needs one server, and {self} has several: use the address of each"
+            )
         return parse_server_stats(await self._channel.ask(requests.stats()))
 
     def __enter__(self) -> Self:

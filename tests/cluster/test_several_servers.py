@@ -312,5 +312,5 @@ def test_servers_answer_together_and_count_apart(address: str) -> None:
     with UcxStore(address) as store:
         store.ping_sync()
         assert set(store.stats()["servers"]) == set(address.split("/")[2].split(","))
-        with pytest.raises(AddressError, match="ask each by its own address"):
+        with pytest.raises(AddressError, match="use the address of each"):
             sync(store.server_stats())

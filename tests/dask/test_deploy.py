@@ -354,7 +354,7 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
         deploy(client, file / "below", create=True)
     with pytest.raises(FileNotFoundError, match="no such directory; --create"):
         deploy(client, tmp_path / "missing")
-    with pytest.raises(ValueError, match=r"^create: the storage is no directory"):
+    with pytest.raises(ValueError, match=r"^create: only a directory can be created$"):
         deploy(client, create=True)
     assert client.run(what_is_there) == plugins
 

@@ -48,7 +48,8 @@ def render_page(results: Sequence[Result], *, left: int = 0, note: str = "") -> 
     note : str
         What to keep in mind about the figures.
     """
-    unfinished = f"The run has not ended: {left} transfers are missing." if left else ""
+    missing = "1 transfer is" if left == 1 else f"{left} transfers are"
+    unfinished = f"The run has not ended: {missing} missing." if left else ""
     body = [
         f"<h1>{_TITLE}</h1>",
         *([f'<p class="left">{unfinished}</p>'] if unfinished else []),

@@ -124,7 +124,7 @@ def deploy(
     if limit < 1:
         raise ValueError(f"memory: {memory!r} is less than a byte")
     if client.asynchronous:
-        raise ValueError("client: it is asynchronous; deploy blocks, so give it one that is not")
+        raise ValueError("client: must not be asynchronous, since deploy blocks")
     for name in sorted(_DECIDED & options.keys()):
         raise TypeError(f"{name}: deploy sets it itself")
     name = f"ucxstore-{secrets.token_hex(8)}"
@@ -135,7 +135,7 @@ def deploy(
     if kind is not Kind.OBJECTS:
         chosen.refuse_source_options()
     if chosen.create and kind is not Kind.DIRECTORY:
-        raise ValueError("create: the storage is no directory, and only these are made")
+        raise ValueError("create: only a directory can be created")
     in_workers = replace(
         chosen,
         create=False,  # one worker makes it for all

@@ -454,7 +454,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         for path in [one for one, size in zip(sources, sizes, strict=True) if size is None]:
             await self._check_folder(path)
         if not files:
-            raise IsADirectoryError(f"{path1!r} is a folder, and recursive=True was not said")
+            raise IsADirectoryError(f"{path1!r} is a folder: pass recursive=True")
         moved = [(source, target) for source, target in files if source != target]
         await super()._copy([s for s, _ in moved], [t for _, t in moved], on_error="raise")
         await self._root.delete_many([source for source, _ in moved])
@@ -612,7 +612,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         for key, size in zip(keys, await self._sizes_of(keys), strict=True):
             if size is None:
                 await self._check_folder(key)
-                raise IsADirectoryError(f"{key!r} is a folder, and recursive=True was not said")
+                raise IsADirectoryError(f"{key!r} is a folder: pass recursive=True")
 
 
 _TEXT_OPTIONS = {"encoding", "errors", "newline"}
