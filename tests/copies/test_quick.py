@@ -88,6 +88,8 @@ def test_the_page_opens_with_a_chart_and_has_every_figure() -> None:
 def test_a_page_of_a_run_that_goes_on() -> None:
     page = render_page(results_of(1), left=15)
     assert "The run has not ended: 15 transfers are missing." in page
+    page = render_page(results_of(1), left=1)
+    assert "The run has not ended: 1 transfer is missing." in page
     assert "<svg" not in page
     assert page.count("<tr>") == 1 + 2
 

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -362,6 +363,17 @@ def test_a_store_that_another_thread_closes_meanwhile(
         store.ping_sync()
     assert store._made is None
     assert not store._is_open
+
+
+def test_a_forked_child_closes_stores_whatever_other_threads_did() -> None:
+    store = UcxStore("ucx://a:1")
+    with ucxstore.store._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)  # in place of a child that waits for the lock
+            store.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_store_is_shown_while_another_thread_closes_it() -> None:
