@@ -115,8 +115,8 @@ def draw(medians: Mapping[Figure, float]) -> str:
             _MARGIN, 45, "white line: zarr's LocalStore on warm files = 1; from S3, obstore", _FAINT
         ),
     ]
-    for number, (bar, value) in enumerate(zip(BARS, values, strict=True)):
-        y = _TOP + _STEP * number
+    for place, (bar, value) in enumerate(zip(BARS, values, strict=True)):
+        y = _TOP + _STEP * place
         length = value * scale
         parts += [
             _text(_MARGIN, y + 13, bar.label, _INK),
