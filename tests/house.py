@@ -17,6 +17,7 @@ LAYERS = (
         "_native",
         "_ucx",
         "address",
+        "counters",
         "errors",
         "grants",
         "keys",

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 from zarr.core.buffer import cpu
 
 import ucxstore
@@ -122,6 +124,21 @@ def test_the_pipeline_is_known_by_the_name_that_zarr_is_configured_with() -> Non
     from ucxstore.pipeline.selection import PIPELINE
 
     assert fully_qualified_name(ucxstore.ZeroCopyCodecPipeline) == PIPELINE
+
+
+def test_a_reader_starts_without_what_shows_counters(memory_server: Server) -> None:
+    with UcxStore(memory_server.address) as store:
+        zarr.create_array(store, name="shown", data=np.arange(8), overwrite=True)
+    code = f"""
+import zarr
+from ucxstore import UcxStore
+store = UcxStore({memory_server.address!r}, read_only=True)
+assert zarr.open_array(store, path="shown", mode="r")[:].sum() == 28
+print()
+"""
+    found = modules_after(code)
+    assert "ucxstore.counters" in found
+    assert not {"ucxstore.stats", "html"} & set(found)
 
 
 # ---- the command line ----

@@ -17,7 +17,7 @@ from ucxstore.client.channel import Channel
 from ucxstore.client.keyspace import Into, Keyspace
 from ucxstore.client.listing import Listing
 from ucxstore.client.requests import Found
-from ucxstore.stats import Counters
+from ucxstore.counters import Counters
 from ucxstore.zarr_compat import Buffer, BufferPrototype, cpu, default_buffer_prototype
 
 

@@ -6,7 +6,6 @@ dark pages, and refers to nothing outside of itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -34,6 +33,12 @@ def printable(text: str) -> str:
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
     )
+
+
+def _escape(text: str) -> str:
+    from html import escape  # with its tables, it takes as long as all of this package's basics
+
+    return escape(text)
 
 
 def value_text(name: str, value: object) -> str:
@@ -77,7 +82,7 @@ def html_table(
     def line(cells: Sequence[str], kind: str) -> str:
         return "".join(
             f'<{kind} style="{_NUMBER if place in to_right else _CELL}">'
-            f"{escape(printable(cell))}</{kind}>"
+            f"{_escape(printable(cell))}</{kind}>"
             for place, cell in enumerate(cells)
         )
 
@@ -98,7 +103,7 @@ def html_block(title: str, name: str, *parts: str) -> str:
     *parts : str
         HTML that is shown below them.
     """
-    heading = f"<div><b>{escape(title)}</b> <code>{escape(printable(name))}</code></div>"
+    heading = f"<div><b>{_escape(title)}</b> <code>{_escape(printable(name))}</code></div>"
     return (
         '<div style="color:inherit;background:transparent;overflow-x:auto">'
         f"{heading}{''.join(parts)}</div>"
@@ -107,4 +112,4 @@ def html_block(title: str, name: str, *parts: str) -> str:
 
 def html_details(summary: str, *parts: str) -> str:
     """Return HTML that is folded until somebody opens it."""
-    return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
+    return f"<details><summary>{_escape(summary)}</summary>{''.join(parts)}</details>"

@@ -1,13 +1,10 @@
-"""Counters of stores and servers."""
+"""The counters of stores and servers, as they are shown."""
 
 import json
-import threading
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NoReturn, TypedDict, Unpack, cast
+from typing import Any, ClassVar, NoReturn, cast
 
-from ucxstore import process
 from ucxstore.errors import ProtocolError
 from ucxstore.showing import html_block, html_table, text_columns, value_text
 
@@ -180,7 +177,7 @@ def total_of(many: Iterable[StoreStats]) -> StoreStats:
     """Return the counters of several stores together, with all their lanes and servers."""
     stats = list(many)
     counted: dict[str, Any] = {
-        name: sum(one[name] for one in stats) for name in Counted.__annotations__
+        name: sum(one[name] for one in stats) for name in ChunkStats._names()
     }
     connected = [one for one in stats if one.lanes]
     servers: dict[str, MemberStats] = {}
@@ -382,120 +379,3 @@ def _number(value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r}: not a number")
     return value
-
-
-class Counted(TypedDict, total=False):
-    """The counters of `StoreStats` that `Counters.add` takes."""
-
-    direct: int
-    decode: int
-    decode_in_place: int
-    encode: int
-    fallback: int
-    mapped: int
-    bytes_read: int
-    bytes_written: int
-    staged_bytes: int
-
-
-class Counters:
-    """The counters of one store; every thread may add to them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counted: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
-        self._servers: dict[str, dict[str, int]] = {}
-        if _totals is not None:
-            _totals.add(self)
-
-    def add(self, **counts: Unpack[Counted]) -> None:
-        """Add to counters. Call it once for a batch, not for each chunk."""
-        with self._lock:
-            for name, count in cast("dict[str, int]", counts).items():
-                self._counted[name] += count
-
-    def add_server(self, server: str, *, requests: int = 0, failovers: int = 0) -> None:
-        """Add to the counters of one of several servers."""
-        with self._lock:
-            member = self._servers.setdefault(server, {"requests": 0, "failovers": 0})
-            member["requests"] += requests
-            member["failovers"] += failovers
-
-    def snapshot(
-        self, lanes: list[str], *, integrity: bool = False, encrypted: bool = False
-    ) -> StoreStats:
-        """Return all counters as they are at one moment."""
-        with self._lock:
-            servers = {server: MemberStats(**member) for server, member in self._servers.items()}
-            counted: dict[str, Any] = {**self._counted}
-        return StoreStats(
-            **counted, lanes=lanes, integrity=integrity, encrypted=encrypted, servers=servers
-        )
-
-
-class Totals:
-    """What all counters of a process have counted together, those that are gone, too."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._gone: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
-        self._live: list[tuple[weakref.ref[Counters], dict[str, int]]] = []
-        self._most = _FEW_COUNTERS
-
-    def add(self, counters: Counters) -> None:
-        """Count in what these count."""
-        with self._lock:
-            self._live.append((weakref.ref(counters), counters._counted))
-            if len(self._live) > self._most:
-                self._drop_gone()
-                self._most = max(2 * len(self._live), _FEW_COUNTERS)
-
-    def read(self) -> dict[str, int]:
-        """Return the sums."""
-        with self._lock:
-            self._drop_gone()
-            sums = dict(self._gone)
-            for _, counted in self._live:
-                _add(sums, counted)
-            return sums
-
-    def _drop_gone(self) -> None:
-        """Keep but the sums of counters that are gone."""
-        live = []
-        for owner, counted in self._live:
-            if owner() is None:
-                _add(self._gone, counted)
-            else:
-                live.append((owner, counted))
-        self._live = live
-
-
-def _add(sums: dict[str, int], counted: Mapping[str, int]) -> None:
-    for name, count in counted.items():
-        sums[name] += count
-
-
-# With so many, those that are gone are not looked for.
-_FEW_COUNTERS = 64
-
-_totals: Totals | None = None
-_totals_lock = threading.Lock()
-
-
-def keep_totals() -> Totals:
-    """Keep the sums of all counters that are made from now on; return them, as each call does."""
-    global _totals
-    with _totals_lock:
-        if _totals is None:
-            _totals = Totals()
-        return _totals
-
-
-def _start_again() -> None:
-    """In a forked child, what was counted is the parent's."""
-    global _totals, _totals_lock
-    _totals_lock = threading.Lock()
-    _totals = None if _totals is None else Totals()
-
-
-process.in_child(_start_again)

@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ucxstore import process
 from ucxstore.address import Address, HostPort
@@ -21,6 +21,7 @@ from ucxstore.client.identities import Identities, Known
 from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.view import View
 from ucxstore.cluster.channels import channel_over, connectors_to
+from ucxstore.counters import Counters
 from ucxstore.errors import AddressError, ServerRestartedError, StoreClosedError
 from ucxstore.keys import is_scratch, shorten_space
 from ucxstore.options import (
@@ -45,9 +46,11 @@ from ucxstore.scratch import DEFAULT_TIMEOUT as SCRATCH_TIMEOUT
 from ucxstore.scratch import Scratch
 from ucxstore.secret import Secret
 from ucxstore.showing import html_block, html_details, html_table
-from ucxstore.stats import Counters, ServerStats, StoreStats, parse_server_stats
 from ucxstore.viewing import Viewing, run, run_sync
 from ucxstore.zarr_compat import AsyncArray, Buffer
+
+if TYPE_CHECKING:
+    from ucxstore.stats import ServerStats, StoreStats
 
 # Held while a store gets its channel, or is closed. Nothing blocks meanwhile.
 _lock = threading.Lock()
@@ -366,7 +369,7 @@ class UcxStore(ChannelStore):
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    def stats(self) -> StoreStats:
+    def stats(self) -> "StoreStats":
         """Return the counters of this store and of its copies by `with_read_only`.
 
         Returns
@@ -381,7 +384,7 @@ class UcxStore(ChannelStore):
             channel.lanes, integrity=channel.checked, encrypted=channel.encrypted
         )
 
-    async def server_stats(self) -> ServerStats:
+    async def server_stats(self) -> "ServerStats":
         """Return what the server has counted since it was started, whoever its clients were.
 
         Raises
@@ -392,11 +395,15 @@ class UcxStore(ChannelStore):
             If its answer does not have these counters.
         """
         self._check_one_server()
+        from ucxstore.stats import parse_server_stats
+
         return parse_server_stats(await self._channel.ask(requests.stats()))
 
-    def server_stats_sync(self) -> ServerStats:
+    def server_stats_sync(self) -> "ServerStats":
         """Do as `server_stats`, blocking."""
         self._check_one_server()
+        from ucxstore.stats import parse_server_stats
+
         return parse_server_stats(self._channel.ask_sync(requests.stats()))
 
     def _check_one_server(self) -> None:

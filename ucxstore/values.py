@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ucxstore.address import Address, HostPort
 from ucxstore.client import requests
@@ -12,9 +12,12 @@ from ucxstore.client.identities import Identities
 from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.listing import Listing
 from ucxstore.cluster.channels import channel_over, connectors_to
+from ucxstore.counters import Counters
 from ucxstore.errors import AddressError
 from ucxstore.options import ClientOptions
-from ucxstore.stats import Counters, ServerStats, parse_server_stats
+
+if TYPE_CHECKING:
+    from ucxstore.stats import ServerStats
 
 
 class Values:
@@ -107,12 +110,14 @@ class Values:
         """Send an empty request to each server, and wait for the answers: one round trip."""
         await self._channel.ask(requests.ping())
 
-    async def server_stats(self) -> ServerStats:
+    async def server_stats(self) -> "ServerStats":
         """Return what the server has counted; of several, each must be asked by itself."""
         if len(self.servers) > 1:
             raise AddressError(
                 f"server_stats needs one server, and {self} has several: use the address of each"
             )
+        from ucxstore.stats import parse_server_stats
+
         return parse_server_stats(await self._channel.ask(requests.stats()))
 
     def __enter__(self) -> Self:

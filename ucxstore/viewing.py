@@ -16,9 +16,9 @@ from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.channel import Channel
 from ucxstore.client.requests import Found, Request
 from ucxstore.client.view import View, read_only
+from ucxstore.counters import Counters
 from ucxstore.errors import NotMappedError
 from ucxstore.options import Map
-from ucxstore.stats import Counters
 from ucxstore.zarr_compat import sync
 
 if TYPE_CHECKING:

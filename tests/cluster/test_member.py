@@ -5,8 +5,8 @@ from ucxstore.address import HostPort
 from ucxstore.client.connections import connector_to
 from ucxstore.client.identities import Identities
 from ucxstore.cluster.member import Member
+from ucxstore.counters import Counters
 from ucxstore.options import ClientOptions
-from ucxstore.stats import Counters
 
 SERVERS = HostPort("127.0.0.1", 9), HostPort("127.0.0.1", 10)
 

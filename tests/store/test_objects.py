@@ -23,22 +23,19 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import cpu
 
-import ucxstore.stats
+import ucxstore.counters
 import ucxstore.store
 from ucxstore import AddressError, ScratchEndedError, StoreClosedError, UcxStore
 from ucxstore.cluster.channels import channel_over
+from ucxstore.counters import Counted, Counters, Totals, keep_totals
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
 from ucxstore.stats import (
     ChunkStats,
     ClientStats,
-    Counted,
-    Counters,
     ServerStats,
     StoreStats,
     Table,
-    Totals,
-    keep_totals,
     parse_server_stats,
 )
 
@@ -277,7 +274,7 @@ def test_what_matters_most_is_shown_first() -> None:
 
 def test_counters_that_are_gone_are_summed_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     totals = Totals()
-    monkeypatch.setattr(ucxstore.stats, "_totals", totals)
+    monkeypatch.setattr(ucxstore.counters, "_totals", totals)
     kept = Counters()
     kept.add(direct=1)
     for _ in range(1000):
@@ -295,14 +292,14 @@ def test_counters_that_are_gone_are_summed_and_not_kept(monkeypatch: pytest.Monk
 
 
 def test_threads_keep_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ucxstore.stats, "_totals", None)
+    monkeypatch.setattr(ucxstore.counters, "_totals", None)
 
     class Slow(Totals):
         def __init__(self) -> None:
             time.sleep(0.05)
             super().__init__()
 
-    monkeypatch.setattr(ucxstore.stats, "Totals", Slow)
+    monkeypatch.setattr(ucxstore.counters, "Totals", Slow)
     with ThreadPoolExecutor(4) as threads:
         assert len({id(one.result()) for one in [threads.submit(keep_totals) for _ in "1234"]}) == 1
 

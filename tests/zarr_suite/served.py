@@ -19,9 +19,9 @@ from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
 from ucxstore import UcxStore
+from ucxstore.counters import Counters
 from ucxstore.pipeline.selection import select_pipeline
 from ucxstore.server import Server
-from ucxstore.stats import Counters
 
 SHORT = ("direct", "decode")
 CHUNKS = (*SHORT, "fallback")

@@ -7,8 +7,8 @@ from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, connector_to
 from ucxstore.client.identities import Identities
 from ucxstore.client.one_server import OneServer
+from ucxstore.counters import Counters
 from ucxstore.options import ClientOptions
-from ucxstore.stats import Counters
 
 
 def connectors_to(

@@ -13,9 +13,9 @@ from ucxstore.cluster.gather import Gathered
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.membership import Membership
 from ucxstore.cluster.scatter import Scatter
+from ucxstore.counters import Counters
 from ucxstore.errors import UcxStoreError
 from ucxstore.options import ClientOptions
-from ucxstore.stats import Counters
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,9 @@ from ucxstore import logs
 from ucxstore.address import HostPort
 from ucxstore.client.connections import Connector, ServerConnection
 from ucxstore.client.identities import Identities, other_storage
+from ucxstore.counters import Counters
 from ucxstore.errors import ServerLostError, UcxStoreError, without_frames
 from ucxstore.protocol.frames import Welcome
-from ucxstore.stats import Counters
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ucxstore import process
-from ucxstore.stats import ChunkStats, Totals, keep_totals
+from ucxstore.counters import Totals, keep_totals
+from ucxstore.stats import ChunkStats
 
 # Two workers in one process have the same stores: what these count is added up once.
 _process = secrets.token_hex(8)

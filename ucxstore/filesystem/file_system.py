@@ -15,7 +15,7 @@ from functools import partial
 from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.callbacks import DEFAULT_CALLBACK
@@ -32,9 +32,11 @@ from ucxstore.keys import check_key
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.secret import Secret
 from ucxstore.showing import html_block, html_details
-from ucxstore.stats import ServerStats, StoreStats, total_of
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu
+
+if TYPE_CHECKING:
+    from ucxstore.stats import ServerStats, StoreStats
 
 # What is in memory at once of a value on its way to a local file.
 _PIECE_BYTES = 8 << 20
@@ -130,11 +132,13 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
         """The address of its servers."""
         return self._root.address
 
-    def stats(self) -> StoreStats:
+    def stats(self) -> "StoreStats":
         """Return the counters of all that was read and written through it, by zarr too."""
+        from ucxstore.stats import total_of
+
         return total_of(store.stats() for store in list(self._stores.values()))
 
-    def server_stats(self) -> ServerStats:
+    def server_stats(self) -> "ServerStats":
         """Return what the server has counted; see `UcxStore.server_stats`. It blocks."""
         return self._root.server_stats_sync()
 

@@ -8,10 +8,10 @@ from zarr.storage import FsspecStore
 
 if TYPE_CHECKING:
     from ucxstore.client.channel import Channel
+    from ucxstore.counters import Counters
     from ucxstore.options import Map
     from ucxstore.pipeline.budget import Budget
     from ucxstore.pipeline.shards.cache import ShardCache
-    from ucxstore.stats import Counters
 
 
 class ChunkAccess(NamedTuple):
