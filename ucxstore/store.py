@@ -20,7 +20,7 @@ from ucxstore.client.connections import Connector
 from ucxstore.client.identities import Identities, Known
 from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.view import View
-from ucxstore.cluster.channels import channel_over, connectors_to
+from ucxstore.cluster.channels import channel_over, connected, connectors_to
 from ucxstore.counters import Counters
 from ucxstore.errors import AddressError, ServerRestartedError, StoreClosedError
 from ucxstore.keys import is_scratch, shorten_space
@@ -226,8 +226,7 @@ class UcxStore(ChannelStore):
         """Return whether it is connected, and the lanes, as far as that is known here."""
         if self._closed:
             return "closed", []
-        channel = self._made
-        lanes = [] if channel is None else channel.lanes
+        lanes = connected(self._connectors.values()).lanes
         return ("connected" if lanes else "not connected"), lanes
 
     def __repr__(self) -> str:
@@ -377,12 +376,9 @@ class UcxStore(ChannelStore):
         StoreStats
             A frozen dataclass that prints as a table. It is a dictionary, too.
         """
-        channel = self._made
-        if channel is None:
-            return self._counters.snapshot([])
-        return self._counters.snapshot(
-            channel.lanes, integrity=channel.checked, encrypted=channel.encrypted
-        )
+        # Also those of a copy alone, such as zarr makes to read.
+        now = connected(() if self._closed else self._connectors.values())
+        return self._counters.snapshot(now.lanes, integrity=now.checked, encrypted=now.encrypted)
 
     async def server_stats(self) -> "ServerStats":
         """Return what the server has counted since it was started, whoever its clients were.

@@ -11,7 +11,7 @@ from ucxstore.client.channel import Channel
 from ucxstore.client.identities import Identities
 from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.listing import Listing
-from ucxstore.cluster.channels import channel_over, connectors_to
+from ucxstore.cluster.channels import channel_over, connected, connectors_to
 from ucxstore.counters import Counters
 from ucxstore.errors import AddressError
 from ucxstore.options import ClientOptions
@@ -36,8 +36,9 @@ class Values:
         self._address = address if isinstance(address, Address) else Address.parse(address)
         self._keyspace = Keyspace(self._address.prefix, type(self).__name__)
         servers, scratch = self._address.servers, self._keyspace.in_scratch
+        self._connectors = connectors_to(servers, options)
         self._channel: Channel = channel_over(
-            connectors_to(servers, options),
+            self._connectors,
             Identities(servers, scratch=scratch),
             Counters(),
             options,
@@ -57,7 +58,7 @@ class Values:
     @property
     def lanes(self) -> list[str]:
         """The transports of the open connections, each once."""
-        return self._channel.lanes
+        return connected(self._connectors.values()).lanes
 
     def __str__(self) -> str:
         return str(self._address)

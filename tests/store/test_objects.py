@@ -424,3 +424,15 @@ def test_the_public_names_of_a_store_are_documented() -> None:
     documented = set(re.findall(r"`(\w+)`", table.partition("\n|---|---|\n")[2]))
     public = {name for name in dir(UcxStore("ucx://a:1")) if not name.startswith("_")}
     assert public - set(dir(Store)) == documented
+
+
+def test_a_store_is_connected_by_the_copy_that_zarr_reads_through(address: str) -> None:
+    with UcxStore(address) as writer:
+        zarr.create_array(writer, name="copied", data=np.arange(4), chunks=2)
+    with UcxStore(address) as store:
+        z = zarr.open_array(store, path="copied", mode="r")
+        assert z[:].sum() == 6
+        assert z.store is not store
+        (lane,) = store.stats().lanes
+        assert repr(store).endswith(f", connected over {lane}>")
+    assert store.stats().lanes == []

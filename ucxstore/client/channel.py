@@ -149,21 +149,6 @@ class Channel(ABC):
         """Whether each of several servers has a copy of the metadata; known once open."""
         return False
 
-    @property
-    @abstractmethod
-    def lanes(self) -> list[str]:
-        """The transports that UCX chose for the open connections, each once."""
-
-    @property
-    @abstractmethod
-    def checked(self) -> bool:
-        """Whether all open connections have checksums; ``False`` for none."""
-
-    @property
-    @abstractmethod
-    def encrypted(self) -> bool:
-        """Whether all open connections are encrypted; ``False`` for none."""
-
     @abstractmethod
     def accept_restarted(self) -> None:
         """Rely on servers as they are now, whatever values they have lost.

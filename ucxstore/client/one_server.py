@@ -125,21 +125,6 @@ class OneServer(Channel):
             return [error]
         return [None]
 
-    @property
-    def lanes(self) -> list[str]:
-        connection = self._connector.current()
-        return [] if connection is None else connection.native.lanes
-
-    @property
-    def checked(self) -> bool:
-        connection = self._connector.current()
-        return connection is not None and connection.native.checked
-
-    @property
-    def encrypted(self) -> bool:
-        connection = self._connector.current()
-        return connection is not None and connection.native.encrypted
-
     def accept_restarted(self) -> None:
         connection = self._connector.current()
         if connection is not None:

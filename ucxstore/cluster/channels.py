@@ -1,6 +1,7 @@
 """The channel to the servers of an address: to one, or to several."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ucxstore.address import HostPort
 from ucxstore.client.channel import Channel
@@ -42,3 +43,30 @@ def channel_over(
     from ucxstore.cluster.cluster import Cluster  # not for one server
 
     return Cluster(connectors, identities, counters, options)
+
+
+class Connected(NamedTuple):
+    """What is known of open connections.
+
+    Parameters
+    ----------
+    lanes : list of str
+        The transports that UCX chose, each once; ``"local"`` for what does without UCX.
+    checked, encrypted : bool
+        Whether all of them have checksums, or are encrypted; ``False`` for none.
+    """
+
+    lanes: list[str]
+    checked: bool
+    encrypted: bool
+
+
+def connected(connectors: Iterable[Connector]) -> Connected:
+    """Look at the connections that are open; never blocks."""
+    found = [connector.current() for connector in connectors]
+    natives = [connection.native for connection in found if connection is not None]
+    return Connected(
+        list(dict.fromkeys(lane for native in natives for lane in native.lanes)),
+        bool(natives) and all(native.checked for native in natives),
+        bool(natives) and all(native.encrypted for native in natives),
+    )

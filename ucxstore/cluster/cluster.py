@@ -97,22 +97,6 @@ class Cluster(Channel):
     def keeps_copies(self) -> bool:
         return not self._membership.shared
 
-    @property
-    def lanes(self) -> list[str]:
-        members = self._membership.members
-        return list(dict.fromkeys(lane for member in members for lane in member.lanes))
-
-    @property
-    def checked(self) -> bool:
-        connected = [one.checked for one in self._membership.members if one.checked is not None]
-        return bool(connected) and all(connected)
-
-    @property
-    def encrypted(self) -> bool:
-        members = self._membership.members
-        connected = [one.encrypted for one in members if one.encrypted is not None]
-        return bool(connected) and all(connected)
-
     def accept_restarted(self) -> None:
         self._membership.accept_restarted()
 

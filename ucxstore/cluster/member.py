@@ -80,24 +80,6 @@ class Member:
         connection = self._connector.current()
         return None if connection is None else connection.welcome
 
-    @property
-    def lanes(self) -> list[str]:
-        """The transports that UCX chose for the connection, if there is one."""
-        connection = self._connector.current()
-        return [] if connection is None else connection.native.lanes
-
-    @property
-    def checked(self) -> bool | None:
-        """Whether the connection has checksums, if there is one."""
-        connection = self._connector.current()
-        return None if connection is None else connection.native.checked
-
-    @property
-    def encrypted(self) -> bool | None:
-        """Whether the connection is encrypted, if there is one."""
-        connection = self._connector.current()
-        return None if connection is None else connection.native.encrypted
-
     # ---- requests ----
 
     def connection(self) -> "Connection":
