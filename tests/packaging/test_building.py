@@ -116,3 +116,26 @@ def test_ucx_comes_along() -> None:
 def test_the_unwinders_names_are_those_that_are_linked() -> None:
     linked = set(re.findall(r"_Unwind_\w+", (WHEELS / "unwind.map").read_text()))
     assert linked == set(re.findall(r"NAME\((\w+)\)", (WHEELS / "unwind.c").read_text())) - {"name"}
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        (["objcopy", "mips-linux-gnu-objcopy", "llvm-objcopy"], "mips-linux-gnu-objcopy"),
+        (["objcopy", "llvm-objcopy"], "llvm-objcopy"),
+        (["objcopy"], "no objcopy for mips: install binutils-mips-linux-gnu or llvm"),
+    ],
+)
+def test_symbols_of_another_architecture_are_taken_out(
+    there: list[str], found: str, tmp_path: Path
+) -> None:
+    for name in there:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", "import build; print(build.objcopy('mips').name)"],
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(WHEELS)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout + done.stderr).strip() == found
