@@ -128,7 +128,7 @@ class Secret:
     ) -> "Secret":
         """Derive a secret that opens a part of what this one opens.
 
-        Servers need not be told of it: they know it by the secret. Whoever has it can narrow it
+        Servers need not be told of it: they check it with the secret. Whoever has it can narrow it
         further, by `grant`, and nobody can make the secret of it. It cannot be withdrawn but by
         another secret at the servers, so let it expire.
 

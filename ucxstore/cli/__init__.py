@@ -30,7 +30,7 @@ _COMMANDS = {
     "doctor": "find problems of UCX and of the connection to a server",
     "demo": "write real data to a server, read it in another process, compare",
     "copies": "count the copies that zarr stores make",
-    "completion": "print what lets a shell complete commands and options",
+    "completion": "print a completion script",
 }
 
 

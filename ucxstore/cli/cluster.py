@@ -43,8 +43,8 @@ def _make_accept_parser() -> Parser:
     return _with_address(
         make_parser(
             "cluster accept-loss",
-            "Replace lost storages by those that the servers have now. What was "
-            "on these is missing from then on, and is read as fill values.",
+            "Replace lost storages by those that the servers have now. What was on the lost ones "
+            "is missing from then on, and is read as fill values.",
         )
     )
 

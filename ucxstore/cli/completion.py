@@ -1,4 +1,4 @@
-"""``ucxstore completion``: print what lets a shell complete commands, options and files."""
+"""``ucxstore completion``: print a script by which a shell completes commands and files."""
 
 import argparse
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ def build_parser() -> Parser:
     """Make the command's parser."""
     parser = make_parser(
         "grant",
-        "Derive a secret that opens one prefix alone. Servers know it by their own secret. "
+        "Derive a secret that opens one prefix alone. Servers check it with their own secret. "
         "It is a secret, too: give it in a file, or in UCXSTORE_SECRET.",
     )
     what = parser.add_mutually_exclusive_group(required=True)

@@ -27,9 +27,7 @@ change. `ls`, `du`, `cat` and `rm` also take the address of one key.
 
 ## Exit statuses
 
-They are the same for all commands but `serve`, which ends with 0 when it was asked to end, by
-Ctrl-C too, with 1 if it cannot start, and with 2 for a wrong option
-([more](../operations.md#the-life-of-a-server)).
+They are the same for all commands.
 
 | status | means |
 |---|---|
@@ -64,7 +62,7 @@ is taken with a warning.
 | `UCXSTORE_SECRET`, `UCXSTORE_SECRET_FILE` | the secret, and a file with it |
 | `UCXSTORE_LOCAL` | how servers of the same host are reached: `auto`, `ucx` or `off` |
 | `UCXSTORE_UCX` | which UCX is loaded: `wheel` or `system` |
-| `UCX_...` | UCX's own options, such as `UCX_TLS`; `--ucx` overrides them |
+| `UCX_...` | UCX's own options, such as `UCX_TLS`; `--ucx` goes before them |
 
 ## Completion
 
@@ -78,8 +76,8 @@ ucxstore completion zsh > completions/_ucxstore
 ucxstore completion fish > completions/ucxstore.fish
 ```
 
-They belong in `~/.local/share/bash-completion/completions/`, in a folder of zsh's `$fpath`, and
-in `~/.config/fish/completions/`.
+They belong in `~/.local/share/bash-completion/completions/`, in a folder of zsh's `$fpath`, and in
+`~/.config/fish/completions/`.
 """
 
 

@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
 def build_parser() -> Parser:
     """Make the command's parser."""
     parser = make_parser(
-        "rm", "Delete values. It does not ask; --dry-run shows what would be deleted."
+        "rm", "Delete values without asking; --dry-run shows what would be deleted."
     )
     parser.add_argument(
         "address", metavar="ADDRESS/KEY", nargs="+", help="ucx://host:port/key, or a prefix with -r"

@@ -23,7 +23,7 @@ def build_parser() -> Parser:
     parser = make_parser(
         "secret",
         "Make a secret of 32 random bytes, as text, for a server and its clients. Copy the file to "
-        "the other machines in a way that nobody else can read, such as scp.",
+        "the other machines over a private channel, such as scp.",
     )
     parser.add_argument(
         "-o",
