@@ -13,6 +13,7 @@ from zarr.core.buffer import cpu
 from tests.cli.command import COMMAND, run
 from ucxstore import UcxStore
 from ucxstore.cli import main
+from ucxstore.secret import ENVIRONMENT_SECRET, Secret
 from ucxstore.server import Server
 
 VALUES = {"a": b"\0\xffbytes\n", "b/c": b"0123456789", "b/d": b"x" * 1500}
@@ -190,6 +191,46 @@ def test_force_takes_a_missing_key(filled: str) -> None:
     assert run("rm", f"{filled}/nothing").returncode == 3
     assert run("rm", "-f", f"{filled}/nothing").returncode == 0
     assert run("rm", "-rf", f"{filled}/nothing").returncode == 0
+    assert keys(filled) == sorted(VALUES)
+
+
+def test_a_grant_of_a_prefix_opens_it_without_a_slash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the key that has the prefix's name."""
+    secret = Secret("correct horse battery staple", pickle_text=True)
+    with Server("memory://", secret=secret) as server:
+        whole = UcxStore(server.address, secret=secret)
+        for key in ("p", "p/a", "p/b", "q/a"):
+            whole.set_sync(key, cpu.Buffer.from_bytes(b"x"))
+        monkeypatch.setenv(ENVIRONMENT_SECRET, secret.grant("p/").reveal().decode())
+        granted = f"{server.address}/p"
+        done = run("rm", granted)
+        assert (done.returncode, "outside of the grant" in done.stderr) == (4, True)
+        assert run("rm", "-r", f"{server.address}/q").returncode == 4
+        done = run("rm", "-r", "--dry-run", granted)
+        assert (done.stdout, done.stderr) == (f"{granted}: 2 values, 2 B\n", "")
+        done = run("rm", "-r", granted)
+        assert (done.returncode, done.stderr) == (0, "")
+        for command in (["ls"], ["du"], ["rm", "-r"]):
+            done = run(*command, granted)
+            assert (done.returncode, done.stdout) == (3, "")
+            assert f"{granted}: no values found" in done.stderr
+        assert run("rm", "-rf", granted).returncode == 0
+        monkeypatch.delenv(ENVIRONMENT_SECRET)
+        assert sorted(key for key in ("p", "p/a", "p/b", "q/a") if whole.get_sync(key)) == [
+            "p",
+            "q/a",
+        ]
+
+
+@pytest.mark.parametrize("command", [["rm"], ["rm", "-r"], ["cat"]], ids=" ".join)
+@pytest.mark.parametrize("wrong", ["SERVER", "data/", "ucx://h:0/k"])
+def test_nothing_is_done_if_an_address_is_wrong(
+    command: list[str], wrong: str, filled: str
+) -> None:
+    server = filled.rpartition("/")[0]
+    done = run(*command, f"{filled}/a", server if wrong == "SERVER" else wrong)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
     assert keys(filled) == sorted(VALUES)
 
 

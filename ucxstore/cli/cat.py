@@ -12,10 +12,10 @@ from ucxstore.cli.command import (
     UsageError,
     add_client_options,
     connect,
+    parse_address,
     run_async,
 )
 from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.errors import AddressError
 
 if TYPE_CHECKING:
     from ucxstore.client.byte_ranges import NativeRange
@@ -45,9 +45,9 @@ def build_parser() -> Parser:
 
 async def _main(arguments: argparse.Namespace) -> int:
     part = _parse_range(arguments.range)
-    for address in arguments.address:
+    keys = [split_key(address) for address in arguments.address]  # all, before one is written
+    for address, (at, name) in zip(arguments.address, keys, strict=True):
         value = None
-        at, name = split_key(address)
         with connect(arguments, at) as values:
             value = await values.read(name, part)
         if value is None:
@@ -65,10 +65,7 @@ def split_key(text: str) -> tuple[Address, str]:
     UsageError
         If it is the address of no key.
     """
-    try:
-        address = Address.parse(text)
-    except AddressError as error:
-        raise UsageError(str(error)) from error
+    address = parse_address(text)
     if not address.prefix:
         raise UsageError(f"{text}: it names a server, and no key")
     parent, _, name = address.prefix.rpartition("/")

@@ -36,8 +36,10 @@ __all__ = [
     "in_groups",
     "open_store",
     "open_values",
+    "parse_address",
     "run",
     "run_async",
+    "size_of",
     "warn_of_short",
     "write_private",
 ]
@@ -124,6 +126,23 @@ def client_options(arguments: argparse.Namespace) -> "ClientOptions":
         raise UsageError(str(error)) from error
 
 
+def parse_address(text: str) -> "Address":
+    """Parse an address that the user gave.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    from ucxstore.address import Address
+    from ucxstore.errors import AddressError
+
+    try:
+        return Address.parse(text)
+    except AddressError as error:
+        raise UsageError(str(error)) from error
+
+
 def open_values(arguments: argparse.Namespace, address: "str | Address") -> "Values":
     """Make the values of an address with the given options. They connect when they're first used.
 
@@ -196,10 +215,21 @@ async def find_key(arguments: argparse.Namespace, values: "Values") -> tuple[str
     from ucxstore.address import Address
 
     parent, _, name = values.prefix.rpartition("/")
-    (size,) = await open_values(arguments, Address(values.servers, parent)).sizes([name])
+    size = await size_of(open_values(arguments, Address(values.servers, parent)), name)
     if size is None:
         raise NotFoundError(f"{values}: no values found")
     return name, size
+
+
+async def size_of(values: "Values", key: str) -> int | None:
+    """Return the size of a value; ``None`` for a missing key and one outside of the grant."""
+    from ucxstore.errors import GrantError
+
+    try:
+        (size,) = await values.sizes([key])
+    except GrantError:
+        return None
+    return size
 
 
 async def in_groups(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:

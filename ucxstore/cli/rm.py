@@ -11,7 +11,9 @@ from ucxstore.cli.command import (
     add_client_options,
     connect,
     open_values,
+    parse_address,
     run_async,
+    size_of,
 )
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import count_text, printable, size_text
@@ -48,23 +50,32 @@ def build_parser() -> Parser:
 
 
 async def _main(arguments: argparse.Namespace) -> int:
+    for address in arguments.address:  # all, before one is deleted
+        _check(arguments, address)
     for address in arguments.address:
         await _remove(arguments, address)
     return 0
 
 
+def _check(arguments: argparse.Namespace, address: str) -> None:
+    if parse_address(address).prefix:
+        return
+    if not arguments.recursive:
+        raise UsageError(f"{address}: it names a server, and no key")
+    if not arguments.force and not arguments.dry_run:
+        raise UsageError(f"{address}: -rf is needed to delete all values of a server")
+
+
 async def _remove(arguments: argparse.Namespace, address: str) -> None:
     with connect(arguments, address) as values:
-        if not values.prefix:
-            if not arguments.recursive:
-                raise UsageError(f"{address}: it names a server, and no key")
-            if not arguments.force and not arguments.dry_run:
-                raise UsageError(f"{address}: -rf is needed to delete all values of a server")
         size = None
         if values.prefix:
             at, name = split_key(address)
             folder = open_values(arguments, at)
-            (size,) = await folder.sizes([name])
+            if arguments.recursive:  # the grant of a folder does not open the key of its name
+                size = await size_of(folder, name)
+            else:
+                (size,) = await folder.sizes([name])
         below, nbytes = await values.measure() if arguments.recursive or size is None else (0, 0)
         if below and not arguments.recursive:
             found = count_text(below, "value")
