@@ -140,6 +140,12 @@ def test_no_pause() -> None:
     assert "--watch: 0 is not between" in done.stderr
 
 
+def test_several_servers_are_asked_one_by_one() -> None:
+    done = run("stats", "ucx://127.0.0.1:1,127.0.0.1:2")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "several servers; ask each by its own address" in done.stderr
+
+
 # ---- Prometheus ----
 
 

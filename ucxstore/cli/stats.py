@@ -6,7 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import UsageError, add_client_options, connect, run_async
+from ucxstore.cli.command import (
+    UsageError,
+    add_client_options,
+    connect,
+    parse_address,
+    run_async,
+)
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import columns, printable, size_text
 
@@ -49,6 +55,8 @@ async def _main(arguments: argparse.Namespace) -> int:
     pause: float | None = arguments.watch
     if pause is not None and not 0 < pause <= MAX_TIMEOUT:
         raise UsageError(f"--watch: {pause:g} is not between 0 and {MAX_TIMEOUT:.0f} seconds")
+    if len(parse_address(arguments.address).servers) > 1:
+        raise UsageError(f"{arguments.address}: several servers; ask each by its own address")
     with connect(arguments, arguments.address) as values:
         before: ServerStats | None = None
         due = time.monotonic()
