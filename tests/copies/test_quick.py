@@ -147,12 +147,20 @@ def test_a_location_that_does_not_work(tmp_path: Path, transfers: int) -> None:
     )
 
 
+BAD_SIZES = ["-5", "nan", "inf"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "make copies"),
         (["--quick", "--size", "0"], "--size: 0"),
+        *((["--quick", f"--size={size}"], f"--size: {size} MB is not") for size in BAD_SIZES),
+        (["--quick", "--size", "0.00001"], "--size: 1e-05 MB is too small"),
         (["--quick", "--ucx", "TLS"], "NAME=VALUE"),
+        (["--quick", "--timeout", "nan"], "timeout: nan"),
+        (["--quick", "--secret-file", "/nope"], "--secret-file: No such file or directory: /nope"),
+        (["--quick", "ucx://h"], "'ucx://h': 'h' names no port"),
     ],
 )
 def test_bad_options(

@@ -12,8 +12,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ucxstore.cli.command import CommandError, UsageError, add_client_options, run
-from ucxstore.cli.parser import Parser, make_parser, parse_pairs
+from ucxstore.cli.command import (
+    CommandError,
+    UsageError,
+    add_client_options,
+    client_options,
+    parse_address,
+    run,
+)
+from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import columns, printable
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ _SECONDS = 1.1
 _SECONDS_OF_MEGABYTE = 0.05
 # An array that is smaller is not representative.
 _LARGE_MEGABYTES = 50
+_MOST_MEGABYTES = 1_000_000  # more than machines have memory
 _ITEM_BYTES = 4
 
 
@@ -85,6 +93,8 @@ def _main(arguments: argparse.Namespace) -> int:
             "--quick is required; the matrix of all stores needs the repository of ucxstore, where "
             "`make copies` runs it (profiles/README.md)"
         )
+    if not 0 < arguments.size <= _MOST_MEGABYTES:
+        raise UsageError(f"--size: {arguments.size:g} MB is not between 0 and {_MOST_MEGABYTES}")
     # The grid has ten chunks along each axis.
     side = round((arguments.size * 1e6 / _ITEM_BYTES) ** 0.5 / 10) * 10
     if side < 10:
@@ -150,12 +160,14 @@ def _replace(file: Path, text: str) -> None:
 @contextmanager
 def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
     """Yield the rows of the user's locations, or else of stores of this machine."""
+    from ucxstore.address import SCHEME
     from ucxstore.copies.quick import Row
 
-    try:
-        client = {"ucx": parse_pairs("--ucx", arguments.ucx), "timeout": arguments.timeout}
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    for location in arguments.location:
+        if location.startswith(SCHEME):
+            parse_address(location)
+    options = client_options(arguments)
+    client = {"ucx": dict(options.ucx.options), "timeout": options.timeout}
     if arguments.secret_file is not None:
         client["secret_file"] = arguments.secret_file
     if arguments.location:
