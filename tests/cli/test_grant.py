@@ -45,7 +45,7 @@ def test_it_writes_a_file_that_nobody_else_reads(secret: Path, tmp_path: Path) -
     assert bounds(file.read_bytes()).expires is not None
     done = run("grant", "run-18", "--secret-file", secret, "-o", file)
     assert done.returncode == 1
-    assert "File exists" in done.stderr
+    assert done.stderr == f"ucxstore grant: --output: File exists: {file}\n"
     assert bounds(file.read_bytes()).prefix == "run-17/"
 
 

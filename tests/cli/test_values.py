@@ -2,18 +2,19 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from zarr.core.buffer import cpu
 
-from tests.cli.command import COMMAND, run
+from tests.cli.command import COMMAND, run, run_process
 from ucxstore import UcxStore
 from ucxstore.cli import main
-from ucxstore.secret import ENVIRONMENT_SECRET, Secret
+from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.server import Server
 
 VALUES = {"a": b"\0\xffbytes\n", "b/c": b"0123456789", "b/d": b"x" * 1500}
@@ -54,6 +55,21 @@ def test_du_of_an_empty_server(empty: str) -> None:
         "bytes": 0,
         "values": 0,
     }
+
+
+# ---- names that the output's encoding lacks ----
+
+
+def test_names_that_cannot_be_encoded(filled: str, ucx_store: UcxStore) -> None:
+    ucx_store.set_sync("\u65e5\u672c", cpu.Buffer.from_bytes(b"\xe6value"))
+    env = {"PYTHONIOENCODING": "latin-1"}
+    done = run_process("ls", filled, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["a", "b/", "\\u65e5\\u672c"]
+    done = run_process("rm", "--dry-run", f"{filled}/\u65e5\u672c", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{filled}/\\u65e5\\u672c: 1 value, 6 B\n"
+    assert cat(f"{filled}/\u65e5\u672c", env=env) == b"\xe6value"
 
 
 # ---- sizes for people and for programs ----
@@ -103,9 +119,13 @@ def test_the_summary_of_a_copy(filled: str) -> None:
 # ---- cat ----
 
 
-def cat(*arguments: str) -> bytes:
+def cat(*arguments: str, env: Mapping[str, str] | None = None) -> bytes:
     done = subprocess.run(
-        [*COMMAND, "cat", *arguments], capture_output=True, timeout=240, check=True
+        [*COMMAND, "cat", *arguments],
+        capture_output=True,
+        timeout=240,
+        check=True,
+        env={**os.environ, **(env or {})},
     )
     assert done.stderr == b""
     return done.stdout
@@ -293,9 +313,29 @@ def test_a_secret_is_written_for_its_user_alone(tmp_path: Path) -> None:
     assert before.strip() not in done.stderr
     done = run("secret", "-o", file)
     assert (done.returncode, file.read_text()) == (1, before)
-    assert "File exists" in done.stderr
+    assert done.stderr == f"ucxstore secret: --output: File exists: {file}\n"
     with Server("memory://", secret=before) as server:
         assert run("ls", server.address, "--secret-file", file).returncode == 0
+
+
+def test_a_secret_file_that_cannot_be_opened_is_named(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in (["ls", address], ["cp", address, tmp_path], ["grant", "x/"], ["info", address]):
+        with monkeypatch.context() as patch:
+            patch.setattr("ucxstore.cli.cp._leave", sys.exit)
+            done = run(*command, "--secret-file", "/nope")
+            assert (done.returncode, done.stderr) == (
+                2,
+                f"ucxstore {command[0]}: --secret-file: No such file or directory: /nope\n",
+            )
+    monkeypatch.delenv(ENVIRONMENT_SECRET, raising=False)
+    monkeypatch.setenv(ENVIRONMENT_FILE, str(tmp_path))
+    done = run("ls", address)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"ucxstore ls: UCXSTORE_SECRET_FILE: Is a directory: {tmp_path}\n",
+    )
 
 
 def test_a_short_secret_is_taken_with_a_warning(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ what takes long once its arguments are known to be right.
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -49,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     name = arguments[0] if arguments else ""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # keys may have what its encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if name in _COMMANDS:
             status: int = import_module(f"{__name__}.{name}").main(arguments[1:])

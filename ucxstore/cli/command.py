@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucxstore.cli.parser import Parser, add_ucx_option, parse_pairs
 from ucxstore.cli.status import CommandError, NotFoundError, Status, UsageError, status_of
+from ucxstore.cli.text import one_line
 
 if TYPE_CHECKING:
     from ucxstore.address import Address
@@ -85,12 +86,20 @@ def find_secret(arguments: argparse.Namespace) -> "Secret | None":
     Raises
     ------
     OSError, ValueError
-        If it cannot be read, or is not usable.
+        If it is not usable.
+    UsageError
+        If its file cannot be opened.
     """
-    from ucxstore.secret import Secret
+    from ucxstore.secret import ENVIRONMENT_FILE, Secret
 
     file = arguments.secret_file
-    secret = Secret.find() if file is None else Secret.from_file(file)
+    try:
+        secret = Secret.find() if file is None else Secret.from_file(file)
+    except OSError as error:
+        if error.strerror is None:  # it is one of our own, which names the file
+            raise
+        option = ENVIRONMENT_FILE if file is None else "--secret-file"
+        raise UsageError(f"{option}: {one_line(error)}") from error
     warn_of_short(secret)
     return secret
 
@@ -245,9 +254,18 @@ async def in_groups(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
 
 
 def write_private(file: str, text: bytes) -> None:
-    """Write a file that is new, so that nobody has it open, or may read it by an older mode."""
+    """Write the file of ``--output``. It is new, so nobody has it open, or may read it.
+
+    Raises
+    ------
+    CommandError
+        If it cannot be made, or is there.
+    """
     path = Path(file)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+    except OSError as error:
+        raise CommandError(f"--output: {one_line(error)}") from error
     with os.fdopen(descriptor, "wb") as opened:
         os.fchmod(descriptor, _PRIVATE)  # whatever the umask took away
         opened.write(text)
@@ -304,5 +322,5 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
 
         if not isinstance(error, CommandError | UcxStoreError | OSError):
             raise
-        print(f"{command}: {error}", file=sys.stderr)
+        print(f"{command}: {one_line(error)}", file=sys.stderr)
         return status_of(error)

@@ -162,7 +162,8 @@ class Greeting:
         except ConnectError:
             raise
         except OSError as error:
-            raise ConnectError(f"cannot shake hands with {self._server}: {error}") from error
+            why = error.strerror or error
+            raise ConnectError(f"cannot shake hands with {self._server}: {why}") from error
 
     def __enter__(self) -> Self:
         return self
