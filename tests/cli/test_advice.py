@@ -87,6 +87,7 @@ def test_what_else_there_is_to_say(
     finding, _ = advise(library, machine, SHARED, None)
     assert finding.level == level
     assert what in finding.what
+    assert "docs/" not in finding.change  # an installed package has no pages
 
 
 def test_no_limits_are_no_problem() -> None:

@@ -13,6 +13,7 @@ from ucxstore._ucx import load
 from ucxstore.cli.doctor.advice import advise_on_ports
 from ucxstore.cli.doctor.measure import Way
 from ucxstore.cli.doctor.ports import Ports
+from ucxstore.secret import Secret
 from ucxstore.server import Server
 
 
@@ -42,6 +43,12 @@ def test_of_a_server(ucx_store: UcxStore, address: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert found["address"] == address
+    library = load()
+    assert found["ucx"] == {
+        "origin": library.origin,
+        "version": library.version,
+        "path": str(library.path),
+    }
     assert {"tcp", "sysv"} <= found["machine"]["transports"].keys()
     way = found["way"]
     ucx_store.get_sync("x")
@@ -107,11 +114,52 @@ def test_nothing_is_written_unasked(
         sets = server.stats()["sets"]
     assert (done.returncode, done.stderr) == (0, "")
     measured = bool(options) or scratch is not None
-    assert ("not measured: the server offers no scratch space" in done.stdout) == (not measured)
+    refused = "failed at the server: the server offers no scratch space: start it with"
+    assert (refused in done.stdout) == (not measured)
+    assert ("; --write does without scratch space\n" in done.stdout) == (not measured)
     assert (sets > 0) == measured
     assert [each.name for each in tmp_path.iterdir()] == [".ucxstore-identity"]
     for line in ("server", "ports"):
         assert f"\n{line}  " in done.stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--write"]])
+def test_of_a_server_with_little_memory(options: list[str]) -> None:
+    with Server("memory://", memory="8MiB") as server:
+        done = run("doctor", server.address, "--json", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    way = json.loads(done.stdout)["way"]
+    assert way["why_not"] == ""
+    assert (1 << 20) <= way["nbytes"] <= (2 << 20)
+
+
+@pytest.mark.parametrize("options", [[], ["--write"]])
+def test_of_a_server_without_room(options: list[str]) -> None:
+    """It says so, and the other findings are there."""
+    with Server("memory://", memory="1MiB") as server:
+        done = run("doctor", server.address, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bandwidth    not measured: " in done.stdout
+    assert "no room for 1048576 bytes" in done.stdout
+    assert "offers no scratch space" not in done.stdout
+    assert "\nok: " in done.stdout
+
+
+def test_of_scratch_space_that_is_smaller_than_its_quota(tmp_path: Path) -> None:
+    with Server(tmp_path, scratch="memory://", scratch_limit="4MiB") as server:
+        found = json.loads(run("doctor", server.address, "--json").stdout)
+    assert found["way"]["why_not"] == ""
+    assert (1 << 20) <= found["way"]["nbytes"] < (4 << 20)
+
+
+def test_with_a_grant() -> None:
+    secret = Secret("correct horse battery staple")
+    with Server("memory://", secret=secret) as server:
+        grant = secret.grant("p/", read_only=True).reveal().decode()
+        done = run("doctor", server.address, "--write", env={"UCXSTORE_SECRET": grant})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bandwidth    not measured: " in done.stdout
+    assert "is outside of the grant, which opens 'p/', read-only\n" in done.stdout
 
 
 def test_the_ports(address: str) -> None:
@@ -130,6 +178,7 @@ def test_advice_on_ports() -> None:
     [finding] = advise_on_ports(ports, far)
     assert "at h:7400 and at UCX's ports" in finding.what
     assert "--data-ports" in finding.change
+    assert "docs/" not in finding.change  # an installed package has no pages
     assert advise_on_ports(ports, replace(far, same_host=True)) == []
     assert advise_on_ports(replace(ports, data=[]), far) == []
 

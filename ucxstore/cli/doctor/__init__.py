@@ -145,7 +145,7 @@ def _as_json(
 ) -> str:
     found = {
         "address": address,
-        "ucx": {**asdict(library), "path": str(library.path)},
+        "ucx": {"origin": library.origin, "version": library.version, "path": str(library.path)},
         "machine": asdict(machine),
         "ports": asdict(ports),
         "way": asdict(way),

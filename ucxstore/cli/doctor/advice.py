@@ -63,7 +63,7 @@ def advise_on_ports(ports: Ports, way: Way) -> list[Finding]:
             "note",
             f"a firewall at the server must let this host in at {ports.control} and at UCX's "
             "ports; none at this host needs to let anybody in",
-            "ucxstore serve --data-ports 7500-7599 chooses these; docs/howto/ports.md",
+            "ucxstore serve --data-ports 7500-7599 chooses these: two for each client",
         )
     ]
 
@@ -118,8 +118,8 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"other hosts are not served, nor reached: {machine.no_fence}",
-            "setcap cap_net_admin+ep on the Python, or a container with NET_ADMIN; "
-            "docs/security.md, under Fences, has the ways and their risks",
+            "setcap cap_net_admin+ep on the Python, or a container with NET_ADMIN; with "
+            "UCXSTORE_GATE=off, whoever can connect to this process can write to its memory",
         )
 
 

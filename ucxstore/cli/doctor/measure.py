@@ -31,6 +31,10 @@ _LEAST = 1 << 20
 _MOST = 64 << 20
 _SECONDS = 0.25
 
+# The share of a server's free memory that the value may take: others write meanwhile, and while it
+# is replaced, it is there twice.
+_SHARE = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
@@ -46,7 +50,7 @@ class Way:
         Seconds, the median of many.
     write, read, copy : float or None
         Bytes a second of a value that is written and read, and of ``np.copyto`` into the same
-        memory for comparison; ``None`` if the server is read-only.
+        memory for comparison; ``None`` if no value was moved.
     nbytes : int
         Bytes of the value.
     why_not : str
@@ -100,37 +104,62 @@ def measure(store: UcxStore, *, same_host: bool, write: bool) -> Way:
         store.rely_on({server: one.welcome.identity for server, one in last.items() if one})
     lanes = store.stats()["lanes"]
     way = Way(lanes=lanes, same_host=same_host, round_trip=statistics.median(trips))
+    most = max(_LEAST, min(_MOST, _room(store) // _SHARE))
     if write:
-        return _move(store, way)
+        return _move(store, way, most)
     try:
-        with store.scratch(4 * _MOST) as scratch:
-            return _move(scratch.store(), way)
-    except (StorageError, GrantError):
-        return replace(way, why_not="the server offers no scratch space for it; see --write")
+        with store.scratch(most * _SHARE) as scratch:
+            return _move(scratch.store(), way, most)
+    except (StorageError, GrantError) as error:
+        return replace(way, why_not=f"{error}; --write does without scratch space")
 
 
-def _move(store: UcxStore, way: Way) -> Way:
-    """Measure a value under a new key, and delete it again."""
+def _room(store: UcxStore) -> int:
+    """Return the bytes of memory that the server has left for values, if it has said so."""
+    with suppress(UcxStoreError):
+        stats = store.server_stats_sync()
+        if stats["memory_limit"]:
+            return stats["memory_limit"] - stats["memory_used"]
+    return _SHARE * _MOST
+
+
+def _move(store: UcxStore, way: Way, most: int) -> Way:
+    """Measure a value under a new key, and delete it again.
+
+    If the server has no room for it, a smaller one is moved.
+    """
     key = f"ucxstore-doctor-{uuid.uuid4().hex}"
     try:
         first = np.zeros(_LEAST, np.uint8)
         seconds = _seconds(lambda: store.set_sync(key, cpu.Buffer.from_array_like(first)))
-        nbytes = int(min(max(_LEAST / seconds * _SECONDS, _LEAST), _MOST))
-        source = np.zeros(nbytes, np.uint8)
-        target = np.zeros(nbytes, np.uint8)
-        value = cpu.Buffer.from_array_like(source)
-        return replace(
-            way,
-            write=_rate(lambda: store.set_sync(key, value), nbytes),
-            read=_rate(lambda: store.get_into_sync(key, target), nbytes),
-            copy=_rate(lambda: np.copyto(target, source), nbytes),
-            nbytes=nbytes,
-        )
+        nbytes = int(min(max(_LEAST / seconds * _SECONDS, _LEAST), most))
+        while True:
+            try:
+                return _move_value(store, way, key, nbytes)
+            except StorageError:
+                if nbytes == _LEAST:
+                    raise
+                nbytes = max(nbytes // _SHARE, _LEAST)
     except ReadOnlyServerError:
         return replace(way, why_not="the server takes no writes")
+    except (StorageError, GrantError) as error:
+        return replace(way, why_not=str(error))
     finally:
         with suppress(UcxStoreError):
             store.delete_sync(key)
+
+
+def _move_value(store: UcxStore, way: Way, key: str, nbytes: int) -> Way:
+    source = np.zeros(nbytes, np.uint8)
+    target = np.zeros(nbytes, np.uint8)
+    value = cpu.Buffer.from_array_like(source)
+    return replace(
+        way,
+        write=_rate(lambda: store.set_sync(key, value), nbytes),
+        read=_rate(lambda: store.get_into_sync(key, target), nbytes),
+        copy=_rate(lambda: np.copyto(target, source), nbytes),
+        nbytes=nbytes,
+    )
 
 
 def _seconds(action: Callable[[], object]) -> float:
