@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -113,7 +114,9 @@ def test_what_a_server_of_a_directory_says(start: Start, tmp_path: Path, secret:
     assert rows["ports"] == f"{place} (control), 24500-24599 (UCX, for other hosts)"
 
 
-def test_the_lines_for_clients_work(start: Start, secret: Path) -> None:
+@pytest.mark.parametrize("name", ["secret", """my "secret" isn't $HOME's"""])
+def test_the_lines_for_clients_work(name: str, start: Start, secret: Path) -> None:
+    secret = secret.rename(secret.with_name(name))
     serving = start("memory://", "--secret-file", secret)
     assert serving.process.stdout is not None
     rows = rows_of("".join(serving.process.stdout.readline() for _ in range(7)))
@@ -121,9 +124,9 @@ def test_the_lines_for_clients_work(start: Start, secret: Path) -> None:
     exec(rows["in Python "], {"UcxStore": UcxStore, "Secret": Secret}, found)
     with found["store"] as store:
         store.ping_sync()
-    words = rows["in a shell"].split()
-    assert words[0] == "ucxstore"
-    assert "Authentication" not in run(*words[1:]).stderr
+    words = shlex.split(rows["in a shell"])
+    assert words == ["ucxstore", "ls", serving.address, "--secret-file", str(secret)]
+    assert run(*words[1:]).returncode == 0
 
 
 def test_what_may_be_said_less(start: Start) -> None:

@@ -1,6 +1,7 @@
 """What ``ucxstore serve`` says at its start, after the addresses."""
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,13 +79,13 @@ def _arguments(options: ServerOptions, command: CommandOptions, server: "Server"
         return address
     if command.secret_file is None:
         return f"{address}, secret=Secret.find()"
-    return f'{address}, secret=Secret.from_file("{Path(command.secret_file).absolute()}")'
+    return f"{address}, secret=Secret.from_file({str(Path(command.secret_file).absolute())!r})"
 
 
 def _secret_flag(options: ServerOptions, command: CommandOptions) -> str:
     if options.secret is None or command.secret_file is None:
         return ""
-    return f" --secret-file {Path(command.secret_file).absolute()}"
+    return f" --secret-file {shlex.quote(str(Path(command.secret_file).absolute()))}"
 
 
 def _count(number: int, word: str) -> str:
