@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from compose_spec import PyCompose
 
-from tests.deploy.files import DEPLOY, ROOT, dockerfile, documents, image_command
+from tests.deploy.files import DEPLOY, ROOT, dockerfile, documents, image_command, refusal
 from tests.eventually import eventually
 
 COMPOSE = documents(DEPLOY / "docker/compose.yaml")[0]
@@ -30,6 +31,15 @@ def test_the_image_is_small_and_its_user_is_not_root() -> None:
     assert last["USER"] == "10001:10001"
     assert "-slim" in last["FROM"]
     assert last["STOPSIGNAL"] == "SIGTERM"
+
+
+def test_a_new_volume_is_empty() -> None:
+    """It gets what the image has there, and useradd would copy /etc/skel."""
+    [added] = [text for name, text in dockerfile() if name == "RUN" and "useradd" in text]
+    useradd, install = added.split("&&")
+    assert {"--no-create-home"} == {word for word in useradd.split() if "create-home" in word}
+    assert "--owner=ucxstore" in install
+    assert set(json.loads(dict(dockerfile())["VOLUME"])) <= set(install.split())
 
 
 def test_the_context_has_what_is_copied() -> None:
@@ -62,6 +72,37 @@ def test_compose_names_what_is_there() -> None:
     context = DEPLOY / "docker" / build["context"]
     assert context.resolve() == ROOT
     assert (context / build["dockerfile"]).exists()
+
+
+def test_read_only_services_have_files_as_secrets() -> None:
+    """Compose copies others into the container's root, and refuses a read-only one."""
+    assert any(service.get("read_only") for service in COMPOSE["services"].values())
+    for service in COMPOSE["services"].values():
+        if not service.get("read_only"):
+            continue
+        for kind in ("secrets", "configs"):
+            for one in service.get(kind, ()):
+                name = one if isinstance(one, str) else one["source"]
+                assert set(COMPOSE[kind][name]) == {"file"}
+
+
+def test_the_secret_stays_out_of_version_control() -> None:
+    file = (DEPLOY / "docker" / COMPOSE["secrets"]["ucxstore"]["file"]).resolve()
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert f"/{file.relative_to(ROOT)}" in ignored
+
+
+def test_clients_can_reach_the_server_of_the_page() -> None:
+    """UCX knows the address of the container alone, not that of a published port."""
+    page = (ROOT / "docs/howto/docker.md").read_text()
+    [line] = [line for line in page.splitlines() if "docker run" in line and " memory://" in line]
+    before, image, after = line.removeprefix("$ ").partition(" ucxstore:")
+    assert image
+    assert "--network host" in before
+    assert "--publish" not in before
+    options = shlex.split(after)[1:]
+    assert options[-2:] == ["--metrics", "127.0.0.1:9400"]  # where the image's health check asks
+    assert refusal([*image_command()[0], *options]) is None
 
 
 def test_compose_gives_the_client_the_socket_of_the_server() -> None:
