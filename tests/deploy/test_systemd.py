@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.files import DEPLOY, unit
+from tests.deploy.files import DEPLOY, ROOT, unit
+from ucxstore import UcxStore
+from ucxstore.cli.status import Status
 
 UNIT = DEPLOY / "systemd/ucxstore.service"
 OPTIONS = DEPLOY / "systemd/ucxstore.toml"
@@ -34,7 +36,8 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 
 def test_the_unit_gives_the_service_little() -> None:
     settings = unit()
-    assert settings["DynamicUser"] == ["yes"]
+    assert settings["User"] == ["ucxstore"]
+    assert settings["NoNewPrivileges"] == ["yes"]
     assert settings["CapabilityBoundingSet"] == [""]
     assert settings["ProtectSystem"] == ["strict"]
 
@@ -44,8 +47,27 @@ def test_the_service_has_time_to_drain() -> None:
     assert grace < int(unit()["TimeoutStopSec"][0])
 
 
+def test_a_wrong_option_is_not_tried_again_and_a_stuck_server_is_restarted() -> None:
+    settings = unit()
+    assert settings["Restart"] == ["on-failure"]
+    assert settings["RestartPreventExitStatus"] == [str(int(Status.USAGE))]
+    assert 0 < int(settings["WatchdogSec"][0]) <= 60
+
+
+def test_the_user_can_read_the_secret_at_a_reload() -> None:
+    """It owns the file, of which systemd would make a copy at the start, as a credential."""
+    settings = unit()
+    [start], [user] = settings["ExecStart"], settings["User"]
+    assert not [name for name in settings if name.endswith(("Credential", "CredentialEncrypted"))]
+    words = shlex.split(start)
+    file = words[words.index("--secret-file") + 1]
+    page = (ROOT / "docs/howto/systemd.md").read_text()
+    assert f"sudo install --mode=600 --owner={user} secret {file}\n" in page
+    assert f"sudo systemd-sysusers --inline 'u {user} - " in page
+
+
 def test_the_command_starts_reloads_and_ends_as_systemd_expects(tmp_path: Path) -> None:
-    """It says READY=1, lives through ExecReload's signal, and ends by SIGTERM with status 0."""
+    """It says READY=1, reads the secret at ExecReload's signal, and ends by SIGTERM with 0."""
     (tmp_path / "secret").write_text("x" * 32)
     (tmp_path / "secret").chmod(0o600)
     (tmp_path / "state").mkdir()
@@ -57,7 +79,6 @@ def test_the_command_starts_reloads_and_ends_as_systemd_expects(tmp_path: Path) 
     [start] = unit()["ExecStart"]
     places = {
         "/opt/ucxstore/bin/ucxstore": f"{shlex.quote(sys.executable)} -m ucxstore",
-        "${CREDENTIALS_DIRECTORY}": str(tmp_path),
         "/etc/ucxstore": str(tmp_path),
         "/var/lib/ucxstore": str(tmp_path / "state"),
     }
@@ -68,22 +89,27 @@ def test_the_command_starts_reloads_and_ends_as_systemd_expects(tmp_path: Path) 
         notified.settimeout(60)
         notified.bind(str(tmp_path / "notify"))
         server = subprocess.Popen(
-            shlex.split(start), env=os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+            shlex.split(start),
+            env=os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"},
         )
         try:
-            assert b"READY=1" in told(notified)
+            messages = told(notified, b"READY=1")
+            address = messages.partition(b" at ucx://")[2].split()[0].decode()
+            assert b"WATCHDOG=1" in told(notified, b"WATCHDOG=1")
+            (tmp_path / "secret").write_text("y" * 32)
             assert unit()["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
             server.send_signal(signal.SIGHUP)
-            with pytest.raises(subprocess.TimeoutExpired):
-                server.wait(1)
+            assert b"RELOADING=1\nMONOTONIC_USEC=" in told(notified, b"READY=1")
+            with UcxStore(f"ucx://{address}", secret="y" * 32) as store:
+                store.ping_sync()
         finally:
             server.terminate()
             assert server.wait(60) == 0
 
 
-def told(notified: socket.socket) -> bytes:
-    """Return the messages until one says that the service is ready."""
+def told(notified: socket.socket, what: bytes) -> bytes:
+    """Return the messages until one says this."""
     messages = b""
-    while b"READY=1" not in messages:
+    while what not in messages:
         messages += notified.recv(4096) + b"\n"
     return messages
