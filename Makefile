@@ -270,7 +270,7 @@ $(VENV)/.wheels: $(DEPENDENCIES)
 	touch $@
 
 check-wheel: wheels ## Install the wheel without a compiler, for several Pythons, and run the demo
-	$(BIN)/python packaging/wheels/check.py
+	$(BIN)/python packaging/wheels/check.py $(if $(ALLOW_MISSING),--allow-missing)
 
 clean: ## Remove .venv and everything built
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
