@@ -1,5 +1,6 @@
 """The manifests: valid, and of one mind."""
 
+import inspect
 import shutil
 import subprocess
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from tests.deploy.files import DEPLOY, MANIFESTS, ROOT, documents
+from ucxstore.server import Server
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATION = documents(FOLDER / "kustomization.yaml")[0]
@@ -81,6 +83,15 @@ def test_ports_are_those_of_the_command() -> None:
         ("livenessProbe", "/healthz"),
     ):
         assert CONTAINER[probe]["httpGet"] == {"path": path, "port": "metrics"}
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
+def test_probes_wait_for_the_answer(probe: str) -> None:
+    """Kubernetes waits a second unless it is told otherwise."""
+    answers = {"/readyz": Server.unready, "/healthz": Server.dead}
+    answer = answers[CONTAINER[probe]["httpGet"]["path"]]
+    takes = inspect.signature(answer).parameters["timeout"].default
+    assert CONTAINER[probe].get("timeoutSeconds", 1) > takes
 
 
 def test_the_secret_is_where_the_command_looks() -> None:

@@ -1,5 +1,6 @@
 """The Slurm script, with stand-ins that start its steps as processes of this machine."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,15 +18,17 @@ NODES = ("127.0.0.1", "127.0.0.2")
 # As Slurm's: a task's place is in the environment, signals go to all of a step, and its exit status
 # is the worst of its tasks'.
 SRUN = """
-    import os, signal, subprocess, sys
+    import json, os, pathlib, signal, subprocess, sys
     words = sys.argv[1:]
     options = {}
     while words[0].startswith("--"):
         name, _, value = words.pop(0).partition("=")
         options[name] = value
     known = {"--overlap", "--nodes", "--ntasks", "--ntasks-per-node", "--cpus-per-task",
-             "--kill-on-bad-exit"}
+             "--cpu-bind", "--kill-on-bad-exit"}
     assert set(options) <= known, options
+    step = "server" if "--kill-on-bad-exit" in options else "program"
+    pathlib.Path(os.environ["UCXSTORE_SHARED"], step).write_text(json.dumps(options))
     nodes = os.environ["SLURM_JOB_NODELIST"].split(",")
     assert int(options.get("--nodes", len(nodes))) == len(nodes)
     each = int(options.get("--ntasks-per-node", 2))
@@ -116,6 +119,34 @@ def test_the_jobs_result_is_the_programs(environment: dict[str, str]) -> None:
     done = job(environment, "program", RESULT="3")
     assert done.returncode == 3, done.stderr
     assert left_over(environment) == []
+
+
+@pytest.mark.parametrize("processors", [None, "8"])
+def test_the_program_has_the_jobs_processors_and_umask(
+    processors: str | None, environment: dict[str, str], tmp_path: Path
+) -> None:
+    if processors is not None:
+        environment["SLURM_CPUS_PER_TASK"] = processors
+    done = subprocess.run(
+        ["bash", SCRIPT, "sh", "-c", "umask"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        umask=0o027,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-4:] == ["0027"] * 4
+    step = json.loads((tmp_path / "program").read_text())
+    assert step.get("--cpus-per-task") == processors
+
+
+def test_all_threads_of_a_server_may_run(environment: dict[str, str], tmp_path: Path) -> None:
+    """A step with processors of its own has no others."""
+    assert job(environment, "true", UCXSTORE_OPTIONS="--threads 2").returncode == 0
+    step = json.loads((tmp_path / "server").read_text())
+    assert "--cpus-per-task" not in step
+    assert step["--cpu-bind"] == "none"
 
 
 def test_a_server_that_does_not_start_ends_the_job(environment: dict[str, str]) -> None:
