@@ -118,8 +118,8 @@ def _room(store: UcxStore) -> int:
     """Return the bytes of memory that the server has left for values, if it has said so."""
     with suppress(UcxStoreError):
         stats = store.server_stats_sync()
-        if stats["memory_limit"]:
-            return stats["memory_limit"] - stats["memory_used"]
+        if limit := int(stats["memory_limit"]):
+            return limit - int(stats["memory_used"])
     return _SHARE * _MOST
 
 
