@@ -209,6 +209,39 @@ def test_a_mistake_in_a_variable_is_named(
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("in_file", "variable", "flag"),
+    [
+        ("storage_options = 'secret_access_key=PASSW'", "secret_access_key=abc PASSW", "PASSW"),
+        ("storage_options = ['PASSW']", "'PASSW", "secret_access_key:PASSW"),
+        ("storage_options = {secret_access_key = {a = 'PASSW'}}", "PASSW", ""),
+        ("location = ['https://user:PASSW@host']", "a=1 a=PASSW", ""),
+    ],
+)
+def test_a_mistake_shows_no_credentials(
+    in_file: str, variable: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text(in_file)
+    name = in_file.partition(" ")[0]
+    done = [run("serve", "--config", file), run("serve", "s3://b", "--storage-options", flag)]
+    monkeypatch.setenv("UCXSTORE_SERVE_STORAGE_OPTIONS", variable)
+    done.append(run("serve", "s3://b"))
+    assert [each.returncode for each in done] == [2, 2, 2]
+    assert not any("PASSW" in each.stderr for each in done)
+    assert f"{name}: " in done[0].stderr
+    assert "--storage-options takes NAME=VALUE" in done[1].stderr
+    assert done[2].stderr.startswith("ucxstore serve: UCXSTORE_SERVE_STORAGE_OPTIONS")
+
+
+@pytest.mark.parametrize("beginning", ["https:", "https:/", "ftp:", "ftp://", "s3:///"])
+def test_a_url_that_is_almost_one_shows_no_password(beginning: str) -> None:
+    done = run("serve", f"{beginning}user:PASSW@host/a")
+    assert done.returncode == 2
+    assert "PASSW" not in done.stderr
+    assert f"{beginning}host/a" in done.stderr
+
+
 def test_an_unknown_variable_is_reported() -> None:
     """It is no error: Kubernetes makes variables of the names of services."""
     settings = gather({}, {"UCXSTORE_SERVE_CASHE": "1"}, None)

@@ -106,8 +106,16 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, str]:
+def parse_pairs(flag: str, pairs: Sequence[str], *, is_shown: bool = True) -> dict[str, str]:
     """Parse the values of a repeatable flag that takes ``NAME=VALUE``.
+
+    Parameters
+    ----------
+    flag : str
+        Begins the messages.
+    pairs : sequence of str
+    is_shown : bool
+        Whether messages may show them.
 
     Raises
     ------
@@ -118,7 +126,7 @@ def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ValueError(f"{flag} takes NAME=VALUE, not {pair!r}")
+            raise ValueError(f"{flag} takes NAME=VALUE" + (f", not {pair!r}" if is_shown else ""))
         if name in options:
             raise ValueError(f"{flag}: {name} is given twice")
         options[name] = value

@@ -13,6 +13,7 @@ from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import VARIABLE_PREFIX, Described, described
 from ucxstore.server.options import ServerOptions
+from ucxstore.server.sources.locations import hide_password
 
 # All options, by their names.
 OPTIONS = {each.name: each for of in (CommandOptions, ServerOptions) for each in described(of)}
@@ -160,7 +161,7 @@ def _of_clients(option: Described, environment: Mapping[str, str]) -> Setting:
 
 def _from_arguments(option: Described, given: Any) -> Any:
     if option.form == "pairs":
-        return parse_pairs(option.flag, given)
+        return parse_pairs(option.flag, given, is_shown=option.is_shown)
     if option.form == "texts":
         return ",".join(given)
     return _from_text(option, option.flag, given) if isinstance(given, str) else given
@@ -185,7 +186,7 @@ def _from_text(option: Described, where: str, text: str) -> Any:
                 return text  # a word, or a mistake that the option's check names
         case "pairs":
             try:
-                return parse_pairs(where, shlex.split(text))
+                return parse_pairs(where, shlex.split(text), is_shown=option.is_shown)
             except ValueError as error:
                 if str(error).startswith(where):
                     raise
@@ -220,14 +221,15 @@ def _read(file: str) -> dict[str, Any]:
         option = OPTIONS[name]
         types, called = _TYPES[option.form]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ValueError(f"{where}: {called} is needed, not {_shown(value)}")
+            but = f", not {_shown(value)}" if option.is_shown else ""
+            raise ValueError(f"{where}: {called} is needed{but}")
         if option.form == "choice":
             _chosen(option, where, str(value))
     return found
 
 
 def _shown(value: Any) -> str:
-    return "a table" if isinstance(value, dict) else repr(value)
+    return "a table" if isinstance(value, dict) else hide_password(repr(value))
 
 
 def _meant(name: str, names: Any) -> str:

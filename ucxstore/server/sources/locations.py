@@ -13,6 +13,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # that was taken for a path.
 _ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
+# Of a URL, up to its user name and password; the third slash of file:/// begins a path.
+_USER = re.compile(r"(:/{1,2}|(?<!file):/{3,})[^/]*@")
+
 # The schemes that obstore opens.
 _OBJECT_STORES = frozenset(
     {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
@@ -69,6 +72,7 @@ def _refuse_almost_a_url(name: str, text: str) -> None:
     if almost is None:
         return
     scheme, rest = almost[1].lower(), almost[2].lstrip("/")
+    shown = text.removesuffix(rest) + hide_password(f"://{rest}")[3:]
     if scheme == "memory":
         meant = f"did you mean {MEMORY!r}? "
     elif scheme == "file":
@@ -78,11 +82,11 @@ def _refuse_almost_a_url(name: str, text: str) -> None:
     else:
         meant = ""
     raise ValueError(
-        f"{name}: {hide_password(text)!r} looks like a URL and is none; {meant}a directory of that "
-        f"name is {f'./{text}'!r}, or has its whole path"
+        f"{name}: {shown!r} looks like a URL and is none; {meant}a directory of that "
+        f"name is {f'./{shown}'!r}, or has its whole path"
     )
 
 
 def hide_password(url: str) -> str:
-    """Return the URL without its user name and password."""
-    return re.sub(r"(?<=://)[^/]*@", "", url)
+    """Return the URL without its user name and password, also if it has too few slashes or more."""
+    return _USER.sub(r"\1", url)

@@ -109,7 +109,7 @@ def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStor
         # causes a panic, which is not an `Exception`.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        text = str(error).partition("\n\nDebug source:")[0]
+        text = hide_password(str(error).partition("\n\nDebug source:")[0])
         raise ValueError(f"storage: {hide_password(url)!r} cannot be opened: {text}") from error
 
 
