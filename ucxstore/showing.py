@@ -1,4 +1,4 @@
-"""Objects as text and HTML: sizes, tables, and what a notebook shows.
+"""Objects as text and HTML: sizes, failures, tables, and what a notebook shows.
 
 Whatever is shown may come from others: keys, addresses, names of clients. So text is without
 control characters, and HTML is escaped. HTML has no colours of its own: it is readable on light and
@@ -39,6 +39,13 @@ def _escape(text: str) -> str:
     from html import escape  # with its tables, it takes as long as all of this package's basics
 
     return escape(text)
+
+
+def failure_text(error: BaseException) -> str:
+    """Return an error's message without Python's number of it: ``"'/nope': No such file ..."``."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename!r}: {error.strerror}"
+    return str(error)
 
 
 def value_text(name: str, value: object) -> str:

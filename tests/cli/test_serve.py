@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -180,6 +181,55 @@ def test_a_port_that_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- signals ----
 
 
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGINT, 130, "ucxstore serve: interrupted\n"),
+        (signal.SIGTERM, -signal.SIGTERM, ""),
+    ],
+)
+def test_a_signal_ends_it_before_it_serves(number: signal.Signals, status: int, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        options = {
+            "endpoint": f"http://127.0.0.1:{mute.getsockname()[1]}",
+            "region": "r",
+            "skip_signature": "true",
+        }
+        words = [f"--storage-options={name}={text}" for name, text in options.items()]
+        with subprocess.Popen(
+            [*COMMAND, "serve", "s3://bucket", *words], stderr=subprocess.PIPE, text=True
+        ) as process:
+            mute.settimeout(60)
+            with mute.accept()[0]:  # it is asked, and may take 20 s to answer
+                process.send_signal(signal.SIGHUP)  # which ends nothing
+                process.send_signal(number)
+                asked = time.monotonic()
+                _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (status, said)
+    assert time.monotonic() - asked < 10
+
+
+def test_a_start_from_python_can_be_given_up() -> None:
+    """Ctrl-C reaches who starts a server from Python, too, and leaves no thread."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+
+        def interrupt() -> None:
+            with mute.accept()[0]:
+                os.kill(os.getpid(), signal.SIGINT)
+                ended.wait(60)
+
+        ended = threading.Event()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            Server(f"http://127.0.0.1:{mute.getsockname()[1]}", read_only=True)
+        assert time.monotonic() - begun < 10
+        ended.set()
+        thread.join()
+    assert not [one for one in threading.enumerate() if one.name.startswith("ucxstore-check")]
+
+
 def test_sighup_reads_the_secret_again(start: Start, secret: Path) -> None:
     serving = start("memory://", "--secret-file", secret, "-v", "--no-banner")
     log = serving.process.stderr
@@ -203,9 +253,9 @@ def test_sighup_reads_the_secret_again(start: Start, secret: Path) -> None:
 
     for text in ("", new.grant("a/").reveal().decode()):
         secret.write_text(text)
-        reload("ERROR ucxstore.server: the old secret stays: ")
+        reload("ERROR ucxstore.server: keeping the old secret: ")
     secret.unlink()
-    reload("ERROR ucxstore.server: the old secret stays: ")
+    reload(f"keeping the old secret: '{secret}': No such file or directory")
     with UcxStore(serving.address, secret=new) as other:
         other.ping_sync()
     assert serving.end()[0] == 0
@@ -233,7 +283,7 @@ def test_sighup_opens_the_log_anew(start: Start, tmp_path: Path) -> None:
     log.rename(moved)
     log.mkdir()
     serving.send(signal.SIGHUP)
-    eventually(lambda: "the log goes on in the old file" in moved.read_text())
+    eventually(lambda: "cannot reopen the log; still writing to the old file" in moved.read_text())
     status, _, err = serving.end()
     assert (status, err) == (0, "")
 
@@ -241,10 +291,19 @@ def test_sighup_opens_the_log_anew(start: Start, tmp_path: Path) -> None:
 def test_a_log_file_that_cannot_be_made(tmp_path: Path) -> None:
     done = run("serve", "memory://", "--log-file", tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith("ucxstore serve: Is a directory: ")
+    assert done.stderr.startswith(f"ucxstore serve: log_file: '{tmp_path}': Is a directory")
 
 
 # ---- the file with its id ----
+
+
+@pytest.mark.parametrize("option", ["secret_file", "log_file", "pid_file"])
+def test_a_file_that_cannot_be_used_is_named_with_its_option(option: str, tmp_path: Path) -> None:
+    flag = f"--{option.replace('_', '-')}"
+    done = run("serve", "memory://", flag, tmp_path / "nowhere/file")
+    assert done.stderr.startswith(f"ucxstore serve: {option}: '{tmp_path}/nowhere/file': No such ")
+    done = run("serve", "memory://", flag, tmp_path)
+    assert done.stderr.startswith(f"ucxstore serve: {option}: '{tmp_path}': Is a directory")
 
 
 def test_the_pid_file(start: Start, tmp_path: Path) -> None:
@@ -255,7 +314,7 @@ def test_the_pid_file(start: Start, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["pid"]
     done = run("serve", "memory://", "--pid-file", file)
     assert done.returncode == 1
-    assert f"belongs to process {serving.process.pid}, which serves" in done.stderr
+    assert f"in use by the server with process id {serving.process.pid}\n" in done.stderr
     assert file.exists()
     assert serving.end() == (0, "", "")
     assert not file.exists()
@@ -277,7 +336,7 @@ def test_what_is_no_pid_file_stays(tmp_path: Path) -> None:
     file = tmp_path / "thesis.tex"
     file.write_text("\\documentclass{article}")
     done = run("serve", "memory://", "--pid-file", file)
-    assert (done.returncode, "has no process's id" in done.stderr) == (1, True)
+    assert (done.returncode, "exists, but holds no process id" in done.stderr) == (1, True)
     assert file.read_text() == "\\documentclass{article}"
 
 
@@ -316,6 +375,28 @@ def test_the_service_manager_is_told(start: Start, tmp_path: Path, kind: str, se
         assert hear_but_watchdog() == {"STOPPING": "1"}
 
 
+def test_reloads_do_not_keep_the_watchdog_waiting(
+    start: Start, tmp_path: Path, secret: Path
+) -> None:
+    name = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name)
+        manager.settimeout(60)
+        serving = start(
+            "memory://", "--secret-file", secret, NOTIFY_SOCKET=name, WATCHDOG_USEC="1000000"
+        )
+        reloads = alive = 0
+        while alive < 3:
+            heard = manager.recv(4096)
+            alive += heard == b"WATCHDOG=1"
+            if heard.startswith(b"READY=1"):  # before half of the time is over
+                reloads += 1
+                assert reloads < 100
+                time.sleep(0.1)
+                serving.send(signal.SIGHUP)
+        assert serving.end()[0] == 0
+
+
 def test_a_service_manager_that_is_gone(start: Start, tmp_path: Path) -> None:
     environment = {"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "soon"}
     assert start("memory://", "--no-banner", **environment).end() == (0, "", "")
@@ -334,11 +415,19 @@ def test_the_watchdog_of_another_process(start: Start, tmp_path: Path) -> None:
         assert manager.recv(4096) == b"STOPPING=1"
 
 
-def test_logs_in_json_are_json_alone(start: Start, tmp_path: Path) -> None:
-    serving = start("memory://", "-v", "--log-format", "json", UCXSTORE_SERVE_CASH="1")
-    with UcxStore(serving.address) as store:
+@pytest.mark.parametrize("to_file", [False, True])
+def test_logs_in_json_are_json_alone(start: Start, tmp_path: Path, *, to_file: bool) -> None:
+    log = tmp_path / "log"
+    options = ["--log-file", log] if to_file else []
+    variables = {"UCXSTORE_SERVE_CASH": "1", "UCXSTORE_SECRET": "short"}
+    serving = start("memory://", "-v", "--log-format", "json", *options, **variables)
+    with UcxStore(serving.address, secret="short") as store:
         store.ping_sync()
     _, out, err = serving.end()
     assert out == ""
-    first, *_ = [json.loads(line) for line in err.splitlines()]
+    assert not (to_file and err)
+    text = log.read_text() if to_file else err
+    first, second, *_ = [json.loads(line) for line in text.splitlines()]
     assert "UCXSTORE_SERVE_CASH" in first["message"]
+    assert "the secret has fewer than 16 bytes" in second["message"]
+    assert (second["level"], second["logger"]) == ("WARNING", "ucxstore.server")

@@ -6,12 +6,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from obstore.store import MemoryStore
@@ -237,7 +238,7 @@ def test_one_that_drains(server: Server, store: UcxStore) -> None:
     put(store, "a")
     with Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
         server.drain(0)
-        assert health(metrics, "/readyz") == (503, "the server drains: it takes no more clients\n")
+        assert health(metrics, "/readyz") == (503, "the server is draining\n")
         assert health(metrics, "/healthz") == (200, "ok\n")
         server.close()
         assert health(metrics, "/readyz") == (503, "the server is closed\n")
@@ -277,6 +278,25 @@ def test_a_thread_that_has_ended(server: Server) -> None:
             503,
             "the thread that accepts clients does not answer\n",
         )
+
+
+def test_all_threads_have_one_time_to_answer(server: Server) -> None:
+    threads = server._threads
+
+    class Mute:
+        def answers(self, timeout: float) -> bool:
+            time.sleep(timeout)
+            return False
+
+    native, threads._native = threads._native, cast(Any, Mute())
+    try:
+        threads._acceptor._loop.call_soon_threadsafe(time.sleep, 1.5)
+        begun = time.monotonic()
+        assert server.dead(2.0) == "a thread has not answered for 2 s"
+        assert time.monotonic() - begun < 3
+    finally:
+        threads._native = native
+    assert server.dead(60) == ""
 
 
 def test_health_without_the_library_for_metrics() -> None:
@@ -338,7 +358,7 @@ def test_what_is_no_network(text: str) -> None:
 def test_networks_without_metrics() -> None:
     done = run("serve", "memory://", "--metrics-allow", "10.0.0.0/8")
     assert done.returncode == 2
-    assert "without metrics (--metrics) nobody reads any" in done.stderr
+    assert "metrics_allow: it needs metrics (--metrics)" in done.stderr
 
 
 def all_of(sock: socket.socket) -> bytes:

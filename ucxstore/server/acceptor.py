@@ -197,14 +197,14 @@ class Acceptor:
         """Whether the caller runs on the accepting thread."""
         return threading.current_thread() is self._thread
 
-    def answers(self, timeout: float) -> bool:
-        """Tell whether the accepting thread runs what it is given within `timeout` seconds."""
+    def ask(self) -> threading.Event | None:
+        """Return what the accepting thread sets when it runs next; ``None`` if it has ended."""
         answered = threading.Event()
         try:
             self._loop.call_soon_threadsafe(answered.set)
         except RuntimeError:  # the loop has ended
-            return False
-        return answered.wait(timeout)
+            return None
+        return answered
 
     def change_secret(self, secret: bytes) -> None:
         """Ask for another secret in handshakes that begin from now on.

@@ -1,12 +1,15 @@
 """Serve in the foreground of a process until a signal or its parent ends it."""
 
+import math
 import os
 import resource
 import select
 import signal
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ucxstore import logs
 from ucxstore.server.command_options import CommandOptions
@@ -17,13 +20,11 @@ from ucxstore.server.pid_file import PidFile
 from ucxstore.server.server import Server
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage
-
-if TYPE_CHECKING:
-    pass
+from ucxstore.showing import failure_text
 
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 
-# How long the thread that accepts clients may take to answer, for the watchdog.
+# How long the threads may take to answer, for the watchdog.
 _ANSWER_SECONDS = 5.0
 
 
@@ -36,6 +37,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM, SIGINT or the end of `watch`; then drain.
 
+    Before it serves, these signals do what they do by default: they end the process.
+
     Parameters
     ----------
     storage
@@ -47,8 +50,9 @@ def serve(
         A descriptor. The server ends when something can be read from it, or its end.
     """
     _allow_many_descriptors()
-    signals = Signals(_ENDS)
+    signals = Signals()
     with Server.from_options(storage, options) as server:
+        signals.take(_ENDS)
         announce(storage, server)
         if started is not None:
             started(server)
@@ -65,18 +69,22 @@ def serve_command(
 ) -> None:
     """Serve as ``ucxstore serve``: until SIGTERM or SIGINT; SIGHUP reloads the secret and the log.
 
+    Before it serves, SIGTERM and SIGINT do what they do by default: they end the process.
+
     Parameters
     ----------
     options : ServerOptions
     command : CommandOptions
-        How the process behaves. Metrics are on loopback only, unless the options are `insecure`.
+        How the process behaves. Metrics are on loopback only, unless networks may read them, or the
+        options are `insecure`.
     log : LogFile or None
         The file of the log, if it has one.
     describe : callable or None
         Returns what is printed after the addresses.
     """
     _allow_many_descriptors()
-    signals = Signals((*_ENDS, signal.SIGHUP))
+    signals = Signals()
+    signals.take([signal.SIGHUP])
     manager = Manager.of(os.environ)
     with ExitStack() as stack:
         pid_file = None
@@ -86,37 +94,58 @@ def serve_command(
         stack.enter_context(
             _metrics(server, command.metrics, command.metrics_allow, anywhere=options.insecure)
         )
+        signals.take(_ENDS)
         if pid_file is not None:
             pid_file.write()
         status = announce(command.location, server)
         if describe is not None:
             _say(describe(server))
         manager.ready(status)
-        pause = None if manager.watchdog is None else manager.watchdog / 2
-        while not (came := signals.wait((), pause)) & {*_ENDS}:
+        watch = _Watch(server, manager)
+        while not (came := signals.wait((), watch.left())) & {*_ENDS}:
             if signal.SIGHUP in came:
                 manager.reloading()
                 _reload(server, options, command, log)
                 manager.ready(status)
-            elif pause is not None and not server.dead(min(pause, _ANSWER_SECONDS)):
-                manager.alive()
+            if watch.left() == 0:
+                watch.look()
         manager.stopping()
         _end(server, options)
 
 
+class _Watch:
+    """Tell the service manager in time that the server's threads answer, whatever else comes."""
+
+    def __init__(self, server: Server, manager: Manager) -> None:
+        self._server = server
+        self._manager = manager
+        self._half = math.inf if manager.watchdog is None else manager.watchdog / 2
+        self._patience = min(self._half / 2, _ANSWER_SECONDS)
+        self._due = time.monotonic() + self._half
+
+    def left(self) -> float | None:
+        """Return the seconds until `look` is due; ``None`` if nobody waits for it."""
+        return None if self._half == math.inf else max(self._due - time.monotonic(), 0.0)
+
+    def look(self) -> None:
+        """See whether the threads answer; say so, or look again soon."""
+        trouble = self._server.dead(self._patience)
+        if not trouble:
+            self._manager.alive()
+        self._due = time.monotonic() + (self._patience if trouble else self._half)
+
+
 class Signals:
-    """Signals that the process waits for in place of what they would do.
+    """Signals that the process waits for in place of what they would do."""
 
-    Parameters
-    ----------
-    numbers : sequence of signal.Signals
-    """
-
-    def __init__(self, numbers: Sequence[signal.Signals]) -> None:
+    def __init__(self) -> None:
         self._reader, writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def take(self, numbers: Iterable[signal.Signals]) -> None:
+        """Wait for these, too, from now on."""
         for number in numbers:
             signal.signal(number, lambda *_: None)
 
@@ -136,8 +165,11 @@ def announce(storage: Storage, server: Server) -> str:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # serve even if nobody reads it
+    try:
         print(text, flush=True)
+    except OSError:  # nobody reads it: serve all the same, and do not fail at the end
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _end(server: Server, options: ServerOptions) -> None:
@@ -156,7 +188,9 @@ def _reload(
         try:
             log.reopen()
         except OSError as error:
-            logs.server.error("the log goes on in the old file: %s", error)
+            logs.server.error(
+                "cannot reopen the log; still writing to the old file: %s", failure_text(error)
+            )
     if options.secret is None:
         return
     try:
@@ -165,7 +199,9 @@ def _reload(
             raise ValueError("secret: the environment has none any more")
         server.change_secret(secret)
     except (OSError, ValueError) as error:
-        logs.server.error("the old secret stays: %s", error, extra={"event": "secret_kept"})
+        logs.server.error(
+            "keeping the old secret: %s", failure_text(error), extra={"event": "secret_kept"}
+        )
     else:
         logs.server.info("the secret was read again", extra={"event": "secret_read"})
 
@@ -175,7 +211,7 @@ def _metrics(
 ) -> AbstractContextManager[object]:
     if bind is None:
         if allow:
-            raise ValueError("metrics_allow: without metrics (--metrics) nobody reads any")
+            raise ValueError("metrics_allow: it needs metrics (--metrics)")
         return nullcontext()
     from ucxstore.server.metrics import Metrics  # an HTTP server, which most do not need
 

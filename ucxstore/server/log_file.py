@@ -15,7 +15,7 @@ class LogFile:
     Raises
     ------
     OSError
-        If it cannot be written to.
+        If it cannot be written to; the message starts with "log_file".
     """
 
     def __init__(self, path: str) -> None:
@@ -41,4 +41,8 @@ class LogFile:
             self._file.flush()
 
     def _open(self) -> TextIO:
-        return self._path.open("a", encoding="utf-8", errors="backslashreplace")
+        try:
+            return self._path.open("a", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            text = f"log_file: {str(self._path)!r}: {error.strerror}"
+            raise OSError(error.errno, text) from error

@@ -21,7 +21,8 @@ class PidFile:
     Raises
     ------
     OSError
-        If a process that lives has the file, it has something else in it, or it cannot be read.
+        If a process that lives has the file, it has something else in it, or it cannot be read. The
+        message starts with "pid_file".
     """
 
     def __init__(self, path: str) -> None:
@@ -33,7 +34,11 @@ class PidFile:
         """Write the file, whole."""
         self._check()
         unfinished = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
-        self._file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            self._file = os.open(unfinished, flags, 0o644)
+        except OSError as error:
+            raise self._failure(error) from error
         try:
             os.write(self._file, f"{os.getpid()}\n".encode())
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -59,13 +64,19 @@ class PidFile:
             file = self._path.open("rb")
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise self._failure(error) from error
         with file:
             text = file.read(32)
             if not text.strip().isdigit():
-                raise OSError(f"pid_file: {str(self._path)!r} is there, and has no process's id")
+                raise OSError(f"pid_file: {str(self._path)!r} exists, but holds no process id")
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise OSError(
-                    f"pid_file: {str(self._path)!r} belongs to process {int(text)}, which serves"
+                    f"pid_file: {str(self._path)!r} is in use by the server with process id "
+                    f"{int(text)}"
                 ) from None
+
+    def _failure(self, error: OSError) -> OSError:
+        return OSError(error.errno, f"pid_file: {str(self._path)!r}: {error.strerror}")

@@ -400,11 +400,16 @@ class _Threads:
     def dead(self, timeout: float) -> str:
         if self.closed:
             return "the server is closed"
-        if not self._draining and not self._acceptor.answers(timeout):
+        end = time.monotonic() + timeout
+        accepting = self._acceptor.ask()  # both at once
+        serving = self._native.answers(timeout)
+        if not self._draining and not (
+            accepting is not None and accepting.wait(max(end - time.monotonic(), 0.0))
+        ):
             return "the thread that accepts clients does not answer"
         if self._carrier is not None and not self._carrier.is_alive:
             return "the thread for the source has ended"
-        if not self._native.answers(timeout):
+        if not serving:
             return f"a thread has not answered for {timeout:g} s"
         return ""
 
@@ -412,7 +417,7 @@ class _Threads:
         if self.closed:
             return "the server is closed"
         if self._draining:
-            return "the server drains: it takes no more clients"
+            return "the server is draining"
         return self.dead(timeout) or (
             "" if self._carrier is None else self._carrier.trouble(timeout)
         )
