@@ -1,10 +1,11 @@
-"""The exit statuses of docs/reference/cli.md, for each command that talks to a server."""
+"""The exit statuses of docs/reference/cli.md, for each command that talks to a server, and it."""
 
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,60 @@ def test_a_read_only_server(tmp_path: Path) -> None:
     assert "read-only" in one_line(done, "rm")
 
 
+def test_serve_of_what_is_not_there(tmp_path: Path) -> None:
+    done = run("serve", tmp_path / "data")
+    assert done.returncode == Status.NOT_FOUND
+    assert "there is no such directory" in one_line(done, "serve")
+    done = run("serve", "memory://", "--log-file", tmp_path / "logs/serve.log")
+    assert done.returncode == Status.NOT_FOUND
+    assert one_line(done, "serve").startswith(f"ucxstore serve: log_file: '{tmp_path}/logs/")
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_serve_of_an_object_store_that_does_not_answer(*, listens: bool) -> None:
+    with ExitStack() as stack:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            if listens:
+                stack.enter_context(listener.dup())
+        endpoint = f"endpoint=http://127.0.0.1:{port}"
+        options = ["region=r", "skip_signature=true", endpoint]
+        words = [f"--storage-options={each}" for each in options]
+        done = run("serve", "s3://bucket", "--source-timeout", "0.5", *words)
+    assert done.returncode == Status.NO_ANSWER
+    assert "storage: s3://bucket: " in one_line(done, "serve")
+
+
+def test_serve_of_what_cannot_be_served() -> None:
+    for arguments in (["--nonsense"], [], ["ftp://host/"], ["memory://", "--threads", "0"]):
+        done = run("serve", *arguments)
+        assert done.returncode == Status.USAGE
+        one_line(done, "serve")
+
+
+def test_serve_whose_reader_has_gone(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [*COMMAND, "serve", "--show-config"],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (Status.NO_READER, b"")
+        with subprocess.Popen(
+            [*COMMAND, "serve", "memory://", "--pid-file", tmp_path / "pid"],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+        ) as server:
+            eventually((tmp_path / "pid").exists)
+            server.terminate()
+            _, err = server.communicate(timeout=60)
+            assert (server.returncode, err) == (Status.DONE, b"")
+
+
 @pytest.mark.parametrize("name", ["ls", "ping"])
 def test_interrupted(name: str, mute: str) -> None:
     with subprocess.Popen(
@@ -178,6 +233,8 @@ def _waits_for_a_socket(pid: int) -> bool:
         (errors.ServerLostError("x"), Status.NO_ANSWER),
         (errors.RequestTimeoutError("x"), Status.NO_ANSWER),
         (errors.ChangeLostError("x"), Status.NO_ANSWER),
+        (TimeoutError("x"), Status.NO_ANSWER),
+        (ConnectionRefusedError("x"), Status.NO_ANSWER),
         (errors.NotAServerError("x"), Status.FAILED),
         (errors.ProtocolVersionError("x"), Status.FAILED),
         (errors.ClusterError("x"), Status.FAILED),

@@ -13,6 +13,7 @@ from zarr.core.buffer import cpu
 
 from tests.cli.command import COMMAND, run, run_process
 from ucxstore import UcxStore
+from ucxstore.cli import command as shared
 from ucxstore.cli import main
 from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.server import Server
@@ -339,12 +340,15 @@ def test_a_secret_file_that_cannot_be_opened_is_named(
 
 
 def test_a_short_secret_is_taken_with_a_warning(tmp_path: Path) -> None:
+    shared._warn.cache_clear()  # once a process
     file = tmp_path / "secret"
     file.write_text("fifteen letters")
     file.chmod(0o600)
     with Server("memory://", secret="fifteen letters") as server:
         done = run("ls", server.address, "--secret-file", file)
+        removed = run("rm", f"{server.address}/a", f"{server.address}/b", "--secret-file", file)
     assert done.returncode == 0
+    assert "warning" not in removed.stderr
     [line] = done.stderr.splitlines()
     assert line.startswith("ucxstore: warning: the secret has fewer than 16 bytes")
     assert "fifteen letters" not in line

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ucxstore.values import Values
 
 __all__ = [
+    "SHORT_SECRET",
     "CommandError",
     "NotFoundError",
     "Status",
@@ -35,6 +37,7 @@ __all__ = [
     "find_key",
     "find_secret",
     "in_groups",
+    "is_short",
     "open_store",
     "open_values",
     "parse_address",
@@ -53,6 +56,10 @@ _DEFAULT_TIMEOUT = 30.0
 
 # Bytes. Whoever records a handshake can try shorter ones until one fits.
 _SHORT_SECRET = 16
+SHORT_SECRET = (
+    f"the secret has fewer than {_SHORT_SECRET} bytes, and may be guessed: 'ucxstore secret' makes "
+    "a good one"
+)
 
 _PRIVATE = 0o600
 
@@ -105,13 +112,19 @@ def find_secret(arguments: argparse.Namespace) -> "Secret | None":
 
 
 def warn_of_short(secret: "Secret | None") -> None:
-    """Warn of a secret that could be guessed."""
-    if secret is not None and len(secret.reveal()) < _SHORT_SECRET:
-        print(
-            f"ucxstore: warning: the secret has fewer than {_SHORT_SECRET} bytes, and may be "
-            "guessed: 'ucxstore secret' makes a good one",
-            file=sys.stderr,
-        )
+    """Warn of a secret that could be guessed, once a process."""
+    if is_short(secret):
+        _warn(SHORT_SECRET)
+
+
+def is_short(secret: "Secret | None") -> bool:
+    """Tell whether a secret could be guessed."""
+    return secret is not None and len(secret.reveal()) < _SHORT_SECRET
+
+
+@cache
+def _warn(text: str) -> None:
+    print(f"ucxstore: warning: {text}", file=sys.stderr)
 
 
 def client_options(arguments: argparse.Namespace) -> "ClientOptions":
@@ -302,7 +315,7 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
     command = f"ucxstore {name}"
     try:
         status = action()
-        sys.stdout.flush()
+        print(end="", flush=True)  # which does nothing where standard output is closed
         return status
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)
@@ -319,8 +332,9 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
         return Status.USAGE
     except Exception as error:
         from ucxstore.errors import UcxStoreError
+        from ucxstore.showing import failure_text
 
         if not isinstance(error, CommandError | UcxStoreError | OSError):
             raise
-        print(f"{command}: {one_line(error)}", file=sys.stderr)
+        print(f"{command}: {failure_text(error)}", file=sys.stderr)
         return status_of(error)

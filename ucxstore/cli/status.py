@@ -46,9 +46,6 @@ def status_of(error: BaseException) -> Status:
             ),
             Status.FAILED,
         ),
-        (
-            (errors.ConnectError, errors.ServerLostError, errors.RequestTimeoutError),
-            Status.NO_ANSWER,
-        ),
+        ((ConnectionError, TimeoutError), Status.NO_ANSWER),
     )
     return next((status for kinds, status in table if isinstance(error, kinds)), Status.FAILED)

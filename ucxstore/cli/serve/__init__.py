@@ -3,20 +3,19 @@
 import argparse
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import IO, Any, cast
 
 from ucxstore import logs
-from ucxstore.cli.command import warn_of_short
+from ucxstore.cli.command import SHORT_SECRET, Status, UsageError, is_short, run
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.serve import show
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, gather
-from ucxstore.errors import UcxStoreError
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import Described
 from ucxstore.server.log_file import LogFile
+from ucxstore.server.options import ServerOptions
 
 # The log levels without -v, with -v, and with -vv.
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -29,32 +28,34 @@ def main(argv: Sequence[str]) -> int:
     shown, as_json = given.pop("show_config", False), given.pop("json", False)
     if as_json and not shown:
         parser.error("--json is for --show-config")
-    try:
-        settings = gather(given, os.environ, given.pop("config", None))
-        if shown:
-            print(show.as_json(settings) if as_json else show.as_text(settings))
-        command, options = settings.command(), settings.server()
-        if shown:
-            return 0
-        if not command.location:
-            parser.error("the following arguments are required: LOCATION")
-        log = _configure_log(command, settings.warnings)
-        warn_of_short(options.secret)
-        from ucxstore.cli.serve import banner  # neither of them for --help
-        from ucxstore.server.foreground import serve_command
 
-        has_banner = command.banner and command.log_format == "text"
-        describe = partial(banner.text, options, command) if has_banner else None
-        serve_command(options, command, log=log, describe=describe)
-    except (ValueError, TypeError) as error:
-        parser.exit(2, f"ucxstore serve: {error}\n")
-    except ModuleNotFoundError as error:
-        print(f'ucxstore serve: {error}; pip install "ucxstore[tools]"', file=sys.stderr)
-        return 1
-    except (UcxStoreError, OSError) as error:
-        print(f"ucxstore serve: {_one_line(error)}", file=sys.stderr)
-        return 1
-    return 0
+    def action() -> int:
+        try:
+            settings = gather(given, os.environ, given.pop("config", None))
+            if shown:
+                print(show.as_json(settings) if as_json else show.as_text(settings))
+            command, options = settings.command(), settings.server()
+            if not shown:
+                if not command.location:
+                    parser.error("the following arguments are required: LOCATION")
+                _serve(command, options, settings.warnings)
+        except (ValueError, TypeError) as error:
+            raise UsageError(str(error)) from error
+        return Status.DONE
+
+    return run("serve", action)
+
+
+def _serve(command: CommandOptions, options: ServerOptions, warnings: Sequence[str]) -> None:
+    from ucxstore.cli.serve import banner  # neither of them for --help
+    from ucxstore.server.foreground import serve_command
+
+    if is_short(options.secret):
+        warnings = [*warnings, SHORT_SECRET]
+    log = _configure_log(command, warnings)
+    has_banner = command.banner and command.log_format == "text"
+    describe = partial(banner.text, options, command) if has_banner else None
+    serve_command(options, command, log=log, describe=describe)
 
 
 def _configure_log(command: CommandOptions, warnings: Sequence[str]) -> LogFile | None:
@@ -65,13 +66,6 @@ def _configure_log(command: CommandOptions, warnings: Sequence[str]) -> LogFile 
     for warning in warnings:
         logs.server.warning("%s", warning)
     return file
-
-
-def _one_line(error: BaseException) -> str:
-    """Return an error without Python's number of it."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror + (f": {error.filename}" if error.filename else "")
-    return str(error)
 
 
 def build_parser() -> Parser:

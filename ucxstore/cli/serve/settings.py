@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ucxstore.cli.parser import parse_pairs
-from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET
+from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import VARIABLE_PREFIX, Described, described
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.locations import hide_password
+from ucxstore.showing import failure_text
 
 # All options, by their names.
 OPTIONS = {each.name: each for of in (CommandOptions, ServerOptions) for each in described(of)}
@@ -81,12 +82,9 @@ class Settings:
         ValueError, TypeError
             If one is not usable; the message names it, and where it comes from.
         """
-        try:
-            secret = self.command().find_secret()
-        except OSError as error:
-            raise ValueError(str(error)) from error
+        command = self.command()
         given = self._given(ServerOptions)
-        return self._made(lambda: ServerOptions(secret=secret, **given))
+        return self._made(lambda: ServerOptions(secret=_find_secret(command), **given))
 
     def command(self) -> CommandOptions:
         """Make the options of the command."""
@@ -105,6 +103,14 @@ class Settings:
             if named is None or named.origin in (ARGUMENT, DEFAULT):
                 raise
             raise type(error)(f"{error} (from {named.origin})") from None
+
+
+def _find_secret(command: CommandOptions) -> Secret | None:
+    try:
+        return command.find_secret()
+    except OSError as error:
+        text = failure_text(error)
+        raise ValueError(f"secret_file: {text}" if error.strerror else text) from error
 
 
 def gather(

@@ -1,10 +1,20 @@
 """`check_source`: ask an object store at the start of a server whether it answers."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 
 from ucxstore.errors import StorageError
 from ucxstore.server.sources.source import Source
+
+# A signal that the system hands to another thread does not wake the one that waits.
+_LOOK_SECONDS = 0.1
+
+
+class SilentSourceError(StorageError, TimeoutError):
+    """The source cannot be reached, or does not answer in time."""
 
 
 def check_source(source: Source, timeout: float) -> None:
@@ -19,22 +29,46 @@ def check_source(source: Source, timeout: float) -> None:
     Raises
     ------
     StorageError
-        If it cannot; the message names it, and what to do to start all the same.
+        If it cannot; the message names it, and what to do to start all the same. It is a
+        `SilentSourceError` if nobody answers.
     """
+    given_up = threading.Event()
+    cancels: list[Callable[[], object]] = []
+
+    async def ask() -> StorageError | None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        cancels.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        return None if given_up.is_set() else await _ask(source, timeout)
+
     # The caller may have an event loop that runs in his thread.
     with ThreadPoolExecutor(1, "ucxstore-check") as thread:
-        problem = thread.submit(asyncio.run, _ask(source, timeout)).result()
-    if problem:
-        raise StorageError(f"storage: {problem}; to start without asking: --no-check (check=False)")
+        try:
+            asked = thread.submit(asyncio.run, ask())
+            while not asked.done():
+                wait([asked], _LOOK_SECONDS)
+        except KeyboardInterrupt:
+            given_up.set()
+            with suppress(RuntimeError):  # it has ended meanwhile
+                for cancel in cancels:
+                    cancel()
+            raise
+    problem = asked.result()
+    if problem is not None:
+        raise problem
 
 
-async def _ask(source: Source, timeout: float) -> str:
-    """Return what is wrong; empty if nothing is."""
+async def _ask(source: Source, timeout: float) -> StorageError | None:
+    """Return what is wrong, if anything is."""
+    kind: type[StorageError] = SilentSourceError
     try:
         async with asyncio.timeout(timeout):
             await source.check()
+        return None
     except TimeoutError:
-        return source.explain(TimeoutError(f"no answer within {timeout:g} s"))
+        problem = source.explain(TimeoutError(f"no answer within {timeout:g} s"))
+    except ConnectionError as error:
+        problem = source.explain(error)
     except Exception as error:  # of any kind: a library's
-        return source.explain(error)
-    return ""
+        kind, problem = StorageError, source.explain(error)
+    return kind(f"storage: {problem}; to start without asking: --no-check (check=False)")

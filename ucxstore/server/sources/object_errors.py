@@ -24,6 +24,8 @@ _SYSTEM_TEXTS = {
     "BrokenPipe": "connection lost",
 }
 
+_UNREACHABLE = re.compile(r"\bkind: (Connect|Timeout|BrokenPipe)|TimedOut")
+
 _THROTTLED = {"429", "503"}
 # Of requests for which obstore has no kind of its own, such as listings.
 _REFUSED = {"401": "the credentials are not accepted", "403": "permission denied"}
@@ -73,6 +75,12 @@ def may_pass(error: BaseException) -> bool:
         return False
     status = _STATUS.search(str(error))
     return status is None or status[1].startswith("5") or status[1] in {"408", "409", "429"}
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Tell whether nobody has answered a request."""
+    text, _, debug = str(error).partition("\n\nDebug source:")
+    return _STATUS.search(text) is None and _UNREACHABLE.search(debug) is not None
 
 
 def is_unsupported(error: BaseException) -> bool:

@@ -276,6 +276,14 @@ class ObjectSource:
         return [entry["path"] async for entries in stream for entry in entries]
 
     async def check(self) -> None:
+        try:
+            await self._check()
+        except GenericError as error:
+            if object_errors.is_unreachable(error):
+                raise ConnectionError(str(error)) from error
+            raise
+
+    async def _check(self) -> None:
         if isinstance(self._store, HTTPStore):
             # Plain servers of HTTP have no listings; others list all that they have at once. That
             # there is nothing, or nothing for us, is an answer.
@@ -290,7 +298,7 @@ class ObjectSource:
             break
 
     def explain(self, error: BaseException) -> str:
-        if isinstance(error, UnknownEndError) and error.__cause__ is not None:
+        if isinstance(error, UnknownEndError | ConnectionError) and error.__cause__ is not None:
             error = error.__cause__
         return f"{self._name}: {object_errors.explain(error)}"
 
