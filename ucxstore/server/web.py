@@ -1,21 +1,33 @@
 """A small HTTP server for metrics and health, which answers some networks alone."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from socket import AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY, SO_REUSEADDR, SOL_SOCKET, socket
+from socket import (
+    AF_INET6,
+    IPPROTO_IPV6,
+    IPV6_V6ONLY,
+    SHUT_RDWR,
+    SO_REUSEADDR,
+    SOL_SOCKET,
+    socket,
+)
 from typing import Any
 
 from ucxstore.address import HostPort
 
 type Network = IPv4Network | IPv6Network
 
-# Whoever asks may take so long, and so many may ask at once.
+# Seconds that a connection may take in all, and how many there may be at once.
 _PATIENCE = 10.0
 _MOST_AT_ONCE = 32
+
+# Seconds. The thread of a connection that was ended needs some milliseconds to see that.
+_LEAVE_SECONDS = 1.0
 
 
 class Page:
@@ -121,7 +133,7 @@ class Web:
         self._thread.start()
 
     def close(self) -> None:
-        """End the server; requests under way are finished."""
+        """Accept no more connections. Nobody waits for the answers of requests under way."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -143,6 +155,10 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._allow = allow
         self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._lock = threading.Lock()
+        # Connections, the oldest first: when each has to end, and those whose request is not whole.
+        self._ends: dict[socket, float] = {}
+        self._asking: dict[socket, None] = {}
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -169,24 +185,67 @@ class _Server(ThreadingHTTPServer):
         return False
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a request in a thread of its own, or close it where there are too many."""
-        if not self._room.acquire(blocking=False):
+        """Handle a request in a thread of its own; if there are too many, end the oldest one."""
+        if not self._room.acquire(blocking=False) and not (
+            self._end_oldest() and self._room.acquire(timeout=_LEAVE_SECONDS)
+        ):
             self.shutdown_request(request)
             return
+        with self._lock:
+            self._ends[request] = time.monotonic() + _PATIENCE
+            self._asking[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._room.release()
+            self._leave(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._leave(request)
+
+    def service_actions(self) -> None:
+        """End what takes too long; the base class calls this twice a second."""
+        now = time.monotonic()
+        with self._lock:
+            late = [one for one, end in self._ends.items() if end < now]
+        for one in late:
+            _end(one)
+
+    def asked(self, request: socket) -> bool:
+        """Note that a request is whole; tell whether its connection has not been ended."""
+        with self._lock:
+            if request not in self._asking:
+                return False
+            del self._asking[request]
+            return True
+
+    def _end_oldest(self) -> bool:
+        """End the oldest connection whose request is not whole, if there is one."""
+        with self._lock:
+            oldest = next(iter(self._asking), None)
+            if oldest is None:
+                return False
+            del self._asking[oldest]
+        _end(oldest)
+        return True
+
+    def _leave(self, request: socket) -> None:
+        with self._lock:
+            self._ends.pop(request, None)
+            self._asking.pop(request, None)
+        self._room.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         """Say nothing of clients that go."""
+
+
+def _end(connection: socket) -> None:
+    """End a connection, which wakes the thread that reads from it or writes to it."""
+    with suppress(OSError):
+        connection.shutdown(SHUT_RDWR)
 
 
 _OWN = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -215,6 +274,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
+        if not self.server.asked(self.request):
+            return
         page = self._page()
         self.send_response(page.status)
         self.send_header("Content-Type", page.kind)
