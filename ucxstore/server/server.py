@@ -247,7 +247,7 @@ class Server:
     def unready(self, timeout: float = 2.0) -> str:
         """Return why it takes no requests now, or cannot answer them; "" if it does.
 
-        A source is asked whether it answers.
+        A source is asked whether it answers, at most once a second.
 
         Parameters
         ----------

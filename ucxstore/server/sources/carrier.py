@@ -39,6 +39,9 @@ _TELL_SECONDS = 0.1
 _ASKED = "zarr.json"
 _ASK_SECONDS = 1.0
 
+# How long its answer holds, whoever asks meanwhile.
+_KEPT_SECONDS = 1.0
+
 
 # Makes sure that all servers see what the source has carried out.
 type Confirm = Callable[[], Awaitable[None]]
@@ -75,6 +78,11 @@ class Carrier:
         self._slow = logs.slow_request()
         self._failed = self._timed_out = 0  # requests to the source
         self._reports = logs.Limited()
+        self._asking = threading.Lock()
+        self._answer, self._ask_at = (
+            "",
+            0.0,
+        )  # what is wrong with the source, and until when it holds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Turns(CONCURRENCY, timeout)
         self._order = Order(timeout, self._turns.answered_at)
@@ -96,6 +104,8 @@ class Carrier:
     def trouble(self, timeout: float) -> str:
         """Return why the server cannot serve the source now, asking that; "" if it can.
 
+        An answer of the source holds for a second.
+
         Parameters
         ----------
         timeout : float
@@ -105,9 +115,15 @@ class Carrier:
             return self.members.trouble
         if self._loop is None:
             return "the thread for the source starts"
-        patience = min(timeout, self._timeout)
+        with self._asking:  # one question at a time
+            if time.monotonic() >= self._ask_at:
+                self._answer = self._ask_source(self._loop, min(timeout, self._timeout))
+                self._ask_at = time.monotonic() + _KEPT_SECONDS
+            return self._answer
+
+    def _ask_source(self, loop: asyncio.AbstractEventLoop, patience: float) -> str:
         try:
-            asyncio.run_coroutine_threadsafe(self._ask(patience), self._loop).result(
+            asyncio.run_coroutine_threadsafe(self._ask(patience), loop).result(
                 patience + _ASK_SECONDS
             )
         except TimeoutError:
