@@ -127,7 +127,7 @@ def test_servers_tell_of_all_that_it_shows(dashboard: dict[str, Any], told: Told
     [
         ("rate(ucxstore_got_total[5m])", "no metric ucxstore_got_total"),
         ("sum by (kind) (ucxstore_values)", "no label kind of ucxstore_values"),
-        ('ucxstore_failures_total{why="broken"}', "no why=broken of ucxstore_failures_total"),
+        ('ucxstore_failures_total{reason="broken"}', "no reason=broken of ucxstore_failures_total"),
         ('1 + (ucxstore_values{who="me"})', "no label who of ucxstore_values"),
     ],
 )

@@ -108,7 +108,7 @@ class Metrics:
         self.url = f"http://{HostPort(host, self._web.port)}/metrics"
 
     def close(self) -> None:
-        """Stop the HTTP server; a request under way is finished."""
+        """Stop the HTTP server. Nobody waits for the answers of requests under way."""
         self._web.close()
 
     def __enter__(self) -> Self:
@@ -173,10 +173,10 @@ class _ServerCollector:
         connected = self._server.sessions
         yield GaugeMetricFamily("ucxstore_connected", "Clients that are connected.", connected)
         failures = CounterMetricFamily(
-            "ucxstore_failures", "Requests that were answered with a failure.", labels=["why"]
+            "ucxstore_failures", "Requests that were answered with a failure.", labels=["reason"]
         )
-        for why, count in self._server.failures().items():
-            failures.add_metric([why], count)
+        for reason, count in self._server.failures().items():
+            failures.add_metric([reason], count)
         yield failures
         latencies = HistogramMetricFamily(
             "ucxstore_request_duration_seconds",
