@@ -192,7 +192,7 @@ def check_nbytes(value: int) -> int:
         raise TypeError(f"nbytes: a number of bytes is needed, not {value!r}")
     size = operator.index(value)
     if size < 0:
-        raise ValueError(f"nbytes: {value!r} is no size of a value")
+        raise ValueError(f"nbytes: {value!r} is not a size of a value")
     return size
 
 
@@ -218,7 +218,7 @@ def parse_size(name: str, value: int | str) -> int:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None or match[2] not in _UNITS:
-            raise ValueError(f"{name}: {value!r} is no size such as '4GiB' or '512MB'")
+            raise ValueError(f"{name}: {value!r} is not a size such as '4GiB' or '512MB'")
         size = int(float(match[1]) * _UNITS[match[2]])
         if not match[2] and 0 < size < _LEAST_BARE_BYTES:
             raise ValueError(
@@ -302,7 +302,7 @@ def normalize_ucx(options: Mapping[str, UcxValue] | None) -> UcxOptions:
     for given, value in options.items():
         name = str(given).upper().removeprefix("UCX_")
         if not _UCX_NAME.fullmatch(name):
-            raise ValueError(f"ucx: {given!r} is no name of a UCX option")
+            raise ValueError(f"ucx: {given!r} is not the name of a UCX option")
         if name in normal:
             raise ValueError(f"ucx: {name} is given twice")
         normal[name] = _ucx_value(name, value)

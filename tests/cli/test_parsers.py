@@ -68,9 +68,9 @@ def test_the_reference_is_fresh() -> None:
         (["cp", "--jbos=3", "a", "b"], "ucxstore cp: there is no option --jbos; did you mean --j"),
         (["ls"], "ADDRESS[/PREFIX]; see 'ucxstore ls --help'"),
         (["cluster", "forget", "--secret"], "did you mean --secret-file?; see 'ucxstore cluster f"),
-        (["completion", "bahs"], "argument SHELL: 'bahs' is no choice; did you mean bash?;"),
-        (["completion", "tcsh"], "'tcsh' is no choice; did you mean zsh?;"),
-        (["completion", "cmd"], "'cmd' is no choice (bash, zsh, fish); see"),
+        (["completion", "bahs"], "argument SHELL: 'bahs' is not a choice; did you mean bash?;"),
+        (["completion", "tcsh"], "'tcsh' is not a choice; did you mean zsh?;"),
+        (["completion", "cmd"], "'cmd' is not a choice (bash, zsh, fish); see"),
     ],
 )
 def test_a_misspelled_word_is_named_with_what_may_be_meant(

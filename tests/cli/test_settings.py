@@ -177,6 +177,9 @@ def test_an_empty_variable_opens_no_server(
         ("bind = {}", "bind: a text is needed, not a table"),
         ("progress = 'busy'", "progress: 'busy' is none of 'blocking', 'polling'"),
         ("cache =", "(at "),
+        ("cache = 4", "cache: '4' has no unit, and so is 4 bytes; did you mean '4GiB'?"),
+        ("memory = -1", "memory: '-1' is not a size"),
+        ("verbose = -1", "verbose: -1 is less than 0 (from "),
     ],
 )
 def test_a_mistake_in_a_file_is_named(text: str, message: str, tmp_path: Path) -> None:
@@ -190,11 +193,13 @@ def test_a_mistake_in_a_file_is_named(text: str, message: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("THREADS", "many", "UCXSTORE_SERVE_THREADS: 'many' is no whole number"),
+        ("THREADS", "many", "UCXSTORE_SERVE_THREADS: 'many' is not a whole number"),
         ("THREADS", "0", "threads: 0 is not between 1 and 256 (from UCXSTORE_SERVE_THREADS)"),
         ("READ_ONLY", "maybe", "UCXSTORE_SERVE_READ_ONLY: 'maybe' is neither yes nor no"),
         ("UCX", "TLS", "UCXSTORE_SERVE_UCX takes NAME=VALUE, not 'TLS'"),
         ("UCX", "TLS='tcp", "UCXSTORE_SERVE_UCX: No closing quotation"),
+        ("VERBOSE", "-5", "verbose: -5 is less than 0 (from UCXSTORE_SERVE_VERBOSE)"),
+        ("VERBOSE", "-1", "verbose: -1 is less than 0 (from UCXSTORE_SERVE_VERBOSE)"),
         ("LOG_FORMAT", "xml", "UCXSTORE_SERVE_LOG_FORMAT: 'xml' is none of 'text', 'json'"),
         ("CONFIG", "/no/such/file", "/no/such/file"),
     ],

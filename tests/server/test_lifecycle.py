@@ -374,6 +374,13 @@ class TestOptions:
         Server(tmp_path / "memory:").close()
         Server((tmp_path / "memory:").as_uri()).close()
 
+    def test_a_name_that_is_not_utf_8(self, tmp_path: Path) -> None:
+        name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+        for start in (Server, Server.spawn):
+            for given in (name, os.fsencode(name), Path(name)):
+                with pytest.raises(ValueError, match=r"^storage: '/.*/\\udcff' is not UTF-8$"):
+                    start(given, create=True)
+
     def test_the_name_of_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         with pytest.raises(FileNotFoundError, match="did you mean 'memory://'"):

@@ -341,7 +341,7 @@ def test_a_server_without_it_says_so(tmp_path: Path) -> None:
     ("options", "error", "message"),
     [
         ({"quota": 0}, ValueError, "quota: 0 is less than a byte"),
-        ({"quota": "much"}, ValueError, "quota: 'much' is no size"),
+        ({"quota": "much"}, ValueError, "quota: 'much' is not a size"),
         ({"quota": 1.5}, TypeError, "quota: "),
         ({"quota": 1, "timeout": 0}, ValueError, "timeout: "),
     ],

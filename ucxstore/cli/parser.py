@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         choices = list(action.choices or ())
         if choices and value not in choices:
             close = suggest(str(value), map(str, choices)) or f" ({', '.join(map(str, choices))})"
-            raise argparse.ArgumentError(action, f"{value!r} is no choice{close}")
+            raise argparse.ArgumentError(action, f"{value!r} is not a choice{close}")
         super()._check_value(action, value)
 
 

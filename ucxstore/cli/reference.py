@@ -62,7 +62,7 @@ is taken with a warning.
 | `UCXSTORE_SECRET`, `UCXSTORE_SECRET_FILE` | the secret, and a file with it |
 | `UCXSTORE_LOCAL` | how servers of the same host are reached: `auto`, `ucx` or `off` |
 | `UCXSTORE_UCX` | which UCX is loaded: `wheel` or `system` |
-| `UCX_...` | UCX's own options, such as `UCX_TLS`; `--ucx` goes before them |
+| `UCX_...` | UCX's own options, such as `UCX_TLS`; `--ucx` overrides them |
 
 ## Completion
 

@@ -61,7 +61,7 @@ def _check(arguments: argparse.Namespace, address: str) -> None:
     if parse_address(address).prefix:
         return
     if not arguments.recursive:
-        raise UsageError(f"{address}: it names a server, and no key")
+        raise UsageError(f"{address}: it names a server, not a key")
     if not arguments.force and not arguments.dry_run:
         raise UsageError(f"{address}: -rf is needed to delete all values of a server")
 

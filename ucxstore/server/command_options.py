@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.server.described import VARIABLE_PREFIX, check_fields, option
+from ucxstore.server.option_checks import check_verbose
 
 # The variables that give a secret, or name its file.
 _OF_SECRETS = (f"{VARIABLE_PREFIX}SECRET_FILE", ENVIRONMENT_SECRET, ENVIRONMENT_FILE)
@@ -83,6 +84,7 @@ class CommandOptions:
         0,
         "also log connections and evictions; -vv: log everything",
         "count",
+        check=check_verbose,
         default_text="0",
         short="v",
     )

@@ -211,7 +211,7 @@ def _metrics(
 ) -> AbstractContextManager[object]:
     if bind is None:
         if allow:
-            raise ValueError("metrics_allow: it needs metrics (--metrics)")
+            raise ValueError("metrics_allow: needs --metrics")
         return nullcontext()
     from ucxstore.server.metrics import Metrics  # an HTTP server, which most do not need
 

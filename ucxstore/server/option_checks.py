@@ -52,6 +52,13 @@ def check_max_sessions(name: str, value: int) -> int:
     return value
 
 
+def check_verbose(name: str, value: int) -> int:
+    """Check how often more was asked for."""
+    if check_whole(name, value) < 0:
+        raise ValueError(f"{name}: {value} is less than 0")
+    return value
+
+
 def check_flag(name: str, value: bool) -> bool:
     """Check a flag."""
     if not isinstance(value, bool):
@@ -143,7 +150,7 @@ def check_ports(name: str, value: str | tuple[int, int]) -> tuple[int, int]:
     """Parse a range of ports, such as ``"7500-7599"``."""
     first, last = value if isinstance(value, tuple) else _parse_ports(name, value)
     if not 1 <= first <= last <= 65535:
-        raise ValueError(f"{name}: {first}-{last} is no range of ports such as '7500-7599'")
+        raise ValueError(f"{name}: {first}-{last} is not a range of ports such as '7500-7599'")
     return first, last
 
 
@@ -151,5 +158,5 @@ def _parse_ports(name: str, value: object) -> tuple[int, int]:
     first, dash, last = value.partition("-") if isinstance(value, str) else ("", "", "")
     last = last if dash else first
     if not (first.strip().isdecimal() and last.strip().isdecimal()):
-        raise ValueError(f"{name}: {value!r} is no range of ports such as '7500-7599'")
+        raise ValueError(f"{name}: {value!r} is not a range of ports such as '7500-7599'")
     return int(first), int(last)

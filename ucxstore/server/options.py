@@ -363,7 +363,7 @@ class ServerOptions:
     )
     mapped_limit: int | None = option(
         None,
-        "bytes of values that clients of this host may keep mapped, in place of copies",
+        "bytes of values that clients of this host may keep mapped; others are copied",
         "size",
         check=unless_none(parse_size),
         default_text="half of this host's memory",
@@ -412,7 +412,7 @@ class ServerOptions:
         if self.create and self.read_only:
             raise ValueError("create: a server that is read-only makes no directory")
         if self.data_ports is not None and "TCP_PORT_RANGE" in self.ucx:
-            raise ValueError("data_ports: it sets UCX's TCP_PORT_RANGE, which ucx gives, too")
+            raise ValueError("data_ports: conflicts with TCP_PORT_RANGE in ucx")
         if self.cache_dir is None and self.cache_dir_size is not None:
             raise ValueError("cache_dir: it is needed, since cache_dir_size is given")
         if self.cache_dir is not None and self.cache_dir_size is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ucxstore.cli.parser import parse_pairs
+from ucxstore.options import parse_size
 from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import VARIABLE_PREFIX, Described, described
@@ -180,7 +181,7 @@ def _from_text(option: Described, where: str, text: str) -> Any:
             try:
                 return int(text)
             except ValueError:
-                raise ValueError(f"{where}: {text!r} is no whole number") from None
+                raise ValueError(f"{where}: {text!r} is not a whole number") from None
         case "flag":
             if text.lower() not in _FLAGS:
                 raise ValueError(f"{where}: {text!r} is neither yes nor no")
@@ -231,6 +232,8 @@ def _read(file: str) -> dict[str, Any]:
             raise ValueError(f"{where}: {called} is needed{but}")
         if option.form == "choice":
             _chosen(option, where, str(value))
+        if option.form == "size":
+            parse_size(where, str(value))  # as a variable: a number alone may lack its unit
     return found
 
 

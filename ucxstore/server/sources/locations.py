@@ -47,11 +47,15 @@ def parse_location(name: str, location: str | bytes | os.PathLike[str]) -> tuple
     Raises
     ------
     ValueError
-        If it is empty, a URL of any other kind, or begins like a URL without being one.
+        If it is empty, not UTF-8, a URL of any other kind, or begins like a URL without being one.
     """
     text = os.fsdecode(location)
     if not text:
         raise ValueError(f"{name}: it is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}: {hide_password(text)!r} is not UTF-8") from None
     scheme = _SCHEME.match(text)
     if scheme is None:
         _refuse_almost_a_url(name, text)
@@ -82,7 +86,7 @@ def _refuse_almost_a_url(name: str, text: str) -> None:
     else:
         meant = ""
     raise ValueError(
-        f"{name}: {shown!r} looks like a URL and is none; {meant}a directory of that "
+        f"{name}: {shown!r} looks like a URL but is not one; {meant}a directory of that "
         f"name is {f'./{shown}'!r}, or has its whole path"
     )
 
