@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -94,10 +93,8 @@ void Collapser::run() {
 void Collapser::collapse(const Value& value) {
     const std::uint64_t end = value.offset + value.bytes;
     for (std::uint64_t at = value.offset / kPiece * kPiece; at < end; at += kPiece) {
-        const std::uint64_t begin = std::max(at, value.offset);
-        const std::uint64_t used = std::min(end, at + kPiece) - begin;
-        if (used < kPiece / 2 || at + kPiece > value.arena->size() ||
-            value.arena->is_huge(at / kPiece)) {
+        // All of a huge page is memory: what lies beyond the value would be, and count nowhere.
+        if (at < value.offset || at + kPiece > end || value.arena->is_huge(at / kPiece)) {
             continue;
         }
         if (value.alive.expired() || stopped()) {

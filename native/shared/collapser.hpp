@@ -24,7 +24,7 @@ class Collapser {
     ~Collapser();
 
     // A large value lies in this block, and does not change any more. It is there as long as
-    // `alive` is. A piece that holds little of it is left as it is.
+    // `alive` is. A piece that is only partly its own is left as it is.
     void add(std::shared_ptr<const Arena> arena, const Block& block, std::weak_ptr<void> alive);
 
   private:

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,12 +10,15 @@
 #include <fstream>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "base/huge_pages.hpp"
 #include "base/result_memory.hpp"
 #include "client/map_value.hpp"
 #include "shared/collapser.hpp"
+#include "shared/shelf.hpp"
+#include "storage/memory.hpp"
 #include "support.hpp"
 
 namespace ucxstore {
@@ -160,6 +164,53 @@ TEST(Collapser, MakesHugePagesOfWhatIsLarge) {
     EXPECT_TRUE(std::all_of(block.data, block.data + block.bytes,
                             [](std::byte byte) { return byte == std::byte{7}; }));
     arenas.give(block);
+}
+
+// Of the memory of a file that this process has mapped, what is mapped by huge pages.
+std::uint64_t huge_bytes_of(ino_t file) {
+    std::ifstream mappings("/proc/self/smaps");
+    std::uint64_t bytes = 0;
+    bool its = false;
+    for (std::string line; std::getline(mappings, line);) {
+        std::istringstream words(line);
+        std::string name;
+        words >> name;
+        if (name.find('-') != std::string::npos) {
+            std::string skipped;
+            std::uint64_t inode = 0;
+            words >> skipped >> skipped >> skipped >> inode;
+            its = inode == file;
+        } else if (its && name == "ShmemPmdMapped:") {
+            std::uint64_t kib = 0;
+            words >> kib;
+            bytes += kib << 10;
+        }
+    }
+    return bytes;
+}
+
+TEST(Collapser, MakesNoMemoryThatCountsNowhere) {
+    if (!kernel_collapses()) {
+        GTEST_SKIP() << "the kernel does not make huge pages of such memory";
+    }
+    constexpr std::uint64_t kSize = kPiece + kPiece / 2;
+    constexpr std::uint64_t kLimit = 200 << 20;
+    const auto quota = Quota::of_memory(kLimit);
+    const auto shelf = shared::Shelf::make({.first_bytes = kLimit, .bound = quota});
+    MemoryStorage storage(quota, false, shelf);
+    for (int i = 0; i < 40; ++i) {
+        const auto incoming = storage.receive(std::to_string(i), kSize);
+        incoming->expect(kSize);
+        std::memset(incoming->data(), 1, kSize);
+        incoming->commit(false);
+    }
+    const auto about = [&] {
+        struct stat found{};
+        EXPECT_EQ(fstat(shelf->arena(1).descriptor.get(), &found), 0);
+        return found;
+    };
+    EXPECT_TRUE(eventually([&] { return huge_bytes_of(about().st_ino) >= 40 * kPiece; }));
+    EXPECT_LE(static_cast<std::uint64_t>(about().st_blocks) * 512, quota->used());
 }
 
 TEST(Collapser, LeavesWhatHasGoneMeanwhile) {
