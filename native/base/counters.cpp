@@ -80,6 +80,9 @@ ShelfCounts& ShelfCounts::operator+=(const ShelfCounts& other) {
     arena_bytes_used += other.arena_bytes_used;
     arena_bytes_slack += other.arena_bytes_slack;
     arena_bytes_waiting += other.arena_bytes_waiting;
+    arena_bytes_held += other.arena_bytes_held;
+    adopted += other.adopted;
+    adopted_bytes += other.adopted_bytes;
     return *this;
 }
 

@@ -64,6 +64,26 @@ TEST(CountersTest, ClientsBeyondTheLimitAreOnlyCounted) {
     EXPECT_LT(json.size(), 1u << 20);  // as docs/wire.md says
 }
 
+TEST(CountersTest, ThoseOfShelvesAreSummed) {
+    const ShelfCounts one{.gets_seen = 1,
+                          .bytes_seen = 2,
+                          .arenas = 3,
+                          .arena_bytes = 4,
+                          .arena_bytes_used = 5,
+                          .arena_bytes_slack = 6,
+                          .arena_bytes_waiting = 7,
+                          .arena_bytes_held = 8,
+                          .adopted = 9,
+                          .adopted_bytes = 10};
+    ShelfCounts sum = one;
+    sum += one;
+    EXPECT_TRUE(has(Counters().to_json({}, sum),
+                    R"("gets_seen": 2, "bytes_seen": 4, "arenas": 6, "arena_bytes": 8, )"
+                    R"("arena_bytes_used": 10, "arena_bytes_slack": 12, )"
+                    R"("arena_bytes_waiting": 14, "arena_bytes_held": 16, "adopted": 18, )"
+                    R"("adopted_bytes": 20)"));
+}
+
 TEST(CountersTest, AServerAnswersWithThem) {
     Loopback both;
     both.set("k", pattern(5000));
