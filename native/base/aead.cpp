@@ -21,6 +21,24 @@ constexpr std::size_t kMostAtOnce = 1 << 30;
 
 constexpr const char* kAgreement = "X25519";
 
+// While it lives, what fails leaves no error in OpenSSL's queue of this thread. Others use that:
+// Python's ssl would take such an error for one of its own.
+class NoErrorsLeft {
+  public:
+    NoErrorsLeft() {
+        if (crypto().set_error_mark != nullptr) {
+            crypto().set_error_mark();
+        }
+    }
+    NoErrorsLeft(const NoErrorsLeft&) = delete;
+    NoErrorsLeft& operator=(const NoErrorsLeft&) = delete;
+    ~NoErrorsLeft() {
+        if (crypto().pop_to_error_mark != nullptr) {
+            crypto().pop_to_error_mark();
+        }
+    }
+};
+
 const CryptoLibrary::Cipher* cipher() {
     static const CryptoLibrary::Cipher* const fetched =
         crypto().cipher_fetch(nullptr, "AES-256-GCM", nullptr);
@@ -44,6 +62,7 @@ unsigned char* bytes(std::byte* from) { return reinterpret_cast<unsigned char*>(
 
 Aead::Aead(const Key& key, Way way)
     : library_(crypto()), seals_(way == Way::seal), context_(nullptr) {
+    const NoErrorsLeft quiet;
     const auto* const chosen = cipher();
     context_ = library_.context_new();
     if (context_ == nullptr) {
@@ -82,6 +101,7 @@ bool Aead::update(const std::byte* source, std::byte* target, std::size_t length
 }
 
 bool Aead::end(Tag& tag) noexcept {
+    const NoErrorsLeft quiet;
     unsigned char none[kTagBytes];
     int written = 0;
     if (!seals_ && library_.context_control(context_, kSetTag, kTagBytes, tag.data()) != 1) {
@@ -113,8 +133,9 @@ void AeadPool::give(std::unique_ptr<Aead> one) noexcept {
     }
 }
 
-Agreement::Agreement()
-    : library_(crypto()), key_(library_.key_generate(nullptr, nullptr, kAgreement)) {
+Agreement::Agreement() : library_(crypto()), key_(nullptr) {
+    const NoErrorsLeft quiet;
+    key_ = library_.key_generate(nullptr, nullptr, kAgreement);
     std::size_t length = public_.size();
     if (key_ == nullptr) {
         no_agreement();
@@ -128,6 +149,7 @@ Agreement::Agreement()
 Agreement::~Agreement() { library_.key_free(key_); }
 
 Agreement::Bytes Agreement::secret_with(const Bytes& other) const {
+    const NoErrorsLeft quiet;
     const std::unique_ptr<CryptoLibrary::Key, decltype(library_.key_free)> theirs(
         library_.key_of_public(nullptr, kAgreement, nullptr, other.data(), other.size()),
         library_.key_free);

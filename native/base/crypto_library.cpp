@@ -12,8 +12,13 @@ namespace {
 constexpr const char* kName = "libcrypto.so.3";
 
 template <typename Function>
-void find(void* library, const char* name, Function& function) {
+void find_if_there(void* library, const char* name, Function& function) {
     function = reinterpret_cast<Function>(dlsym(library, name));
+}
+
+template <typename Function>
+void find(void* library, const char* name, Function& function) {
+    find_if_there(library, name, function);
     if (function == nullptr) {
         throw Error(ErrorKind::connect,
                     std::string("encryption: ") + kName + " has no " + name + "()");
@@ -46,6 +51,8 @@ CryptoLibrary load() {
     find(library, "EVP_PKEY_derive_set_peer", found.derive_set_peer);
     find(library, "EVP_PKEY_derive", found.derive);
     find(library, "OPENSSL_cleanse", found.cleanse);
+    find_if_there(library, "ERR_set_mark", found.set_error_mark);
+    find_if_there(library, "ERR_pop_to_mark", found.pop_to_error_mark);
     return found;
 }
 

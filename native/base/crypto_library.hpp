@@ -34,6 +34,10 @@ struct CryptoLibrary {
     int (*derive)(KeyContext*, unsigned char* target, std::size_t* length);
 
     void (*cleanse)(void* memory, std::size_t length);
+
+    // nullptr where the library has none, as some that take its place.
+    int (*set_error_mark)();
+    int (*pop_to_error_mark)();
 };
 
 // Any thread. Throws Error(connect) that says what to install, where it is not to be had.
