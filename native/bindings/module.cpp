@@ -278,7 +278,9 @@ class PyServer {
         return server_.make_room(origin, waiting, is_short);
     }
 
+    // These look at what clients have pinned, and may give arenas back.
     std::map<std::string, std::uint64_t> stats() const {
+        const WithoutGil released;
         const Counters& counters = server_.counters();
         const Counters::InFlight in_flight = counters.in_flight();
         const MemoryCounts memory = server_.memory_counts();
@@ -307,7 +309,11 @@ class PyServer {
     }
 
     nb::bytes stats_json() const {
-        const std::string text = server_.stats_json();
+        std::string text;
+        {
+            const WithoutGil released;
+            text = server_.stats_json();
+        }
         return nb::bytes(text.data(), text.size());
     }
 
