@@ -34,6 +34,26 @@ std::optional<Failing> failing(wire::Status status) {
     }
 }
 
+// Whether the client's request fails with this reply.
+bool fails(wire::Status status) {
+    switch (status) {
+        case wire::Status::ok:
+        case wire::Status::missing:
+        case wire::Status::kept:
+        case wire::Status::changed:
+        case wire::Status::shown:
+        case wire::Status::unmoved:
+        case wire::Status::going_on:
+        case wire::Status::leaving:
+            return false;
+        default:
+            return true;
+    }
+}
+
+// How many requests are remembered that have failed, until the client abandons them.
+constexpr std::size_t kRemembered = 256;
+
 bool is_full(const std::exception& failure) {
     const auto* const error = dynamic_cast<const Error*>(&failure);
     return dynamic_cast<const NoRoomError*>(&failure) != nullptr ||
@@ -98,6 +118,11 @@ void Sending::abandon(std::uint64_t request) {
     std::erase_if(values_, concerned);
     std::erase_if(waiting_, concerned);
     std::erase_if(timed_, [request](const auto& one) { return one.first.request == request; });
+    std::erase(failed_, request);
+}
+
+bool Sending::has_failed(std::uint64_t request) const {
+    return std::ranges::find(failed_, request) != failed_.end();
 }
 
 void Sending::time(const ItemId& id, RequestKind kind) {
@@ -160,6 +185,12 @@ void Sending::refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed
 
 void Sending::give(Message message) {
     message.header.token = token_;
+    if (fails(message.header.status) && !has_failed(message.header.request)) {
+        failed_.push_back(message.header.request);
+        if (failed_.size() > kRemembered) {
+            failed_.pop_front();
+        }
+    }
     const Amount amount = message.amount();
     const std::shared_ptr<Reading> reading = message.reading;
     ++messages_;

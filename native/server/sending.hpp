@@ -66,6 +66,8 @@ class Sending {
     bool send_next();
     // Drops the gets of this request. Messages that are in flight are still sent.
     void abandon(std::uint64_t request);
+    // Whether the client was told that it has failed. Clients abandon such requests, too.
+    bool has_failed(std::uint64_t request) const;
 
     // Messages that are not completed: they wait for the client.
     std::uint64_t in_flight() const { return messages_; }
@@ -117,6 +119,7 @@ class Sending {
     std::deque<PendingGet> values_;
     std::list<PendingGet> waiting_;  // until what is in flight of them is read
     std::unordered_map<ItemId, Timed, HashItemId> timed_;  // requests that are no gets
+    std::deque<std::uint64_t> failed_;                     // requests, the last of them
     std::uint64_t messages_ = 0;
     Amount in_flight_;  // in these messages
 };

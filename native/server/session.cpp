@@ -294,7 +294,9 @@ void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> ou
 }
 
 void Session::abandon(std::uint64_t request) {
-    client_->count_abandoned();
+    if (!sending_->has_failed(request)) {
+        client_->count_abandoned();
+    }
     std::erase_if(gets_, [&](const PendingGet& one) { return one.id().request == request; });
     sending_->abandon(request);
     awaiting_->abandon(request);

@@ -100,6 +100,7 @@ TEST_F(Waiting, AbandonedGetsAreNotReplacedWithoutEnd) {
     request(wire::Op::ping, kPing + 1);
     ASSERT_TRUE(puppet_.until([&] { return count(kPing + 1, wire::Status::ok) == 1; }));
     EXPECT_TRUE(remote_->calls().take().empty());
+    EXPECT_EQ(both_.counters.abandoned, kMost);
     for (const Calls::Ticket ticket : asked) {
         remote_->calls().answer(ticket, Missing{});
     }

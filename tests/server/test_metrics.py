@@ -140,6 +140,7 @@ def test_failures_by_reason() -> None:
         assert value(found, "failures_total", reason="full") == 2
         assert value(found, "failures_total", reason="denied") == 1
         assert value(found, "failures_total", reason="storage") == 0
+        assert value(found, "abandoned_total") == 0  # by no time-out, and by nobody's wish
         assert sync(store.server_stats())["failed"] == 3
         scratch.close()
 
