@@ -433,9 +433,9 @@ void Connection::segment_arrived(const std::shared_ptr<Operation>& operation, It
         return;
     }
     if (status != UCS_OK) {
-        // The endpoint is failing, or the server could not send what it promised: either way
-        // nothing more of this reply will come.
-        operation->fail(ErrorKind::server_lost,
+        // The endpoint is failing, the server could not send what it promised, or there was no
+        // memory for what came: of this reply nothing more will come that can be used.
+        operation->fail(status == UCS_ERR_NO_MEMORY ? ErrorKind::memory : ErrorKind::server_lost,
                         {peer_, ": '", item.key, "' broke off: ", ucs_status_string(status)});
         finish(operation);
         return;

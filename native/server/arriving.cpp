@@ -61,6 +61,10 @@ class Arriving::Segment : public Receiver::Sink {
                                                         value_->is_kept() && sum() != *expected_);
             if (altered && value_->is_kept()) {
                 arriving_->altered({header_.request, header_.item}, value_);
+            } else if (end == End::no_memory && value_->is_kept() &&
+                       !arriving_->client_->closed()) {
+                value_->refuse();
+                arriving_->refuse({header_.request, header_.item}, std::bad_alloc());
             }
             arriving_->segment_arrived(header_, value_, end != End::broken_off);
         } catch (const std::exception&) {  // for want of memory; none may pass through UCX

@@ -33,7 +33,10 @@ class UcxSession::UcxReceiver::Segment : public Request {
     }
     void completed(ucs_status_t status) override {
         using End = Sink::End;
-        sink_->done(status != UCS_OK ? End::broken_off : forged() ? End::forged : End::arrived);
+        sink_->done(status == UCS_ERR_NO_MEMORY ? End::no_memory
+                    : status != UCS_OK          ? End::broken_off
+                    : forged()                  ? End::forged
+                                                : End::arrived);
     }
 
   private:

@@ -260,7 +260,8 @@ ucs_status_t Request::unpack(void* request, std::size_t offset, const void* sour
                               [&](std::uint64_t begin, std::span<const std::byte> fragment) {
                                   self->open(begin, fragment);
                               });
-        } catch (const std::exception&) {  // for want of memory: the rest does not fit then
+        } catch (const std::exception&) {  // for want of memory
+            self->no_memory_ = true;
         }
         return UCS_OK;
     }
@@ -297,7 +298,7 @@ void Request::finish(ucs_status_t status) {
         clear();
     }
     try {
-        completed(status);
+        completed(no_memory_ ? UCS_ERR_NO_MEMORY : status);
     } catch (const std::exception&) {
         worker_->failed = worker_->used = true;
     }

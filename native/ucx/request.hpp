@@ -19,7 +19,8 @@ class Request {
   public:
     virtual ~Request() = default;
 
-    // Called once, on the progress thread, when UCX will not touch the memory any more.
+    // Called once, on the progress thread, when UCX will not touch the memory any more. The status
+    // is UCS_ERR_NO_MEMORY, too, where there was none to open what came with.
     virtual void completed(ucs_status_t status) = 0;
 
     // The memory: several pieces are a scatter/gather list.
@@ -97,6 +98,7 @@ class Request {
     std::optional<Copier> copier_;
     std::optional<RunningSum> running_;
     bool finely_cut_ = false;              // the pieces of what is sealed or opened
+    bool no_memory_ = false;               // for a fragment that was to wait for others
     std::vector<std::byte> packed_;        // the bytes of `pieces`, where they are few
     std::unique_ptr<std::byte[]> staged_;  // a fragment that is filled
     std::size_t staged_bytes_ = 0;
