@@ -117,8 +117,8 @@ Connection::Connection(std::unique_ptr<Worker> worker, const wire::Token& token,
     : Peer(std::move(worker), kReleaseTimeout),
       token_(token),
       peer_(std::move(peer)),
-      endpoint_(*worker_, address),
       seals_(keys ? std::make_unique<wire::Seals>(*keys) : nullptr),
+      endpoint_(*worker_, address),
       checked_(seals_ == nullptr &&
                integrity.value_or(crosses_a_network_by_tcp(endpoint_.lanes()))) {
     worker_->on_message(static_cast<unsigned>(wire::Message::reply), &on_message, this);
@@ -162,17 +162,21 @@ ucs_status_t Connection::on_message(void* self, const void* header, std::size_t 
 
 void Connection::on_payload(const void* header, std::size_t header_size, Payload payload) {
     std::string opened;
-    if (seals_ != nullptr && !failed()) {
-        payload.sealed = seals_->in.open_header(
-            wire::Message::reply, {static_cast<const std::byte*>(header), header_size},
-            payload.size);
-        if (!payload.sealed) {
+    if (seals_ != nullptr) {
+        if (failed()) {
+            return;  // it is about to end
+        }
+        auto message = seals_->in.open_header(wire::Message::reply,
+                                              {static_cast<const std::byte*>(header), header_size},
+                                              payload.size);
+        if (!message) {
             throw Error(ErrorKind::integrity, "a reply was changed on its way, or is not its own");
         }
-        opened = std::move(payload.sealed->header);
+        opened = std::move(message->header);
         header = opened.data();
         header_size = opened.size();
-        payload.size = payload.sealed->data_bytes;
+        payload.sealed = message->data;
+        payload.size = message->data.bytes;
     }
     const auto decoded = wire::read_header<wire::ReplyHeader>(header, header_size);
     if (!decoded || decoded->token != token_) {
@@ -369,7 +373,11 @@ void Connection::on_reply(const wire::ReplyHeader& header, const Payload& payloa
         receive(operation, header, payload);
     } else if (header.status == wire::Status::storage || header.status == wire::Status::altered) {
         // Segments of it that were sent before may still come.
-        header.status == wire::Status::altered ? finish_altered(operation) : finish(operation);
+        if (header.status == wire::Status::altered) {
+            finish_altered(operation);
+        } else {
+            finish(operation);
+        }
     } else {
         item_done(operation, operation->items[header.item]);
     }

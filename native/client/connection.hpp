@@ -66,8 +66,8 @@ class Connection : public Peer {
         std::size_t size;
         void* descriptor;
         wire::Sum sum;
-        std::optional<wire::Opener::Opened> sealed;  // the message that this is the data of
-        bool forged = false;                         // `data` is not what was sent
+        std::optional<wire::Opener::Data> sealed;  // which message's data it is
+        bool forged = false;                       // `data` is not what was sent
     };
     // Handles a message that has come, or throws.
     void on_payload(const void* header, std::size_t header_size, Payload payload);
@@ -109,8 +109,8 @@ class Connection : public Peer {
 
     const wire::Token token_;
     const std::string peer_;
-    Endpoint endpoint_;
     const std::unique_ptr<wire::Seals> seals_;  // nullptr where nothing is encrypted
+    Endpoint endpoint_;
     const bool checked_;
     InFlight in_flight_;
     std::deque<Value> values_;

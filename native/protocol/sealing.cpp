@@ -118,14 +118,14 @@ std::optional<Opener::Opened> Opener::open_header(Message kind, std::span<const 
         return std::nullopt;
     }
     Opened opened;
-    std::memcpy(&opened.number, header.data(), kNumberBytes);
-    opened.data_bytes = sealed_data_bytes == 0 ? 0 : sealed_data_bytes - Aead::kTagBytes;
+    std::memcpy(&opened.data.number, header.data(), kNumberBytes);
+    opened.data.bytes = sealed_data_bytes == 0 ? 0 : sealed_data_bytes - Aead::kTagBytes;
     opened.header.resize(header.size() - kAround);
-    Text text = header_text(pool_, opened.number, kind, opened.data_bytes);
+    Text text = header_text(pool_, opened.data.number, kind, opened.data.bytes);
     text.update(header.data() + kNumberBytes, writable(opened.header), opened.header.size());
     Aead::Tag tag;
     std::memcpy(tag.data(), header.data() + header.size() - tag.size(), tag.size());
-    if (!text.end(tag) || !is_new(opened.number)) {
+    if (!text.end(tag) || !is_new(opened.data.number)) {
         return std::nullopt;
     }
     return opened;
@@ -148,20 +148,18 @@ bool Opener::is_new(std::uint64_t number) {
     return true;
 }
 
-std::unique_ptr<OpenedData> Opener::data(const Opened& message) {
-    return std::make_unique<OpenedData>(pool_, nonce_of(message.number, Part::data),
-                                        message.data_bytes);
+std::unique_ptr<OpenedData> Opener::data(const Data& data) {
+    return std::make_unique<OpenedData>(pool_, nonce_of(data.number, Part::data), data.bytes);
 }
 
-std::optional<std::string> Opener::open_data(const Opened& message,
-                                             std::span<const std::byte> sealed) {
-    std::string opened(message.data_bytes, '\0');
+std::optional<std::string> Opener::open_data(const Data& data, std::span<const std::byte> sealed) {
+    std::string opened(data.bytes, '\0');
     if (opened.empty()) {
         return opened;
     }
-    OpenedData text(pool_, nonce_of(message.number, Part::data), message.data_bytes);
-    text.add(0, sealed, [&](std::uint64_t, std::span<const std::byte> data) {
-        text.open(data.data(), writable(opened), data.size());
+    OpenedData text(pool_, nonce_of(data.number, Part::data), data.bytes);
+    text.add(0, sealed, [&](std::uint64_t, std::span<const std::byte> all) {
+        text.open(all.data(), writable(opened), all.size());
     });
     return text.is_whole() ? std::optional(std::move(opened)) : std::nullopt;
 }

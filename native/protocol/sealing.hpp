@@ -148,19 +148,23 @@ class Opener {
     explicit Opener(const Aead::Key& key)
         : pool_(std::make_shared<AeadPool>(key, Aead::Way::open)) {}
 
+    // The data of a message: the message's number, and how many bytes there are.
+    struct Data {
+        std::uint64_t number;
+        std::uint64_t bytes;
+    };
     struct Opened {
         std::string header;
-        std::uint64_t number;
-        std::uint64_t data_bytes;
+        Data data;
     };
     // nullopt where it is not a header that was sent, with data of so many bytes as are there, or
     // where it has come before.
     std::optional<Opened> open_header(Message kind, std::span<const std::byte> header,
                                       std::uint64_t sealed_data_bytes);
     // For the data of that message, once.
-    std::unique_ptr<OpenedData> data(const Opened& message);
-    // The data of that message, where it is there already; nullopt where it is not what was sent.
-    std::optional<std::string> open_data(const Opened& message, std::span<const std::byte> sealed);
+    std::unique_ptr<OpenedData> data(const Data& data);
+    // The same, where it is there already; nullopt where it is not what was sent.
+    std::optional<std::string> open_data(const Data& data, std::span<const std::byte> sealed);
 
   private:
     bool is_new(std::uint64_t number);

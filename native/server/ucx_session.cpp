@@ -163,7 +163,7 @@ std::optional<UcxSession::Whole> UcxSession::open(wire::Message kind, const void
         session_.refuse("a message that this client has not sent, or not now");
         return std::nullopt;
     }
-    whole.data_bytes = whole.sealed->data_bytes;
+    whole.data_bytes = whole.sealed->data.bytes;
     return whole;
 }
 
@@ -191,7 +191,7 @@ ucs_status_t UcxSession::on_request_message(void* self, const void* header, std:
             std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
             std::optional<std::string> opened;
             if (whole->sealed) {
-                opened = session.seals_->in.open_data(*whole->sealed, body);
+                opened = session.seals_->in.open_data(whole->sealed->data, body);
                 body = opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
             }
             if ((whole->sealed && !opened) || (sum && crc32c(body) != *sum)) {
@@ -243,14 +243,14 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
             ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
             std::optional<std::string> opened;
             if (rendezvous && whole->sealed) {
-                session.receiver_.note(data, *whole->sealed);
+                session.receiver_.note(data, whole->sealed->data);
             } else if (!rendezvous) {
                 bytes.data = {static_cast<const std::byte*>(data), size};
                 if (whole->sealed) {
-                    opened = session.seals_->in.open_data(*whole->sealed, bytes.data);
+                    opened = session.seals_->in.open_data(whole->sealed->data, bytes.data);
                     bytes.forged = !opened;
-                    opened = opened ? std::move(opened) : std::string(decoded.length, '\0');
-                    bytes.data = std::as_bytes(std::span(*opened));
+                    bytes.data =
+                        opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
                 }
             }
             kept = session.session_.on_value(decoded, key, bytes);

@@ -51,9 +51,8 @@ class UcxSession : public Peer, public Yielding {
         }
         // Notes that what comes in a parcel is the data of a sealed message; or that nobody will
         // receive or drop it.
-        void note(Parcel parcel, const wire::Opener::Opened& message) {
-            sealed_.insert_or_assign(parcel,
-                                     wire::Opener::Opened{{}, message.number, message.data_bytes});
+        void note(Parcel parcel, const wire::Opener::Data& data) {
+            sealed_.insert_or_assign(parcel, data);
         }
         void forget(Parcel parcel) { sealed_.erase(parcel); }
 
@@ -62,7 +61,7 @@ class UcxSession : public Peer, public Yielding {
 
         Worker& worker_;
         wire::Seals* const seals_;
-        std::unordered_map<Parcel, wire::Opener::Opened> sealed_;
+        std::unordered_map<Parcel, wire::Opener::Data> sealed_;
     };
 
     // Makes the endpoint once the client's first message has come. So UCX always uses the

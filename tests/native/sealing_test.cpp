@@ -60,7 +60,7 @@ std::optional<std::string> opened(wire::Opener& opener, Message kind, const Sent
     if (!message) {
         return std::nullopt;
     }
-    const auto data = opener.open_data(*message, bytes_of(sent.data));
+    const auto data = opener.open_data(message->data, bytes_of(sent.data));
     return data ? std::optional(message->header + "|" + *data) : std::nullopt;
 }
 
@@ -209,7 +209,7 @@ TEST(Sealing, FragmentsInAnyOrder) {
         const auto message =
             opener.open_header(Message::reply, bytes_of(sent.header), sent.data.size());
         ASSERT_TRUE(message);
-        const auto text = opener.data(*message);
+        const auto text = opener.data(message->data);
         std::string out(1000, '\0');
         const auto open = [&](std::uint64_t offset, std::span<const std::byte> fragment) {
             text->open(fragment.data(), reinterpret_cast<std::byte*>(out.data()) + offset,
