@@ -12,9 +12,6 @@ constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
 // So many messages may have come beyond one that is still expected.
 constexpr std::size_t kMostBeyond = 1 << 16;
 
-// And so many bytes of one message's data: as many as a segment has.
-constexpr std::uint64_t kMostKept = kSegmentBytes + Aead::kTagBytes;
-
 // The texts of a message.
 enum class Part : std::uint32_t { header = 0, data = 1 };
 
@@ -68,7 +65,7 @@ void SealedData::take_tag(std::span<std::byte> target) noexcept {
 
 void OpenedData::keep(std::uint64_t offset, std::span<const std::byte> fragment) {
     kept_bytes_ += fragment.size();
-    bad_ = bad_ || offset < had_ || kept_bytes_ > kMostKept ||
+    bad_ = bad_ || offset < had_ || kept_bytes_ > sealed_bytes(bytes_) ||
            !kept_.emplace(offset, std::vector(fragment.begin(), fragment.end())).second;
     if (bad_) {
         whole_ = false;

@@ -2,6 +2,7 @@
 // never a value.
 #include "protocol/sealing.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -225,6 +226,49 @@ TEST(Sealing, FragmentsInAnyOrder) {
         text->add(0, bytes_of(sent.data).first(10), open);  // once more
         EXPECT_FALSE(text->is_whole());
     } while (std::ranges::next_permutation(order).found);
+}
+
+// A get of several byte ranges is one message, however long.
+TEST(Sealing, ManyFragmentsMayWaitForTheFirst) {
+    constexpr std::size_t kFragment = 1 << 20;
+    constexpr std::size_t kSize = wire::kSegmentBytes + 5 * kFragment;
+    wire::Sealer sealer(session_keys().send);
+    wire::Opener opener(session_keys().send);
+    const std::string data = text_of(pattern(kSize));
+    const Sent sent = sealed(sealer, Message::reply, "h", data);
+    const auto message =
+        opener.open_header(Message::reply, bytes_of(sent.header), sent.data.size());
+    ASSERT_TRUE(message);
+    const auto text = opener.data(message->data);
+    std::string out(kSize, '\0');
+    for (std::size_t at = kSize;; at -= kFragment) {
+        text->add(at, bytes_of(sent.data).subspan(at, std::min(kFragment, sent.data.size() - at)),
+                  [&](std::uint64_t offset, std::span<const std::byte> fragment) {
+                      text->open(fragment.data(), reinterpret_cast<std::byte*>(out.data()) + offset,
+                                 fragment.size());
+                  });
+        if (at == 0) {
+            break;
+        }
+    }
+    EXPECT_TRUE(text->is_whole());
+    EXPECT_EQ(out, data);
+}
+
+// Python's ssl would take it for one of its own.
+TEST(Sealing, NoErrorIsLeftInOpenSsl) {
+    void* const library = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr);
+    const auto peek = reinterpret_cast<unsigned long (*)()>(dlsym(library, "ERR_peek_error"));
+    ASSERT_NE(peek, nullptr);
+    const Agreement one;
+    EXPECT_THROW(static_cast<void>(one.secret_with(Agreement::Bytes{})), Error);
+    EXPECT_EQ(peek(), 0u);
+    wire::Sealer sealer(session_keys().send);
+    wire::Opener opener(session_keys().receive);
+    EXPECT_FALSE(opened(opener, Message::value, sealed(sealer, Message::value, "h", "data")));
+    EXPECT_EQ(peek(), 0u);
+    dlclose(library);
 }
 
 // ---------------------------------------------------------------------------------------------
