@@ -70,7 +70,7 @@ Mapping map(std::uint64_t size) {
     madvise(mapping.data, mapping.capacity, MADV_HUGEPAGE);  // advice: it may be refused
     if (mapping.capacity < kHugePage) {
         // It has small pages then, of which hundreds of faults cost as much as clearing them.
-        madvise(mapping.data, mapping.capacity, kPopulateWrite);
+        mapping.present = madvise(mapping.data, mapping.capacity, kPopulateWrite) == 0;
     }
     return mapping;
 }
@@ -89,7 +89,7 @@ Recycler& Recycler::instance() {
     return *recycler;
 }
 
-void Recycler::drop(std::list<Kept>::iterator entry, std::list<Kept>& dropped) {
+void Recycler::drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped) {
     bytes_ -= entry->mapping.capacity;
     dropped.splice(dropped.end(), kept_, entry);
 }
@@ -101,21 +101,22 @@ Recycler::Recycler(std::uint64_t limit)
     }
 }
 
-Mapping Recycler::take(std::uint64_t size) {
-    std::list<Kept> dropped;
+Mapping Recycler::take(std::uint64_t size, Kept kept) {
+    const std::uint64_t most = size + size / 8 + (kept == Kept::briefly ? kHugePage : 0);
+    std::list<Idle> dropped;
     {
         const std::lock_guard lock(mutex_);
         auto best = kept_.end();
         for (auto entry = kept_.begin(); entry != kept_.end(); ++entry) {
             const std::uint64_t capacity = entry->mapping.capacity;
-            // Not much larger: the rest would lie idle for as long as the value lives.
-            if (capacity >= size && capacity <= size + size / 8 + kHugePage &&
+            if (capacity >= size && capacity <= most &&
                 (best == kept_.end() || capacity < best->mapping.capacity)) {
                 best = entry;
             }
         }
         if (best != kept_.end()) {
-            const Mapping mapping = best->mapping;
+            Mapping mapping = best->mapping;
+            mapping.present = true;
             bytes_ -= mapping.capacity;
             kept_.erase(best);
             return mapping;
@@ -125,21 +126,21 @@ Mapping Recycler::take(std::uint64_t size) {
             drop(kept_.begin(), dropped);
         }
     }
-    for (const Kept& entry : dropped) {
+    for (const Idle& entry : dropped) {
         unmap(entry.mapping);
     }
     return map(size);
 }
 
 void Recycler::give(const Mapping& mapping) {
-    std::list<Kept> added;
+    std::list<Idle> added;
     try {
         added.push_back({mapping, std::chrono::steady_clock::now()});
     } catch (const std::bad_alloc&) {  // called by destructors
         unmap(mapping);
         return;
     }
-    std::list<Kept> dropped;
+    std::list<Idle> dropped;
     {
         const std::lock_guard lock(mutex_);
         kept_.splice(kept_.end(), added);
@@ -151,7 +152,7 @@ void Recycler::give(const Mapping& mapping) {
             drop(kept_.begin(), dropped);
         }
     }
-    for (const Kept& entry : dropped) {
+    for (const Idle& entry : dropped) {
         unmap(entry.mapping);
     }
 }
@@ -160,7 +161,7 @@ void Recycler::trim() {
     const TimePoint now = std::chrono::steady_clock::now();
     std::uint64_t expirations;
     static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
-    std::list<Kept> dropped;
+    std::list<Idle> dropped;
     {
         const std::lock_guard lock(mutex_);
         while (!kept_.empty() && kept_.front().since + kKeepFor <= now) {
@@ -170,7 +171,7 @@ void Recycler::trim() {
             set_timer();
         }
     }
-    for (const Kept& entry : dropped) {
+    for (const Idle& entry : dropped) {
         unmap(entry.mapping);
     }
 }

@@ -12,11 +12,16 @@
 
 namespace ucxstore {
 
-// An anonymous mapping that begins on a huge page.
+// An anonymous mapping that begins on a huge page. `present`: whether its pages are memory already,
+// before anybody has written to them.
 struct Mapping {
     std::byte* data;
     std::uint64_t capacity;
+    bool present;
 };
+
+// How long memory is kept. What it has more than is needed lies idle for as long.
+enum class Kept { briefly, for_long };
 
 class Recycler {
   public:
@@ -30,7 +35,7 @@ class Recycler {
 
     // Memory of at least `size` bytes: kept, or new. Before it takes new memory, it unmaps as much
     // of what it keeps, so that keeping does not raise the process's peak.
-    Mapping take(std::uint64_t size);
+    Mapping take(std::uint64_t size, Kept kept = Kept::briefly);
     void give(const Mapping& mapping);
 
     // Unmaps what was kept for too long. To be called when timer() can be read.
@@ -45,17 +50,17 @@ class Recycler {
     void unlock() { mutex_.unlock(); }
 
   private:
-    struct Kept {
+    struct Idle {
         Mapping mapping;
         TimePoint since;
     };
     void set_timer();
-    void drop(std::list<Kept>::iterator entry, std::list<Kept>& dropped);
+    void drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped);
 
     const std::uint64_t limit_;
     const Fd timer_;
     mutable std::mutex mutex_;
-    std::list<Kept> kept_;  // the oldest first
+    std::list<Idle> kept_;  // the oldest first
     std::uint64_t bytes_ = 0;
 };
 

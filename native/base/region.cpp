@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/crc32c.hpp"
-#include "base/recycler.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -37,13 +36,16 @@ class HeapRegion : public Region {
 
 class RecycledRegion : public Region {
   public:
-    explicit RecycledRegion(std::uint64_t size)
-        : mapping_(Recycler::instance().take(size)), size_(size) {}
+    RecycledRegion(std::uint64_t size, Kept kept)
+        : mapping_(Recycler::instance().take(size, kept)), size_(size) {}
     RecycledRegion(const RecycledRegion&) = delete;
     RecycledRegion& operator=(const RecycledRegion&) = delete;
     ~RecycledRegion() override { Recycler::instance().give(mapping_); }
     std::byte* data() const override { return mapping_.data; }
     std::uint64_t size() const override { return size_; }
+    Extent extent() const override {
+        return {mapping_.capacity, mapping_.present ? mapping_.capacity : 0};
+    }
 
   private:
     const Mapping mapping_;
@@ -66,11 +68,11 @@ std::uint32_t Region::checksum(std::uint64_t begin, std::uint64_t length) const 
     return sums->sum(begin, length);
 }
 
-std::shared_ptr<Region> allocate_region(std::uint64_t size) {
+std::shared_ptr<Region> allocate_region(std::uint64_t size, Kept kept) {
     if (size < kMapAbove) {
         return std::make_shared<HeapRegion>(size);
     }
-    return std::make_shared<RecycledRegion>(size);
+    return std::make_shared<RecycledRegion>(size, kept);
 }
 
 }  // namespace ucxstore

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/kept_sums.hpp"
+#include "base/recycler.hpp"
 
 namespace ucxstore {
 
@@ -48,6 +49,14 @@ class Region : public Sized {
     virtual bool unread() const { return false; }
     virtual void read(std::span<const ucp_dt_iov_t>, std::byte*) const {}
 
+    // The memory that it lies in, all of which is its own, where that is more than its bytes.
+    // `present` are those that are memory already when it is made, before anybody writes to them.
+    struct Extent {
+        std::uint64_t bytes;
+        std::uint64_t present;
+    };
+    virtual Extent extent() const { return {size(), 0}; }
+
     // Whether the memory may only be read.
     virtual bool read_only() const { return false; }
 
@@ -67,6 +76,6 @@ class Region : public Sized {
 
 // Ordinary memory, not initialised. Large regions are of huge pages where the kernel has them, and
 // recycled (recycler.hpp). Throws Error(memory) where there is not enough.
-std::shared_ptr<Region> allocate_region(std::uint64_t size);
+std::shared_ptr<Region> allocate_region(std::uint64_t size, Kept kept = Kept::briefly);
 
 }  // namespace ucxstore

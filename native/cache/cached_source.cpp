@@ -105,7 +105,9 @@ CachedSource::Value CachedSource::show(const std::string& key, const Value& valu
     return copy;
 }
 
-std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) { return allocate_region(size); }
+std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) {
+    return allocate_region(size, Kept::for_long);
+}
 
 void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
                          Later<bool> then, Calls::Moves moves) {

@@ -178,7 +178,7 @@ std::shared_ptr<Region> DiskCache::read(const Found& found) const {
     for (const Found::Piece& piece : found.pieces) {
         size += piece.length;
     }
-    auto region = allocate_region(size);
+    auto region = allocate_region(size, Kept::for_long);
     std::byte* target = region->data();
     for (const Found::Piece& piece : found.pieces) {
         const Fd fd(openat(folder_->fd.get(), name_of(piece.file->number_).c_str(),

@@ -114,6 +114,7 @@ Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t most_byt
 Arenas::~Arenas() {
     if (bound_ != nullptr) {
         bound_->add_idle(-told_);
+        bound_->give_reused(reused_);
     }
 }
 
@@ -124,6 +125,15 @@ void Arenas::tell_idle() noexcept {
     }
     const auto idle = static_cast<std::int64_t>(touched_ - (taken_ - adopted_bytes_));
     bound_->add_idle(idle - std::exchange(told_, idle));
+}
+
+// The same, of a block that nobody has any more. In this order, so that nobody finds room in it.
+void Arenas::tell_given(const Block& block) noexcept {
+    tell_idle();
+    if (block.reused > 0) {
+        reused_ -= block.reused;
+        bound_->give_reused(block.reused);
+    }
 }
 
 std::uint64_t Arenas::capacity(std::uint64_t size) {
@@ -145,7 +155,15 @@ Block Arenas::take(std::uint64_t size) {
     const std::lock_guard lock(mutex_);
     const Block block = bytes > kMaxSmall ? take_pages(bytes, bytes) : take_small(bytes);
     if (bytes > kMaxSmall) {
-        rooms_.at(block.arena).large.emplace(block.offset, bytes);
+        Room& room = rooms_.at(block.arena);
+        try {
+            room.large.emplace(block.offset, bytes);
+        } catch (...) {
+            untouch(room, block.offset, bytes);
+            give_pages(block.arena, block.offset, bytes);
+            tell_given(block);
+            throw;
+        }
     }
     taken_ += bytes;
     tell_idle();
@@ -168,7 +186,7 @@ void Arenas::give(const Block& block, bool incomplete) {
             untouch(room, block.offset, block.bytes);
         }
         give_pages(block.arena, block.offset, block.bytes);
-        tell_idle();
+        tell_given(block);
         return;
     }
     auto& slabs = rooms_.at(block.arena).slabs;
@@ -189,21 +207,34 @@ void Arenas::give(const Block& block, bool incomplete) {
     } else {
         partly.insert({block.arena, begin});
     }
-    tell_idle();
+    tell_given(block);
 }
 
 Block Arenas::take_small(std::uint64_t block_bytes) {
     auto& partly = partly_[block_bytes];
-    if (partly.empty()) {
-        const Block pages = take_pages(kSlabBytes, block_bytes);
+    std::uint64_t reused = 0;
+    if (!partly.empty()) {
+        reused = tell_block(0, block_bytes).value();
+    } else {
         const auto blocks = static_cast<std::uint32_t>(kSlabBytes / block_bytes);
         Slab slab{block_bytes, {}, blocks};
         for (std::uint32_t number = blocks; number > 0; --number) {
             slab.free.push_back(number - 1);
         }
-        rooms_.at(pages.arena).slabs.emplace(pages.offset, std::move(slab));
-        partly.insert({pages.arena, pages.offset});
+        const Block pages = take_pages(kSlabBytes, block_bytes);
+        Room& room = rooms_.at(pages.arena);
+        try {
+            room.slabs.emplace(pages.offset, std::move(slab));
+            partly.insert({pages.arena, pages.offset});
+        } catch (...) {
+            room.slabs.erase(pages.offset);
+            untouch(room, pages.offset, pages.bytes);
+            give_pages(pages.arena, pages.offset, pages.bytes);
+            tell_given(pages);
+            throw;
+        }
         slack_ += kSlabBytes;
+        reused = pages.reused;
     }
     // The lowest, so that the others become empty.
     const auto [number, begin] = *partly.begin();
@@ -215,27 +246,28 @@ Block Arenas::take_small(std::uint64_t block_bytes) {
     if (slab.free.empty()) {
         partly.erase(partly.begin());
     }
-    return {number, offset, block_bytes, room.arena->data() + offset};
+    return {number, offset, block_bytes, room.arena->data() + offset, reused};
 }
 
 Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
     const std::uint64_t count = bytes / kPage;
     const std::uint64_t alignment = bytes >= kHugePage ? kHugePage / kPage : 1;
-    const auto block_in = [&](Room& room, std::uint64_t page) {
+    const auto block_in = [&](Room& room, std::uint64_t page, std::uint64_t reused) {
         const std::uint64_t offset = page * kPage;
-        return Block{room.arena->number(), offset, bytes, room.arena->data() + offset};
+        return Block{room.arena->number(), offset, bytes, room.arena->data() + offset, reused};
     };
     for (auto& [number, room] : rooms_) {
         const auto page = room.pages.take(count, alignment);
-        if (page && touch(room, *page, count, used)) {
+        if (!page) {
+            continue;
+        }
+        if (const auto reused = touch(room, *page, count, used)) {
             if (std::exchange(room.empty_since, std::nullopt)) {
                 kept_ -= room.arena->size();
             }
-            return block_in(room, *page);
+            return block_in(room, *page, *reused);
         }
-        if (page) {
-            room.pages.give(*page, count);
-        }
+        room.pages.give(*page, count);
     }
     const auto too_many = [&] {
         return bytes > most_bytes_ - std::min(most_bytes_, touched_) ||
@@ -255,30 +287,47 @@ Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
     }
     Room& room = add_arena(bytes);
     const std::uint64_t page = room.pages.take(count, alignment).value();
-    if (!touch(room, page, count, used)) {  // somebody else has taken the room meanwhile
+    const auto reused = touch(room, page, count, used);
+    if (!reused) {  // somebody else has taken the room meanwhile
         give_pages(room.arena->number(), page * kPage, bytes);
+        tell_idle();  // that may have dropped others
         refuse();
     }
-    return block_in(room, page);
+    return block_in(room, page, *reused);
 }
 
-// Counts the pages that no block has had so far; false where they would be too many.
-bool Arenas::touch(Room& room, std::uint64_t page, std::uint64_t count, std::uint64_t used) {
+// Counts the pages that no block has had so far.
+std::optional<std::uint64_t> Arenas::touch(Room& room, std::uint64_t page, std::uint64_t count,
+                                           std::uint64_t used) {
     if (!counts_pages()) {
-        return true;
+        return 0;
     }
     const auto begin = room.touched.begin() + static_cast<std::ptrdiff_t>(page);
     const auto end = begin + static_cast<std::ptrdiff_t>(count);
     const auto fresh = static_cast<std::uint64_t>(std::count(begin, end, false)) * kPage;
-    if (fresh > most_bytes_ - std::min(most_bytes_, touched_) ||
-        (bound_ != nullptr && !bound_->try_touch(fresh, used))) {
-        return false;
+    if (fresh > most_bytes_ - std::min(most_bytes_, touched_)) {
+        return std::nullopt;
+    }
+    const auto reused = tell_block(fresh, used);
+    if (reused) {
+        std::fill(begin, end, true);
+        room.touched_bytes += fresh;
+        touched_ += fresh;
+    }
+    return reused;
+}
+
+std::optional<std::uint64_t> Arenas::tell_block(std::uint64_t fresh, std::uint64_t used) {
+    if (bound_ == nullptr) {
+        return 0;
+    }
+    if (!bound_->try_touch(fresh, used)) {
+        return std::nullopt;
     }
     told_ += static_cast<std::int64_t>(fresh) - static_cast<std::int64_t>(used);
-    std::fill(begin, end, true);
-    room.touched_bytes += fresh;
-    touched_ += fresh;
-    return true;
+    const std::uint64_t reused = ArenaBound::reused(fresh, used);
+    reused_ += reused;
+    return reused;
 }
 
 // The opposite, of those that nobody has written to: the kernel has no memory for them.

@@ -3,6 +3,7 @@
 // class where they are small, of whole pages where they are large.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -54,12 +55,14 @@ class Arena {
     const std::unique_ptr<std::atomic<bool>[]> huge_;  // for each piece
 };
 
-// Where a value may lie. `bytes` is what the block has room for.
+// Where a value may lie. `bytes` is what the block has room for; `reused` are those of them that a
+// bound of the arenas counts for the block, as they were memory before it.
 struct Block {
     std::uint32_t arena = 0;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
     std::byte* data = nullptr;
+    std::uint64_t reused = 0;
 };
 
 // What bounds the memory of arenas, together with other memory.
@@ -68,8 +71,14 @@ class ArenaBound {
     virtual ~ArenaBound() = default;
     // Whether blocks may take so many bytes of memory that no block has had.
     virtual bool has_room(std::uint64_t fresh) const = 0;
-    // The same, and takes them, for blocks of `used` bytes: those lie idle no more.
+    // The same, and takes them, for a block of `used` bytes: those lie idle no more. As many as are
+    // not fresh are memory already, and count from now on until give_reused(). The others count as
+    // what the value takes.
     virtual bool try_touch(std::uint64_t fresh, std::uint64_t used) = 0;
+    static std::uint64_t reused(std::uint64_t fresh, std::uint64_t used) {
+        return used - std::min(used, fresh);
+    }
+    virtual void give_reused(std::uint64_t bytes) = 0;
     // So many bytes more, or less, that blocks had and that none has now.
     virtual void add_idle(std::int64_t bytes) = 0;
 };
@@ -171,9 +180,14 @@ class Arenas {
     void give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t bytes);
     Room& add_arena(std::uint64_t at_least);
     bool counts_pages() const { return most_bytes_ != kAnyBytes || bound_ != nullptr; }
-    bool touch(Room& room, std::uint64_t page, std::uint64_t count, std::uint64_t used);
+    // Return the bytes that a block reuses; nullopt where there is no room for those that are
+    // fresh.
+    std::optional<std::uint64_t> touch(Room& room, std::uint64_t page, std::uint64_t count,
+                                       std::uint64_t used);
+    std::optional<std::uint64_t> tell_block(std::uint64_t fresh, std::uint64_t used);
     void untouch(Room& room, std::uint64_t offset, std::uint64_t bytes);
     void tell_idle() noexcept;
+    void tell_given(const Block& block) noexcept;
     void drop(Rooms::iterator room);
     Rooms::iterator longest_empty();
     void set_timer();
@@ -196,7 +210,8 @@ class Arenas {
     std::uint64_t slack_ = 0;
     std::uint64_t adopted_bytes_ = 0;
     std::uint64_t touched_ = 0;
-    std::int64_t told_ = 0;  // of what lies idle, to `bound_`
+    std::int64_t told_ = 0;     // of what lies idle, to `bound_`
+    std::uint64_t reused_ = 0;  // by blocks, as `bound_` counts
 };
 
 }  // namespace ucxstore

@@ -55,6 +55,7 @@ class Shelf::Value : public Region {
     std::byte* data() const override { return block_.data; }
     std::uint64_t size() const override { return size_; }
     bool read_only() const override { return read_only_; }
+    Extent extent() const override { return {block_.bytes, block_.reused}; }
 
     std::string_view key() const {
         return {reinterpret_cast<const char*>(block_.data) + key_offset(size_), key_bytes_};

@@ -16,10 +16,11 @@ class Share {
     // `replaces`: another value.
     Share(std::shared_ptr<Quota> quota, bool replaces)
         : quota_(std::move(quota)), taken_{.replaces = replaces} {}
-    void add(std::uint64_t value, std::uint64_t more = 0) {
-        quota_->take({value, more, taken_.replaces});
+    void add(std::uint64_t value, std::uint64_t more = 0, std::uint64_t reused = 0) {
+        quota_->take({value, more, taken_.replaces, reused});
         taken_.value += value;
         taken_.more += more;
+        taken_.reused += reused;
     }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
@@ -42,8 +43,8 @@ constexpr std::uint64_t kEntryBytes = 512;
 constexpr std::size_t kMostNames = 256 * 1024;
 
 std::shared_ptr<Region> allocate_counted(std::shared_ptr<Share> share, std::uint64_t size) {
-    auto counted =
-        std::make_shared<CountedRegion>(CountedRegion{std::move(share), allocate_region(size)});
+    auto counted = std::make_shared<CountedRegion>(
+        CountedRegion{std::move(share), allocate_region(size, Kept::for_long)});
     Region* region = counted->region.get();
     return {std::move(counted), region};
 }
@@ -64,13 +65,15 @@ std::shared_ptr<Region> allocate_on(shared::Shelf& shelf, const std::shared_ptr<
 
 class MemoryIncoming : public Incoming {
   public:
-    // `share`: what is to grow with the bytes that come; nullptr where it has them all.
+    // `share`: what is to grow with the bytes that come, by `uncounted` of them; nullptr where it
+    // has them all.
     MemoryIncoming(MemoryStorage& storage, std::string key, std::shared_ptr<Region> region,
-                   std::shared_ptr<Share> share)
+                   std::shared_ptr<Share> share, std::uint64_t uncounted)
         : storage_(storage),
           key_(std::move(key)),
           region_(std::move(region)),
-          share_(std::move(share)) {}
+          share_(std::move(share)),
+          uncounted_(uncounted) {}
     MemoryIncoming(const MemoryIncoming&) = delete;
     MemoryIncoming& operator=(const MemoryIncoming&) = delete;
     ~MemoryIncoming() override {
@@ -78,15 +81,18 @@ class MemoryIncoming : public Incoming {
             storage_.note_incomplete(*region_);
         }
     }
+    // They may come anywhere in the block. So those that become memory as they come are counted
+    // first, and the others, which have been counted, last.
     void expect(std::uint64_t bytes) override {
-        share_->add(bytes);
-        expected_ += bytes;
+        const std::uint64_t more = std::min(bytes, uncounted_);
+        share_->add(more);
+        uncounted_ -= more;
     }
     std::byte* data() override { return region_->data(); }
     const Region* region() const override { return region_.get(); }
     bool commit(bool if_absent) override {
-        if (share_ != nullptr && expected_ < region_->size()) {
-            share_->add(region_->size() - expected_);
+        if (uncounted_ > 0) {
+            expect(uncounted_);
         }
         share_.reset();
         return storage_.put(key_, std::move(region_), if_absent);
@@ -97,7 +103,7 @@ class MemoryIncoming : public Incoming {
     std::string key_;
     std::shared_ptr<Region> region_;
     std::shared_ptr<Share> share_;
-    std::uint64_t expected_ = 0;
+    std::uint64_t uncounted_;
 };
 
 }  // namespace
@@ -155,20 +161,24 @@ std::optional<std::uint64_t> MemoryStorage::size(const std::string& key) {
 std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::uint64_t size) {
     const bool replaces = has(key);
     const std::uint64_t keys = key_bytes(key);
-    const std::uint64_t more = more_for(key, size);
     // What has no room now is refused before any of it comes.
-    quota_->check({size + keys, more, replaces});
+    quota_->check({size + keys, more_for(key, size), replaces});
     const auto share = std::make_shared<Share>(quota_, replaces);
-    auto region =
+    const auto region =
         shelf_ == nullptr ? allocate_counted(share, size) : allocate_on(*shelf_, share, key, size);
     try {  // now that the block is not idle any more
-        quota_->check({size + keys, more, replaces}, Quota::Counting::with_idle);
-        share->add(keys, more);
-    } catch (const Error&) {
+        const Region::Extent memory = region->extent();
+        const bool on_shelf = shelf_ != nullptr && shelf_->holds(*region);
+        const std::uint64_t reused = on_shelf ? memory.present : 0;
+        const std::uint64_t present = std::min(size, memory.present);
+        const std::uint64_t more = entry_bytes(key) + memory.bytes - size;
+        quota_->check({size + keys, more, replaces, reused}, Quota::Counting::with_idle);
+        share->add(present + keys, more, reused);
+        return std::make_unique<MemoryIncoming>(*this, key, region, share, size - present);
+    } catch (...) {
         note_incomplete(*region);
         throw;
     }
-    return std::make_unique<MemoryIncoming>(*this, key, std::move(region), share);
 }
 
 std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint64_t size,
@@ -181,7 +191,7 @@ std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint
     auto region = shelf_->adopt(key, size, std::move(file), std::move(share));
     return region == nullptr
                ? nullptr
-               : std::make_unique<MemoryIncoming>(*this, key, std::move(region), nullptr);
+               : std::make_unique<MemoryIncoming>(*this, key, std::move(region), nullptr, 0);
 }
 
 void MemoryStorage::note_incomplete(const Region& value) const {
@@ -200,9 +210,13 @@ std::uint64_t MemoryStorage::key_bytes(const std::string& key) const {
     return count_keys_ ? key.size() + kEntryBytes : 0;
 }
 
+std::uint64_t MemoryStorage::entry_bytes(const std::string& key) const {
+    return count_keys_ ? 0 : key.size() + kEntryBytes;
+}
+
 std::uint64_t MemoryStorage::more_for(const std::string& key, std::uint64_t size) const {
-    const std::uint64_t entry = count_keys_ ? 0 : key.size() + kEntryBytes;
-    return shelf_ == nullptr ? entry : entry + shared::Shelf::capacity(key, size) - size;
+    const std::uint64_t more = entry_bytes(key);
+    return shelf_ == nullptr ? more : more + shared::Shelf::capacity(key, size) - size;
 }
 
 MemoryCounts MemoryStorage::memory() const {

@@ -52,7 +52,9 @@ class MemoryStorage : public Storage {
     bool has(const std::string& key) const;
     // What a key takes beside its value, as far as that counts for any quota.
     std::uint64_t key_bytes(const std::string& key) const;
-    // What a value needs besides, for a limit of memory itself.
+    // The same, as far as only a limit of memory itself counts that.
+    std::uint64_t entry_bytes(const std::string& key) const;
+    // What a value needs besides, for a limit of memory itself, where it lies on the shelf.
     std::uint64_t more_for(const std::string& key, std::uint64_t size) const;
 
     const std::shared_ptr<Quota> quota_;

@@ -49,6 +49,10 @@ bool Quota::try_take(const Amount& amount) {
             return false;
         }
     } while (!taken_.compare_exchange_weak(taken, taken + size));
+    if (!has_room(amount, taken, idle())) {  // an arena has taken it meanwhile: see try_touch()
+        taken_ -= size;
+        return false;
+    }
     return true;
 }
 
@@ -140,14 +144,26 @@ bool Quota::has_room(std::uint64_t fresh) const {
 }
 
 bool Quota::try_touch(std::uint64_t fresh, std::uint64_t used) {
+    // First, so that nobody finds room in what lies idle no more.
+    const std::uint64_t already = reused(fresh, used);
+    taken_ += already;
     const auto more = static_cast<std::int64_t>(fresh) - static_cast<std::int64_t>(used);
+    const auto fits = [&](std::int64_t before) {
+        const auto after = static_cast<std::int64_t>(taken_ - already + fresh) + before;
+        return fresh == 0 || after <= static_cast<std::int64_t>(limit_);
+    };
     std::int64_t idle = idle_;
     do {
-        const auto after = static_cast<std::int64_t>(taken_ + fresh) + idle;
-        if (fresh > 0 && after > static_cast<std::int64_t>(limit_)) {
+        if (!fits(idle)) {
+            taken_ -= already;
             return false;
         }
     } while (!idle_.compare_exchange_weak(idle, idle + more));
+    if (!fits(idle)) {  // a value has taken it meanwhile: each looks at the other's once it is told
+        idle_ -= more;
+        taken_ -= already;
+        return false;
+    }
     return true;
 }
 

@@ -39,11 +39,12 @@ class Quota : public ArenaBound {
 
     // What a value is to take.
     struct Amount {
-        std::uint64_t value = 0;  // its bytes
-        std::uint64_t more = 0;   // what it needs besides; only of memory itself
-        bool replaces = false;    // another value
+        std::uint64_t value = 0;   // its bytes
+        std::uint64_t more = 0;    // what it needs besides; only of memory itself
+        bool replaces = false;     // another value
+        std::uint64_t reused = 0;  // those of them that its block has taken; see ArenaBound
 
-        std::uint64_t all() const { return value + more; }
+        std::uint64_t all() const { return value + more - reused; }
     };
     // Throws NoRoomError where less than that is left, also after reclaim().
     void take(const Amount& amount);
@@ -72,6 +73,7 @@ class Quota : public ArenaBound {
 
     bool has_room(std::uint64_t fresh) const override;
     bool try_touch(std::uint64_t fresh, std::uint64_t used) override;
+    void give_reused(std::uint64_t bytes) override { taken_ -= bytes; }
     void add_idle(std::int64_t bytes) override { idle_ += bytes; }
 
   private:

@@ -1,7 +1,9 @@
 // The limit of a server's memory: what counts, and that nothing passes it.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -230,6 +232,134 @@ TEST(MemoryLimitOfArenas, WhatIsAnnouncedAndDoesNotComeTakesNothing) {
     EXPECT_GE(quota->used(), before);
     EXPECT_LT(quota->used(), before + (4 << 20));  // a huge page, at the most
     EXPECT_TRUE(storage.receive("c", 50 << 20)->commit(false));
+}
+
+// The memory that the kernel has for a shelf's arenas.
+std::uint64_t memory_of(const Shelf& shelf) {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t number = 1; number < 100; ++number) {
+        if (const auto arena = shelf.arena(number); arena.descriptor) {
+            struct stat about{};
+            EXPECT_EQ(fstat(arena.descriptor.get(), &about), 0);
+            bytes += static_cast<std::uint64_t>(about.st_blocks) * 512;
+        }
+    }
+    return bytes;
+}
+
+void store(Storage& storage, const std::string& key, std::uint64_t size) {
+    const auto incoming = storage.receive(key, size);
+    incoming->expect(size);
+    std::memset(incoming->data(), 1, size);
+    incoming->commit(false);
+}
+
+TEST(MemoryLimitOfArenas, IdlePagesCountOnceTheyAreMeantForAValue) {
+    const auto quota = Quota::of_memory(kLimit);
+    const auto shelf = Shelf::make({.bound = quota});
+    MemoryStorage storage(quota, false, shelf);
+    store(storage, "kept", 35 << 20);
+    store(storage, "old", 20 << 20);
+    storage.remove("old");
+    const std::uint64_t before = quota->used();
+    auto first = storage.receive("a", 20 << 20);
+    EXPECT_GE(quota->used(), before);
+    EXPECT_LE(quota->used(), before + 1000);
+    EXPECT_EQ(error_of([&] { store(storage, "b", 20 << 20); }), ErrorKind::storage);
+    first->expect(20 << 20);
+    EXPECT_LE(quota->used(), before + 1000);
+    std::memset(first->data(), 1, 20 << 20);
+    EXPECT_TRUE(first->commit(false));
+    EXPECT_EQ(error_of([&] { store(storage, "b", 20 << 20); }), ErrorKind::storage);
+    EXPECT_LE(memory_of(*shelf), quota->used());
+    EXPECT_LE(quota->used(), kLimit);
+    storage.remove("a");
+    storage.remove("kept");
+    EXPECT_EQ(quota->used(), 0u);
+}
+
+TEST(MemoryLimitOfArenas, OfAValueThatIsPartlyOnIdlePages) {
+    const auto quota = Quota::of_memory(kLimit);
+    const auto shelf = Shelf::make({.bound = quota});
+    MemoryStorage storage(quota, false, shelf);
+    store(storage, "kept", 35 << 20);
+    store(storage, "old", 10 << 20);
+    storage.remove("old");
+    auto first = storage.receive("a", 20 << 20);  // the first half of them
+    auto other = storage.receive("b", 5 << 20);
+    for (int i = 0; i < 5; ++i) {
+        first->expect(2 << 20);
+        std::memset(first->data() + (18 << 20) - (i * (2 << 20)), 1, 2 << 20);
+        EXPECT_LE(memory_of(*shelf), quota->used()) << i;
+    }
+    EXPECT_EQ(error_of([&] { other->expect(5 << 20); }), ErrorKind::storage);
+    first->expect(10 << 20);
+    first.reset();
+    EXPECT_LE(memory_of(*shelf), quota->used());
+    EXPECT_LE(quota->used(), kLimit);
+    other->expect(5 << 20);
+}
+
+TEST(MemoryLimitOfArenas, WritersThatGiveUpCannotPassItTogether) {
+    const auto quota = Quota::of_memory(kLimit);
+    const auto shelf = Shelf::make({.bound = quota});
+    MemoryStorage storage(quota, false, shelf);
+    std::vector<std::thread> writers;
+    for (unsigned writer = 0; writer < 4; ++writer) {
+        writers.emplace_back([&, writer] {
+            std::minstd_rand random(writer + 1);
+            for (int i = 0; i < 200; ++i) {
+                const std::string key = std::to_string(random() % 12);
+                const std::uint64_t size = random() % 2 == 0 ? random() % (8 << 20) : 5000;
+                try {
+                    const auto incoming = storage.receive(key, size);
+                    std::uint64_t come = random() % 3 == 0 ? random() % (size + 1) : size;
+                    for (std::uint64_t at = 0; at < come;) {
+                        const std::uint64_t part = std::min<std::uint64_t>(come - at, 1 << 20);
+                        incoming->expect(part);
+                        std::memset(incoming->data() + at, 1, part);
+                        at += part;
+                    }
+                    if (come == size) {
+                        incoming->commit(false);
+                    }
+                } catch (const NoRoomError&) {
+                    storage.remove(std::to_string(random() % 12));
+                }
+            }
+        });
+    }
+    for (std::thread& writer : writers) {
+        writer.join();
+    }
+    EXPECT_LE(quota->used(), kLimit);
+    EXPECT_LE(memory_of(*shelf), quota->used());
+}
+
+// ---- memory of the process alone ----
+
+TEST(MemoryLimitOfTheProcess, RecycledMemoryCountsInFull) {
+    const auto quota = Quota::of_memory(kLimit);
+    MemoryStorage storage(quota, false, nullptr);
+    constexpr std::uint64_t kSize = 1'013 * 4096;  // which no other test has
+    store(storage, "a", kSize);
+    storage.remove("a");
+    auto incoming = storage.receive("b", kSize - 100'000);
+    EXPECT_GE(quota->used(), kSize);  // it is there, before any of it comes
+    incoming->expect(kSize - 100'000);
+    EXPECT_LE(quota->used(), kSize + 1000);
+    incoming->commit(false);
+    EXPECT_GE(quota->used(), kSize);
+    EXPECT_LE(quota->used(), kSize + 1000);
+}
+
+TEST(MemoryLimitOfTheProcess, AStoredValueHasLittleMoreThanItsBytes) {
+    const auto quota = Quota::of_memory(kLimit);
+    MemoryStorage storage(quota, false, nullptr);
+    store(storage, "a", 2 << 20);
+    storage.remove("a");
+    store(storage, "b", 270'000);
+    EXPECT_LT(quota->used(), 310'000u);
 }
 
 TEST(MemoryLimitOfArenas, LeavesNothingBehind) {

@@ -58,6 +58,22 @@ TEST(Recycler, WastesLittle) {
     recycler.give(small);
 }
 
+TEST(Recycler, WastesLessOfWhatIsKeptForLong) {
+    Recycler recycler(64 * kMiB);
+    const Mapping first = recycler.take(2 * kMiB);
+    EXPECT_FALSE(first.present);
+    recycler.give(first);
+    const Mapping stored = recycler.take(270'000, Kept::for_long);
+    EXPECT_LT(stored.capacity, 310'000u);
+    const Mapping again = recycler.take(2 * kMiB);
+    recycler.give(again);
+    const Mapping brief = recycler.take(270'000);
+    EXPECT_EQ(brief.data, again.data);
+    EXPECT_TRUE(brief.present);
+    recycler.give(brief);
+    recycler.give(stored);
+}
+
 TEST(Recycler, KeepsNoMoreThanItsLimit) {
     Recycler recycler(10 * kMiB);
     std::vector<Mapping> mappings;

@@ -1,10 +1,14 @@
 // Values that have waited for room, and for which the server's memory runs out then.
 #include "scarce.hpp"
 
+#include <pthread.h>
+
 #include <array>
+#include <thread>
 #include <vector>
 
 #include "remote_fixture.hpp"
+#include "storage/memory.hpp"
 
 namespace ucxstore {
 namespace {
@@ -108,6 +112,35 @@ TEST_P(Scarce, MemoryMayRunOutOnceThereIsRoom) {
     EXPECT_GE(refused, 7u) << "for its memory, and at least three times for each segment";
     EXPECT_TRUE(eventually([&] { return remote_->writes().taken() == 0; }));
     EXPECT_TRUE(eventually([&] { return !both_.server->busy(); }));
+}
+
+// On a thread that is taken for one of a server.
+TEST(ScarceStorage, AValueThatIsNotTakenLeavesNothing) {
+    std::thread thread([] {
+        pthread_setname_np(pthread_self(), "ucxstore-srv-0");
+        const auto quota = Quota::of_memory(64 << 20);
+        MemoryStorage storage(quota, false, shared::Shelf::make({.bound = quota}));
+        storage.receive("a", 5000)->commit(false);
+        const std::uint64_t before = quota->used();
+        bool ran_out = true;
+        for (std::size_t after = 0; ran_out && after < 100; ++after) {
+            std::unique_ptr<Incoming> incoming;
+            {
+                const ScarceMemory scarce(after);
+                try {
+                    incoming = storage.receive("a key that is not a short one, for its own memory",
+                                               20 << 20);
+                } catch (const std::bad_alloc&) {
+                }
+                ran_out = scarce.ran_out();
+            }
+            EXPECT_EQ(incoming == nullptr, ran_out) << after;
+            incoming.reset();
+            EXPECT_LE(quota->used(), before + Arenas::kPage) << after;  // the one with the key
+        }
+        EXPECT_FALSE(ran_out);
+    });
+    thread.join();
 }
 
 TEST_P(Scarce, TheStorageMayHaveNoMemoryForIt) {
