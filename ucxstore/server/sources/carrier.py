@@ -79,10 +79,8 @@ class Carrier:
         self._failed = self._timed_out = 0  # requests to the source
         self._reports = logs.Limited()
         self._asking = threading.Lock()
-        self._answer, self._ask_at = (
-            "",
-            0.0,
-        )  # what is wrong with the source, and until when it holds
+        self._answer = ""  # what was wrong with the source
+        self._ask_at = 0.0  # when it is asked again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Turns(CONCURRENCY, timeout)
         self._order = Order(timeout, self._turns.answered_at)
