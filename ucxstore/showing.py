@@ -41,10 +41,10 @@ def _escape(text: str) -> str:
     return escape(text)
 
 
-def failure_text(error: BaseException) -> str:
-    """Return an error's message without Python's number of it: ``"'/nope': No such file ..."``."""
+def one_line(error: BaseException) -> str:
+    """Return an error without Python's number of it: ``"No such file or directory: /nope"``."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror if error.filename is None else f"{error.filename!r}: {error.strerror}"
+        return error.strerror + (f": {error.filename}" if error.filename else "")
     return str(error)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucxstore.cli.parser import Parser, add_ucx_option, parse_pairs
 from ucxstore.cli.status import CommandError, NotFoundError, Status, UsageError, status_of
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 
 if TYPE_CHECKING:
     from ucxstore.address import Address
@@ -106,7 +106,7 @@ def find_secret(arguments: argparse.Namespace) -> "Secret | None":
         if error.strerror is None:  # it is one of our own, which names the file
             raise
         option = ENVIRONMENT_FILE if file is None else "--secret-file"
-        raise UsageError(f"{option}: {failure_text(error)}") from error
+        raise UsageError(f"{option}: {one_line(error)}") from error
     warn_of_short(secret)
     return secret
 
@@ -278,7 +278,7 @@ def write_private(file: str, text: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
     except OSError as error:
-        raise CommandError(f"--output: {failure_text(error)}") from error
+        raise CommandError(f"--output: {one_line(error)}") from error
     with os.fdopen(descriptor, "wb") as opened:
         os.fchmod(descriptor, _PRIVATE)  # whatever the umask took away
         opened.write(text)
@@ -335,5 +335,5 @@ def run(name: str, action: Callable[[], int], *, extra: str = "tools") -> int:
 
         if not isinstance(error, CommandError | UcxStoreError | OSError):
             raise
-        print(f"{command}: {failure_text(error)}", file=sys.stderr)
+        print(f"{command}: {one_line(error)}", file=sys.stderr)
         return status_of(error)

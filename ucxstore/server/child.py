@@ -14,7 +14,7 @@ from ucxstore import logs
 from ucxstore.errors import UcxStoreError
 from ucxstore.server.foreground import serve
 from ucxstore.server.options import ServerOptions
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
                 watch=parent.fileno() if die_with_parent else None,
             )
         except (UcxStoreError, OSError, ValueError, TypeError) as error:
-            print(f"ucxstore: {failure_text(error)}", file=sys.stderr)
+            print(f"ucxstore: {one_line(error)}", file=sys.stderr)
             return 2 if isinstance(error, ValueError | TypeError) else 1
     return 0
 

@@ -20,7 +20,7 @@ from ucxstore.server.pid_file import PidFile
 from ucxstore.server.server import Server
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 
@@ -189,7 +189,7 @@ def _reload(
             log.reopen()
         except OSError as error:
             logs.server.error(
-                "cannot reopen the log; still writing to the old file: %s", failure_text(error)
+                "cannot reopen the log; still writing to the old file: %s", one_line(error)
             )
     if options.secret is None:
         return
@@ -200,7 +200,7 @@ def _reload(
         server.change_secret(secret)
     except (OSError, ValueError) as error:
         logs.server.error(
-            "keeping the old secret: %s", failure_text(error), extra={"event": "secret_kept"}
+            "keeping the old secret: %s", one_line(error), extra={"event": "secret_kept"}
         )
     else:
         logs.server.info("the secret was read again", extra={"event": "secret_read"})

@@ -4,6 +4,8 @@ import threading
 from pathlib import Path
 from typing import TextIO
 
+from ucxstore.showing import one_line
+
 
 class LogFile:
     """A file to log to, which whoever rotates logs may move away; `reopen` makes it anew.
@@ -44,5 +46,4 @@ class LogFile:
         try:
             return self._path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            text = f"log_file: {str(self._path)!r}: {error.strerror}"
-            raise OSError(error.errno, text) from error
+            raise OSError(error.errno, f"log_file: {one_line(error)}") from error

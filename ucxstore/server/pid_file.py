@@ -79,4 +79,4 @@ class PidFile:
                 ) from None
 
     def _failure(self, error: OSError) -> OSError:
-        return OSError(error.errno, f"pid_file: {str(self._path)!r}: {error.strerror}")
+        return OSError(error.errno, f"pid_file: {error.strerror}: {self._path}")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.status import Status, status_of
 from ucxstore.errors import UcxStoreError
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 
 DEFAULT_MEGABYTES = 100  # the array of the memray-array study
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         print(f'ucxstore demo: {error}; pip install "ucxstore[demo]"', file=sys.stderr)
         return Status.FAILED
     except (UcxStoreError, OSError, RuntimeError) as error:
-        print(f"ucxstore demo: {failure_text(error)}", file=sys.stderr)
+        print(f"ucxstore demo: {one_line(error)}", file=sys.stderr)
         return status_of(error)
 
 

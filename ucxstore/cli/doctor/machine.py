@@ -14,7 +14,7 @@ from ucxstore._native import core
 from ucxstore._ucx import UcxLibrary
 from ucxstore.errors import UcxStoreError
 from ucxstore.server.shortage import segments
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 
 # ucx_info opens every device, so it hangs if a driver does.
 _INFO_SECONDS = 20.0
@@ -81,7 +81,7 @@ def _why_no_fence() -> str:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             core.shut(listener.fileno())
     except (OSError, UcxStoreError) as error:
-        return failure_text(error)
+        return one_line(error)
     return ""
 
 

@@ -18,7 +18,7 @@ from ucxstore.errors import (
     StorageError,
     UcxStoreError,
 )
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu
 
@@ -81,7 +81,7 @@ def is_this_host(server: HostPort, timeout: float) -> bool:
         with socket.create_connection((server.host, server.port), timeout) as sock:
             return bool(sock.getsockname()[0] == sock.getpeername()[0])
     except OSError as error:
-        raise ConnectError(f"cannot connect to {server}: {failure_text(error)}") from error
+        raise ConnectError(f"cannot connect to {server}: {one_line(error)}") from error
 
 
 def measure(store: UcxStore, *, same_host: bool, write: bool) -> Way:

@@ -15,7 +15,7 @@ from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import VARIABLE_PREFIX, Described, described
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.locations import hide_password
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 
 # All options, by their names.
 OPTIONS = {each.name: each for of in (CommandOptions, ServerOptions) for each in described(of)}
@@ -110,7 +110,7 @@ def _find_secret(command: CommandOptions) -> Secret | None:
     try:
         return command.find_secret()
     except OSError as error:
-        text = failure_text(error)
+        text = one_line(error)
         raise ValueError(f"secret_file: {text}" if error.strerror else text) from error
 
 

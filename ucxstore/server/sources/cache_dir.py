@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ucxstore._native import core
 from ucxstore.errors import StorageError
-from ucxstore.showing import failure_text
+from ucxstore.showing import one_line
 
 _LOCK = "ucxstore-cache.lock"
 
@@ -35,7 +35,7 @@ class CacheDirectory:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise OSError(error.errno, f"cache_dir: {failure_text(error)}") from error
+            raise OSError(error.errno, f"cache_dir: {one_line(error)}") from error
         try:
             # flock locks the open file, not the process: so it also keeps two servers of one
             # process apart.
@@ -48,7 +48,7 @@ class CacheDirectory:
             ) from error
         except (OSError, StorageError) as error:
             os.close(lock)
-            raise OSError(f"cache_dir: {failure_text(error)}") from error
+            raise OSError(f"cache_dir: {one_line(error)}") from error
         except BaseException:
             os.close(lock)
             raise
