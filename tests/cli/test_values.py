@@ -169,7 +169,7 @@ def test_a_server_is_no_key(filled: str) -> None:
     for command in ("cat", "rm"):
         done = run(command, server)
         assert done.returncode == 2
-        assert done.stderr == f"ucxstore {command}: {server}: it names a server, and no key\n"
+        assert done.stderr == f"ucxstore {command}: {server}: it names a server, not a key\n"
 
 
 # ---- rm ----

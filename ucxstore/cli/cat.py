@@ -67,7 +67,7 @@ def split_key(text: str) -> tuple[Address, str]:
     """
     address = parse_address(text)
     if not address.prefix:
-        raise UsageError(f"{text}: it names a server, and no key")
+        raise UsageError(f"{text}: it names a server, not a key")
     parent, _, name = address.prefix.rpartition("/")
     return Address(address.servers, parent), name
 
