@@ -33,7 +33,7 @@ class SealedStream {
         const auto opened = seals_.in.open_header(
             wire::Message::request,
             {reinterpret_cast<const std::byte*>(frame.c_str()), frame.size()}, 0);
-        if (!opened || opened->number != next_++) {
+        if (!opened || opened->data.number != next_++) {
             throw Error(ErrorKind::protocol, "a frame that was not sent, or not now");
         }
         return to_bytes(opened->header);
