@@ -1,4 +1,4 @@
-"""Make the tables: for the terminal, as Markdown, and the short one for the README."""
+"""Make the tables: for the terminal, as Markdown, and the short one of docs/copies.md."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -55,7 +55,7 @@ def headline(
     folder: str = "flamegraphs",
     codec: str = "zstd",
 ) -> str:
-    """Return the README's table in Markdown: one chunk, written and read, raw and compressed.
+    """Return the table of docs/copies.md: one chunk, written and read, raw and compressed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The chart that opens the page, and that README shows."""
+"""The chart that opens the page, and that docs/copies.md shows."""
 
 import json
 import re
