@@ -52,7 +52,7 @@ bool fails(wire::Status status) {
 }
 
 // How many requests are remembered that have failed, until the client abandons them.
-constexpr std::size_t kRemembered = 256;
+constexpr std::size_t kMostFailed = 256;
 
 bool is_full(const std::exception& failure) {
     const auto* const error = dynamic_cast<const Error*>(&failure);
@@ -187,7 +187,7 @@ void Sending::give(Message message) {
     message.header.token = token_;
     if (fails(message.header.status) && !has_failed(message.header.request)) {
         failed_.push_back(message.header.request);
-        if (failed_.size() > kRemembered) {
+        if (failed_.size() > kMostFailed) {
             failed_.pop_front();
         }
     }
