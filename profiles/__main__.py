@@ -23,7 +23,7 @@ from ucxstore.copies.workload import Workload
 
 # Captures and unfinished results; git ignores it.
 _BUILD = Path("build", "profiles")
-# The results of the last whole run, which are committed, and the chart of them that docs/copies.md shows.
+# The results of the last whole run, which are committed, and the chart of them in docs/copies.md.
 _RESULTS = Path("profiles", "results")
 _IMAGE = Path("docs", "images", "copies.svg")
 

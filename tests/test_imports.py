@@ -141,6 +141,15 @@ print()
     assert not {"ucxstore.stats", "html"} & set(found)
 
 
+def test_a_server_of_memory_or_files_starts_without_numpy(tmp_path: Path) -> None:
+    code = f"""
+from ucxstore.server import Server
+for storage in ("memory://", {str(tmp_path)!r}):
+    Server(storage).close()
+"""
+    assert not {"numpy", "zarr", "ucxstore.server.sources.carrier"} & set(modules_after(code))
+
+
 # ---- the command line ----
 
 SLOW = {"asyncio", "numpy", "ucxstore._core", "ucxstore.server.server", "zarr"}

@@ -383,7 +383,7 @@ def test_no_grant_of_a_space_without_a_secret() -> None:
         Server("memory://") as server,
         UcxStore(server.address) as store,
         store.scratch("1MB") as scratch,
-        pytest.raises(ValueError, match="have no secret"),
+        pytest.raises(ValueError, match="the store has no secret"),
     ):
         scratch.grant()
 

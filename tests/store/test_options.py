@@ -93,10 +93,10 @@ def test_ucx_options_are_normalised(
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"": "x"}, ValueError, "'' is no name"),
-        ({"UCX_": "x"}, ValueError, "'UCX_' is no name"),
-        ({"A=B": "x"}, ValueError, "'A=B' is no name"),
-        ({1: "x"}, ValueError, "1 is no name"),
+        ({"": "x"}, ValueError, "'' is not the name"),
+        ({"UCX_": "x"}, ValueError, "'UCX_' is not the name"),
+        ({"A=B": "x"}, ValueError, "'A=B' is not the name"),
+        ({1: "x"}, ValueError, "1 is not the name"),
         ({"TLS": "tcp", "UCX_TLS": "sm"}, ValueError, "TLS is given twice"),
         ({"TLS": None}, TypeError, "TLS takes"),
         ({"TLS": 1.5}, TypeError, "TLS takes"),

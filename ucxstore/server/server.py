@@ -5,7 +5,7 @@ import errno
 import threading
 import time
 from contextlib import ExitStack
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from ucxstore import grants, logs, process
 from ucxstore._native import core
@@ -19,13 +19,14 @@ from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
 from ucxstore.server.listen import addresses, advertise, listen, listen_locally
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
-from ucxstore.server.sources.carrier import Carrier
 from ucxstore.server.sources.locations import hide_password
-from ucxstore.server.sources.membership import Contact
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 from ucxstore.server.users import admit_all, admit_own_user
 from ucxstore.showing import html_block, html_details, html_table, value_text
+
+if TYPE_CHECKING:
+    from ucxstore.server.sources.carrier import Carrier
 
 # For the thread of a source, if the server could not be made.
 _UNMADE_SECONDS = 5.0
@@ -177,6 +178,8 @@ class Server:
                 acceptor.on_peer = carrier.members.adopt
                 hosts = addresses(options.bind, listener)
                 port = listener.getsockname()[1]
+                from ucxstore.server.sources.membership import Contact
+
                 carrier.members.join(Contact(hosts, port, secret, options.encrypt), _JOIN_SECONDS)
             on_failure.pop_all()
         logs.server.info(
@@ -357,7 +360,7 @@ class _Threads:
         The thread for a source behind a cache; ``None`` for other storages.
     """
 
-    def __init__(self, native: core.Server, acceptor: Acceptor, carrier: Carrier | None) -> None:
+    def __init__(self, native: core.Server, acceptor: Acceptor, carrier: "Carrier | None") -> None:
         self._native = native
         self._acceptor = acceptor
         self._carrier = carrier
