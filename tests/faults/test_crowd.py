@@ -52,15 +52,11 @@ def descriptors(server: ServerProcess) -> int:
     return len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: PTH208
 
 
-@pytest.mark.scales
+@pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "way",
-    # The others need more time until differences are more than chance.
-    ["local", *(pytest.param(way, marks=pytest.mark.full) for way in ("shared-memory", "tcp"))],
-)
-def test_all_connect_and_none_starves(nursery: Nursery, way: str, full: bool) -> None:
-    many, at_once, seconds = (200, 64, 60.0) if full else (24, 16, 4.0)
+@pytest.mark.parametrize("way", ["local", "shared-memory", "tcp"])
+def test_all_connect_and_none_starves(nursery: Nursery, way: str) -> None:
+    many, at_once, seconds = 200, 64, 60.0
     local, ucx = WAYS[way]
     with ExitStack() as stack:
         server = stack.enter_context(Server.spawn("memory://", ucx=ucx))
