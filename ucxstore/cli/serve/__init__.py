@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import IO, Any, cast
@@ -43,7 +44,13 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(str(error)) from error
         return Status.DONE
 
-    return run("serve", action)
+    status = run("serve", action)
+    if status == Status.INTERRUPTED:
+        # At once: threads of obstore that still ask a source fail in an interpreter that ends.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 def _serve(command: CommandOptions, options: ServerOptions, warnings: Sequence[str]) -> None:
