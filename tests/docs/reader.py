@@ -1,13 +1,18 @@
 """Do what a page says, as a reader with a terminal and a Python prompt would.
 
-``python -m tests.docs.reader PAGE`` runs the blocks of a page in the current folder.
+``python -m tests.docs.reader PAGE`` runs the blocks of a page in the current folder, on a network
+of their own: the ports that pages name may be in use on this machine.
 """
 
+import array
 import ast
 import asyncio
+import fcntl
 import inspect
 import os
 import re
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -24,11 +29,14 @@ from tests.docs.blocks import Block, blocks_of
 # Seconds for a command, and for a server to listen or to end.
 _SECONDS = 120
 _PORT = re.compile(r"--bind[ =]\S*:(\d+)")
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 _NUMBER = re.compile(r"\d+(\.\d+)*")
 
 
 def main() -> None:
     page = Path(sys.argv[1])
+    leave_network()
     # What Dask and pickle send of it goes by value, as from a prompt.
     prompt = types.ModuleType("__main__")
     sys.modules["__main__"] = prompt
@@ -45,6 +53,28 @@ def main() -> None:
                     _shell(block.text)
                 elif block.language == "python":
                     _python(block, str(page), prompt.__dict__)
+
+
+def leave_network() -> None:
+    """Move to a network namespace of our own, which has a loopback device alone.
+
+    Raises
+    ------
+    OSError
+        The kernel allows this user none.
+    """
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        os.unshare(os.CLONE_NEWNET)
+    else:
+        os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNET)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    with socket.socket() as any_socket:
+        # struct ifreq: the device's name and its flags; see netdevice(7).
+        request = array.array("B", struct.pack("16sh14x", b"lo", _IFF_UP))
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -49,9 +50,20 @@ def read(page: Path, folder: Path, environment: dict[str, str]) -> str:
     return done.stdout if done.returncode else ""
 
 
+@cache
+def why_no_network() -> str:
+    """Return why this user gets no network namespace, as in many containers; "" where it does."""
+    leave = "from tests.docs.reader import leave_network; leave_network()"
+    command = [sys.executable, "-c", leave]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stderr[-200:]
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Return a new user's environment, in which ``ucxstore`` is on PATH."""
+    if reason := why_no_network():
+        pytest.skip(f"no network namespace for a page: {reason}")
     commands = tmp_path / "bin"
     commands.mkdir()
     for name, command in {"python": "", "ucxstore": " -m ucxstore"}.items():
@@ -113,15 +125,6 @@ def test_saved_files_are_used() -> None:
             if block.file not in (None, "conftest.py") and block.file not in later:
                 unused.append(f"{of_page(page)}: {block.file}")
     assert unused == []
-
-
-def test_pages_have_ports_of_their_own() -> None:
-    """Pages are run beside one another."""
-    found: Counter[str] = Counter()
-    for page in PAGES:
-        text = "".join(block.text for block in blocks_of(page.read_text()) if block.runs)
-        found.update({port for port in map(str, range(7400, 7500)) if f":{port}" in text})
-    assert [port for port, count in found.items() if count > 1] == []
 
 
 # ---- commands, parsed and not run ----
@@ -201,14 +204,21 @@ def test_a_block_that_runs_only_once_is_noticed(
     assert [bool(read(page, tmp_path, environment)) for _ in range(_PASSES)] == [False, True]
 
 
+@pytest.fixture
+def port_in_use() -> Iterator[int]:
+    """Listen at a port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
 def test_a_server_listens_while_its_page_is_read(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, port_in_use: int
 ) -> None:
     page = page_of(
         tmp_path,
-        '```sh title="server"\npython -m http.server --bind 127.0.0.1 7499\n```\n\n'
+        f'```sh title="server"\npython -m http.server --bind 127.0.0.1 {port_in_use}\n```\n\n'
         "```python\nimport urllib.request\n"
-        'urllib.request.urlopen("http://127.0.0.1:7499").read()\n```\n',
+        f'urllib.request.urlopen("http://127.0.0.1:{port_in_use}").read()\n```\n',
     )
     assert [read(page, tmp_path, environment) for _ in range(_PASSES)] == ["", ""]
 
