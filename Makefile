@@ -49,7 +49,7 @@ endif
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread faults coverage bench copies flamegraphs docs docs-serve docs-publish newcomer s3 \
+        test-thread faults coverage bench bench-against copies flamegraphs docs docs-serve docs-publish newcomer s3 \
         azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs wheels check-wheel clean
 
 help: ## Show this list
@@ -161,6 +161,9 @@ coverage: $(DEPENDENCIES) ## Print the share of lines that `make test COVERAGE=1
 
 bench: $(BUILT) s3 ## Run the benchmarks (make bench BENCH_ARGS="--only grid")
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-against: $(BUILT) s3 ## Compare with another built checkout (make bench-against OTHER=../old)
+	$(BIN)/python -m benchmarks.against $(OTHER) $(BENCH_ARGS)
 
 copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES_ARGS="--quick")
 	$(BIN)/python -m profiles --resume $(COPIES_ARGS)
