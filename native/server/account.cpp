@@ -1,0 +1,230 @@
+#include "server/account.hpp"
+
+#include <algorithm>
+
+namespace ucxstore {
+namespace {
+
+// This part of a limit is kept for origins that have less than that of it.
+constexpr std::uint64_t kKept = 8;
+
+// A session takes its origin's share in so many steps, and of memory in steps of this size.
+constexpr std::uint64_t kSteps = 64;
+constexpr std::uint64_t kMemoryStep = 64 * kKiB;
+
+void sort_by_use(std::vector<Ledger::Counts>& counts) {
+    const auto use = [](const Ledger::Counts& one) {
+        std::uint64_t bytes = 0;
+        for (std::size_t i = 0; i < kHeldKinds; ++i) {
+            bytes += kLimits[i].is_bytes ? one.held[i] : 0;
+        }
+        return std::pair(bytes, one.worked);
+    };
+    std::ranges::sort(counts, [&](const auto& a, const auto& b) { return use(a) > use(b); });
+}
+
+}  // namespace
+
+void Hold::shrink(std::uint64_t amount) {
+    if (account_ != nullptr && amount < amount_) {
+        account_->remove(what_, amount_ - amount);
+        amount_ = amount;
+        if (amount == 0) {
+            account_.reset();
+        }
+    }
+}
+
+// ---- the ledger ----
+
+std::shared_ptr<Account> Ledger::open(const std::string& origin, const std::string& peer) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Origin>& found = origins_[origin];
+    if (found == nullptr) {
+        found = std::make_shared<Origin>();
+        found->name = origin;
+    }
+    accounts_.reserve(accounts_.size() + 1);
+    auto account = std::make_shared<Account>(shared_from_this(), found, peer);
+    accounts_.push_back(account.get());
+    ++found->sessions;
+    return account;
+}
+
+void Ledger::close(const Account& account) {
+    for (std::size_t i = 0; i < kHeldKinds; ++i) {
+        give(*account.origin_, static_cast<Held>(i), account.parts_[i].taken);
+    }
+    const std::lock_guard lock(mutex_);
+    std::erase(accounts_, &account);
+    if (--account.origin_->sessions == 0) {
+        origins_.erase(account.origin_->name);
+    }
+}
+
+bool Ledger::take(Origin& origin, Held what, std::uint64_t amount, bool anyway) {
+    const auto i = static_cast<std::size_t>(what);
+    const Limit& limit = limits_[i];
+    const bool of_memory = limit.is_memory && memory_ != nullptr;
+    const auto try_take = [&] {
+        const std::lock_guard lock(mutex_);
+        const std::uint64_t kept = limit.of_all / kKept;
+        const std::uint64_t of_origin = origin.taken[i] + amount;
+        const std::uint64_t all = taken_[i] + amount;
+        const bool has_room = of_origin <= limit.of_origin && all <= limit.of_all &&
+                              (all <= limit.of_all - kept || of_origin <= kept);
+        if (!anyway && (!has_room || (of_memory && !memory_->try_take(amount)))) {
+            return false;
+        }
+        if (anyway && of_memory) {
+            memory_->take_anyway(amount);
+        }
+        origin.taken[i] += amount;
+        taken_[i] += amount;
+        return true;
+    };
+    if (try_take()) {
+        return true;
+    }
+    if (of_memory) {
+        memory_->reclaim(true);
+    }
+    return of_memory && try_take();
+}
+
+void Ledger::give(Origin& origin, Held what, std::uint64_t amount) {
+    if (amount == 0) {
+        return;
+    }
+    const auto i = static_cast<std::size_t>(what);
+    if (limits_[i].is_memory && memory_ != nullptr) {
+        memory_->give(amount);
+    }
+    const std::lock_guard lock(mutex_);
+    origin.taken[i] -= amount;
+    taken_[i] -= amount;
+}
+
+std::vector<Ledger::Counts> Ledger::origins() const {
+    std::map<std::string, Counts> found;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [name, origin] : origins_) {
+            found[name] = {name, origin->sessions, origin->worked, {}};
+        }
+        for (const Account* const account : accounts_) {
+            Counts& counts = found[account->origin()];
+            for (std::size_t i = 0; i < kHeldKinds; ++i) {
+                counts.held[i] += account->parts_[i].held;
+            }
+        }
+    }
+    std::vector<Counts> all;
+    for (auto& [name, counts] : found) {
+        all.push_back(std::move(counts));
+    }
+    sort_by_use(all);
+    return all;
+}
+
+std::vector<Ledger::Counts> Ledger::sessions() const {
+    std::vector<Counts> all;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const Account* const account : accounts_) {
+            Counts counts{account->peer_, 1, account->worked(), {}};
+            for (std::size_t i = 0; i < kHeldKinds; ++i) {
+                counts.held[i] = account->parts_[i].held;
+            }
+            all.push_back(std::move(counts));
+        }
+    }
+    sort_by_use(all);
+    return all;
+}
+
+std::uint64_t Ledger::held(Held what) const {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = 0;
+    for (const Account* const account : accounts_) {
+        sum += account->held(what);
+    }
+    return sum;
+}
+
+// ---- an account ----
+
+Account::Account(std::shared_ptr<Ledger> ledger, std::shared_ptr<Ledger::Origin> origin,
+                 std::string peer)
+    : ledger_(std::move(ledger)), origin_(std::move(origin)), peer_(std::move(peer)) {}
+
+Account::~Account() { ledger_->close(*this); }
+
+std::uint64_t Account::step(Held what) const {
+    const Limit& limit = ledger_->limit(what);
+    return limit.is_memory ? kMemoryStep : std::max<std::uint64_t>(limit.of_session / kSteps, 1);
+}
+
+bool Account::add(Held what, std::uint64_t amount, bool anyway) {
+    Part& own = part(what);
+    const std::uint64_t held = own.held.fetch_add(amount, std::memory_order_relaxed) + amount;
+    const Limit& limit = ledger_->limit(what);
+    const bool in_any_case = anyway || held <= limit.always;
+    if ((held <= limit.of_session || in_any_case) &&
+        (held <= own.taken.load(std::memory_order_relaxed) + step(what) ||
+         take_more(what, held, in_any_case))) {
+        return true;
+    }
+    own.held.fetch_sub(amount, std::memory_order_relaxed);
+    return false;
+}
+
+bool Account::take_more(Held what, std::uint64_t held, bool anyway) {
+    Part& own = part(what);
+    const std::uint64_t step = this->step(what);
+    std::uint64_t taken = own.taken;
+    if (held <= taken + step) {
+        return true;
+    }
+    const std::uint64_t more = (held - taken - 1) / step * step;
+    if (!ledger_->take(*origin_, what, more, anyway)) {
+        return false;
+    }
+    own.taken += more;
+    return true;
+}
+
+// Keeps a step more than it needs: what comes and goes does not ask each time.
+void Account::remove(Held what, std::uint64_t amount) {
+    Part& own = part(what);
+    const std::uint64_t held = own.held.fetch_sub(amount, std::memory_order_relaxed) - amount;
+    const std::uint64_t step = this->step(what);
+    if (own.taken.load(std::memory_order_relaxed) > held / step * step + step) {
+        give_back(what);
+    }
+}
+
+void Account::give_back(Held what) {
+    Part& own = part(what);
+    const std::uint64_t step = this->step(what);
+    std::uint64_t taken = own.taken;
+    std::uint64_t kept = 0;
+    do {
+        kept = own.held / step * step + step;
+        if (taken <= kept) {
+            return;
+        }
+    } while (!own.taken.compare_exchange_weak(taken, kept));
+    ledger_->give(*origin_, what, taken - kept);
+}
+
+std::uint64_t Account::end_turn(Clock::duration took) {
+    const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
+    const std::uint64_t units = std::max(
+        std::exchange(turn_, 0), static_cast<std::uint64_t>(std::max<std::int64_t>(time, 0)));
+    worked_.fetch_add(units, std::memory_order_relaxed);
+    origin_->worked.fetch_add(units, std::memory_order_relaxed);
+    return units;
+}
+
+}  // namespace ucxstore

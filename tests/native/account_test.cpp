@@ -1,0 +1,151 @@
+// Accounts of sessions and origins: what is held, its limits, and what counts for memory.
+#include "server/account.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "storage/quota.hpp"
+
+namespace ucxstore {
+namespace {
+
+constexpr std::uint64_t kStep = 64 * kKiB;
+constexpr auto kBytes = Held::reply_bytes;
+
+Limits limits_of(std::uint64_t always, std::uint64_t session, std::uint64_t origin,
+                 std::uint64_t all) {
+    Limits limits = kLimits;
+    Limit& one = limits[static_cast<std::size_t>(kBytes)];
+    one = {one.name,       one.what,        true,           true,
+           always * kStep, session * kStep, origin * kStep, all * kStep};
+    return limits;
+}
+
+TEST(AccountTest, WhatIsHeldIsGivenBack) {
+    const auto ledger = std::make_shared<Ledger>();
+    const auto account = ledger->open("a");
+    {
+        auto hold = account->hold(kBytes, 1000);
+        ASSERT_TRUE(hold);
+        EXPECT_EQ(account->held(kBytes), 1000u);
+        hold->shrink(300);
+        EXPECT_EQ(ledger->held(kBytes), 300u);
+        const Hold moved = std::move(*hold);
+        EXPECT_EQ(moved.amount(), 300u);
+        EXPECT_EQ(account->held(kBytes), 300u);
+    }
+    EXPECT_EQ(account->held(kBytes), 0u);
+}
+
+TEST(AccountTest, ASessionHasALimit) {
+    const auto ledger = std::make_shared<Ledger>(nullptr, limits_of(0, 4, 100, 1000));
+    const auto account = ledger->open("a");
+    const auto most = account->hold(kBytes, 4 * kStep);
+    EXPECT_TRUE(most);
+    EXPECT_TRUE(account->is_full(kBytes));
+    EXPECT_FALSE(account->hold(kBytes, 1));
+    EXPECT_EQ(account->held(kBytes), 4 * kStep);
+    const Hold more = account->hold_anyway(kBytes, kStep);
+    EXPECT_EQ(account->held(kBytes), 5 * kStep);
+    EXPECT_TRUE(ledger->open("a")->hold(kBytes, 1));
+}
+
+TEST(AccountTest, SessionsOfAnOriginShareItsLimit) {
+    const auto ledger = std::make_shared<Ledger>(nullptr, limits_of(2, 8, 10, 1000));
+    const auto one = ledger->open("a");
+    const auto other = ledger->open("a");
+    EXPECT_TRUE(one->add(kBytes, 8 * kStep));
+    EXPECT_TRUE(other->add(kBytes, 4 * kStep));
+    EXPECT_FALSE(other->add(kBytes, kStep));
+    EXPECT_TRUE(ledger->open("a")->add(kBytes, 2 * kStep)) << "so much each has in any case";
+    EXPECT_TRUE(ledger->open("b")->add(kBytes, 8 * kStep));
+    one->remove(kBytes, 4 * kStep);
+    EXPECT_TRUE(other->add(kBytes, kStep));
+}
+
+TEST(AccountTest, OneOriginDoesNotKeepTheOthersOut) {
+    const auto ledger = std::make_shared<Ledger>(nullptr, limits_of(0, 1000, 1000, 80));
+    const auto greedy = ledger->open("greedy");
+    EXPECT_TRUE(greedy->add(kBytes, 70 * kStep));
+    EXPECT_FALSE(greedy->add(kBytes, 2 * kStep)) << "an eighth is kept";
+    const auto other = ledger->open("other");
+    EXPECT_TRUE(other->add(kBytes, 10 * kStep));
+    EXPECT_FALSE(other->add(kBytes, 2 * kStep));
+}
+
+TEST(AccountTest, WhatIsHeldCountsForMemory) {
+    const auto memory = std::make_shared<Quota>(100 * kStep);
+    const auto ledger = std::make_shared<Ledger>(memory, limits_of(2, 1000, 1000, 1000));
+    {
+        const auto account = ledger->open("a");
+        EXPECT_TRUE(account->add(kBytes, kStep));
+        EXPECT_EQ(memory->taken(), 0u) << "the first step costs no look at it";
+        EXPECT_TRUE(account->add(kBytes, 49 * kStep));
+        EXPECT_EQ(memory->taken(), 49 * kStep);
+        memory->take(51 * kStep);
+        EXPECT_FALSE(account->add(kBytes, 2 * kStep));
+        EXPECT_TRUE(ledger->open("b")->add(kBytes, 2 * kStep)) << "so much each has in any case";
+        EXPECT_THROW(memory->take(kStep), NoRoomError);
+        memory->give(51 * kStep);
+        account->remove(kBytes, 49 * kStep);
+        EXPECT_EQ(memory->taken(), 2 * kStep) << "what comes again is kept";
+    }
+    EXPECT_EQ(memory->taken(), 0u);
+}
+
+TEST(AccountTest, WorkIsCountedInTurns) {
+    const auto ledger = std::make_shared<Ledger>();
+    const auto account = ledger->open("a", "peer");
+    account->work(Account::kTurn - 1);
+    EXPECT_FALSE(account->turn_is_over());
+    account->work(1);
+    EXPECT_TRUE(account->turn_is_over());
+    EXPECT_EQ(account->end_turn(), Account::kTurn);
+    EXPECT_FALSE(account->turn_is_over());
+    EXPECT_EQ(account->end_turn(std::chrono::microseconds(3)), 3000u) << "it took longer";
+    const auto other = ledger->open("a");
+    other->work(7);
+    other->end_turn();
+    const auto hold = other->hold(Held::calls, 3);
+    const auto origins = ledger->origins();
+    ASSERT_EQ(origins.size(), 1u);
+    EXPECT_EQ(origins[0].name, "a");
+    EXPECT_EQ(origins[0].sessions, 2u);
+    EXPECT_EQ(origins[0].worked, Account::kTurn + 3007);
+    EXPECT_EQ(origins[0].held[static_cast<std::size_t>(Held::calls)], 3u);
+    EXPECT_EQ(ledger->sessions()[0].name, "peer");
+}
+
+TEST(AccountTest, HoldsGoOnAnyThread) {
+    const auto memory = std::make_shared<Quota>(Quota::kNoLimit);
+    const auto ledger = std::make_shared<Ledger>(memory, limits_of(2, 100, 100, 1000));
+    const auto account = ledger->open("a");
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+            for (int round = 0; round < 1000; ++round) {
+                const auto hold = account->hold(kBytes, 20 * kStep);
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(account->held(kBytes), 0u);
+    EXPECT_LE(memory->taken(), 100 * kStep);
+}
+
+TEST(AccountTest, EachLimitLeavesRoomForOthers) {
+    for (const Limit& limit : kLimits) {
+        EXPECT_LE(limit.always, limit.of_session) << limit.name;
+        EXPECT_LE(limit.of_session, limit.of_origin) << limit.name;
+        EXPECT_LE(limit.of_origin, limit.of_all / 2) << limit.name;
+        EXPECT_TRUE(limit.is_bytes || !limit.is_memory) << limit.name;
+    }
+}
+
+}  // namespace
+}  // namespace ucxstore
