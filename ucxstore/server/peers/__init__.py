@@ -1,0 +1,1 @@
+"""Several servers of one source: a pure state machine, and what carries it out."""

@@ -1,0 +1,57 @@
+"""`Card`: what a server of a source tells the others of itself."""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What a server tells others of itself, in its presence and as a link begins.
+
+    Parameters
+    ----------
+    server : str
+        Tells servers apart: of each start another one.
+    epoch : int
+        Counts how often it has joined the others.
+    asks : bool
+        Whether it never relies on its lease, since its user has chosen a freshness.
+    addresses : tuple of str
+        The hosts by which it may be reached, best first.
+    port : int
+    process : tuple
+        Host, namespace, number and start of its process, by which others of that host see its end.
+    """
+
+    server: str
+    epoch: int
+    asks: bool = False
+    addresses: tuple[str, ...] = ()
+    port: int = 0
+    process: tuple[str, str, int, int] = ("", "", 0, 0)
+
+    @property
+    def name(self) -> str:
+        """The name under which it is kept: one membership of one server."""
+        return f"{self.server}-{self.epoch}"
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def parse(data: bytes) -> "Card | None":
+        """Read what `encode` has written; ``None`` for anything else, such as "fenced"."""
+        try:
+            fields = json.loads(data)
+            host, namespace, number, start = fields["process"]
+            return Card(
+                server=str(fields["server"]),
+                epoch=int(fields["epoch"]),
+                asks=bool(fields["asks"]),
+                addresses=tuple(map(str, fields["addresses"])),
+                port=int(fields["port"]),
+                process=(str(host), str(namespace), int(number), int(start)),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None

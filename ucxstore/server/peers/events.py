@@ -1,0 +1,401 @@
+"""What goes into the machine of a member, and what comes out: events and actions.
+
+Numbers of changes and doubts are chosen by who feeds the events, and those of links, too; numbers
+of requests and dials by the machine. No number is used twice.
+"""
+
+from dataclasses import dataclass
+
+from ucxstore.server.peers.card import Card
+from ucxstore.server.peers.messages import Message
+from ucxstore.server.peers.names import Names
+
+# ---- how a change ends ----
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It was not made, and never will be. `late`: since nobody answered in time."""
+
+    why: str = ""
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It was made or not, or may still be."""
+
+    why: str = ""
+
+
+type Outcome = Done | Refused | Unknown
+
+# ---- events ----
+
+
+@dataclass(frozen=True, slots=True)
+class Contacted:
+    """Others can reach this server from now on, so it joins them."""
+
+    addresses: tuple[str, ...] = ()
+    port: int = 0
+    process: tuple[str, str, int, int] = ("", "", 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A client asks for a change.
+
+    `value` is for the function `holds` of the machine alone; ``None`` for a removal.
+    """
+
+    change: int
+    names: Names
+    value: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Nobody waits for a change any more. Before it is sent, it ends; else others overtake it."""
+
+    change: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCame:
+    """The request of a change, of which `Carry` has told, can be sent now. `Go` follows, or not."""
+
+    change: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The source has answered the request of a change, or was waited for in vain."""
+
+    change: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Doubted:
+    """A request was given up, and the source may still carry it out.
+
+    It fails if its `condition` does not hold then: see `holds` of the machine.
+    """
+
+    doubt: int
+    names: Names
+    condition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The source has answered such a request after all."""
+
+    doubt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The source has answered any call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The source has answered a `Request`."""
+
+    request: int
+    answer: "Answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Another server has made a link to this one."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """This one has made a link, as `Dial` has asked for."""
+
+    dial: int
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotDialled:
+    """No link could be made."""
+
+    dial: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message has come."""
+
+    link: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """A link has ended, by itself or from its other end."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """This server ends. Nothing is sent for clients any more."""
+
+
+type Event = (
+    Contacted
+    | Asked
+    | GivenUp
+    | TurnCame
+    | Ended
+    | Doubted
+    | Landed
+    | Heard
+    | Answered
+    | Accepted
+    | Dialled
+    | NotDialled
+    | Received
+    | Broke
+    | Tick
+    | Leave
+)
+
+# ---- what is asked of the source, beside changes, and the answers ----
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCard:
+    """Write a presence. The answer is ``None``."""
+
+    card: Card
+
+
+@dataclass(frozen=True, slots=True)
+class ListAll:
+    """List presences and notes. The answer is `Listing`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCard:
+    """Read a presence. The answer is a `Found`, `Fenced`, or ``None`` if it is missing."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsOver:
+    """Tell whether the process of a card is known to have ended; a `bool`, without the source."""
+
+    card: Card
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Overwrite a presence with "fenced". The answer is ``None``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveCard:
+    """Remove a presence, which may be missing. The answer is ``None``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteNote:
+    """Write of which names the requests may still be carried out. The answer is ``None``."""
+
+    note: str
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNote:
+    """Read that. The answer is `Names`, or ``None`` if it is missing."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNotes:
+    """Remove all notes whose names begin so. The answer is ``None``."""
+
+    start: str
+
+
+type What = (
+    WriteCard
+    | ListAll
+    | ReadCard
+    | IsOver
+    | Fence
+    | RemoveCard
+    | WriteNote
+    | ReadNote
+    | RemoveNotes
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The names of presences, and of notes."""
+
+    cards: frozenset[str]
+    notes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A presence. `over`: its process is known to have ended."""
+
+    card: Card
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A presence that somebody has overwritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The source has failed. `never`: no server can ever find others in it.
+
+    `passing`: the source was not reached, so it may be soon.
+    """
+
+    why: str = ""
+    never: bool = False
+    passing: bool = False
+
+
+type Answer = None | bool | Listing | Found | Fenced | Names | Failed
+
+# ---- actions, to be done in their order ----
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a message on a link, after those before."""
+
+    link: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """End a link, once all was sent. No `Broke` need follow."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Make a link to the server of a card."""
+
+    dial: int
+    card: Card
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Ask the source. `Answered` follows, in any order."""
+
+    request: int
+    what: What
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A change may be sent soon: say `TurnCame` when the source has a turn for it."""
+
+    change: int
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Send the request of a change now. `Ended` follows."""
+
+    change: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Tell the client how its change has ended. `keep`: the cache may keep what was written."""
+
+    change: int
+    outcome: Outcome
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskFor:
+    """Answer no get of these from the cache; forget them, and what is on its way of them."""
+
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The cache may answer for these again, but not with what is on its way now."""
+
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class Believe:
+    """The cache may answer, for all but what is asked for, until then; 0.0 for no longer."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetAll:
+    """Forget all that the cache has, and keep nothing that is on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something that an operator may want to know: "fencing", "fenced", "yielding" and so on."""
+
+    event: str
+    why: str = ""
+    card: Card | None = None
+
+
+type Action = (
+    Tell
+    | HangUp
+    | Dial
+    | Request
+    | Carry
+    | Go
+    | Reply
+    | AskFor
+    | Trust
+    | Believe
+    | ForgetAll
+    | Report
+)
