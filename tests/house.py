@@ -19,6 +19,7 @@ LAYERS = (
         "address",
         "counters",
         "errors",
+        "foreign",
         "grants",
         "keys",
         "logs",

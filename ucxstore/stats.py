@@ -1,12 +1,13 @@
 """The counters of stores and servers, as they are shown."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NoReturn, cast
 
-from ucxstore.errors import ProtocolError
+from ucxstore.foreign import Fields
 from ucxstore.showing import html_block, html_table, text_columns, value_text
+
+_MAX_STATS_BYTES = 8 << 20  # far more than a server tells
 
 
 class Table(dict[str, Any]):
@@ -342,40 +343,23 @@ def parse_server_stats(text: bytes) -> ServerStats:
     ProtocolError
         If something is missing or of another type.
     """
-    try:
-        found = json.loads(text, parse_constant=_refuse)
-        stats: dict[str, Any] = {
-            name: _number(found[name]) for name in {*ServerStats._names()} - {"clients", "spaces"}
-        }
-        clients = [_client(one) for one in found["clients"]]
-        spaces = [_space(one) for one in found["spaces"]]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"the server did not send its counters: {error!r}") from error
-    return ServerStats(**stats, clients=clients, spaces=spaces)
+    found = Fields.read(text, "the counters of a server", _MAX_STATS_BYTES)
+    return ServerStats(
+        **_numbers(found, ServerStats),
+        clients=[_client(one) for one in found.each("clients")],
+        spaces=[_space(one) for one in found.each("spaces")],
+    )
 
 
-def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant}: not a number")
+def _client(found: Fields) -> ClientStats:
+    peer, lanes = found.text("peer"), found.texts("lanes")
+    return ClientStats(peer=peer, lanes=lanes, **_numbers(found, ClientStats))
 
 
-def _client(found: dict[str, Any]) -> ClientStats:
-    lanes = found["lanes"]
-    if not isinstance(lanes, list):
-        raise TypeError(f"lanes: not a list: {lanes!r}")
-    counted: dict[str, Any] = {
-        name: _number(found[name]) for name in {*ClientStats._names()} - {"peer", "lanes"}
-    }
-    return ClientStats(peer=str(found["peer"]), lanes=[str(lane) for lane in lanes], **counted)
+def _space(found: Fields) -> SpaceStats:
+    return SpaceStats(name=found.text("name"), **_numbers(found, SpaceStats))
 
 
-def _space(found: dict[str, Any]) -> SpaceStats:
-    counted: dict[str, Any] = {
-        name: _number(found[name]) for name in {*SpaceStats._names()} - {"name"}
-    }
-    return SpaceStats(name=str(found["name"]), **counted)
-
-
-def _number(value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r}: not a number")
-    return value
+def _numbers(found: Fields, of: type[Table]) -> dict[str, Any]:
+    others = {"clients", "spaces", "peer", "lanes", "name"}
+    return {name: found.number(name) for name in of._names() if name not in others}

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ucxstore.address import HostPort
-from ucxstore.errors import ClusterError, ProtocolError
-from ucxstore.protocol.frames import IDENTITY_BYTES
+from ucxstore.errors import ClusterError
+from ucxstore.foreign import Fields
+from ucxstore.protocol.frames import IDENTITY_BYTES, MAX_RECORD_BYTES
 
 _SET_BYTES = 16
 
@@ -85,17 +86,15 @@ class Record:
         """
         if not data:
             return None
-        try:
-            fields = json.loads(data)
-            members = tuple(
-                Place(bytes.fromhex(one["identity"]), str(one["name"])) for one in fields["members"]
-            )
-            record = cls(bytes.fromhex(fields["set"]), int(fields["generation"]), members)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ProtocolError(f"not a record of a set of servers: {data[:80]!r}") from error
-        wrong = [one for one in members if len(one.identity) != IDENTITY_BYTES]
-        if wrong or not members or len(record.identities) != len(members):
-            raise ProtocolError(f"not a record of a set of servers: {data[:80]!r}")
+        fields = Fields.read(data, "a record of a set of servers", MAX_RECORD_BYTES)
+        members = tuple(
+            Place(one.hexadecimal("identity", IDENTITY_BYTES), one.text("name"))
+            for one in fields.each("members")
+        )
+        set_id = fields.hexadecimal("set", _SET_BYTES)
+        record = cls(set_id, fields.integer("generation"), members)
+        if not members or len(record.identities) != len(members):
+            raise fields.wrong("members")
         return record
 
     def encode(self) -> bytes:

@@ -1,6 +1,5 @@
 """What the servers of a deployment, and the stores in its workers, have counted."""
 
-import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -8,7 +7,7 @@ from typing import Any, ClassVar
 
 from ucxstore import process
 from ucxstore.counters import Totals, keep_totals
-from ucxstore.stats import ChunkStats
+from ucxstore.stats import ChunkStats, parse_server_stats
 
 # Two workers in one process have the same stores: what these count is added up once.
 _process = secrets.token_hex(8)
@@ -146,7 +145,7 @@ def figures_of(
     server: str, memory: int, limit: int, stats_json: bytes, totals: Totals
 ) -> dict[str, Any]:
     """Return the counters of a worker as plain values, which go to the scheduler and to clients."""
-    counted = json.loads(stats_json)
+    counted = parse_server_stats(stats_json)
     lanes: dict[str, int] = {}
     for client in counted["clients"]:
         lane = " + ".join(client["lanes"]) or GONE

@@ -13,6 +13,7 @@ from typing import Any
 
 from ucxstore._native import core
 from ucxstore.errors import ProtocolError
+from ucxstore.foreign import Fields
 from ucxstore.protocol.handshake import ClientHandshake, Received, Send, Steps
 from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import tune
@@ -112,15 +113,12 @@ class Link:
         if length > MAX_MESSAGE + _SEAL_BYTES:
             raise ValueError(f"a message of {length} bytes")
         data = await self._reader.readexactly(length)
-        if self._sealed is not None:
-            try:
+        try:
+            if self._sealed is not None:
                 data = self._sealed.open(data)
-            except ProtocolError as error:
-                raise ValueError(str(error)) from error
-        message = json.loads(data)
-        if not isinstance(message, dict):
-            raise ValueError("no message")
-        return message
+            return dict(Fields.read(data, "a message of another server", MAX_MESSAGE).plain)
+        except ProtocolError as error:
+            raise ValueError(str(error)) from error
 
     def close(self) -> None:
         """End the connection, once what was sent has gone; at both sides if need be at once."""

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ucxstore.errors import ProtocolError
+from ucxstore.foreign import Fields
 from ucxstore.keys import RESERVED_FOLDER
 from ucxstore.server.sources.source import Source
 
 FOLDER = f"{RESERVED_FOLDER}servers/"
 
+_MAX_CARD_BYTES = 64 * 1024
 _FENCED = b'{"fenced": true}'
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -65,18 +68,20 @@ class Card:
     def parse(data: bytes) -> "Card | None":
         """Read what `encode` has written; ``None`` for anything else, such as "fenced"."""
         try:
-            fields = json.loads(data)
-            host, namespace, number, start = fields["process"]
-            return Card(
-                server=str(fields["server"]),
-                epoch=int(fields["epoch"]),
-                asks=bool(fields["asks"]),
-                addresses=tuple(map(str, fields["addresses"])),
-                port=int(fields["port"]),
-                process=(str(host), str(namespace), int(number), int(start)),
-            )
-        except (ValueError, KeyError, TypeError):
-            return None
+            fields = Fields.read(data, "a presence", _MAX_CARD_BYTES)
+            match fields.plain_list("process", 4):
+                case [str(host), str(namespace), int(number), int(start)]:
+                    return Card(
+                        server=fields.text("server"),
+                        epoch=fields.integer("epoch"),
+                        asks=fields.flag("asks"),
+                        addresses=tuple(fields.texts("addresses")),
+                        port=fields.integer("port"),
+                        process=(host, namespace, number, start),
+                    )
+        except ProtocolError:
+            pass
+        return None
 
 
 class Presences:
