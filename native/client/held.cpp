@@ -15,23 +15,23 @@ constexpr std::uint64_t kWorthTelling = 32ull << 20;
 
 }  // namespace
 
-Held::Held(std::shared_ptr<shared::Pins> pins, std::shared_ptr<const shared::BoardView> board,
-           std::function<void()> tell)
+HeldValues::HeldValues(std::shared_ptr<shared::Pins> pins,
+                       std::shared_ptr<const shared::BoardView> board, std::function<void()> tell)
     : pins_(std::move(pins)), board_(std::move(board)), tell_(std::move(tell)) {
     enlist();
 }
 
-Held::~Held() { strike_off(); }
+HeldValues::~HeldValues() { strike_off(); }
 
 // What this process holds is known here; what the others hold, as of when the server looked.
-bool Held::may_add(std::uint64_t bytes) const {
+bool HeldValues::may_add(std::uint64_t bytes) const {
     const std::uint64_t all = board_->held();
     const std::uint64_t others = all - std::min(all, pins_->held());
     const std::uint64_t limit = board_->limit();
     return bytes_ + bytes <= limit && others <= limit - (bytes_ + bytes);
 }
 
-bool Held::has_changed() {
+bool HeldValues::has_changed() {
     const std::uint64_t change = bytes_ > told_ ? bytes_ - told_ : told_ - bytes_;
     if (tell_ == nullptr ||
         change <
@@ -42,7 +42,7 @@ bool Held::has_changed() {
     return true;
 }
 
-std::optional<Held::Hold> Held::add(shared::Place place, std::uint64_t bytes) {
+std::optional<HeldValues::Hold> HeldValues::add(shared::Place place, std::uint64_t bytes) {
     std::function<void()> tell;
     {
         const std::lock_guard lock(mutex_);
@@ -67,7 +67,7 @@ std::optional<Held::Hold> Held::add(shared::Place place, std::uint64_t bytes) {
     return Hold(shared_from_this(), place);
 }
 
-void Held::remove(shared::Place place) {
+void HeldValues::remove(shared::Place place) {
     std::function<void()> tell;
     {
         const std::lock_guard lock(mutex_);

@@ -17,18 +17,18 @@
 namespace ucxstore {
 
 // Any thread. A forked child has what its parent has, and counts on from there.
-class Held final : public std::enable_shared_from_this<Held>, private AroundForks {
+class HeldValues final : public std::enable_shared_from_this<HeldValues>, private AroundForks {
   public:
     // `tell` is called when the server should look again at what is held: so much has changed. It
     // is not called in a forked child, which has no session of its own for it.
-    Held(std::shared_ptr<shared::Pins> pins, std::shared_ptr<const shared::BoardView> board,
-         std::function<void()> tell);
-    ~Held() override;
+    HeldValues(std::shared_ptr<shared::Pins> pins, std::shared_ptr<const shared::BoardView> board,
+               std::function<void()> tell);
+    ~HeldValues() override;
 
     // A share of what is held; it ends with this.
     class Hold {
       public:
-        Hold(std::shared_ptr<Held> held, shared::Place place)
+        Hold(std::shared_ptr<HeldValues> held, shared::Place place)
             : held_(std::move(held)), place_(place) {}
         Hold(Hold&& other) noexcept = default;
         Hold& operator=(Hold&&) = delete;
@@ -39,7 +39,7 @@ class Held final : public std::enable_shared_from_this<Held>, private AroundFork
         }
 
       private:
-        std::shared_ptr<Held> held_;
+        std::shared_ptr<HeldValues> held_;
         shared::Place place_;
     };
 

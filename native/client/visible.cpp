@@ -136,7 +136,7 @@ std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
 class Visible::Borrowed : public Region {
   public:
     Borrowed(Used pin, std::shared_ptr<const SeenArena> arena, const std::byte* data,
-             std::uint64_t size, std::optional<Held::Hold> hold = std::nullopt)
+             std::uint64_t size, std::optional<HeldValues::Hold> hold = std::nullopt)
         : hold_(std::move(hold)),
           pin_(std::move(pin)),
           arena_(std::move(arena)),
@@ -147,7 +147,7 @@ class Visible::Borrowed : public Region {
     bool read_only() const override { return true; }
 
   private:
-    const std::optional<Held::Hold> hold_;  // ends after the pin
+    const std::optional<HeldValues::Hold> hold_;  // ends after the pin
     const Used pin_;
     const std::shared_ptr<const SeenArena> arena_;
     const std::byte* const data_;
@@ -202,7 +202,7 @@ bool Visible::map_into(Operation& operation, const Item& item, const Wanted& wan
         return false;
     }
     struct Owner {
-        std::optional<Held::Hold> hold;  // ends after the pin
+        std::optional<HeldValues::Hold> hold;  // ends after the pin
         Used pin;
     };
     pin.pass_on();

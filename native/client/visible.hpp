@@ -22,7 +22,7 @@ namespace ucxstore {
 struct Visible {
     std::shared_ptr<const shared::LifeWatch> life;
     std::shared_ptr<shared::Pins> pins;
-    std::shared_ptr<Held> held;
+    std::shared_ptr<HeldValues> held;
     std::shared_ptr<const shared::IndexReader> index;
     std::map<std::uint32_t, std::shared_ptr<const SeenArena>> arenas;
 

@@ -52,7 +52,7 @@ std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& bef
         visible->life = std::make_shared<shared::LifeWatch>(message.descriptors[0]);
         visible->pins = std::make_shared<shared::Pins>(shared::PinTable::Descriptors{
             std::move(message.descriptors[1]), std::move(message.descriptors[2])});
-        visible->held = std::make_shared<Held>(
+        visible->held = std::make_shared<HeldValues>(
             visible->pins, std::make_shared<shared::BoardView>(message.descriptors[3]),
             std::move(tell_held));
     } else if (message.kind == Kind::index && has_descriptor) {

@@ -15,7 +15,7 @@
 namespace ucxstore {
 
 // What is seen of a shelf once this message has come; `before` is what was seen, nullptr for
-// nothing. `tell_held` as in Held. Throws Error(protocol) where it is no such message.
+// nothing. `tell_held` as in HeldValues. Throws Error(protocol) where it is no such message.
 std::shared_ptr<const Visible> renewed(const std::shared_ptr<const Visible>& before,
                                        local::InMessage& message, std::function<void()> tell_held);
 

@@ -10,7 +10,7 @@ constexpr std::uint64_t kKept = 8;
 
 // A session takes its origin's share in so many steps, and of memory in steps of this size.
 constexpr std::uint64_t kSteps = 64;
-constexpr std::uint64_t kMemoryStep = 64 * kKiB;
+constexpr std::uint64_t kMemoryStep = 64ull << 10;
 
 void sort_by_use(std::vector<Ledger::Counts>& counts) {
     const auto use = [](const Ledger::Counts& one) {

@@ -56,34 +56,31 @@ struct Limit {
 inline constexpr std::size_t kHeldKinds = 15;
 using Limits = std::array<Limit, kHeldKinds>;
 
-inline constexpr std::uint64_t kKiB = 1024;
-inline constexpr std::uint64_t kMiB = 1024 * kKiB;
-inline constexpr std::uint64_t kGiB = 1024 * kMiB;
-
 // By Held. NOLINTBEGIN(readability-magic-numbers)
 inline constexpr Limits kLimits{{
     // name, what, bytes, memory, always, of a session, of an origin, of all
     {"gets", "gets that wait", false, false, 1024, 16'384, 131'072, 1'048'576},
-    {"get_bytes", "keys and selections of these", true, true, 512 * kKiB, 16 * kMiB, 64 * kMiB,
-     256 * kMiB},
+    {"get_bytes", "keys and selections of these", true, true, 512ull << 10, 16ull << 20,
+     64ull << 20, 256ull << 20},
     {"fetches", "gets that wait for a source", false, false, 16, 128, 16'384, 131'072},
     {"calls", "other requests under way", false, false, 16, 256, 4096, 65'536},
     {"walks", "of these, at walkers", false, false, 4, 256, 4096, 65'536},
     {"values", "values that arrive", false, false, 16, 1024, 16'384, 131'072},
     {"small_values", "small values that wait for a source", false, false, 16, 2048, 16'384,
      131'072},
-    {"request_bytes", "requests that wait for any of these", true, true, 512 * kKiB, 64 * kMiB,
-     128 * kMiB, 512 * kMiB},
-    {"reply_bytes", "replies that the client has not taken, but for values", true, true, 512 * kKiB,
-     4 * kMiB, 32 * kMiB, 256 * kMiB},
-    {"read_bytes", "values read from files to be sent", true, true, 2 * kMiB, 16 * kMiB, 128 * kMiB,
-     512 * kMiB},
+    {"request_bytes", "requests that wait for any of these", true, true, 512ull << 10, 64ull << 20,
+     128ull << 20, 512ull << 20},
+    {"reply_bytes", "replies that the client has not taken, but for values", true, true,
+     512ull << 10, 4ull << 20, 32ull << 20, 256ull << 20},
+    {"read_bytes", "values read from files to be sent", true, true, 2ull << 20, 16ull << 20,
+     128ull << 20, 512ull << 20},
     {"descriptors", "descriptors that came from the client", false, false, 4, 64, 256, 2048},
     {"pin_tables", "tables of pins", false, false, 4, 64, 1024, 16'384},
     {"spaces", "scratch spaces that it has begun", false, false, 4, 256, 1024, 4096},
-    {"upload_bytes", "memory that it has shared", true, true, 8 * kMiB, kGiB, 2 * kGiB, 16 * kGiB},
-    {"pinned_bytes", "replaced and removed values that it has pinned", true, false, 0, kGiB,
-     2 * kGiB, 16 * kGiB},
+    {"upload_bytes", "memory that it has shared", true, true, 8ull << 20, 1ull << 30, 2ull << 30,
+     16ull << 30},
+    {"pinned_bytes", "replaced and removed values that it has pinned", true, false, 0, 1ull << 30,
+     2ull << 30, 16ull << 30},
 }};
 // NOLINTEND(readability-magic-numbers)
 

@@ -12,7 +12,7 @@
 namespace ucxstore {
 namespace {
 
-constexpr std::uint64_t kStep = 64 * kKiB;
+constexpr std::uint64_t kStep = 64ull << 10;
 constexpr auto kBytes = Held::reply_bytes;
 
 Limits limits_of(std::uint64_t always, std::uint64_t session, std::uint64_t origin,

@@ -30,7 +30,7 @@ class Holding : public testing::Test {
     explicit Holding(std::uint64_t limit = 64 * kMiB)
         : board(limit),
           pins(std::make_shared<shared::Pins>(table.take_descriptors())),
-          held(std::make_shared<Held>(
+          held(std::make_shared<HeldValues>(
               pins, std::make_shared<BoardView>(copy_of(board.descriptor())), [this] { ++told; })) {
     }
 
@@ -38,7 +38,7 @@ class Holding : public testing::Test {
     shared::PinTable table;
     std::shared_ptr<shared::Pins> pins;
     std::atomic<int> told = 0;
-    std::shared_ptr<Held> held;
+    std::shared_ptr<HeldValues> held;
 };
 
 TEST_F(Holding, IsBounded) {
@@ -76,7 +76,7 @@ TEST_F(Holding, TellsOfLargeChanges) {
 }
 
 TEST_F(Holding, LeavesPinsForReads) {
-    std::vector<Held::Hold> holds;
+    std::vector<HeldValues::Hold> holds;
     while (auto hold = held->add(holds.size() % 7, 100)) {
         holds.push_back(std::move(*hold));
         ASSERT_LE(holds.size(), shared::kPins / 2);
