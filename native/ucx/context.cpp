@@ -17,14 +17,17 @@
 namespace ucxstore {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 11> kDefaults = {{
+constexpr std::array<std::pair<const char*, const char*>, 12> kDefaults = {{
     // Without it, endpoints with peer error handling silently lose shared memory.
     {"MM_ERROR_HANDLING", "y"},
     // 8 KiB by default, which costs a factor of 4 to 5 with peer error handling.
     {"TCP_TX_SEG_SIZE", "256K"},
     {"TCP_RX_SEG_SIZE", "256K"},
-    // UCX connects by a call that waits. The kernel's default is to try for two minutes where
-    // packets are dropped; this is 7 s.
+    // UCX crashes where a connection fails inside the call that makes it: it frees what its caller
+    // still uses, at a client whose server dies meanwhile, and at a server whose client does. So
+    // that call does not wait for the connection, which then only fails later, when UCX is ready.
+    {"TCP_CONN_NB", "y"},
+    // The kernel's default is to try for two minutes where packets are dropped; this is 7 s.
     {"TCP_SYN_CNT", "2"},
     // UCX does without bridges unless told. The device of a connection may be one.
     {"TCP_BRIDGE_ENABLE", "y"},
