@@ -20,10 +20,19 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It was not made, and never will be. `late`: since nobody answered in time."""
+    """It was not made, and never will be.
+
+    `late`: since nobody answered in time. `partly`: some of its keys were changed.
+    """
 
     why: str = ""
     late: bool = False
+    partly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """It was not sent, since `may_send` did not allow it any more. It is told anew, and carried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Unknown:
     why: str = ""
 
 
-type Outcome = Done | Refused | Unknown
+type Outcome = Done | Refused | NotSent | Unknown
 
 # ---- events ----
 
@@ -122,7 +131,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """This one has made a link, as `Dial` has asked for."""
+    """A link was made, as `Dial` has asked for."""
 
     dial: int
     link: int
@@ -158,7 +167,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """This server ends. Nothing is sent for clients any more."""
+    """The server ends. Nothing is sent for clients any more."""
 
 
 type Event = (
@@ -291,7 +300,7 @@ class Failed:
     passing: bool = False
 
 
-type Answer = None | bool | Listing | Found | Fenced | Names | Failed
+type Answer = bool | Listing | Found | Fenced | Names | Failed | None
 
 # ---- actions, to be done in their order ----
 
@@ -313,7 +322,7 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Make a link to the server of a card."""
+    """Make a link to the server of a card. `Dialled` or `NotDialled` follows, some time."""
 
     dial: int
     card: Card
@@ -321,7 +330,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Ask the source. `Answered` follows, in any order."""
+    """Ask the source. `Answered` follows some time, in any order."""
 
     request: int
     what: What

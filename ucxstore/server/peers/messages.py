@@ -116,11 +116,10 @@ def decode(data: object) -> Message:
             if card is None:
                 raise ValueError("no card")
             return Hello(card)
-        case {"begin": part}:
-            number = data.get("n", 0)
-            if not isinstance(number, int):
-                raise ValueError("no number")
+        case {"begin": part, "n": int(number)}:
             return Begin(number, Names.parse(part))
+        case {"begin": part}:
+            return Begin(0, Names.parse(part))
         case {"noted": int(number)}:
             return Noted(number)
         case {"end": part, "done": bool(done)}:

@@ -26,7 +26,8 @@ class Names:
     @staticmethod
     def of(names: Iterable[Name]) -> "Names":
         """Gather single names."""
-        keys, prefixes = set(), set()
+        keys: set[str] = set()
+        prefixes: set[str] = set()
         for is_prefix, text in names:
             (prefixes if is_prefix else keys).add(text)
         return Names(frozenset(keys), frozenset(prefixes))
