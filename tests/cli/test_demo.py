@@ -40,6 +40,7 @@ def started(scratch: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.full  # `make check-wheel` runs it for every change
 def test_the_demo(tmp_path: Path) -> None:
     with started(tmp_path, "--size", "1") as process:
         out, err = process.communicate(timeout=240)

@@ -39,6 +39,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.full
 def test_train_reader() -> None:
     done = run("examples/train_reader.py")
     assert (done.returncode, done.stderr) == (0, "")
@@ -63,6 +64,7 @@ def test_train_reader_that_cannot(arguments: list[object]) -> None:
     assert run("examples/train_reader.py", *arguments).returncode != 0
 
 
+@pytest.mark.full
 def test_shared_cache() -> None:
     done = run("-m", "examples.shared_cache", "--side", 1024)
     assert (done.returncode, done.stderr) == (0, "")
