@@ -49,7 +49,8 @@ endif
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread faults coverage bench bench-against copies flamegraphs docs docs-serve docs-publish newcomer s3 \
+        test-thread faults greedy coverage bench bench-against copies flamegraphs docs docs-serve \
+        docs-publish newcomer s3 \
         azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs wheels check-wheel clean
 
 help: ## Show this list
@@ -106,6 +107,10 @@ faults: SOURCE ?= directory
 faults: SECONDS ?= 600
 faults: $(BUILT) s3 ## Random faults under load (make faults SOURCE=memory SECONDS=60; needs Go)
 	$(BIN)/python -m tests.faults --source $(SOURCE) --seconds $(SECONDS)
+
+greedy: SECONDS ?= 60
+greedy: $(BUILT) ## Greedy clients beside honest ones (make greedy SECONDS=60; some ten minutes)
+	$(BIN)/python -m tests.adversity.greedy --seconds $(SECONDS)
 
 test-zarr: $(BUILT) zarr-tests ## Run zarr's own tests of arrays and codecs on our store and pipeline
 	scripts/zarr-tests $(ZARR_SOURCE) arrays $(PARALLEL) $(PYTEST_ARGS)

@@ -39,7 +39,12 @@ UNWELCOME = (
     "UCX  FATAL",
 )
 
-_PRELOAD = ("tests.adversity.clients", "tests.adversity.servers", "ucxstore._native")
+_PRELOAD = (
+    "tests.adversity.clients",
+    "tests.adversity.greedy.jobs",
+    "tests.adversity.servers",
+    "ucxstore._native",
+)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -104,6 +109,12 @@ class Child:
             self.channel = Connection(os.open(os.devnull, os.O_RDWR))
             assert self.wait() == 0, self.output
         assert not any(word in self.output for word in UNWELCOME), self.output
+
+    def end(self) -> None:
+        """End it at once, whatever it waits for."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
 
     @property
     def output(self) -> str:

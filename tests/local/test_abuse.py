@@ -1,11 +1,9 @@
 """A client of this host that has joined, and then does not keep to the messages."""
 
-import array
-import fcntl
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,84 +12,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zarr.core.sync import sync
 
+from tests.adversity.greedy.raw import (
+    ARENA,
+    DROPPED,
+    IN_BODY,
+    INDEX,
+    PINS,
+    REPLY,
+    REQUEST,
+    ROOM,
+    UPLOAD,
+    VALUE,
+    RawClient,
+    memory,
+)
 from tests.adversity.transfers import as_buffer
 from tests.drawing import examples
 from tests.eventually import eventually
 from ucxstore import UcxStore
-from ucxstore.address import Address
-from ucxstore.client.connect import Greeting
 from ucxstore.server import Server
 
-REQUEST, VALUE, REPLY, PINS, INDEX, ARENA, UPLOAD, ROOM, DROPPED = range(1, 10)
-IN_BODY = 2**64 - 1
 UPLOAD_BYTES = 1 << 20
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-
-
-class Intruder:
-    """A client that has joined, and sends what it likes."""
-
-    def __init__(self, server: Server) -> None:
-        [place] = Address.parse(server.address).servers
-        with Greeting(place, None, 20.0) as greeting:
-            self.token = greeting.welcome.token
-            fd = greeting.join()
-            assert fd is not None
-        self.sock = socket.socket(fileno=fd)
-        self.sock.settimeout(20)
-
-    def send(
-        self,
-        kind: int,
-        header: bytes = b"",
-        body: bytes = b"",
-        descriptors: Sequence[int] = (),
-        *,
-        says: tuple[int, int, int] | None = None,
-    ) -> None:
-        """Send a frame; `says` are other numbers of descriptors, header and body bytes."""
-        counts = says or (len(descriptors), len(header), len(body))
-        frame = struct.pack("<IIIIQ", kind, counts[0], counts[1], 0, counts[2])
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-        with suppress(BrokenPipeError, ConnectionResetError):  # it is refused already
-            self.sock.sendmsg([frame + header + body], rights if descriptors else [])
-
-    def value(
-        self,
-        key: bytes,
-        body: bytes = b"",
-        place: int = IN_BODY,
-        *,
-        total: int | None = None,
-        length: int | None = None,
-        offset: int = 0,
-        token: bytes | None = None,
-    ) -> None:
-        size = len(body) if total is None else total
-        header = (token or self.token) + struct.pack(
-            "<QIIQQQQQ",
-            1,
-            0,
-            0,
-            size,
-            2 << 20,
-            offset,
-            size if length is None else length,
-            place,
-        )
-        self.send(VALUE, header + key, body)
-
-    def is_hung_up_on(self) -> bool:
-        """Read to the end, if there is one."""
-        try:
-            while self.sock.recv(65536):
-                pass
-        except ConnectionResetError:
-            pass
-        return True
-
-    def close(self) -> None:
-        self.sock.close()
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +43,8 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def intruder(server: Server) -> Iterator[Intruder]:
-    intruder = Intruder(server)
+def intruder(server: Server) -> Iterator[RawClient]:
+    intruder = RawClient(server.address)
     yield intruder
     intruder.close()
     goes_on(server)
@@ -121,18 +62,10 @@ def goes_on(server: Server) -> None:
         assert other.to_bytes() == bytes([3]) * 3_000_000
 
 
-def memory(size: int = UPLOAD_BYTES, seals: int = SEALS) -> int:
-    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, size)
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
-
-
-def test_it_could_behave(server: Server, intruder: Intruder) -> None:
+def test_it_could_behave(server: Server, intruder: RawClient) -> None:
     """What these tests send is right but for what is wrong in each."""
     intruder.value(b"small", b"value")
-    fd = memory()
+    fd = memory(UPLOAD_BYTES)
     os.pwrite(fd, b"x" * 100_000, 4096)
     intruder.send(UPLOAD, descriptors=[fd])
     intruder.value(b"large", place=4096, total=100_000)
@@ -175,7 +108,7 @@ def test_it_could_behave(server: Server, intruder: Intruder) -> None:
     ],
 )
 def test_a_message_that_breaks_the_rules(
-    intruder: Intruder, frame: Callable[[Intruder], None]
+    intruder: RawClient, frame: Callable[[RawClient], None]
 ) -> None:
     frame(intruder)
     intruder.sock.shutdown(socket.SHUT_WR)
@@ -193,24 +126,24 @@ def test_a_message_that_breaks_the_rules(
         (4096, 2**64 - 4096),
     ],
 )
-def test_a_place_outside_of_the_upload(intruder: Intruder, place: int, length: int) -> None:
-    fd = memory()
+def test_a_place_outside_of_the_upload(intruder: RawClient, place: int, length: int) -> None:
+    fd = memory(UPLOAD_BYTES)
     intruder.send(UPLOAD, descriptors=[fd])
     intruder.value(b"large", place=place, total=length)
     assert intruder.is_hung_up_on()
     os.close(fd)
 
 
-def test_memory_that_could_be_cut(intruder: Intruder) -> None:
+def test_memory_that_could_be_cut(intruder: RawClient) -> None:
     """To read what is cut off would end the server's process."""
-    fd = memory(seals=0)
+    fd = memory(UPLOAD_BYTES, seals=0)
     intruder.send(UPLOAD, descriptors=[fd])
     assert intruder.is_hung_up_on()
     os.close(fd)
 
 
 @pytest.mark.parametrize("size", [0, (1 << 30) + 4096])
-def test_memory_of_a_size_that_is_not_taken(intruder: Intruder, size: int) -> None:
+def test_memory_of_a_size_that_is_not_taken(intruder: RawClient, size: int) -> None:
     fd = memory(size)
     intruder.send(UPLOAD, descriptors=[fd])
     assert intruder.is_hung_up_on()
@@ -218,7 +151,7 @@ def test_memory_of_a_size_that_is_not_taken(intruder: Intruder, size: int) -> No
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "pipe", "/dev/zero", "socket"])
-def test_what_is_no_memory(intruder: Intruder, kind: str, tmp_path: Path) -> None:
+def test_what_is_no_memory(intruder: RawClient, kind: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(UPLOAD_BYTES))
     if kind == "pipe":
         fd, other = os.pipe()
@@ -233,8 +166,8 @@ def test_what_is_no_memory(intruder: Intruder, kind: str, tmp_path: Path) -> Non
     os.close(fd)
 
 
-def test_a_second_upload(intruder: Intruder) -> None:
-    fd = memory()
+def test_a_second_upload(intruder: RawClient) -> None:
+    fd = memory(UPLOAD_BYTES)
     intruder.send(UPLOAD, descriptors=[fd])
     intruder.send(UPLOAD, descriptors=[fd])
     assert intruder.is_hung_up_on()
@@ -249,8 +182,8 @@ def test_no_descriptors_are_left(server: Server) -> None:
     eventually(lambda: server.sessions == 1)
     before = opened()
     for kind, count in ((UPLOAD, 1), (UPLOAD, 8), (REQUEST, 8), (99, 3), (UPLOAD, 30)):
-        intruder = Intruder(server)
-        fd = memory()
+        intruder = RawClient(server.address)
+        fd = memory(UPLOAD_BYTES)
         intruder.send(kind, descriptors=[fd] * count, says=(min(count, 8), 0, 0))
         intruder.send(kind, descriptors=[fd] * count, says=(0, 0, 0))
         intruder.sock.shutdown(socket.SHUT_WR)
@@ -261,9 +194,9 @@ def test_no_descriptors_are_left(server: Server) -> None:
     eventually(lambda: opened() <= before)
 
 
-def test_descriptors_one_at_a_time(intruder: Intruder) -> None:
+def test_descriptors_one_at_a_time(intruder: RawClient) -> None:
     """Messages that say they have none, each with one."""
-    fd = memory()
+    fd = memory(UPLOAD_BYTES)
     for _ in range(100):
         intruder.send(REQUEST, bytes(40), descriptors=[fd], says=(0, 40, 0))
     intruder.sock.shutdown(socket.SHUT_WR)
@@ -271,7 +204,7 @@ def test_descriptors_one_at_a_time(intruder: Intruder) -> None:
     os.close(fd)
 
 
-def test_another_token_is_counted_and_dropped(server: Server, intruder: Intruder) -> None:
+def test_another_token_is_counted_and_dropped(server: Server, intruder: RawClient) -> None:
     refused = server.stats()["messages_refused"]
     intruder.value(b"stolen", b"value", token=bytes(16))
     intruder.send(REQUEST, bytes(40))
@@ -282,8 +215,8 @@ def test_another_token_is_counted_and_dropped(server: Server, intruder: Intruder
     assert server.stats()["messages_refused"] >= refused + 2
 
 
-def test_a_value_that_changes_while_it_is_taken(server: Server, intruder: Intruder) -> None:
-    fd = memory()
+def test_a_value_that_changes_while_it_is_taken(server: Server, intruder: RawClient) -> None:
+    fd = memory(UPLOAD_BYTES)
     intruder.send(UPLOAD, descriptors=[fd])
     for byte in range(1, 50):
         os.pwrite(fd, bytes([byte]) * UPLOAD_BYTES, 0)
@@ -297,7 +230,7 @@ def test_one_that_does_not_read(server: Server) -> None:
     """Its answers wait, and are freed with it."""
     with UcxStore(server.address) as store:
         bytes_before = sync(store.server_stats())["bytes_in_flight"]
-    intruder = Intruder(server)
+    intruder = RawClient(server.address)
     intruder.sock.settimeout(2)
     key = b"key"
     item = struct.pack("<H", len(key)) + key + struct.pack("<QQQQ", *[2**64 - 1] * 3, 0) + b"\0\0\0"
@@ -331,7 +264,7 @@ frames = st.builds(
 )
 @given(st.lists(st.one_of(frames, st.binary(max_size=200)), max_size=8), st.booleans())
 def test_anything(server: Server, data: list[bytes], with_token: bool) -> None:
-    intruder = Intruder(server)
+    intruder = RawClient(server.address)
     for each in data:
         frame = each[:24] + intruder.token + each[40:] if with_token else each
         try:

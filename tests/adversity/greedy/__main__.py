@@ -1,0 +1,96 @@
+"""``python -m tests.adversity.greedy --seconds 60``: greedy clients beside honest ones.
+
+It prints, for each kind of greedy clients and for all together, what the honest ones noticed.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.adversity.greedy.honest import times
+from tests.adversity.greedy.server import BESIDE, MEMORY
+from tests.adversity.greedy.trial import MOST_RATIO, OPERATIONS, PLANES, Round, Trial
+
+_MIB = 1 << 20
+
+# Of the time for all kinds together, for each kind alone.
+_PART_OF_TIME = 0.1
+_LEAST_SECONDS = 2.0
+
+
+def main() -> int:
+    """Carry out the trial; return 1 if honest clients were slowed down, or a limit was passed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.adversity.greedy", description=__doc__)
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="for all kinds together; a tenth for each kind"
+    )
+    parser.add_argument("--plane", choices=PLANES, action="append", help="default: all")
+    parser.add_argument("--kind", action="append", help="only this kind, for all of the time")
+    parser.add_argument("--greedy", type=int, default=8, help="clients of each kind")
+    parser.add_argument("--honest", type=int, default=4, help="honest clients")
+    arguments = parser.parse_args()
+    bad = False
+    with tempfile.TemporaryDirectory() as folder:
+        for plane in arguments.plane or PLANES:
+            with Trial(plane, Path(folder), arguments.honest, arguments.greedy) as trial:
+                bad |= _carry_out(plane, trial, arguments.seconds, arguments.kind)
+    return int(bad)
+
+
+def _carry_out(plane: str, trial: Trial, seconds: float, chosen: list[str] | None) -> bool:
+    print(
+        f"\nover {plane}: p50 and p99 of honest clients in ms; x: p99 by that of the idle server;"
+    )
+    print("(x): the same beside processes that take as much of the processors, and nothing else\n")
+    header = f"{'beside':26}" + "".join(f"{name:>17}{'':16}" for name in OPERATIONS)
+    print(f"{header}{'memory':>8}{'group':>8}{'log':>8}  refused", flush=True)
+    idle = trial.idle(max(seconds * _PART_OF_TIME, _LEAST_SECONDS) * 2)
+    _show(idle, idle)
+    bad = False
+    names = [name for name in trial.plane.kinds if not chosen or name in chosen]
+    for name in names:
+        part = seconds if chosen else max(seconds * _PART_OF_TIME, _LEAST_SECONDS)
+        bad |= _judge(trial.beside([name], part), idle)
+    if not chosen:
+        found = trial.beside(names, seconds)
+        found.kind = "all together"
+        bad |= _judge(found, idle)
+    return bad
+
+
+def _judge(found: Round, idle: Round) -> bool:
+    """Show what was found; return whether it is more than it may be."""
+    _show(found, idle)
+    wrong = [
+        f"{name} took {ratio:.1f} times as long"
+        for name in OPERATIONS
+        if (ratio := found.ratio(name, idle)) > MOST_RATIO
+    ]
+    for what, size in (("it had", found.memory), ("the kernel counted", found.counted or 0)):
+        if size > MEMORY + BESIDE:
+            wrong.append(f"{what} {size / _MIB:.0f} MiB of memory")
+    if found.refused:
+        wrong.append(f"refused {len(found.refused)} times, first: {found.refused[0]}")
+    if not found.lives:
+        wrong.append("the server has ended")
+    for each in wrong:
+        print(f"    {each}", flush=True)
+    return bool(wrong)
+
+
+def _show(found: Round, idle: Round) -> None:
+    line = f"{found.kind:26}"
+    for name in OPERATIONS:
+        p50, p99 = found.times(name)
+        ratios = f"{found.ratio(name, idle):.1f}x"
+        if found.burning:
+            ratios += f" ({times(found.burning, name).p99 / idle.times(name).p99:.1f}x)"
+        line += f"{p50 * 1e3:8.2f}{p99 * 1e3:9.2f} {ratios:<15}"
+    group = "" if found.counted is None else f"{found.counted / _MIB:.0f}"
+    line += f"{found.memory / _MIB:8.0f}{group:>8}{found.log:8}  {len(found.refused)}"
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
