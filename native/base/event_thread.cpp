@@ -37,10 +37,11 @@ void EventThread::watch(int fd, OnEvent on_event) {
     }
 }
 
-void EventThread::watch_writable(int fd, bool writable) {
-    bound_.check("EventThread::watch_writable");
-    const std::uint32_t events = EPOLLIN | EPOLLRDHUP | (writable ? EPOLLOUT : EPOLLIN);
-    epoll_event event{.events = events, .data = {.fd = fd}};
+void EventThread::watch_for(int fd, bool readable, bool writable) {
+    bound_.check("EventThread::watch_for");
+    const std::uint32_t read = EPOLLIN | EPOLLRDHUP;
+    const std::uint32_t write = EPOLLOUT;
+    epoll_event event{.events = (readable ? read : 0) | (writable ? write : 0), .data = {.fd = fd}};
     epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 

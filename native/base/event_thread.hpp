@@ -28,12 +28,13 @@ class EventThread : public TaskThread {
     bool post(Task task) override { return tasks_.push(std::move(task)); }
     bool post(WaitedTask& task) override { return tasks_.push(task); }
 
-    // Calls `on_event` on the thread whenever `fd` can be read or has hung up, and, if `writable`,
-    // also when it can be written. A second call for the same descriptor changes what is watched.
-    // Both only on the thread; on_event may call them.
+    // Calls `on_event` on the thread whenever `fd` can be read or has hung up, or else when what
+    // watch_for() names is so, or it has hung up at both ends. Only on the thread; on_event may
+    // call these.
     using OnEvent = std::function<void()>;
     void watch(int fd, OnEvent on_event);
-    void watch_writable(int fd, bool writable);
+    void watch_for(int fd, bool readable, bool writable);
+    void watch_writable(int fd, bool writable) { watch_for(fd, true, writable); }
     void unwatch(int fd);
 
     // Runs what was posted, and ends the thread. Not on the thread itself.

@@ -19,8 +19,6 @@ namespace {
 constexpr std::size_t kAheadBytes = 64 * 1024;
 constexpr std::size_t kMaxDescriptors = 8;  // of one message
 constexpr std::size_t kMaxPieces = 64;      // of one call
-// After so many bytes others get their turn.
-constexpr std::uint64_t kTurnBytes = 8ull << 20;
 
 iovec to_iovec(const ucp_dt_iov_t& piece) { return {piece.buffer, piece.length}; }
 
@@ -80,7 +78,7 @@ bool LocalSocket::flush() {
         bool& flag;
     } flushing(flushing_);
     bool waits = false;
-    while (!out_.empty() && !ended_ && !waits) {
+    while (!out_.empty() && !ended_ && !waits && handler_.sends_on()) {
         const Moved moved = write(out_.front());
         if (moved == Moved::all) {
             const auto sent = std::move(out_.front().message.sent);
@@ -109,8 +107,13 @@ LocalSocket::Moved LocalSocket::write(Out& out) {
     };
     add(out.head.data(), out.head.size());
     add(out.message.body.data(), out.message.body.size());
-    for (const ucp_dt_iov_t& piece : out.message.pieces) {
-        add(piece.buffer, piece.length);
+    const std::vector<ucp_dt_iov_t>& body = out.message.pieces;
+    while (out.piece < body.size() && out.piece_begin + body[out.piece].length <= skip) {
+        out.piece_begin += body[out.piece++].length;
+    }
+    skip -= std::min(skip, out.piece_begin);
+    for (std::size_t i = out.piece; i < body.size() && count < pieces.size(); ++i) {
+        add(body[i].buffer, body[i].length);
     }
     msghdr header{};
     header.msg_iov = pieces.data();
@@ -284,7 +287,7 @@ bool LocalSocket::read_body() {
 
 bool LocalSocket::read() {
     std::uint64_t turn = 0;
-    while (turn < kTurnBytes) {
+    while (handler_.reads_on(turn)) {
         if ((!current_ && !begin_message()) || !read_body()) {
             return false;
         }

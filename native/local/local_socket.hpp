@@ -58,6 +58,12 @@ class LocalSocket {
                                                                std::uint64_t body_bytes) = 0;
         // A message has come, all of it. Throws Error(protocol).
         virtual void take(InMessage message) = 0;
+        // Whether to go on, after `bytes` in this turn, with reading and with sending.
+        virtual bool reads_on(std::uint64_t bytes) { return bytes < kTurnBytes; }
+        virtual bool sends_on() { return true; }
+
+      protected:
+        static constexpr std::uint64_t kTurnBytes = 8ull << 20;
     };
 
     // Takes the descriptor over.
@@ -70,14 +76,16 @@ class LocalSocket {
     // Whether it has ended, at either side.
     bool ended() const { return ended_; }
 
-    // Sends what the kernel takes now; the rest waits for flush(). True where something waits.
+    // Sends what the kernel takes now, as long as the handler says; the rest waits for flush().
+    // True where something waits for the kernel.
     bool send(OutMessage message);
-    // Sends more of what waits. True where something still waits.
+    // Sends more of what waits. As above.
     bool flush();
+    // Whether something waits, for the kernel or for the next turn.
+    bool has_more() const { return !out_.empty() && !ended_; }
 
-    // Reads what has come, and hands it to the handler. True where there may be more, and others
-    // should get their turn first. Throws what the handler throws, and Error(protocol) for bytes
-    // that are no message.
+    // Reads what has come, and hands it to the handler, as long as that says. True where there may
+    // be more. Throws what the handler throws, and Error(protocol) for bytes that are no message.
     bool read();
     // The rest of a body that is coming goes nowhere: nothing is written any more to the memory
     // that place() has given for it. take() is called all the same.
@@ -92,6 +100,8 @@ class LocalSocket {
         std::string head;        // the frame and the header
         std::uint64_t done = 0;  // bytes that are with the kernel
         std::uint64_t size = 0;
+        std::size_t piece = 0;          // all pieces before this one are,
+        std::uint64_t piece_begin = 0;  // which begins so far behind the first
     };
     enum class Moved { all, some, none };
 

@@ -1,5 +1,7 @@
 #include "protocol/selecting.hpp"
 
+#include <algorithm>
+
 namespace ucxstore::wire {
 
 std::variant<Selected, Refusal> select(const GetItem& wanted, std::uint64_t value_size,
@@ -36,7 +38,7 @@ std::variant<Selected, Refusal> select(const GetItem& wanted, std::uint64_t valu
             }
         }
     }
-    if (selected.size > wanted.limit) {
+    if (selected.size > std::min(wanted.limit, kMaxValueBytes)) {
         return Refusal{Status::too_large, selected.size};
     }
     return selected;

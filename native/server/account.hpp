@@ -199,8 +199,20 @@ class Account : public std::enable_shared_from_this<Account> {
     void remove(Held what, std::uint64_t amount);
 
     std::uint64_t held(Held what) const { return part(what).held; }
+    // Whether hold() would find room.
+    bool has_room(Held what, std::uint64_t amount) {
+        const bool room = add(what, amount);
+        if (room) {
+            remove(what, amount);
+        }
+        return room;
+    }
     // Whether the session holds as much as it may.
-    bool is_full(Held what) const { return held(what) >= ledger_->limit(what).of_session; }
+    bool is_full(Held what) {
+        const Limit& limit = ledger_->limit(what);
+        const std::uint64_t now = held(what);
+        return now >= limit.always && (now >= limit.of_session || !has_room(what, 1));
+    }
     const Limit& limit(Held what) const { return ledger_->limit(what); }
 
     // Counts work of the session, which is done in turns.

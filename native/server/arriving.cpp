@@ -14,10 +14,6 @@ namespace {
 
 using wire::Status;
 
-// How many values one client may be sending at once. More are refused; far more end its session.
-constexpr std::size_t kMaxValues = 1024;
-constexpr std::size_t kMaxRefused = 2 * kMaxValues;
-
 // Values from this size on are written past the caches, as another process will read them.
 constexpr std::uint64_t kPastCaches = 256 << 10;
 
@@ -126,7 +122,8 @@ Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const s
     if (const auto found = values_.find(id); found != values_.end()) {
         return found->second;
     }
-    if (values_.size() >= kMaxRefused) {  // a client that heeds kMaxSends never gets there
+    // Some are refused: a client that heeds wire::kMaxUnanswered never gets there.
+    if (values_.size() >= 2 * client_->account()->limit(Held::values).of_session) {
         throw Error(ErrorKind::protocol, "more values at once than a server takes");
     }
     auto value = std::make_shared<ArrivingValue>(key, header.if_absent != 0);
@@ -189,9 +186,11 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
     if (refuses(id, value.key())) {
         return;
     }
-    if (values_.size() > kMaxValues) {
+    auto place = client_->account()->hold(Held::values, 1);
+    if (!place) {
         return sending_->reply(id, Status::busy);
     }
+    value.keep(std::move(*place));
     std::shared_ptr<Storage> storage;
     try {
         storage = storages_.storage_of(value.key());

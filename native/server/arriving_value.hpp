@@ -11,6 +11,7 @@
 #include "cache/cached_source.hpp"
 #include "protocol/sums.hpp"
 #include "protocol/wire.hpp"
+#include "server/account.hpp"
 #include "server/receiver.hpp"
 #include "storage/storage.hpp"
 
@@ -44,6 +45,8 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     const std::string& key() const { return key_; }
     bool if_absent() const { return if_absent_; }
 
+    // Keeps its place among the values that arrive.
+    void keep(Hold place) { place_ = std::move(place); }
     // Notes that a segment has come. False where it does not fit those before.
     bool add(const wire::ValueHeader& header);
     bool begun() const { return segments_.begun(); }
@@ -99,6 +102,7 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
 
     const std::string key_;
     const bool if_absent_;
+    Hold place_;
     wire::Segments segments_;
     std::uint64_t counted_ = 0;
     bool refused_ = false;

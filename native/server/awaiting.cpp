@@ -10,30 +10,25 @@ namespace {
 
 using wire::Status;
 
-// How many calls of one client may wait at once. More are refused as busy.
-constexpr std::uint64_t kMaxCalls = 64 * 1024;
-
-// Beyond so many, no more values are taken that come in one message: they have no budget to wait
-// for. A client that heeds wire::kMaxUnanswered never gets there.
-constexpr std::uint64_t kMaxSmall = 4 * wire::kMaxUnanswered;
-
 }  // namespace
 
 Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
                    std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-                   std::shared_ptr<Walkers> walkers, OnFetched on_fetched)
+                   std::shared_ptr<Walkers> walkers, OnFetched on_fetched,
+                   std::function<void()> on_ended)
     : source_(std::move(source)),
       thread_(std::move(thread)),
       client_(std::move(client)),
       sending_(std::move(sending)),
       walkers_(std::move(walkers)),
-      on_fetched_(std::move(on_fetched)) {}
+      on_fetched_(std::move(on_fetched)),
+      on_ended_(std::move(on_ended)) {}
 
 void Awaiting::fetch(PendingGet get) {
     const std::uint64_t ticket = ++last_ticket_;
     const PendingGet& kept = fetches_.emplace(ticket, std::move(get)).first->second;
     try {
-        fetching_.insert(ticket);
+        fetching_.emplace(ticket, client_->account()->hold_anyway(Held::fetches, 1));
         source_->fetch(kept.key(), kept.selection(),
                        later<Value>([ticket](Awaiting& self, Outcome<Value> outcome) {
                            self.fetched(ticket, std::move(outcome));
@@ -65,14 +60,10 @@ void Awaiting::requests(std::set<std::uint64_t>& into) const {
     }
 }
 
-void Awaiting::call(const ItemId& id, StorageCall call) {
-    if (calls_.size() >= kMaxCalls) {
-        sending_->reply(id, Status::busy);
-        return;
-    }
+void Awaiting::call(const ItemId& id, StorageCall call, CallRoom room) {
     const std::uint64_t ticket = ++last_ticket_;
     auto wanted = std::make_shared<std::atomic<bool>>(true);
-    asked_.emplace(ticket, Asked{id.request, wanted});
+    asked_.emplace(ticket, Asked{id.request, wanted, std::move(room)});
     begin_call(id);
     auto done = later<CallResult>([id, ticket](Awaiting& self, Outcome<CallResult> outcome) {
         self.asked_.erase(ticket);
@@ -91,11 +82,8 @@ void Awaiting::call(const ItemId& id, StorageCall call) {
     });
 }
 
-void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call) {
-    if (walks_.size() >= kMaxCalls) {
-        sending_->reply(id, Status::busy);
-        return;
-    }
+void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call,
+                    CallRoom room) {
     const std::uint64_t ticket = ++last_ticket_;
     auto moved =
         later<std::uint64_t>([id, ticket](Awaiting& self, const Outcome<std::uint64_t>& outcome) {
@@ -109,15 +97,17 @@ void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageC
     auto errand = std::make_shared<Errand>(
         std::move(storage), std::move(call), [moved](std::uint64_t keys) { moved({keys, {}}); },
         [done](Answer answer) { done({std::move(answer), {}}); });
-    walks_.emplace(ticket, Walking{id, errand});
+    walks_.emplace(ticket, Walking{id, errand, std::move(room),
+                                   client_->account()->hold_anyway(Held::walks, 1)});
     if (!walkers_->start(errand)) {
         walked(ticket, {Status::storage, "the server has no thread for it"});
     }
 }
 
 void Awaiting::walked(std::uint64_t ticket, Answer answer) {
-    const auto node = walks_.extract(ticket);
+    auto node = walks_.extract(ticket);
     if (!node.empty()) {  // else the client has abandoned it
+        node.mapped().room = {};
         sending_->reply(node.mapped().id, answer.status, std::move(answer.payload));
     }
 }
@@ -132,7 +122,9 @@ void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> va
                    WriteBudget::Room room) {
     const std::uint64_t ticket = ++last_ticket_;
     auto wanted = std::make_shared<std::atomic<bool>>(true);
-    asked_.emplace(ticket, Asked{id.request, wanted});
+    asked_.emplace(
+        ticket,
+        Asked{id.request, wanted, {client_->account()->hold_anyway(Held::small_values, 1), {}}});
     begin_call(id);
     const std::uint64_t bytes = value->size();
     source_->write(key, std::move(value), if_absent,
@@ -177,7 +169,9 @@ WriteBudget::Room Awaiting::take_room(std::uint64_t bytes,
 }
 
 WriteBudget::Room Awaiting::take_room_now(std::uint64_t bytes) {
-    return calls_.size() >= kMaxSmall ? nullptr : source_->writes().take_now(bytes, this);
+    return client_->account()->has_room(Held::small_values, 1)
+               ? source_->writes().take_now(bytes, this)
+               : nullptr;
 }
 
 std::function<void()> Awaiting::reply_when_called(const ItemId& id) {
@@ -207,6 +201,7 @@ void Awaiting::abandon(std::uint64_t request) {
 
 void Awaiting::close() {
     on_fetched_ = nullptr;
+    on_ended_ = nullptr;
     fetches_.clear();
     for (const auto& [ticket, call] : asked_) {
         *call.wanted = false;

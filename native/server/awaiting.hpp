@@ -23,6 +23,12 @@
 
 namespace ucxstore {
 
+// What a call holds until its reply is made: a place, and room for that.
+struct CallRoom {
+    Hold place;
+    Hold reply;
+};
+
 // On the session's thread.
 class Awaiting : public std::enable_shared_from_this<Awaiting> {
   public:
@@ -30,10 +36,12 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     using OnFetched = std::function<void(std::optional<PendingGet>, Outcome<Value>)>;
 
     // `source` may be nullptr: then fetch(), call(), put() and take_room() are not used.
-    // `on_fetched` goes on with a get; it gets none where that was abandoned.
+    // `on_fetched` goes on with a get; it gets none where that was abandoned. `on_ended` runs when
+    // anything has ended, and given back what it held.
     Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-             std::shared_ptr<Walkers> walkers, OnFetched on_fetched);
+             std::shared_ptr<Walkers> walkers, OnFetched on_fetched,
+             std::function<void()> on_ended);
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
 
@@ -41,11 +49,13 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void fetch(PendingGet get);
     // Whether as many are being fetched as can then be sent at once. Those that were abandoned
     // count, as the source has them still.
-    bool fetches_enough() const { return fetching_.size() >= Sending::kMaxMessages; }
+    bool fetches_enough() const {
+        return source_ != nullptr && !client_->account()->has_room(Held::fetches, 1);
+    }
     // Makes the call to the source, and replies with its result; meanwhile, that it goes on.
-    void call(const ItemId& id, StorageCall call);
+    void call(const ItemId& id, StorageCall call, CallRoom room);
     // The same, of a call to a storage.
-    void walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call);
+    void walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call, CallRoom room);
     // Writes a whole value to the source, and replies. `room` is given back once that is done.
     void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
              WriteBudget::Room room);
@@ -90,10 +100,13 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     struct Asked {
         std::uint64_t request;
         std::shared_ptr<std::atomic<bool>> wanted;
+        CallRoom room;
     };
     struct Walking {
         ItemId id;
         std::shared_ptr<Errand> errand;
+        CallRoom room;
+        Hold at_walkers;
     };
 
     const std::shared_ptr<CachedSource> source_;
@@ -102,10 +115,11 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Walkers> walkers_;
     OnFetched on_fetched_;
+    std::function<void()> on_ended_;
     // By ticket:
     std::unordered_map<std::uint64_t, PendingGet> fetches_;
-    std::unordered_set<std::uint64_t> fetching_;      // gets, also abandoned ones
-    std::unordered_map<std::uint64_t, Asked> asked_;  // calls to the source
+    std::unordered_map<std::uint64_t, Hold> fetching_;  // gets, also abandoned ones
+    std::unordered_map<std::uint64_t, Asked> asked_;    // calls to the source
     std::unordered_map<std::uint64_t, Walking> walks_;
     std::uint64_t last_ticket_ = 0;
     // Requests of all that wait but are no fetches and no walks.
@@ -139,6 +153,9 @@ Later<T> Awaiting::later(Then then) {
             try {
                 self->client_->moved();
                 then(*self, std::move(outcome));
+                if (self->on_ended_) {
+                    self->on_ended_();
+                }
             } catch (const std::exception&) {  // for want of memory
                 self->client_->doom();
             }

@@ -13,6 +13,7 @@
 #include "base/counters.hpp"
 #include "base/log.hpp"
 #include "base/thread_bound.hpp"
+#include "server/account.hpp"
 #include "server/bounds.hpp"
 #include "server/places.hpp"
 #include "ucx/progress.hpp"
@@ -28,9 +29,11 @@ struct Timed {
 // On the session's progress thread, which makes it.
 class ClientRecord {
   public:
-    ClientRecord(std::shared_ptr<Counters> server, Places::Place place, const Admitted& client)
+    ClientRecord(std::shared_ptr<Counters> server, Places::Place place, const Admitted& client,
+                 std::shared_ptr<Account> account)
         : bounds_(client.bounds),
           origin_(client.origin),
+          account_(std::move(account)),
           server_(std::move(server)),
           client_(server_->add(client.peer)),
           place_(std::move(place)) {}
@@ -39,6 +42,8 @@ class ClientRecord {
 
     const Bounds& bounds() const { return bounds_; }
     const std::string& origin() const { return origin_; }
+    // What the server holds for it, and does for it.
+    const std::shared_ptr<Account>& account() const { return account_; }
     // Others may hold it for longer than the session goes on.
     const Places::Place& place() const { return place_; }
 
@@ -109,6 +114,7 @@ class ClientRecord {
     const ThreadBound thread_;
     const Bounds bounds_;
     const std::string origin_;
+    const std::shared_ptr<Account> account_;
     const std::shared_ptr<Counters> server_;
     const std::shared_ptr<ClientCounters> client_;
     Places::Place place_;

@@ -1,5 +1,7 @@
 #include "server/local_session.hpp"
 
+#include <poll.h>
+
 #include <memory>
 #include <utility>
 
@@ -20,6 +22,9 @@ class LocalSession::LocalSending : public Sending {
     LocalSending(LocalSession& session, const wire::Token& token,
                  std::shared_ptr<ClientRecord> client)
         : Sending(token, std::move(client)), session_(session) {}
+
+    // Below that, the kernel takes longer for a piece than we for a copy of it.
+    std::uint64_t least_piece() const override { return 512; }
 
     // The end of the socket is noted as it is read.
     bool failed() const override { return false; }
@@ -61,6 +66,15 @@ class LocalSession::LocalSending : public Sending {
 
     LocalSession& session_;
 };
+
+namespace {
+
+bool has_hung_up(int fd) {
+    pollfd events{.fd = fd, .events = 0, .revents = 0};
+    return poll(&events, 1, 0) > 0;
+}
+
+}  // namespace
 
 // ---- what comes in the upload ----
 
@@ -105,20 +119,22 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
 
 // ---- the session ----
 
-LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket,
+LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, int life, Fd socket,
                            const Service& service, const wire::Token& token, const Admitted& client,
                            std::function<void()> look)
     : thread_(std::move(thread)),
       client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
-                                             client)),
+                                             client,
+                                             service.ledger->open(client.origin, client.peer))),
       look_(std::move(look)),
+      seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
       socket_(std::move(socket), *this),
       showings_(service.storages, life, client_->place()),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),
-      session_(service, thread_, token, client_, sending_, receiver_) {
-    thread_->watch(socket_.fd(), [this] { move(); });
+      session_(service, thread_, token, client_, sending_, receiver_, seat_) {
+    thread_->watch(socket_.fd(), [this] { on_event(); });
     client_->set_lanes({"local"});
     if (client_->bounds().may_see("")) {
         shown_root_ = ShownRoot::make(service.storages, life, socket_.fd());
@@ -127,37 +143,56 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, int life, Fd soc
 
 LocalSession::~LocalSession() { close(); }
 
-void LocalSession::move() {
-    if (closed_) {
-        return;
+void LocalSession::on_event() {
+    // Where nothing is read, the end of the socket is not, either.
+    if (!reads_ && has_hung_up(socket_.fd())) {
+        client_->doom();
     }
+    seat_.want();
+}
+
+bool LocalSession::move() {
+    if (closed_) {
+        return false;
+    }
+    bool more = false;
     try {
-        if (socket_.read()) {
-            thread_->post([weak = weak_from_this()] {
-                if (const auto self = weak.lock()) {
-                    self->move();
-                }
-            });
-        }
-        if (waits_) {
-            waits_ = socket_.flush();
-            if (!waits_) {
-                thread_->watch_writable(socket_.fd(), false);
-            }
-        }
+        waits_ = socket_.flush();
+        session_.work();
+        more = session_.reads() && socket_.read() && session_.reads() && !client_->doomed();
         if (socket_.ended()) {
             client_->doom();
         }
+        listen();
     } catch (const std::exception& error) {
         client_->report(log::warning, log::Kind::refused, error.what());
         client_->doom();
     }
     look_();
+    return !closed_ && (more || (socket_.has_more() && !waits_));
+}
+
+void LocalSession::listen() {
+    const bool reads = session_.reads();
+    if (!reads) {
+        session_.pause();
+    }
+    if (reads != reads_ || waits_ != writes_) {
+        thread_->watch_for(socket_.fd(), reads, waits_);
+        reads_ = reads;
+        writes_ = waits_;
+    }
 }
 
 void LocalSession::send(OutMessage message) {
-    if (socket_.send(std::move(message)) && !std::exchange(waits_, true)) {
-        thread_->watch_writable(socket_.fd(), true);
+    if (closed_) {
+        return;
+    }
+    waits_ = socket_.send(std::move(message));
+    if (waits_ && !writes_) {
+        listen();
+    } else if (!waits_ && socket_.has_more()) {
+        seat_.want();
     }
 }
 

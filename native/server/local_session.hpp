@@ -24,8 +24,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
   public:
     // `thread` is where it is, and runs what comes later; `life` tells clients that it does. `look`
     // is called after each event: time for a tick().
-    LocalSession(std::shared_ptr<EventThread> thread, int life, Fd socket, const Service& service,
-                 const wire::Token& token, const Admitted& client, std::function<void()> look);
+    LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, int life, Fd socket,
+                 const Service& service, const wire::Token& token, const Admitted& client,
+                 std::function<void()> look);
     LocalSession(const LocalSession&) = delete;
     LocalSession& operator=(const LocalSession&) = delete;
     ~LocalSession() override;
@@ -72,8 +73,16 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     std::optional<std::vector<ucp_dt_iov_t>> place(local::Kind kind, std::string_view header,
                                                    std::uint64_t body_bytes) override;
     void take(local::InMessage message) override;
-    // Reads what has come, and sends what has waited.
-    void move();
+    bool reads_on(std::uint64_t) override {
+        return !seat_.is_over() && session_.reads() && !client_->doomed();
+    }
+    bool sends_on() override { return !seat_.is_over(); }
+    // Something has come, or there is room for what has waited.
+    void on_event();
+    // A turn: sends what has waited, reads what has come. True if there is more to do at once.
+    bool move();
+    // Says what on_event() is to be called for.
+    void listen();
     void on_value(const local::InMessage& message);
     void on_file(local::InMessage& message);
     Showings::OnDrop on_drop();
@@ -82,6 +91,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     const std::shared_ptr<EventThread> thread_;
     const std::shared_ptr<ClientRecord> client_;
     const std::function<void()> look_;
+    Turns::Seat seat_;
     const bool takes_files_;  // whether it takes over what comes in files
     local::LocalSocket socket_;
     Showings showings_;
@@ -93,6 +103,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     bool closed_ = false;
     bool root_sent_ = false;
     bool waits_ = false;      // for the socket to take more
+    bool reads_ = true;       // whether on_event() is called for what comes,
+    bool writes_ = false;     // and for room
     std::uint64_t seen_ = 0;  // by the client, when that was looked at last
 };
 

@@ -38,7 +38,7 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
             if (!life_) {
                 life_.emplace();
             }
-            auto session = std::make_shared<LocalSession>(thread_, life_->descriptor(),
+            auto session = std::make_shared<LocalSession>(thread_, turns_, life_->descriptor(),
                                                           std::move(socket), service_, token,
                                                           client, [this, self] { look(*self); });
             session->set_on_doom([this] { deadline_ = TimePoint::min(); });
@@ -110,6 +110,7 @@ void LocalThread::lose_all() noexcept {
 }
 
 void LocalThread::tick(TimePoint now) {
+    turns_.run();
     if (now < deadline_) {
         return;
     }

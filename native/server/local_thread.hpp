@@ -44,7 +44,9 @@ class LocalThread : public YieldingThread {
       public:
         explicit Driver(LocalThread& owner) : owner_(owner) {}
         void tick(TimePoint now) override { owner_.tick(now); }
-        TimePoint deadline() const override { return owner_.deadline_; }
+        TimePoint deadline() const override {
+            return owner_.turns_.empty() ? owner_.deadline_ : TimePoint::min();
+        }
         void failed(const char*) noexcept override { owner_.lose_all(); }
 
       private:
@@ -62,6 +64,7 @@ class LocalThread : public YieldingThread {
     Driver driver_{*this};
     // On the thread:
     std::optional<shared::Life> life_;
+    Turns turns_;
     std::vector<std::shared_ptr<LocalSession>> sessions_;
     TimePoint deadline_ = TimePoint::max();
     bool ended_ = false;

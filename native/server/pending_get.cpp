@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/copier.hpp"
+
 namespace ucxstore {
 
 using wire::Status;
@@ -12,6 +14,10 @@ namespace {
 
 // Values of this size on are read as they are sent. Below, a copy more costs less than a message.
 constexpr std::uint64_t kReadAsSent = 512 << 10;
+
+// So many pieces a segment has at the most: they are listed, and copied, within a turn.
+constexpr std::uint64_t kMostPieces = 16 << 10;
+constexpr std::uint64_t kMostReads = 1024;  // where each may be read by a call of its own
 
 // Shorter runs are read many at a time, with what lies between them.
 constexpr std::uint64_t kLeastRun = 4096;
@@ -31,13 +37,9 @@ std::uint64_t PendingGet::held_bytes() const {
     return bytes;
 }
 
-bool PendingGet::charge(const std::shared_ptr<GetBudget::Account>& account) {
-    const std::uint64_t bytes = held_bytes();
-    if (!account->add(bytes)) {
-        return false;
-    }
-    charged_ = {account, bytes};
-    return true;
+void PendingGet::charge(Account& account) {
+    counted_ = account.hold_anyway(Held::gets, 1);
+    charged_ = account.hold_anyway(Held::get_bytes, held_bytes());
 }
 
 std::optional<wire::Refusal> PendingGet::open(std::shared_ptr<const Region> value) {
@@ -50,17 +52,47 @@ std::optional<wire::Refusal> PendingGet::open(std::shared_ptr<const Region> valu
     }
     value_ = std::move(value);
     selected_ = std::move(std::get<wire::Selected>(selected));
-    step_ = std::max(selected_.size, wire::kMinSegmentBytes);
-    if (!selected_.several) {
-        const std::uint64_t most = std::max({value_->most_at_once(), wire::kMinSegmentBytes,
-                                             selected_.size / wire::kMaxSegments + 1});
-        step_ = std::min({step_, longest_segment(), most});
-    }  // else several byte ranges: one message, as they were one request
+    const std::uint64_t most = std::max(value_->most_at_once(), wire::kMinSegmentBytes);
+    step_ = std::min({std::max(selected_.size, wire::kMinSegmentBytes), longest_segment(), most});
+    step_ = std::max(step_, selected_.size / wire::kMaxSegments + 1);
     return std::nullopt;
 }
 
 std::uint64_t PendingGet::longest_segment() const {
-    return std::min(wanted_.segment, wire::segment_bytes(selected_.layout));
+    std::uint64_t bytes = std::min(wanted_.segment, wire::kSegmentBytes);
+    std::uint64_t run = selected_.layout.run();
+    if (selected_.several) {
+        run = selected_.size / std::max<std::uint64_t>(selected_.spans.size(), 1);
+    } else {
+        bytes = std::min(bytes, wire::segment_bytes(selected_.layout));
+    }
+    const std::uint64_t most = value_->unread() ? kMostReads : kMostPieces;
+    while (bytes / std::max<std::uint64_t>(run, 1) > most && bytes / 2 >= wire::kMinSegmentBytes) {
+        bytes /= 2;
+    }
+    return bytes;
+}
+
+// Where bytes are read into memory first.
+std::uint64_t PendingGet::next_is_read() const {
+    const std::uint64_t length = std::min(step_, selected_.size - sent_);
+    const bool as_sent = reading_ != nullptr && sent_ + length < selected_.size;
+    return value_->pieced() && !as_sent ? length : 0;
+}
+
+void PendingGet::next_spans(std::uint64_t length, std::vector<ucp_dt_iov_t>& pieces) {
+    for (std::uint64_t at = sent_; length > 0;) {
+        const wire::Span& span = selected_.spans[span_];
+        const std::uint64_t skipped = at - span_begin_;
+        const std::uint64_t part = std::min(span.length - skipped, length);
+        pieces.push_back({value_->data() + span.begin + skipped, part});
+        at += part;
+        length -= part;
+        if (skipped + part == span.length) {
+            span_begin_ += span.length;
+            ++span_;
+        }
+    }
 }
 
 void PendingGet::read_as_sent() {
@@ -78,7 +110,7 @@ void PendingGet::read_as_sent() {
     reading_ = std::make_shared<Reading>();
 }
 
-Segment PendingGet::next() {
+Segment PendingGet::next(std::uint64_t least_piece) {
     const Layout& layout = selected_.layout;
     const std::uint64_t size = selected_.size;
     if (reading_ != nullptr && reading_->failure) {
@@ -96,9 +128,7 @@ Segment PendingGet::next() {
     header.offset = sent_;
     header.length = std::min(step_, size - sent_);
     if (selected_.several) {
-        for (const wire::Span& span : selected_.spans) {
-            segment.pieces.push_back({value_->data() + span.begin, span.length});
-        }
+        next_spans(header.length, segment.pieces);
     } else if (layout.run_count() > 1 && size <= wire::kEagerBytes && !value_->pieced()) {
         segment.packed.resize(layout.size());
         layout.pack(value_->data(), reinterpret_cast<std::byte*>(segment.packed.data()));
@@ -109,6 +139,12 @@ Segment PendingGet::next() {
         segment.reading = reading_;
     } else if (value_->pieced()) {
         segment.owner = value_->locate(segment.pieces);
+    } else if (segment.pieces.size() > 1 && header.length / segment.pieces.size() < least_piece) {
+        segment.packed.resize(header.length);
+        Copier(segment.pieces)
+            .gather(0, reinterpret_cast<std::byte*>(segment.packed.data()), header.length,
+                    Write::cached);
+        segment.pieces.clear();
     }
     sent_ += header.length;
     return segment;

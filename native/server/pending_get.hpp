@@ -13,8 +13,8 @@
 #include "base/region.hpp"
 #include "protocol/selecting.hpp"
 #include "protocol/wire.hpp"
+#include "server/account.hpp"
 #include "server/client_record.hpp"
-#include "server/get_budget.hpp"
 
 namespace ucxstore {
 
@@ -64,8 +64,8 @@ class PendingGet {
     Timed timed() const { return {RequestKind::get, begun_}; }
     // The memory that it takes as long as it is there, but for its value.
     std::uint64_t held_bytes() const;
-    // Takes that of the account; false where there is no room.
-    bool charge(const std::shared_ptr<GetBudget::Account>& account);
+    // Charges itself and that.
+    void charge(Account& account);
     // Whether the bytes are wanted, even where the client could see them.
     bool send_bytes() const { return send_bytes_; }
 
@@ -87,23 +87,31 @@ class PendingGet {
         return reading_ != nullptr && reading_->messages > 0 &&
                (reading_->failure || selected_.size - sent_ <= kHeldBack);
     }
-    // The next segment. Throws Error(storage) where bytes are missing or cannot be read.
-    Segment next();
+    // How many bytes next() may have to read into memory.
+    std::uint64_t next_is_read() const;
+    // The next segment; one of pieces that are shorter than `least_piece`, on average, is a copy.
+    // Throws Error(storage) where bytes are missing or cannot be read.
+    Segment next(std::uint64_t least_piece = 0);
     // Whether next() has been called for all of it. There is one segment at least, if an empty one.
     bool done() const { return sent_ >= selected_.size; }
 
   private:
     std::uint64_t longest_segment() const;
+    // Of several byte ranges, the pieces of the next segment.
+    void next_spans(std::uint64_t length, std::vector<ucp_dt_iov_t>& pieces);
 
     ItemId id_;
     wire::GetItem wanted_;
     bool send_bytes_;
     TimePoint begun_;
-    GetBudget::Hold charged_;
+    Hold counted_;
+    Hold charged_;
     std::shared_ptr<const Region> value_;
     wire::Selected selected_;
     std::uint64_t step_ = 0;  // the length of all segments but the last
     std::uint64_t sent_ = 0;
+    std::size_t span_ = 0;          // of several, where the next segment begins,
+    std::uint64_t span_begin_ = 0;  // and where that begins in what is sent
     std::shared_ptr<Reading> reading_;
 };
 

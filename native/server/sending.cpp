@@ -51,10 +51,14 @@ bool fails(wire::Status status) {
     }
 }
 
+// What a reply takes besides its payload: our notes of it, and what the carrier has.
+constexpr std::uint64_t kMessageBytes = 512;
+constexpr std::uint64_t kLittle = 4096;
+
 // How many requests are remembered that have failed, until the client abandons them.
 constexpr std::size_t kMostFailed = 256;
 
-bool is_full(const std::exception& failure) {
+bool has_no_room(const std::exception& failure) {
     const auto* const error = dynamic_cast<const Error*>(&failure);
     return dynamic_cast<const NoRoomError*>(&failure) != nullptr ||
            dynamic_cast<const std::bad_alloc*>(&failure) != nullptr ||
@@ -62,6 +66,18 @@ bool is_full(const std::exception& failure) {
 }
 
 }  // namespace
+
+// Of a value that is sent from where it lies, the list of its pieces; so few of them that take
+// little are in flight that these do not count.
+Sending::Amount Sending::Message::amount() const {
+    std::uint64_t held = payload.size() + pieces.size() * sizeof(ucp_dt_iov_t);
+    if (value == nullptr) {
+        held += kMessageBytes;
+    } else if (held < kLittle) {
+        held = 0;
+    }
+    return {header.length, was_read ? header.length : 0, held, timed};
+}
 
 void Sending::close() {
     on_sent_ = nullptr;
@@ -78,19 +94,25 @@ void Sending::add(PendingGet get) {
     values_.push_back(std::move(get));
 }
 
-bool Sending::send_next() {
+Sending::Sent Sending::send_next() {
     if (values_.empty()) {
-        return false;
+        return Sent::none;
     }
     PendingGet& next = values_.front();
     if (next.waits()) {
         waiting_.push_back(std::move(next));
         values_.pop_front();
-        return true;
+        return Sent::some;
+    }
+    Account& account = *client_->account();
+    if (const std::uint64_t read = next.next_is_read(); read > 0 &&
+                                                        account.held(Held::read_bytes) > 0 &&
+                                                        !account.has_room(Held::read_bytes, read)) {
+        return Sent::no_room;
     }
     bool more = false;
     try {
-        Segment segment = next.next();
+        Segment segment = next.next(least_piece());
         Message message;
         message.header = segment.header;
         message.pieces = std::move(segment.pieces);
@@ -110,7 +132,7 @@ bool Sending::send_next() {
     if (!more) {
         values_.pop_front();
     }
-    return true;
+    return Sent::some;
 }
 
 void Sending::abandon(std::uint64_t request) {
@@ -138,7 +160,7 @@ Timed Sending::end_of(const ItemId& id, wire::Status status) {
 }
 
 void Sending::fail(const ItemId& id, const std::exception& error, Timed timed) {
-    const bool full = is_full(error);
+    const bool full = has_no_room(error);
     reply(
         id, status_of(error),
         dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "not enough memory" : error.what(),
@@ -193,9 +215,15 @@ void Sending::give(Message message) {
     }
     const Amount amount = message.amount();
     const std::shared_ptr<Reading> reading = message.reading;
-    ++messages_;
+    if (messages_++ == 0) {
+        last_sent_ = Clock::now();
+    }
     in_flight_.bytes += amount.bytes;
-    in_flight_.read += amount.read;
+    if (amount.held + amount.read > 0) {
+        Account& account = *client_->account();
+        account.add(Held::reply_bytes, amount.held, true);
+        account.add(Held::read_bytes, amount.read, true);
+    }
     if (reading != nullptr) {
         ++reading->messages;
     }
@@ -214,11 +242,14 @@ void Sending::give(Message message) {
 }
 
 void Sending::end_message(Amount amount, const std::shared_ptr<Reading>& reading) {
-    ensure(messages_ > 0 && in_flight_.bytes >= amount.bytes && in_flight_.read >= amount.read,
-           "a message completes once");
+    ensure(messages_ > 0 && in_flight_.bytes >= amount.bytes, "a message completes once");
     --messages_;
     in_flight_.bytes -= amount.bytes;
-    in_flight_.read -= amount.read;
+    if (amount.held + amount.read > 0) {
+        Account& account = *client_->account();
+        account.remove(Held::reply_bytes, amount.held);
+        account.remove(Held::read_bytes, amount.read);
+    }
     if (reading == nullptr || --reading->messages > 0) {
         return;
     }
@@ -232,6 +263,7 @@ void Sending::end_message(Amount amount, const std::shared_ptr<Reading>& reading
 void Sending::sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& reading) {
     end_message(amount, reading);
     client_->moved();
+    last_sent_ = client_->last_moved();
     client_->note_in_flight(in_flight_.bytes);
     if (!arrived) {
         return;

@@ -25,9 +25,6 @@ class Sending {
     // mappings and descriptors. The rest waits as keys.
     static constexpr std::uint64_t kMaxMessages = 128;
     static constexpr std::uint64_t kMaxBytes = 256ull << 20;
-    // Of these, what was read from files to be sent, and so takes memory: enough for any network,
-    // and for some copies at once.
-    static constexpr std::uint64_t kMaxReadBytes = 16ull << 20;
 
     Sending(const wire::Token& token, std::shared_ptr<ClientRecord> client)
         : token_(token), client_(std::move(client)) {}
@@ -57,13 +54,20 @@ class Sending {
     virtual bool show(const PendingGet&) { return false; }
     // Queues an open get.
     void add(PendingGet get);
-    // Whether one more message may be sent.
+    // Whether one more message of a value may be sent.
     bool has_room() const {
-        return messages_ < kMaxMessages && in_flight_.bytes < kMaxBytes &&
-               in_flight_.read < kMaxReadBytes;
+        return messages_ < kMaxMessages && in_flight_.bytes < kMaxBytes && !is_full();
     }
-    // Sends the next segment of the gets that were added; false where there is none.
-    bool send_next();
+    // Whether the client has taken so little of its replies that no more of them may be made.
+    bool is_full() const { return client_->account()->is_full(Held::reply_bytes); }
+    // Since when it has taken nothing of what is in flight; nullopt where nothing is.
+    std::optional<TimePoint> stands_still() const {
+        return messages_ == 0 ? std::nullopt : std::optional(last_sent_);
+    }
+    // Sends the next segment of the gets that were added. `none` where there is none, or it takes
+    // memory that the session may not have before others of its segments have gone.
+    enum class Sent { some, none, no_room };
+    Sent send_next();
     // Drops the gets of this request. Messages that are in flight are still sent.
     void abandon(std::uint64_t request);
     // Whether the client was told that it has failed. Clients abandon such requests, too.
@@ -78,6 +82,7 @@ class Sending {
     struct Amount {
         std::uint64_t bytes = 0;
         std::uint64_t read = 0;  // those of them that were read for it
+        std::uint64_t held = 0;  // the memory that it takes besides
         Timed timed{};           // set where it ends a reply
     };
     // A reply, or a segment of one: pins the value, or owns the bytes, that it is sent from.
@@ -91,12 +96,14 @@ class Sending {
         std::shared_ptr<Reading> reading;
         Timed timed{};
 
-        Amount amount() const { return {header.length, was_read ? header.length : 0, timed}; }
+        Amount amount() const;
     };
 
     // Whether it can send what is read meanwhile. Then it notes what it could not read in the
     // message's `reading`, before it calls sent().
     virtual bool reads_as_it_sends() const { return false; }
+    // Values whose pieces are shorter than that, on average, are copied into each message.
+    virtual std::uint64_t least_piece() const { return 0; }
 
     // Sends it, and calls sent() once its memory is not used any more; that may be inside this
     // call. False where the client is gone. Throws where it cannot be sent.
@@ -121,7 +128,8 @@ class Sending {
     std::unordered_map<ItemId, Timed, HashItemId> timed_;  // requests that are no gets
     std::deque<std::uint64_t> failed_;                     // requests, the last of them
     std::uint64_t messages_ = 0;
-    Amount in_flight_;  // in these messages
+    Amount in_flight_;       // in these messages
+    TimePoint last_sent_{};  // when one of them was completed, or the first was given
 };
 
 }  // namespace ucxstore

@@ -21,11 +21,22 @@ constexpr auto kDrainPoll = 2ms;
 // How long clients with nothing under way may take to hang up.
 constexpr auto kHangUp = 1s;
 
+Service service_of(Storages storages, bool read_only, std::uint64_t most_sessions) {
+    auto ledger = std::make_shared<Ledger>(storages.memory_limit());
+    return {.storages = std::move(storages),
+            .counters = std::make_shared<Counters>(),
+            .read_only = read_only,
+            .places = std::make_shared<Places>(most_sessions),
+            .ledger = std::move(ledger)};
+}
+
 }  // namespace
 
 ServerThread::ServerThread(const Service& service, const Options& options, bool polling, int index)
     : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), kServerClosed),
-      service_(service) {}
+      service_(service) {
+    progress()->post_and_wait([this] { progress()->set_work([this] { return turns_.run(); }); });
+}
 
 // Before the members that sessions refer to.
 ServerThread::~ServerThread() { close(1s); }
@@ -36,7 +47,7 @@ void ServerThread::attach(std::unique_ptr<Worker> worker, Fd fd, const wire::Tok
     adopt(std::move(worker), std::move(fd), [&](std::unique_ptr<Worker> taken) {
         taken->gate().open(callers.hosts, callers.user);
         auto session = std::make_shared<UcxSession>(
-            std::move(taken), service_, progress(), token, address, client,
+            std::move(taken), service_, progress(), turns_, token, address, client,
             keys ? std::make_shared<wire::Seals>(*keys) : nullptr);
         ++service_.counters->sessions;
         return session;
@@ -55,8 +66,7 @@ void ServerThread::visit(const Visitor& visitor) {
 
 Server::Server(Storages storages, int threads, Ucx ucx, bool read_only, std::uint64_t most_sessions)
     : pid_(getpid()),
-      service_{std::move(storages), std::make_shared<Counters>(), read_only,
-               std::make_shared<Walkers>(), std::make_shared<Places>(most_sessions)},
+      service_(service_of(std::move(storages), read_only, most_sessions)),
       ucx_(std::move(ucx)) {
     if (threads < 1 || threads > 256) {
         throw Error(ErrorKind::argument, "threads must be 1 to 256");

@@ -35,6 +35,7 @@ class ServerThread : public PeerThread, public YieldingThread {
 
     // Shared, as whoever holds a thread may keep it longer than the Server lives.
     const Service service_;
+    Turns turns_;  // on the thread
 };
 
 class Server {

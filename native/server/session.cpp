@@ -14,10 +14,6 @@ namespace {
 
 using wire::Status;
 
-// How many gets one client may have waiting, and what its gets may take. More end its session.
-constexpr std::size_t kMaxGets = 1'000'000;
-constexpr std::uint64_t kMaxGetBytes = 1ull << 30;
-
 // After this long without progress on what is in flight to or from a client, its session ends.
 constexpr auto kStallTimeout = std::chrono::seconds(60);
 
@@ -38,6 +34,17 @@ constexpr ItemId kNoRequest{0, 0};
 
 ItemId id_of(const wire::RequestHeader& header) { return {header.request, header.first}; }
 
+// How long the reply to a call can be, about. A key takes at least a byte of the request, and eight
+// of the reply.
+std::uint64_t longest_reply(const wire::RequestHeader& header, std::size_t body_bytes) {
+    const std::uint64_t payload =
+        header.op == wire::Op::list ? wire::kPageBytes
+        : header.op == wire::Op::stat
+            ? sizeof(std::uint64_t) * std::min<std::uint64_t>(header.count, body_bytes)
+            : 0;
+    return std::min<std::uint64_t>(payload, wire::kPageBytes) + wire::kMaxErrorBytes;
+}
+
 RequestKind kind_of(wire::Op op) {
     switch (op) {
         case wire::Op::stat:
@@ -57,7 +64,7 @@ RequestKind kind_of(wire::Op op) {
 
 Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const wire::Token& token,
                  std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-                 Receiver& receiver)
+                 Receiver& receiver, Turns::Seat& seat)
     : service_(service),
       token_(token),
       client_(std::move(client)),
@@ -66,11 +73,13 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
           service_.storages.source, std::move(thread), client_, sending_, service_.walkers,
           [this](std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
               fetched(std::move(get), std::move(outcome));
-          })),
+          },
+          [this] { work(); })),
       arriving_(std::make_shared<Arriving>(receiver, service_.storages, service_.read_only, client_,
                                            sending_, awaiting_)),
-      account_(std::make_shared<GetBudget::Account>(service_.get_budget, client_->origin())) {
-    sending_->set_on_sent([this] { pump(); });
+      seat_(seat),
+      account_(*client_->account()) {
+    sending_->set_on_sent([this] { work(); });
     if (service_.storages.source != nullptr) {
         sending_->set_reads_through();
     }
@@ -78,6 +87,7 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
 
 void Session::close() {
     client_->close();
+    requests_.clear();
     gets_.clear();
     awaiting_->close();
     arriving_->close();
@@ -92,9 +102,10 @@ void Session::leave() {
 }
 
 Session::Look Session::look(TimePoint now) {
-    // What arrives must arrive: other messages do not excuse values that stand still.
+    // What arrives must arrive, and what is sent be taken: other messages excuse neither.
+    const auto stands = sending_->stands_still();
     const TimePoint stalls = std::min(
-        sending_->in_flight() > 0 ? client_->last_moved() + kStallTimeout : TimePoint::max(),
+        stands ? *stands + kStallTimeout : TimePoint::max(),
         arriving_->awaits_client() ? arriving_->last_came() + kStallTimeout : TimePoint::max());
     const TimePoint yields = arriving_->yields_at(now);
     const auto granted = client_->bounds().left(kAfterGrant);
@@ -158,25 +169,83 @@ TimePoint Session::tell_of_waiting(TimePoint now) {
 
 bool Session::busy() const {
     return awaits_client() || awaiting_->busy() || arriving_->awaits_room() ||
-           sending_->values() + gets_.size() > 0;
+           sending_->values() + gets_.size() + requests_.size() > 0;
 }
 
 void Session::on_request(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    if (header.op == wire::Op::abandon) {
+        return abandon(header.request);
+    }
+    if (requests_.empty() && !seat_.is_over() && begin(header, body, client_->last_moved())) {
+        return;
+    }
+    auto hold = account_.hold(Held::request_bytes, sizeof(Waiting) + body.size());
+    if (!hold) {
+        throw Error(ErrorKind::protocol, "more requests at once than a server takes");
+    }
+    requests_.push_back({header,
+                         {reinterpret_cast<const char*>(body.data()), body.size()},
+                         std::move(*hold),
+                         client_->last_moved()});
+    if (seat_.is_over()) {
+        seat_.want();
+    }
+}
+
+bool Session::begin(const wire::RequestHeader& header, std::span<const std::byte> body,
+                    TimePoint came) {
+    if (header.op == wire::Op::get) {
+        return on_get(header, body, came);
+    }
+    if (sending_->is_full()) {
+        return false;
+    }
     switch (header.op) {
         case wire::Op::ping:
-            return on_ping(header);
-        case wire::Op::get:
-            return on_get(header, body);
-        case wire::Op::abandon:
-            return abandon(header.request);
+            on_ping(header);
+            return true;
         case wire::Op::stats:
-            return on_stats(header);
+            on_stats(header);
+            return true;
         case wire::Op::begin_space:
         case wire::Op::renew_space:
         case wire::Op::end_space:
-            return on_space(header, body);
+            on_space(header, body);
+            return true;
         default:
             return on_other(header, body);
+    }
+}
+
+// True if one was begun, or refused.
+bool Session::begin_waiting() {
+    if (requests_.empty()) {
+        return false;
+    }
+    Waiting& next = requests_.front();
+    bool begun = true;
+    guard([&] { begun = begin(next.header, std::as_bytes(std::span(next.body)), next.came); });
+    if (begun && !requests_.empty()) {
+        requests_.pop_front();
+    }
+    return begun;
+}
+
+void Session::work() {
+    if (working_) {
+        return;  // inside of something that ended at once; the loop below goes on
+    }
+    struct Working {
+        explicit Working(bool& flag) : flag(flag) { flag = true; }
+        ~Working() { flag = false; }
+        bool& flag;
+    } working(working_);
+    do {
+        pump();
+    } while (!client_->closed() && !client_->doomed() && !seat_.is_over() && begin_waiting());
+    if ((!requests_.empty() && seat_.is_over()) || (paused_ && reads())) {
+        paused_ = false;
+        seat_.want();
     }
 }
 
@@ -192,21 +261,28 @@ void Session::on_stats(const wire::RequestHeader& header) {
     sending_->reply(id_of(header), Status::ok, service_.stats());
 }
 
-void Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body) {
+bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body,
+                     TimePoint came) {
+    // Whoever has none waiting may have these.
+    const std::uint64_t bytes = header.count * sizeof(PendingGet) + body.size();
+    if (!gets_.empty() && (!account_.has_room(Held::gets, header.count) ||
+                           !account_.has_room(Held::get_bytes, bytes))) {
+        return false;
+    }
     wire::Reader reader(body);
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
-                       (header.flags & wire::kSendBytes) != 0, client_->last_moved());
-        if (gets_.size() >= kMaxGets || !get.charge(account_) || account_->bytes() > kMaxGetBytes) {
-            throw Error(ErrorKind::protocol, "more requests at once than a server takes");
-        }
+                       (header.flags & wire::kSendBytes) != 0, came);
+        get.charge(account_);
         gets_.push_back(std::move(get));
     }
-    pump();
+    work();
+    return true;
 }
 
 bool Session::on_value(const wire::ValueHeader& header, const std::string& key,
                        const ArrivingValue::Bytes& bytes) {
+    check_taken();
     return arriving_->receive(header, key, bytes);
 }
 
@@ -221,25 +297,35 @@ void Session::refuse(const char* why) {
 }
 
 void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd file) {
+    check_taken();
     arriving_->receive_file(header, key, std::move(file));
 }
 
-void Session::pump() {
-    if (std::exchange(pumping_, true)) {
-        return;  // a send that completed at once; the loop below goes on
+// What carries values may bring more of them than is read. Who heeds wire::kMaxUnanswered never
+// gets there.
+void Session::check_taken() const {
+    if (account_.held(Held::reply_bytes) > 2 * account_.limit(Held::reply_bytes).of_session) {
+        throw Error(ErrorKind::protocol, "it sends on, and takes no replies");
     }
+}
+
+void Session::pump() {
     while (!client_->closed() && sending_->has_room()) {
-        if (sending_->send_next()) {
+        if (sending_->values() + gets_.size() > 0 && seat_.is_over()) {
+            seat_.want();
+            break;
+        }
+        const Sending::Sent sent = sending_->send_next();
+        if (sent == Sending::Sent::some) {
             continue;
         }
-        if (gets_.empty() || awaiting_->fetches_enough()) {
+        if (sent == Sending::Sent::no_room || gets_.empty() || awaiting_->fetches_enough()) {
             break;
         }
         PendingGet next = std::move(gets_.front());
         gets_.pop_front();
         open(std::move(next));
     }
-    pumping_ = false;
     client_->note_waiting(gets_.size() + sending_->values());
 }
 
@@ -290,13 +376,14 @@ void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> ou
     } else if (get) {
         sending_->reply(get->id(), Status::storage, std::move(outcome.failure), get->timed());
     }
-    pump();
+    work();
 }
 
 void Session::abandon(std::uint64_t request) {
     if (!sending_->has_failed(request)) {
         client_->count_abandoned();
     }
+    std::erase_if(requests_, [&](const Waiting& one) { return one.header.request == request; });
     std::erase_if(gets_, [&](const PendingGet& one) { return one.id().request == request; });
     sending_->abandon(request);
     awaiting_->abandon(request);
@@ -336,7 +423,13 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
 
 // Requests that are calls to a storage or to the source. Only few keys are looked at here: the rest
 // may take long, and is for other threads.
-void Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
+bool Session::on_other(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    auto call_hold = account_.hold(Held::calls, 1);
+    auto reply_hold = account_.hold(Held::reply_bytes, longest_reply(header, body.size()));
+    if (!call_hold || !reply_hold) {
+        return false;
+    }
+    CallRoom room{std::move(*call_hold), std::move(*reply_hold)};
     sending_->time(id_of(header), kind_of(header.op));
     std::variant<StorageCall, Answer> read =
         read_call(service_.read_only, client_->bounds(), header, body);
@@ -346,21 +439,23 @@ void Session::on_other(const wire::RequestHeader& header, std::span<const std::b
             storage = service_.storages.storage_of(key_or_prefix_of(*call));
         } catch (const Error& error) {
             sending_->fail(id_of(header), error);
-            return;
+            return true;
         }
         if (storage == nullptr) {
-            awaiting_->call(id_of(header), std::move(*call));
-            return;
+            awaiting_->call(id_of(header), std::move(*call), std::move(room));
+            return true;
         }
         const bool removes = header.op == wire::Op::remove || header.op == wire::Op::remove_prefix;
         if (!concerns_few_keys(*call) || (removes && storage->removing_waits())) {
-            awaiting_->walk(id_of(header), std::move(storage), std::move(*call));
-            return;
+            awaiting_->walk(id_of(header), std::move(storage), std::move(*call), std::move(room));
+            return true;
         }
         read = answer_at_once(std::move(storage), std::move(*call));
     }
     auto& answer = std::get<Answer>(read);
+    room = {};
     sending_->reply(id_of(header), answer.status, std::move(answer.payload));
+    return true;
 }
 
 }  // namespace ucxstore

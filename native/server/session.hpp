@@ -14,6 +14,7 @@
 #include "server/client_record.hpp"
 #include "server/sending.hpp"
 #include "server/storages.hpp"
+#include "server/turns.hpp"
 
 namespace ucxstore {
 
@@ -27,7 +28,7 @@ struct Service {
     bool read_only = false;
     std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>();
     std::shared_ptr<Places> places = std::make_shared<Places>();
-    std::shared_ptr<GetBudget> get_budget = std::make_shared<GetBudget>();
+    std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
 
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
@@ -44,10 +45,11 @@ struct Service {
 // On one thread.
 class Session {
   public:
-    // `thread` runs what comes later; `receiver` receives the parcels of on_value().
+    // `thread` runs what comes later; `receiver` receives the parcels of on_value(). `seat` is
+    // asked for a turn where something is left to do; then work() is called.
     Session(const Service& service, std::weak_ptr<TaskThread> thread, const wire::Token& token,
             std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-            Receiver& receiver);
+            Receiver& receiver, Turns::Seat& seat);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -63,6 +65,7 @@ class Session {
     void refuse(const char* why);
 
     // These throw Error(protocol) where the client breaks the protocol.
+    // A request that has no room, or whose turn is over, waits until work().
     void on_request(const wire::RequestHeader& header, std::span<const std::byte> body);
     void on_ping(const wire::RequestHeader& header);
     // As Arriving::receive().
@@ -73,6 +76,13 @@ class Session {
 
     // The same, of a value that has come in a file.
     void on_file(const wire::ValueHeader& header, const std::string& key, Fd file);
+
+    // Goes on with what waits, as far as there is room, until the turn is over.
+    void work();
+    // Whether more should be read from the client: nothing of it waits for room.
+    bool reads() const { return requests_.empty() && !sending_->is_full(); }
+    // Nothing is read until then; `seat` is asked for a turn once it is to be.
+    void pause() { paused_ = true; }
 
     // Tells the client that the server, or its session, ends, and is to be asked for nothing more.
     void leave();
@@ -91,10 +101,21 @@ class Session {
     // Whether anything under way waits for the client.
     bool awaits_client() const { return sending_->in_flight() > 0 || arriving_->awaits_client(); }
 
+    // A request that waits until there is room for what it asks.
+    struct Waiting {
+        wire::RequestHeader header;
+        std::string body;
+        Hold hold;
+        TimePoint came;
+    };
+    // False, and nothing done, where there is no room. As on_request().
+    bool begin(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
+    bool begin_waiting();
+    void check_taken() const;
     void on_stats(const wire::RequestHeader& header);
-    void on_get(const wire::RequestHeader& header, std::span<const std::byte> body);
+    bool on_get(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
     void on_space(const wire::RequestHeader& header, std::span<const std::byte> body);
-    void on_other(const wire::RequestHeader& header, std::span<const std::byte> body);
+    bool on_other(const wire::RequestHeader& header, std::span<const std::byte> body);
 
     // Whether anything waits for the source.
     bool awaits_source() const {
@@ -105,7 +126,7 @@ class Session {
     // when it is not to be called again.
     TimePoint tell_of_waiting(TimePoint now);
 
-    // Sends what waits, while there is room in flight.
+    // Sends what waits, while there is room in flight, until the turn is over.
     void pump();
     void open(PendingGet get);
     void send(PendingGet get, std::shared_ptr<const Region> value);
@@ -118,9 +139,12 @@ class Session {
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Awaiting> awaiting_;
     const std::shared_ptr<Arriving> arriving_;
-    const std::shared_ptr<GetBudget::Account> account_;  // of all gets
-    std::deque<PendingGet> gets_;                        // whose turn has not come
-    bool pumping_ = false;
+    Turns::Seat& seat_;
+    Account& account_;
+    std::deque<Waiting> requests_;
+    std::deque<PendingGet> gets_;  // whose turn has not come
+    bool working_ = false;
+    bool paused_ = false;
     TimePoint tell_at_ = TimePoint::max();  // of what waits
     std::uint64_t answers_told_ = 0;        // of the source, when it was told last
 };

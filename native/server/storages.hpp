@@ -36,6 +36,11 @@ struct Storages {
     }
     CacheCounts cache_counts() const;
 
+    // The limit of the memory that values are in; nullptr for none.
+    std::shared_ptr<Quota> memory_limit() const {
+        return local == nullptr ? nullptr : local->memory_limit();
+    }
+
     // Drops what is kept for clients that have gone.
     void forget_gone() const;
 

@@ -17,7 +17,7 @@ namespace ucxstore {
 class UcxSending::InFlight : public Request {
   public:
     InFlight(std::shared_ptr<UcxSending> sending, Message message)
-        : sending_(std::move(sending)), message_(std::move(message)) {
+        : sending_(std::move(sending)), message_(std::move(message)), amount_(message_.amount()) {
         if (message_.reading != nullptr) {
             filled = message_.header.length;
             unread_.emplace(message_.value, std::move(message_.pieces));
@@ -42,12 +42,13 @@ class UcxSending::InFlight : public Request {
         std::ranges::fill(target, std::byte{0});
     }
     void completed(ucs_status_t status) override {
-        sending_->sent(message_.amount(), status == UCS_OK, message_.reading);
+        sending_->sent(amount_, status == UCS_OK, message_.reading);
     }
 
   private:
     const std::shared_ptr<UcxSending> sending_;
     Message message_;
+    const Amount amount_;
     std::optional<UnreadBytes> unread_;
 };
 

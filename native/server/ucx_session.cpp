@@ -61,17 +61,23 @@ void UcxSession::UcxReceiver::receive(Parcel parcel, std::unique_ptr<Sink> sink,
 }
 
 UcxSession::UcxSession(std::unique_ptr<Worker> worker, const Service& service,
-                       std::weak_ptr<Progress> progress, const wire::Token& token,
+                       std::weak_ptr<Progress> progress, Turns& turns, const wire::Token& token,
                        const std::string& address, const Admitted& client,
                        std::shared_ptr<wire::Seals> seals)
     : Peer(std::move(worker), kReleaseTimeout),
       address_(address),
       client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
-                                             client)),
+                                             client,
+                                             service.ledger->open(client.origin, client.peer))),
       seals_(std::move(seals)),
+      seat_(turns, client_->account(),
+            [this] {
+                session_.guard([&] { session_.work(); });
+                return false;
+            }),
       sending_(std::make_shared<UcxSending>(*worker_, token, client_, seals_)),
       receiver_(*worker_, seals_.get()),
-      session_(service, std::move(progress), token, client_, sending_, receiver_) {
+      session_(service, std::move(progress), token, client_, sending_, receiver_, seat_) {
     Endpoint::check_address(*worker_, address);
     worker_->on_message(static_cast<unsigned>(wire::Message::request), &on_request_message, this);
     worker_->on_message(static_cast<unsigned>(wire::Message::value), &on_value_message, this);
@@ -167,6 +173,14 @@ std::optional<UcxSession::Whole> UcxSession::open(wire::Message kind, const void
     return whole;
 }
 
+template <typename Handle>
+void UcxSession::in_round(Handle handle) {
+    const TimePoint begun = Clock::now();
+    seat_.work_until(worker_->round + Turns::kTurn);
+    handle();
+    seat_.charge(Clock::now() - begun);
+}
+
 ucs_status_t UcxSession::on_request_message(void* self, const void* header, std::size_t header_size,
                                             void* data, std::size_t size,
                                             const ucp_am_recv_param_t* param) {
@@ -183,31 +197,35 @@ ucs_status_t UcxSession::on_request_message(void* self, const void* header, std:
     if (!whole) {
         return UCS_OK;
     }
-    session.session_.dispatch<wire::RequestHeader>(
-        whole->header().data(), whole->header().size(), [&](const wire::RequestHeader& decoded) {
-            std::size_t plain_header = whole->header().size();
-            const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
-                                                    (decoded.flags & wire::kChecked) != 0);
-            std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
-            std::optional<std::string> opened;
-            if (whole->sealed) {
-                opened = session.seals_->in.open_data(whole->sealed->data, body);
-                body = opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
-            }
-            if ((whole->sealed && !opened) || (sum && crc32c(body) != *sum)) {
-                return session.session_.on_altered(decoded);
-            }
-            if (session.sending_->connected()) {
-                session.session_.on_request(decoded, body);
-            } else if (decoded.op == wire::Op::ping) {
-                if (sum) {
-                    session.sending_->check();
+    session.in_round([&] {
+        session.session_.dispatch<wire::RequestHeader>(
+            whole->header().data(), whole->header().size(),
+            [&](const wire::RequestHeader& decoded) {
+                std::size_t plain_header = whole->header().size();
+                const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
+                                                        (decoded.flags & wire::kChecked) != 0);
+                std::span<const std::byte> body(static_cast<const std::byte*>(data), size);
+                std::optional<std::string> opened;
+                if (whole->sealed) {
+                    opened = session.seals_->in.open_data(whole->sealed->data, body);
+                    body =
+                        opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
                 }
-                session.first_ping_ = decoded;
-            } else {
-                throw Error(ErrorKind::protocol, "a request before the first ping");
-            }
-        });
+                if ((whole->sealed && !opened) || (sum && crc32c(body) != *sum)) {
+                    return session.session_.on_altered(decoded);
+                }
+                if (session.sending_->connected()) {
+                    session.session_.on_request(decoded, body);
+                } else if (decoded.op == wire::Op::ping) {
+                    if (sum) {
+                        session.sending_->check();
+                    }
+                    session.first_ping_ = decoded;
+                } else {
+                    throw Error(ErrorKind::protocol, "a request before the first ping");
+                }
+            });
+    });
     return UCS_OK;
 }
 
@@ -223,38 +241,41 @@ ucs_status_t UcxSession::on_value_message(void* self, const void* header, std::s
         return UCS_OK;
     }
     bool kept = false;
-    session.session_.dispatch<wire::ValueHeader>(
-        whole->header().data(), whole->header().size(), [&](const wire::ValueHeader& decoded) {
-            std::size_t plain_header = whole->header().size();
-            const wire::Sum sum =
-                session.take_sums(whole->header().data(), plain_header, session.sending_->checks());
-            if (plain_header < sizeof(decoded)) {
-                throw Error(ErrorKind::protocol, "a value without a header");
-            }
-            const std::size_t key_size = plain_header - sizeof(decoded);
-            if (whole->data_bytes != decoded.length || key_size > wire::kMaxKeyBytes) {
-                throw Error(ErrorKind::protocol, "a value that is not as long as it says");
-            }
-            if (!session.sending_->connected()) {
-                throw Error(ErrorKind::protocol, "a value before the first ping");
-            }
-            const std::string key(
-                reinterpret_cast<const char*>(whole->header().data()) + sizeof(decoded), key_size);
-            ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
-            std::optional<std::string> opened;
-            if (rendezvous && whole->sealed) {
-                session.receiver_.note(data, whole->sealed->data);
-            } else if (!rendezvous) {
-                bytes.data = {static_cast<const std::byte*>(data), size};
-                if (whole->sealed) {
-                    opened = session.seals_->in.open_data(whole->sealed->data, bytes.data);
-                    bytes.forged = !opened;
-                    bytes.data =
-                        opened ? std::as_bytes(std::span(*opened)) : std::span<const std::byte>();
+    session.in_round([&] {
+        session.session_.dispatch<wire::ValueHeader>(
+            whole->header().data(), whole->header().size(), [&](const wire::ValueHeader& decoded) {
+                std::size_t plain_header = whole->header().size();
+                const wire::Sum sum = session.take_sums(whole->header().data(), plain_header,
+                                                        session.sending_->checks());
+                if (plain_header < sizeof(decoded)) {
+                    throw Error(ErrorKind::protocol, "a value without a header");
                 }
-            }
-            kept = session.session_.on_value(decoded, key, bytes);
-        });
+                const std::size_t key_size = plain_header - sizeof(decoded);
+                if (whole->data_bytes != decoded.length || key_size > wire::kMaxKeyBytes) {
+                    throw Error(ErrorKind::protocol, "a value that is not as long as it says");
+                }
+                if (!session.sending_->connected()) {
+                    throw Error(ErrorKind::protocol, "a value before the first ping");
+                }
+                const std::string key(
+                    reinterpret_cast<const char*>(whole->header().data()) + sizeof(decoded),
+                    key_size);
+                ArrivingValue::Bytes bytes{{}, rendezvous ? data : nullptr, sum};
+                std::optional<std::string> opened;
+                if (rendezvous && whole->sealed) {
+                    session.receiver_.note(data, whole->sealed->data);
+                } else if (!rendezvous) {
+                    bytes.data = {static_cast<const std::byte*>(data), size};
+                    if (whole->sealed) {
+                        opened = session.seals_->in.open_data(whole->sealed->data, bytes.data);
+                        bytes.forged = !opened;
+                        bytes.data = opened ? std::as_bytes(std::span(*opened))
+                                            : std::span<const std::byte>();
+                    }
+                }
+                kept = session.session_.on_value(decoded, key, bytes);
+            });
+    });
     if (rendezvous && !kept) {
         session.receiver_.forget(data);
     }

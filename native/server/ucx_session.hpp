@@ -20,7 +20,7 @@ class UcxSession : public Peer, public Yielding {
     // Takes the worker. `address` is the client's. With `seals`, all messages are encrypted. Throws
     // Error(connect).
     UcxSession(std::unique_ptr<Worker> worker, const Service& service,
-               std::weak_ptr<Progress> progress, const wire::Token& token,
+               std::weak_ptr<Progress> progress, Turns& turns, const wire::Token& token,
                const std::string& address, const Admitted& client,
                std::shared_ptr<wire::Seals> seals = nullptr);
     ~UcxSession() override;
@@ -73,6 +73,11 @@ class UcxSession : public Peer, public Yielding {
     // Throws Error(protocol) where the header was changed on its way.
     wire::Sum take_sums(const void* header, std::size_t& header_size, bool checked) const;
 
+    // Handles a message within what is left of the thread's round for that, for all its sessions
+    // together: UCX brings many at once. What is left then has its turn.
+    template <typename Handle>
+    void in_round(Handle handle);
+
     // A message as it was sent: its header, and how many bytes of data it has.
     struct Whole {
         std::span<const std::byte> plain;  // where nothing is encrypted
@@ -97,6 +102,7 @@ class UcxSession : public Peer, public Yielding {
     const std::string address_;
     const std::shared_ptr<ClientRecord> client_;
     const std::shared_ptr<wire::Seals> seals_;  // nullptr where nothing is encrypted
+    Turns::Seat seat_;
     const std::shared_ptr<UcxSending> sending_;
     UcxReceiver receiver_;
     Session session_;

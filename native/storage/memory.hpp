@@ -31,6 +31,7 @@ class MemoryStorage : public Storage {
 
     std::shared_ptr<shared::Shelf> shelf() const override { return shelf_; }
     MemoryCounts memory() const override;
+    std::shared_ptr<Quota> memory_limit() const override { return Quota::memory_of(quota_); }
 
     // Bytes of values that lie in memory, and that somebody may still read.
     std::uint64_t held() const;

@@ -54,9 +54,9 @@ class Quota : public ArenaBound {
     enum class Counting { without_idle, with_idle };
     void check(const Amount& amount, Counting counting = Counting::without_idle);
     void check(std::uint64_t size) { check({.value = size}); }
-    // The same for what is no value, and without reclaim(): false in place of an exception, or in
-    // any case.
-    bool try_take(std::uint64_t size) { return try_take(Amount{.value = size}); }
+    // The same for what is no value, also of what is kept for those that replace others, and
+    // without reclaim(): false in place of an exception, or in any case.
+    bool try_take(std::uint64_t size) { return try_take({.value = size, .replaces = true}); }
     void take_anyway(std::uint64_t size) { taken_ += size; }
     void give(const Amount& amount);
     void give(std::uint64_t size) { give({.value = size}); }

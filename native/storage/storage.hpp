@@ -17,6 +17,8 @@
 
 namespace ucxstore {
 
+class Quota;
+
 namespace shared {
 class Shelf;
 }
@@ -86,6 +88,8 @@ class Storage {
     virtual std::shared_ptr<shared::Shelf> shelf() const { return nullptr; }
     // The directory that its values are files of, for other processes to look in; -1 for none.
     virtual int root() const { return -1; }
+    // The limit of the memory that it has its values in; nullptr for none.
+    virtual std::shared_ptr<Quota> memory_limit() const { return nullptr; }
 };
 
 }  // namespace ucxstore

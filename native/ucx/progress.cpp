@@ -103,6 +103,11 @@ bool Progress::retire(std::unique_ptr<Worker>& worker, bool overdue) {
     return true;
 }
 
+void Progress::set_work(std::function<bool()> work) {
+    bound_.check("Progress::set_work");
+    work_ = std::move(work);
+}
+
 void Progress::stop() {
     if (!thread_.joinable()) {
         return;
@@ -176,6 +181,7 @@ bool Progress::drive(TimePoint now) {
         if (one.armed && !one.worker->used) {
             continue;
         }
+        one.worker->round = now;
         if (one.worker->progress() || one.worker->used) {
             one.last_active = now;
             one.armed = false;
@@ -232,6 +238,9 @@ void Progress::run() {
         let_fork();
         bool active = tasks_.run(driver_);
         active |= drive(now);
+        if (work_) {
+            guarded(driver_, [&] { active |= work_(); });
+        }
         now = Clock::now();
         if (active) {
             last_active = now;
@@ -257,6 +266,7 @@ void Progress::run() {
             continue;
         }
         wait_longer(now, now - last_active, all_armed);
+        now = Clock::now();
         if (all_armed) {
             next_tick = now;  // look at once: deadlines may have passed meanwhile
         }

@@ -43,6 +43,9 @@ class Progress : public TaskThread {
     void watch(int fd, std::function<void()> on_event);
     void unwatch(int fd);
 
+    // Calls `work` each round: true while there is more of it. Only on the progress thread.
+    void set_work(std::function<bool()> work);
+
     void stop();
 
   private:
@@ -76,6 +79,7 @@ class Progress : public TaskThread {
     std::vector<Watch> watches_;
     bool heard_ = false;  // whether one of them has called since tick() did
     std::vector<Driven> driven_;
+    std::function<bool()> work_;
     Crowding crowding_;
 
     std::atomic<bool> stop_ = false;

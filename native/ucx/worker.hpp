@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "base/clock.hpp"
 #include "base/thread_bound.hpp"
 #include "ucx/context.hpp"
 #include "ucx/distance.hpp"
@@ -61,6 +62,9 @@ class Worker {
     // Whether something has failed in a callback of UCX's, mostly for want of memory: no exception
     // may pass through UCX. Its thread ends the peer.
     bool failed = false;
+
+    // When the round of its thread began in which it was driven last.
+    TimePoint round{};
 
     // Set by whoever starts something on it, so that its thread looks after it again.
     bool used = true;
