@@ -213,8 +213,13 @@ class MemoryStorage(Storage):
     def held(self) -> int: ...
 
 class DirectoryStorage(Storage):
-    def __init__(self, root: str, durability: str = 'atomic') -> None:
-        """Values as files; `durability`: "none", "atomic" or "fsync"."""
+    def __init__(self, root: str, durability: str = 'atomic', writers: str = 'none') -> None:
+        """
+        Values as files; `durability`: "none", "atomic" or "fsync"; `writers`: "none", "alone" or "several" servers write to the directory.
+        """
+
+    def leave(self) -> None:
+        """Leave the directory to other servers; nothing is written any more."""
 
 class Spaces:
     def __init__(self, memory: MemoryStorage, visible: bool = False, limit: int | None = None) -> None:
@@ -339,6 +344,8 @@ class Server:
 
     @property
     def sessions(self) -> int: ...
+
+    def renew_sessions(self, timeout: float) -> None: ...
 
     def drain(self, timeout: float) -> bool: ...
 

@@ -344,6 +344,11 @@ class PyServer {
 
     std::uint64_t sessions() { return server_.sessions(); }
 
+    void renew_sessions(double timeout) {
+        const WithoutGil released;
+        server_.renew_sessions(milliseconds(timeout));
+    }
+
     bool drain(double timeout) {
         const WithoutGil released;
         return server_.drain(milliseconds(timeout));
@@ -474,11 +479,17 @@ NB_MODULE(_core, module) {
     nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
         .def(
             "__init__",
-            [](DirectoryStorage* self, const std::string& root, const std::string& durability) {
-                new (self) DirectoryStorage(root, parse_durability(durability));
+            [](DirectoryStorage* self, const std::string& root, const std::string& durability,
+               const std::string& writers) {
+                new (self)
+                    DirectoryStorage(root, parse_durability(durability), Writers::parse(writers));
             },
-            "root"_a, "durability"_a = "atomic",
-            "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\".");
+            "root"_a, "durability"_a = "atomic", "writers"_a = "none",
+            nb::call_guard<nb::gil_scoped_release>(),
+            "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\"; `writers`: "
+            "\"none\", \"alone\" or \"several\" servers write to the directory.")
+        .def("leave", &DirectoryStorage::leave, nb::call_guard<nb::gil_scoped_release>(),
+             "Leave the directory to other servers; nothing is written any more.");
 
     nb::class_<Spaces>(module, "Spaces")
         .def(
@@ -517,6 +528,7 @@ NB_MODULE(_core, module) {
         .def("answers", &PyServer::answers, "timeout"_a,
              "Whether all threads run what they are given, within so many seconds.")
         .def_prop_ro("sessions", &PyServer::sessions)
+        .def("renew_sessions", &PyServer::renew_sessions, "timeout"_a)
         .def("drain", &PyServer::drain, "timeout"_a)
         .def("close", &PyServer::close, "timeout"_a);
 }

@@ -48,6 +48,14 @@ std::string unfinished_name() {
     return std::string(kUnfinishedPrefix) + text + std::string(kUnfinishedSuffix);
 }
 
+bool is_unfinished_name(std::string_view name) {
+    constexpr std::size_t kDigits = 16;
+    return name.size() == kUnfinishedPrefix.size() + kDigits + kUnfinishedSuffix.size() &&
+           name.starts_with(kUnfinishedPrefix) && name.ends_with(kUnfinishedSuffix) &&
+           name.substr(kUnfinishedPrefix.size(), kDigits).find_first_not_of("0123456789abcdef") ==
+               std::string_view::npos;
+}
+
 bool is_our_own(std::string_view key) {
     const std::string_view name = key.substr(key.rfind('/') + 1);  // all of it where there is none
     return name.starts_with(kUnfinishedPrefix) &&

@@ -330,7 +330,7 @@ void Arriving::store(const ItemId& id, const Value& value) {
                        value->take_room());
         return;
     }
-    if (value->waits_for_disk()) {
+    if (value->waits()) {
         return awaiting_->commit(id, value);
     }
     try {

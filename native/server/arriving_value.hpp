@@ -91,10 +91,12 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     bool is_for_source() const { return !refused_ && region_ != nullptr; }
     // Commits it to its storage; false where that keeps the value it has. Throws Error(storage).
     bool commit();
-    // Whether that waits for a disk. Then this does the same on another thread, and calls `done`
-    // there, which keeps this alive.
-    bool waits_for_disk() const { return incoming_->waits_for_disk(); }
-    void commit_later(Incoming::Done done) { incoming_->commit_later(if_absent_, std::move(done)); }
+    // Whether that waits. Then this does the same on another thread, unless nobody wants it any
+    // more, and calls `done` there, which keeps this alive.
+    bool waits() const { return incoming_->waits(); }
+    void commit_later(Wanted wanted, Incoming::Done done) {
+        incoming_->commit_later(if_absent_, std::move(wanted), std::move(done));
+    }
     std::shared_ptr<Region> take_region() { return std::move(region_); }
 
   private:

@@ -10,6 +10,11 @@ namespace {
 
 using wire::Status;
 
+// How long a change waits until all that its client has sent is read. A client that does not take
+// its replies is not read from.
+constexpr auto kCatchUp = std::chrono::seconds(2);
+constexpr auto kCatchUpPause = std::chrono::milliseconds(2);
+
 }  // namespace
 
 Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
@@ -96,7 +101,7 @@ void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageC
     });
     auto errand = std::make_shared<Errand>(
         std::move(storage), std::move(call), [moved](std::uint64_t keys) { moved({keys, {}}); },
-        [done](Answer answer) { done({std::move(answer), {}}); });
+        [done](Answer answer) { done({std::move(answer), {}}); }, [look = catch_up()] { look(); });
     walks_.emplace(ticket, Walking{id, errand, std::move(room),
                                    client_->account()->hold_anyway(Held::walks, 1)});
     if (!walkers_->start(errand)) {
@@ -147,13 +152,42 @@ void Awaiting::end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> ou
     sending_->reply(id, outcome.value ? Status::ok : Status::kept);
 }
 
+std::function<bool()> Awaiting::catch_up() {
+    return [on = thread_, weak = weak_from_this()] {
+        const TimePoint until = Clock::now() + kCatchUp;
+        while (const auto thread = on.lock()) {
+            bool there = false;
+            bool all = false;
+            thread->post_and_wait([&] {
+                const auto self = weak.lock();
+                if (self != nullptr && !self->client_->closed()) {
+                    all = self->sending_->catch_up();
+                    there = !self->client_->doomed() && !self->sending_->failed();
+                }
+            });
+            if (!there || all || Clock::now() >= until) {
+                return there && all;
+            }
+            std::this_thread::sleep_for(kCatchUpPause);
+        }
+        return false;
+    };
+}
+
 void Awaiting::commit(const ItemId& id, std::shared_ptr<ArrivingValue> value) {
+    const std::uint64_t ticket = ++last_ticket_;
+    auto wanted = std::make_shared<std::atomic<bool>>(true);
+    asked_.emplace(ticket, Asked{id.request, wanted, {}});
     begin_call(id);
     ArrivingValue& arrived = *value;
     const std::uint64_t bytes = arrived.total();
     arrived.commit_later(
+        [wanted = std::move(wanted), look = catch_up()](bool surely) {
+            return wanted->load() && (!surely || (look() && wanted->load()));
+        },
         [value = std::move(value),
-         done = later<bool>([id, bytes](Awaiting& self, Outcome<bool> outcome) {
+         done = later<bool>([id, ticket, bytes](Awaiting& self, Outcome<bool> outcome) {
+             self.asked_.erase(ticket);
              self.end_write(id, bytes, std::move(outcome));
          })](bool written, std::string failure) { done({written, std::move(failure)}); });
 }

@@ -59,7 +59,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     // Writes a whole value to the source, and replies. `room` is given back once that is done.
     void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
              WriteBudget::Room room);
-    // Puts a whole value into its storage, which waits for a disk, and replies.
+    // Puts a whole value into its storage, which waits for that, and replies.
     void commit(const ItemId& id, std::shared_ptr<ArrivingValue> value);
     // Room for a value that is to be written; nullptr where there is none yet, and `then` gets it
     // later.
@@ -91,6 +91,9 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void begin_call(const ItemId& id) { calls_.insert(id.request); }
     void end_call(const ItemId& id);
     void end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> outcome);
+    // A function for other threads: has this session take in what the client has sent. False where
+    // the client has gone, or there is no room for that for some seconds.
+    std::function<bool()> catch_up();
     void say_that_it_goes_on(const ItemId& id, std::uint64_t keys);
     // Does what the client waits for. Where there is no memory for it, there may be in a moment; if
     // not, it throws, and the client's time-out tells.
@@ -119,7 +122,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     // By ticket:
     std::unordered_map<std::uint64_t, PendingGet> fetches_;
     std::unordered_map<std::uint64_t, Hold> fetching_;  // gets, also abandoned ones
-    std::unordered_map<std::uint64_t, Asked> asked_;    // calls to the source
+    std::unordered_map<std::uint64_t, Asked> asked_;    // calls to the source, and commits
     std::unordered_map<std::uint64_t, Walking> walks_;
     std::uint64_t last_ticket_ = 0;
     // Requests of all that wait but are no fetches and no walks.

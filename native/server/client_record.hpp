@@ -58,6 +58,10 @@ class ClientRecord {
     std::optional<TimePoint> asked() const { return asked_; }
     void note_asked(TimePoint now) { asked_ = now; }
 
+    // Whether it knows less of the server than whoever connects now.
+    bool is_old() const { return old_; }
+    void note_old() { old_ = true; }
+
     // The client is gone, or has broken the protocol. Only noted; Session::look() tells, and is
     // asked soon: `on_doom` sees to that, for a thread that does not look at it all the time.
     void doom() {
@@ -119,6 +123,7 @@ class ClientRecord {
     const std::shared_ptr<ClientCounters> client_;
     Places::Place place_;
     std::optional<TimePoint> asked_;
+    bool old_ = false;
     TimePoint last_moved_ = Clock::now();
     bool doomed_ = false;
     std::function<void()> on_doom_;

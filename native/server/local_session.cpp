@@ -29,6 +29,8 @@ class LocalSession::LocalSending : public Sending {
     // The end of the socket is noted as it is read.
     bool failed() const override { return false; }
 
+    bool catch_up() override { return session_.catch_up(); }
+
     bool show(const PendingGet& get) override {
         if (get.send_bytes() ||
             !session_.client_->bounds().may_see(wire::folder_of_space(get.key()))) {
@@ -182,6 +184,26 @@ void LocalSession::listen() {
         reads_ = reads;
         writes_ = waits_;
     }
+}
+
+bool LocalSession::catch_up() {
+    if (closed_) {
+        return false;
+    }
+    bool more = true;
+    catching_up_ = true;
+    try {
+        more = socket_.read();
+        if (socket_.ended()) {
+            client_->doom();
+        }
+        listen();
+    } catch (const std::exception& error) {
+        client_->report(log::warning, log::Kind::refused, error.what());
+        client_->doom();
+    }
+    catching_up_ = false;
+    return !more;
 }
 
 void LocalSession::send(OutMessage message) {

@@ -50,6 +50,9 @@ class Sending {
     // Replies with a failure of a storage, or the source.
     void fail(const ItemId& id, const std::exception& error, Timed timed = {});
 
+    // Takes in what the client has sent until now. False where there is no room for all of it.
+    virtual bool catch_up() = 0;
+
     // Where the client can see the value of an open get itself: replies so, and returns true.
     virtual bool show(const PendingGet&) { return false; }
     // Queues an open get.

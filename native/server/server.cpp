@@ -228,6 +228,26 @@ bool Server::make_room(const std::string& origin, std::size_t waiting, bool is_s
     return false;
 }
 
+void Server::renew_sessions(std::chrono::milliseconds timeout) {
+    const TimePoint until = Clock::now() + timeout;
+    const Threads ucx = threads();
+    const std::vector<YieldingThread*> all = yielding(ucx);
+    for (YieldingThread* const thread : all) {
+        thread->ask_for_new();
+    }
+    while (true) {
+        const bool end = Clock::now() >= until;
+        std::size_t left = 0;
+        for (YieldingThread* const thread : all) {
+            left += thread->asked_for_new(end);
+        }
+        if (left == 0 || end) {
+            return;
+        }
+        std::this_thread::sleep_for(kDrainPoll);
+    }
+}
+
 bool Server::drain(std::chrono::milliseconds timeout) {
     const TimePoint told = Clock::now();
     for (const auto& thread : threads()) {

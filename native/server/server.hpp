@@ -77,6 +77,9 @@ class Server {
     // with this one. `is_short`: the process is short of what sessions need, whatever the limit
     // says; then only those of other origins end. Throws Error(resource) where there will be none.
     bool make_room(const std::string& origin, std::size_t waiting, bool is_short = false);
+    // Has all clients that are connected connect anew, after what they have begun, as they must
+    // learn something of the server. Ends the sessions that are left after `timeout`.
+    void renew_sessions(std::chrono::milliseconds timeout);
     // Tells the clients that the server ends, and waits until they have gone with nothing under
     // way. Those that have heard, and hang up late, are not waited for long. False where something
     // still is under way when `timeout` has passed.

@@ -30,6 +30,7 @@ class UcxSending : public Sending, public std::enable_shared_from_this<UcxSendin
     bool checks() const { return checked_; }
     std::vector<std::string> lanes() const { return endpoint_->lanes(); }
     bool failed() const override { return connected() && endpoint_->failed(); }
+    bool catch_up() override;
 
   private:
     class InFlight;

@@ -18,11 +18,12 @@ bool is_over(TimePoint until) { return until != TimePoint::max() && Clock::now()
 }  // namespace
 
 Walk::Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<Brake> brake,
-           Pace pace)
+           Pace pace, CatchUp catch_up)
     : storage_(std::move(storage)),
       call_(std::move(call)),
       brake_(std::move(brake)),
-      pace_(std::move(pace)) {}
+      pace_(std::move(pace)),
+      catch_up_(std::move(catch_up)) {}
 
 std::optional<CallResult> Walk::step(TimePoint until) {
     brake_->check();
@@ -55,8 +56,12 @@ const std::string* Walk::next_key(const std::string& prefix, std::size_t max_byt
 }
 
 void Walk::remove(const std::string& key) {
-    const auto held = brake_->hold();
-    storage_->remove(key);
+    storage_->remove(key, [this](bool surely) {
+        if (surely && catch_up_) {
+            catch_up_();
+        }
+        return brake_->hold();
+    });
     if (storage_->removing_waits()) {
         removed_.push_back(key);
     }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,12 +44,16 @@ class Brake {
     bool stopped_ = false;
 };
 
+// Has the session's thread take in what its client has sent, and waits for that: the client may
+// have given something up. Any other thread.
+using CatchUp = std::function<void()>;
+
 // On one thread at a time.
 class Walk {
   public:
     // `pace` as for Storage::list().
     Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<Brake> brake,
-         Pace pace = {});
+         Pace pace = {}, CatchUp catch_up = {});
 
     // Goes on until the end, and returns the result, or until `until` has passed. Throws what the
     // storage throws, and Stopped.
@@ -73,6 +78,7 @@ class Walk {
     const StorageCall call_;
     const std::shared_ptr<Brake> brake_;
     const Pace pace_;
+    const CatchUp catch_up_;
     std::uint64_t keys_ = 0;
     std::vector<std::string> removed_;  // in this step, where the storage is to be told of them
     Sizes sizes_;

@@ -17,13 +17,17 @@ constexpr int kMostKeeping = 16;
 
 }  // namespace
 
-Errand::Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done)
+Errand::Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done,
+               CatchUp catch_up)
     : moves_(std::move(moves)),
       done_(std::move(done)),
-      walk_(std::move(storage), std::move(call), brake_, [this] {
-          brake_->check();
-          report();
-      }) {}
+      walk_(
+          std::move(storage), std::move(call), brake_,
+          [this] {
+              brake_->check();
+              report();
+          },
+          std::move(catch_up)) {}
 
 void Errand::report() {
     const TimePoint now = Clock::now();

@@ -20,7 +20,8 @@ class Errand {
     // while it goes on; `done` gets the answer, once, unless it was stopped.
     using Moves = std::function<void(std::uint64_t)>;
     using Done = std::function<void(Answer)>;
-    Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done);
+    Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done,
+           CatchUp catch_up = {});
     Errand(const Errand&) = delete;
     Errand& operator=(const Errand&) = delete;
 

@@ -57,4 +57,26 @@ std::size_t YieldingThread::end_asked(TimePoint time) {
     return left;
 }
 
+void YieldingThread::ask_for_new() {
+    visit([&](const std::vector<Yielding*>& sessions) {
+        for (Yielding* const one : sessions) {
+            one->record().note_old();
+            one->ask();
+        }
+    });
+}
+
+std::size_t YieldingThread::asked_for_new(bool end) {
+    std::size_t left = 0;
+    visit([&](const std::vector<Yielding*>& sessions) {
+        for (Yielding* const one : sessions) {
+            left += one->record().is_old() ? 1 : 0;
+            if (end && one->record().is_old()) {
+                one->end();
+            }
+        }
+    });
+    return left;
+}
+
 }  // namespace ucxstore

@@ -45,6 +45,10 @@ class YieldingThread {
     // Ends those that were asked before `time` and have not hung up. Returns how many were asked
     // after that, and may still hang up.
     std::size_t end_asked(TimePoint time);
+    // Asks all sessions that there are now to begin anew. Returns how many have not ended that were
+    // asked so; ends them, if `end`.
+    void ask_for_new();
+    std::size_t asked_for_new(bool end);
 
   protected:
     // Calls `visitor` on the thread with all sessions that are not closed, and then looks at them.

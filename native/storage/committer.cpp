@@ -44,9 +44,11 @@ void attempt(Job& job, Step step) {
 }  // namespace
 
 struct Committer::State {
-    State(const DirectoryRoot& root, Durability how) : durability(how), directories(root) {}
+    State(const DirectoryRoot& root, Durability how, bool elsewhere)
+        : durability(how), never_here(elsewhere), directories(root) {}
 
     const Durability durability;
+    const bool never_here;
     DurableDirectories directories;
     WorkerPool pool;
     std::mutex mutex;
@@ -62,6 +64,16 @@ struct Committer::State {
             waiting.pop_front();
         }
         return taken;
+    }
+
+    // Fails all jobs that wait.
+    void fail(const char* why) {
+        for (std::vector<Job> jobs = take(); !jobs.empty(); jobs = take()) {
+            for (Job& job : jobs) {
+                job.failure = why;
+                finish(job);
+            }
+        }
     }
 
     // What fails, mostly for want of memory, fails all jobs that have not ended.
@@ -127,8 +139,8 @@ struct Committer::State {
     }
 };
 
-Committer::Committer(const DirectoryRoot& root, Durability durability)
-    : state_(std::make_shared<State>(root, durability)) {}
+Committer::Committer(const DirectoryRoot& root, Durability durability, bool never_here)
+    : state_(std::make_shared<State>(root, durability, never_here)) {}
 
 Committer::~Committer() = default;
 
@@ -145,7 +157,11 @@ void Committer::add(Change& change, Done done) {
         std::vector<Job> jobs = state->take();
         state->run(jobs);
     };
-    if (many) {
+    if (state_->never_here) {
+        if (!state_->pool.try_post(run)) {
+            state_->fail("the server has no thread for it");
+        }
+    } else if (many) {
         run();
     } else {
         state_->pool.post(run);

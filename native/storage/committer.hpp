@@ -34,13 +34,14 @@ class Committer {
     using Done = std::function<void(std::string failure)>;
 
     // `root` must outlive it.
-    Committer(const DirectoryRoot& root, Durability durability);
+    Committer(const DirectoryRoot& root, Durability durability, bool never_here = false);
     Committer(const Committer&) = delete;
     Committer& operator=(const Committer&) = delete;
     ~Committer();
 
     Durability durability() const;
-    // Makes the change on another thread, and calls `done` there; or here, where very many wait.
+    // Makes the change on another thread, and calls `done` there; or here, where very many wait,
+    // unless it is `never_here`.
     void add(Change& change, Done done);
     // Makes the change here.
     void make(Change& change);

@@ -223,10 +223,17 @@ bool add_to_page(Page& page, std::size_t& bytes, std::size_t max_bytes, const st
 }  // namespace
 
 DirectoryStorage::DirectoryStorage(const std::string& root, Durability durability,
-                                   std::size_t listing_bytes)
-    : root_(root), listing_bytes_(listing_bytes), committer_(root_, durability) {
+                                   Writers::Mode writers, std::size_t listing_bytes)
+    : root_(root),
+      writers_(root, writers),
+      listing_bytes_(listing_bytes),
+      committer_(root_, durability, writers_.several()),
+      sweep_(root_) {
     if (durability == Durability::fsync) {
         sync_root(root);
+    }
+    if (writers != Writers::Mode::none) {
+        sweep_.start();
     }
 }
 
@@ -251,7 +258,7 @@ std::unique_ptr<Incoming> DirectoryStorage::receive(const std::string& key, std:
     if (is_our_own(key)) {
         throw Error(ErrorKind::storage, "'" + key + "' is the name of a file of the server's own");
     }
-    return receive_file({root_, reclaimer_, committer_}, key, size);
+    return receive_file({root_, writers_, reclaimer_, committer_}, key, size);
 }
 
 void DirectoryStorage::removed(const std::vector<std::string>& keys) {
@@ -263,10 +270,10 @@ void DirectoryStorage::removed(const std::vector<std::string>& keys) {
 }
 
 bool DirectoryStorage::removing_waits() const {
-    return committer_.durability() == Durability::fsync;
+    return committer_.durability() == Durability::fsync || writers_.several();
 }
 
-void DirectoryStorage::remove(const std::string& key) {
+void DirectoryStorage::remove(const std::string& key, const Consent& consent) {
     if (is_our_own(key)) {
         return;  // no key
     }
@@ -277,6 +284,8 @@ void DirectoryStorage::remove(const std::string& key) {
                     !S_ISREG(about.st_mode) && !S_ISLNK(about.st_mode))) {
         return;  // a directory, a socket or the like is no key
     }
+    const auto lock = writers_.lock(key, parent, Clock::now() + Writers::kPatience);
+    const auto held = consent ? consent(writers_.several()) : std::unique_lock<std::mutex>();
     Fd removed = open_to_reclaim(parent, leaf);
     if (unlinkat(parent.get(), leaf.c_str(), 0) != 0) {
         if (errno == ENOENT || errno == ENAMETOOLONG) {

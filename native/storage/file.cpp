@@ -23,6 +23,9 @@ constexpr std::uint64_t kLarge = 2 << 20;
 // 8 times was not always enough for four threads that wrote and removed.
 constexpr int kAttempts = 64;
 
+// What has waited for the disk for long still waits so long for others that change its key.
+constexpr std::chrono::milliseconds kLeastWait{200};
+
 class FileIncoming : public Incoming, private Committer::Change {
   public:
     // Delegates, so that the destructor tidies up after a constructor that throws as well.
@@ -48,15 +51,18 @@ class FileIncoming : public Incoming, private Committer::Change {
 
     bool commit(bool if_absent) override {
         if_absent_ = if_absent;
+        until_ = Clock::now() + Writers::kPatience;
         failure_ = writer_.finish();
         committer_.make(*this);
         return written_;
     }
 
-    bool waits_for_disk() const override { return committer_.durability() != Durability::none; }
+    bool waits() const override { return waits_for_disk() || writers_.several(); }
 
-    void commit_later(bool if_absent, Done done) override {
+    void commit_later(bool if_absent, Wanted wanted, Done done) override {
         if_absent_ = if_absent;
+        wanted_ = std::move(wanted);
+        until_ = Clock::now() + Writers::kPatience;
         failure_ = writer_.finish();  // here, where its buffer is in the caches
         committer_.add(*this, [this, done = std::move(done)](std::string failure) {
             done(written_, std::move(failure));
@@ -64,6 +70,7 @@ class FileIncoming : public Incoming, private Committer::Change {
     }
 
   private:
+    bool waits_for_disk() const { return committer_.durability() != Durability::none; }
     std::uint64_t bytes() const override { return size_; }
     std::string directory() const override { return split(key_).parent; }
 
@@ -92,6 +99,13 @@ class FileIncoming : public Incoming, private Committer::Change {
         // The directory may have been pruned since it was opened. Then it is made again.
         for (int attempt = 0;; ++attempt) {
             try {
+                // Nobody else changes the key from here on. If its client has given this up, a
+                // later change may have been made before; else this one comes after it.
+                const auto lock =
+                    writers_.lock(key_, directory_, std::max(until_, Clock::now() + kLeastWait));
+                if (wanted_ && !wanted_(writers_.several())) {
+                    throw Error(ErrorKind::storage, "'" + key_ + "' was given up by its client");
+                }
                 committed_ = true;
                 written_ = link(if_absent_);
                 return;
@@ -110,6 +124,7 @@ class FileIncoming : public Incoming, private Committer::Change {
     struct Members {};
     FileIncoming(Members, const Files& files, const std::string& key, std::uint64_t size)
         : root_(files.root),
+          writers_(files.writers),
           reclaimer_(files.reclaimer),
           committer_(files.committer),
           key_(key),
@@ -138,7 +153,19 @@ class FileIncoming : public Incoming, private Committer::Change {
             openat(directory_.get(), name_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
         if (!file_) {
             name_.clear();
+        } else if (!is_ours()) {
+            file_ = Fd();
+            name_.clear();
+            errno = ENOENT;
         }
+    }
+
+    // Whether the file was not swept away between its beginning and its lock. Without locks it is
+    // never swept away.
+    bool is_ours() const {
+        struct stat about{};
+        return (lock_unfinished(file_.get()) || errno != EWOULDBLOCK) &&
+               fstat(file_.get(), &about) == 0 && about.st_nlink > 0;
     }
 
     // Refuses a large value that cannot fit before it is sent. Others that are on their way are not
@@ -182,6 +209,7 @@ class FileIncoming : public Incoming, private Committer::Change {
     void name_file() {
         const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
         const std::string name = unfinished_name();
+        lock_unfinished(file_.get());
         if (linkat(AT_FDCWD, self.c_str(), directory_.get(), name.c_str(), AT_SYMLINK_FOLLOW) !=
             0) {
             throw_errno("naming the file for '" + key_ + "'");
@@ -223,6 +251,7 @@ class FileIncoming : public Incoming, private Committer::Change {
     }
 
     const DirectoryRoot& root_;
+    const Writers& writers_;
     Reclaimer& reclaimer_;
     Committer& committer_;
     const std::string key_;
@@ -232,6 +261,8 @@ class FileIncoming : public Incoming, private Committer::Change {
     FileWriter writer_;
     std::string name_;  // the unfinished file's, while it has one
     int failure_ = 0;   // an errno
+    Wanted wanted_;
+    TimePoint until_{};  // it waits for changes by others
     bool if_absent_ = false;
     bool committed_ = false;
     bool written_ = false;

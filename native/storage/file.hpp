@@ -3,6 +3,7 @@
 
 #include "base/handle.hpp"
 #include "files/directory_root.hpp"
+#include "files/writers.hpp"
 #include "storage/committer.hpp"
 #include "storage/reclaimer.hpp"
 #include "storage/storage.hpp"
@@ -12,6 +13,7 @@ namespace ucxstore {
 // What a directory storage has for its files.
 struct Files {
     const DirectoryRoot& root;
+    const Writers& writers;
     Reclaimer& reclaimer;  // frees the files that are replaced
     Committer& committer;
 };

@@ -248,7 +248,8 @@ bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committe
     return true;
 }
 
-void MemoryStorage::remove(const std::string& key) {
+void MemoryStorage::remove(const std::string& key, const Consent& consent) {
+    const auto held = consent ? consent(false) : std::unique_lock<std::mutex>();
     std::shared_ptr<const Region> old;
     const std::lock_guard lock(mutex_);
     check_open();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,14 @@ class Quota;
 namespace shared {
 class Shelf;
 }
+
+// Whether the client still waits for a change; called on the thread that makes it, just before.
+// `surely`: look also at what has come from the client, and was not read so far.
+using Wanted = std::function<bool(bool surely)>;
+
+// The same of a removal: throws where nobody wants it. What it returns is kept until the key is
+// removed, and nobody stops wanting it meanwhile.
+using Consent = std::function<std::unique_lock<std::mutex>(bool surely)>;
 
 // A value on its way in. Destroyed without commit() it leaves no trace.
 class Incoming {
@@ -41,11 +50,12 @@ class Incoming {
     // Puts the whole value under its key: a reader sees the old value or this one. With `if_absent`
     // only if the key has none; returns false if it has.
     virtual bool commit(bool if_absent) = 0;
-    // Whether that waits for a disk. Then commit_later() does the same on another thread, and calls
-    // `done` there, which keeps this alive; `failure` is "" for none.
-    virtual bool waits_for_disk() const { return false; }
+    // Whether that waits, for a disk or for other servers. Then commit_later() does the same on
+    // another thread, unless nobody wants it any more, and calls `done` there, which keeps this
+    // alive; `failure` is "" for none.
+    virtual bool waits() const { return false; }
     using Done = std::function<void(bool written, std::string failure)>;
-    virtual void commit_later(bool, Done) {}
+    virtual void commit_later(bool, Wanted, Done) {}
 };
 
 struct Page {
@@ -71,11 +81,12 @@ class Storage {
         return nullptr;
     }
     // Does nothing for a missing key.
-    virtual void remove(const std::string& key) = 0;
+    virtual void remove(const std::string& key, const Consent& consent = {}) = 0;
     // To be called once keys were removed, before anybody is told so: returns once that is on the
     // medium, where that is wanted. Throws Error(storage).
     virtual void removed(const std::vector<std::string>&) {}
-    // Whether that waits for a disk, and so is for no progress thread.
+    // Whether that or remove() waits, for a disk or for other servers, and so is for no progress
+    // thread.
     virtual bool removing_waits() const { return false; }
     // Names from `cursor` on ("": from the start), at most `max_bytes` of them, but at least one:
     // keys that begin with `prefix`; `delimited`: what follows it up to the next "/", each once. It

@@ -4,6 +4,7 @@ A directory keeps both in files of its own, which are no keys. Memory has a new 
 server of it starts. That of an object store or a zarr store is derived from where it is.
 """
 
+import fcntl
 import hashlib
 import os
 import secrets
@@ -179,14 +180,10 @@ def _read(file: Path) -> bytes | None:
 
 def _write(directory: Path, name: str, data: bytes, *, replace: bool) -> None:
     """Write a file whole, and flush it; without `replace`, a file that is there stays."""
-    unfinished = directory / f".ucxstore-{secrets.token_hex(8)}.partial"
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    unfinished, fd = _begin_file(directory)
     try:
-        try:
-            os.write(fd, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        os.write(fd, data)
+        os.fsync(fd)
         if replace:
             unfinished.replace(directory / name)
         else:
@@ -194,11 +191,24 @@ def _write(directory: Path, name: str, data: bytes, *, replace: bool) -> None:
                 os.link(unfinished, directory / name)
     finally:
         unfinished.unlink(missing_ok=True)
+        os.close(fd)
     at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(at)
     finally:
         os.close(at)
+
+
+def _begin_file(directory: Path) -> tuple[Path, int]:
+    """Make a file, and lock it: a server that starts removes those that nobody has locked."""
+    while True:
+        unfinished = directory / f".ucxstore-{secrets.token_hex(8)}.partial"
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with suppress(OSError):  # without locks, nothing is removed
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink > 0:
+            return unfinished, fd
+        os.close(fd)
 
 
 # ---- sources ----

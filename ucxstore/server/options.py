@@ -131,8 +131,9 @@ class ServerOptions:
         UCX options by name, such as ``{"TLS": "tcp"}``.
     shared : bool or None
         Whether other servers serve the same values, such as those of a network directory. If this
-        server is lost, stores of several servers then use another one. ``None`` means yes for
-        remote object stores, given as a URL or as obstore's, and no for everything else.
+        server is lost, stores of several servers then use another one. A directory that is not
+        shared has one server that writes to it; others do not start. ``None`` means yes for remote
+        object stores, given as a URL or as obstore's, and no for everything else.
     cache : int, str or None
         Bytes of a source's values to keep in memory, such as ``"4GiB"``; 1 GiB if ``None``.
     block_size : int, str or None

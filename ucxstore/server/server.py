@@ -4,6 +4,7 @@ import asyncio
 import errno
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -66,7 +67,7 @@ class Server:
     OSError
         If a directory is missing, or cannot be made or used, or the address cannot be bound.
     StorageError
-        If an object store does not answer as it should.
+        If an object store does not answer as it should, or another server writes to the directory.
     """
 
     def __init__(
@@ -142,6 +143,10 @@ class Server:
             opened, carrier = open_storage(storage, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, _UNMADE_SECONDS)
+            leave: Callable[[], None] = _do_nothing
+            if isinstance(opened, core.DirectoryStorage) and opened is not storage:
+                leave = opened.leave
+                on_failure.callback(leave)
             joining = None
             if options.local:
                 joining = Joining(listen_locally(options.socket))
@@ -190,7 +195,7 @@ class Server:
         )
         self._storage = storage
         self._grace = options.grace
-        self._threads = _Threads(native, acceptor, carrier)
+        self._threads = _Threads(native, acceptor, carrier, leave)
         self._finalizer = process.Finalizer(
             self, process.Exit.SERVERS, self._threads.close, _FORGOTTEN_SECONDS
         )
@@ -347,6 +352,10 @@ def _check_openssl() -> None:
         raise ValueError(f"encrypt: {error}") from error
 
 
+def _do_nothing() -> None:
+    """Leave a storage that others need not wait for."""
+
+
 class _Threads:
     """The threads of a server: drain and close them. A forked child has none of them.
 
@@ -358,10 +367,19 @@ class _Threads:
     acceptor : Acceptor
     carrier : Carrier or None
         The thread for a source behind a cache; ``None`` for other storages.
+    leave : callable
+        Leaves the storage to other servers, once nothing is served any more.
     """
 
-    def __init__(self, native: core.Server, acceptor: Acceptor, carrier: "Carrier | None") -> None:
+    def __init__(
+        self,
+        native: core.Server,
+        acceptor: Acceptor,
+        carrier: "Carrier | None",
+        leave: Callable[[], None],
+    ) -> None:
         self._native = native
+        self._leave = leave
         self._acceptor = acceptor
         self._carrier = carrier
         self.identity = acceptor.identity
@@ -455,4 +473,5 @@ class _Threads:
                 self._native.close(max(end - time.monotonic(), _RELEASE_SECONDS))
                 if self._carrier is not None:
                     self._carrier.close(max(end - time.monotonic(), _RELEASE_SECONDS))
+                self._leave()
                 logs.server.info("ended", extra={"event": "ended"})

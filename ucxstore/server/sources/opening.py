@@ -170,7 +170,8 @@ def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | No
     if kind is Kind.DIRECTORY:
         if not options.create:
             check_directory(text)
-        return core.DirectoryStorage(text, _or(options.durability, DEFAULT_DURABILITY))
+        writers = "none" if options.read_only else "several" if options.shared else "alone"
+        return core.DirectoryStorage(text, _or(options.durability, DEFAULT_DURABILITY), writers)
     return None
 
 
