@@ -205,15 +205,22 @@ class ClientStats(Table):
     ----------
     peer : str
         The address that it connected from: ``"127.0.0.1:41234"``.
+    origin : str
+        Where it is from: a host, or a user of the server's host.
     lanes : list of str
         The transports that UCX chose for the connection; ``["local"]`` if it does without UCX.
     gets, sets, bytes_sent, bytes_received : int
         As in `ServerStats`.
     bytes_in_flight, gets_waiting : int
         Bytes that are on their way to the client now, and values that wait for these.
+    worked_s : float
+        Seconds that the server has worked for it.
+    held : dict of str to int
+        What the server holds for it, by kind, but for what is 0: see the page about requests.
     """
 
     peer: str
+    origin: str
     lanes: list[str]
     gets: int
     sets: int
@@ -221,6 +228,30 @@ class ClientStats(Table):
     bytes_received: int
     bytes_in_flight: int
     gets_waiting: int
+    worked_s: float
+    held: dict[str, int]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OriginStats(Table):
+    """What a server holds for all clients of one origin, and has worked for them.
+
+    Attributes
+    ----------
+    origin : str
+        A host, or a user of the server's host.
+    sessions : int
+        Its clients that are connected.
+    worked_s : float
+        Seconds that the server has worked for them.
+    held : dict of str to int
+        What it holds for them, as in `ClientStats`.
+    """
+
+    origin: str
+    sessions: int
+    worked_s: float
+    held: dict[str, int]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -270,6 +301,8 @@ class ServerStats(Table):
         Scratch spaces that there are now.
     spaces : list of SpaceStats
         Those, or the first 512.
+    origins : list of OriginStats
+        Where clients are from, or the first 512; the one that holds most comes first.
     gets_seen, bytes_seen : int
         Values that clients of the server's host have read themselves, in memory that they see or
         from its files, and their bytes, as they say. They are not in `gets` and `bytes_sent`.
@@ -314,6 +347,7 @@ class ServerStats(Table):
     clients: list[ClientStats]
     scratch_spaces: int
     spaces: list[SpaceStats]
+    origins: list[OriginStats]
     gets_seen: int
     bytes_seen: int
     arenas: int
@@ -348,12 +382,24 @@ def parse_server_stats(text: bytes) -> ServerStats:
         **_numbers(found, ServerStats),
         clients=[_client(one) for one in found.each("clients")],
         spaces=[_space(one) for one in found.each("spaces")],
+        origins=[_origin(one) for one in found.each("origins")],
     )
 
 
 def _client(found: Fields) -> ClientStats:
-    peer, lanes = found.text("peer"), found.texts("lanes")
-    return ClientStats(peer=peer, lanes=lanes, **_numbers(found, ClientStats))
+    return ClientStats(
+        peer=found.text("peer"),
+        origin=found.text("origin"),
+        lanes=found.texts("lanes"),
+        held=found.integers("held"),
+        **_numbers(found, ClientStats),
+    )
+
+
+def _origin(found: Fields) -> OriginStats:
+    return OriginStats(
+        origin=found.text("origin"), held=found.integers("held"), **_numbers(found, OriginStats)
+    )
 
 
 def _space(found: Fields) -> SpaceStats:
@@ -361,5 +407,5 @@ def _space(found: Fields) -> SpaceStats:
 
 
 def _numbers(found: Fields, of: type[Table]) -> dict[str, Any]:
-    others = {"clients", "spaces", "peer", "lanes", "name"}
+    others = {"clients", "spaces", "origins", "peer", "lanes", "name", "origin", "held"}
     return {name: found.number(name) for name in of._names() if name not in others}

@@ -30,7 +30,7 @@ class Object {
         return *this;
     }
     Object& add(const char* name, std::uint64_t value) { return add(name, std::to_string(value)); }
-    std::string take() { return std::move(text_) + "}"; }
+    std::string take() { return text_.empty() ? "{}" : std::move(text_) + "}"; }
 
   private:
     std::string text_;
@@ -44,13 +44,33 @@ std::string array(const std::vector<std::string>& values) {
     return out + "]";
 }
 
+std::string held_json(const AccountCounts& counts) {
+    Object held;
+    for (const auto& [name, amount] : counts.held) {
+        held.add(name, amount);
+    }
+    return held.take();
+}
+
+std::string origin_json(const AccountCounts& counts) {
+    return Object()
+        .add("origin", quoted(counts.origin))
+        .add("sessions", counts.sessions)
+        .add("worked_s", std::to_string(counts.worked_s))
+        .add("held", held_json(counts))
+        .take();
+}
+
 std::string client_json(const ClientCounters& client, const std::vector<std::string>& lanes) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < std::min(lanes.size(), kMaxLanes); ++i) {
         names.push_back(quoted(lanes[i]));
     }
+    const AccountCounts account =
+        client.account == nullptr ? AccountCounts() : client.account->counts();
     return Object()
         .add("peer", quoted(client.peer))
+        .add("origin", quoted(account.origin))
         .add("lanes", array(names))
         .add("gets", client.gets)
         .add("sets", client.sets)
@@ -58,6 +78,8 @@ std::string client_json(const ClientCounters& client, const std::vector<std::str
         .add("bytes_received", client.bytes_received)
         .add("bytes_in_flight", client.bytes_in_flight)
         .add("gets_waiting", client.gets_waiting)
+        .add("worked_s", std::to_string(account.worked_s))
+        .add("held", held_json(account))
         .take();
 }
 
@@ -135,8 +157,9 @@ Counters::InFlight Counters::in_flight() const {
     return sum;
 }
 
-std::shared_ptr<ClientCounters> Counters::add(const std::string& peer) {
-    auto client = std::make_shared<ClientCounters>(peer);
+std::shared_ptr<ClientCounters> Counters::add(const std::string& peer,
+                                              std::shared_ptr<const Accounted> account) {
+    auto client = std::make_shared<ClientCounters>(peer, std::move(account));
     const std::lock_guard lock(mutex_);
     std::erase_if(clients_, [](const auto& one) { return one.expired(); });
     clients_.push_back(client);
@@ -149,7 +172,8 @@ void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes)
 }
 
 std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const ShelfCounts& shelf,
-                              const MemoryCounts& memory, const CacheCounts& cache) const {
+                              const MemoryCounts& memory, const CacheCounts& cache,
+                              const std::vector<AccountCounts>& origins) const {
     std::vector<std::string> clients;
     std::uint64_t connected = 0;
     std::uint64_t in_flight = 0;
@@ -170,6 +194,11 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
     for (std::size_t i = 0; i < std::min(spaces.size(), kMaxSpaces); ++i) {
         shown.push_back(space_json(spaces[i]));
     }
+
+    std::vector<std::string> accounts;
+    for (std::size_t i = 0; i < std::min(origins.size(), kMaxOrigins); ++i) {
+        accounts.push_back(origin_json(origins[i]));
+    }
     const auto uptime = std::chrono::steady_clock::now() - start_;
     return Object()
         .add("uptime_s", std::to_string(std::chrono::duration<double>(uptime).count()))
@@ -187,6 +216,7 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
         .add("clients", array(clients))
         .add("scratch_spaces", spaces.size())
         .add("spaces", array(shown))
+        .add("origins", array(accounts))
         .add("gets_seen", shelf.gets_seen)
         .add("bytes_seen", shelf.bytes_seen)
         .add("arenas", shelf.arenas)

@@ -8,17 +8,38 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ucxstore {
 
 using Count = std::atomic<std::uint64_t>;
 
+// What the server holds for a session or an origin, and has worked for it.
+struct AccountCounts {
+    std::string origin;
+    std::uint64_t sessions = 1;
+    double worked_s = 0;
+    std::vector<std::pair<const char*, std::uint64_t>> held;  // by kind, but for what is 0
+};
+
+// Who can tell that of a client. Any thread.
+class Accounted {
+  public:
+    Accounted() = default;
+    Accounted(const Accounted&) = delete;
+    Accounted& operator=(const Accounted&) = delete;
+    virtual ~Accounted() = default;
+    virtual AccountCounts counts() const = 0;
+};
+
 // Counters of one connected client.
 struct ClientCounters {
-    explicit ClientCounters(std::string the_peer) : peer(std::move(the_peer)) {}
+    explicit ClientCounters(std::string the_peer, std::shared_ptr<const Accounted> its = nullptr)
+        : peer(std::move(the_peer)), account(std::move(its)) {}
 
     const std::string peer;
+    const std::shared_ptr<const Accounted> account;  // nullptr for none
     Count gets = 0;
     Count sets = 0;
     Count bytes_sent = 0;
@@ -154,15 +175,18 @@ class Counters {
     }
 
     // Counts a client until the last copy of the pointer goes.
-    std::shared_ptr<ClientCounters> add(const std::string& peer);
+    std::shared_ptr<ClientCounters> add(const std::string& peer,
+                                        std::shared_ptr<const Accounted> account = nullptr);
     void set_lanes(ClientCounters& client, std::vector<std::string> lanes);
 
-    // The counters as JSON: see docs/wire.md. Of clients and spaces beyond these limits, only the
-    // number is told.
+    // The counters as JSON: see docs/wire.md. Of clients, spaces and origins beyond these limits,
+    // only the number is told.
     static constexpr std::size_t kMaxClients = 512;
     static constexpr std::size_t kMaxSpaces = 512;
+    static constexpr std::size_t kMaxOrigins = 512;
     std::string to_json(const std::vector<SpaceCounts>& spaces = {}, const ShelfCounts& shelf = {},
-                        const MemoryCounts& memory = {}, const CacheCounts& cache = {}) const;
+                        const MemoryCounts& memory = {}, const CacheCounts& cache = {},
+                        const std::vector<AccountCounts>& origins = {}) const;
 
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -12,15 +12,15 @@ constexpr std::uint64_t kKept = 8;
 constexpr std::uint64_t kSteps = 64;
 constexpr std::uint64_t kMemoryStep = 64ull << 10;
 
-void sort_by_use(std::vector<Ledger::Counts>& counts) {
-    const auto use = [](const Ledger::Counts& one) {
-        std::uint64_t bytes = 0;
-        for (std::size_t i = 0; i < kHeldKinds; ++i) {
-            bytes += kLimits[i].is_bytes ? one.held[i] : 0;
+AccountCounts counts_of(const std::string& origin, std::uint64_t worked,
+                        const std::array<std::uint64_t, kHeldKinds>& held) {
+    AccountCounts counts{origin, 1, static_cast<double>(worked) * 1e-9, {}};
+    for (std::size_t i = 0; i < kHeldKinds; ++i) {
+        if (held[i] > 0) {
+            counts.held.emplace_back(kLimits[i].name, held[i]);
         }
-        return std::pair(bytes, one.worked);
-    };
-    std::ranges::sort(counts, [&](const auto& a, const auto& b) { return use(a) > use(b); });
+    }
+    return counts;
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ void Hold::shrink(std::uint64_t amount) {
 
 // ---- the ledger ----
 
-std::shared_ptr<Account> Ledger::open(const std::string& origin, const std::string& peer) {
+std::shared_ptr<Account> Ledger::open(const std::string& origin) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Origin>& found = origins_[origin];
     if (found == nullptr) {
@@ -45,7 +45,7 @@ std::shared_ptr<Account> Ledger::open(const std::string& origin, const std::stri
         found->name = origin;
     }
     accounts_.reserve(accounts_.size() + 1);
-    auto account = std::make_shared<Account>(shared_from_this(), found, peer);
+    auto account = std::make_shared<Account>(shared_from_this(), found);
     accounts_.push_back(account.get());
     ++found->sessions;
     return account;
@@ -105,41 +105,34 @@ void Ledger::give(Origin& origin, Held what, std::uint64_t amount) {
     taken_[i] -= amount;
 }
 
-std::vector<Ledger::Counts> Ledger::origins() const {
-    std::map<std::string, Counts> found;
+std::vector<AccountCounts> Ledger::origins() const {
+    std::map<std::string, Amounts> held;
+    std::vector<std::pair<std::uint64_t, AccountCounts>> found;
     {
         const std::lock_guard lock(mutex_);
-        for (const auto& [name, origin] : origins_) {
-            found[name] = {name, origin->sessions, origin->worked, {}};
-        }
         for (const Account* const account : accounts_) {
-            Counts& counts = found[account->origin()];
+            Amounts& sums = held[account->origin()];
             for (std::size_t i = 0; i < kHeldKinds; ++i) {
-                counts.held[i] += account->parts_[i].held;
+                sums[i] += account->parts_[i].held;
             }
         }
+        for (const auto& [name, origin] : origins_) {
+            const Amounts& sums = held[name];
+            std::uint64_t bytes = 0;
+            for (std::size_t i = 0; i < kHeldKinds; ++i) {
+                bytes += limits_[i].is_bytes ? sums[i] : 0;
+            }
+            found.emplace_back(bytes, counts_of(name, origin->worked, sums));
+            found.back().second.sessions = origin->sessions;
+        }
     }
-    std::vector<Counts> all;
-    for (auto& [name, counts] : found) {
+    std::ranges::sort(found, [](const auto& a, const auto& b) {
+        return std::pair(a.first, a.second.worked_s) > std::pair(b.first, b.second.worked_s);
+    });
+    std::vector<AccountCounts> all;
+    for (auto& [bytes, counts] : found) {
         all.push_back(std::move(counts));
     }
-    sort_by_use(all);
-    return all;
-}
-
-std::vector<Ledger::Counts> Ledger::sessions() const {
-    std::vector<Counts> all;
-    {
-        const std::lock_guard lock(mutex_);
-        for (const Account* const account : accounts_) {
-            Counts counts{account->peer_, 1, account->worked(), {}};
-            for (std::size_t i = 0; i < kHeldKinds; ++i) {
-                counts.held[i] = account->parts_[i].held;
-            }
-            all.push_back(std::move(counts));
-        }
-    }
-    sort_by_use(all);
     return all;
 }
 
@@ -154,9 +147,14 @@ std::uint64_t Ledger::held(Held what) const {
 
 // ---- an account ----
 
-Account::Account(std::shared_ptr<Ledger> ledger, std::shared_ptr<Ledger::Origin> origin,
-                 std::string peer)
-    : ledger_(std::move(ledger)), origin_(std::move(origin)), peer_(std::move(peer)) {}
+Account::Account(std::shared_ptr<Ledger> ledger, std::shared_ptr<Ledger::Origin> origin)
+    : ledger_(std::move(ledger)), origin_(std::move(origin)) {}
+
+AccountCounts Account::counts() const {
+    Ledger::Amounts held{};
+    std::ranges::transform(parts_, held.begin(), [](const Part& part) { return part.held.load(); });
+    return counts_of(origin(), worked_, held);
+}
 
 Account::~Account() { ledger_->close(*this); }
 

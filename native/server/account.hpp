@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/counters.hpp"
 #include "storage/quota.hpp"
 
 namespace ucxstore {
@@ -59,8 +60,8 @@ using Limits = std::array<Limit, kHeldKinds>;
 // By Held. NOLINTBEGIN(readability-magic-numbers)
 inline constexpr Limits kLimits{{
     // name, what, bytes, memory, always, of a session, of an origin, of all
-    {"gets", "gets that wait", false, false, 1024, 16'384, 131'072, 1'048'576},
-    {"get_bytes", "keys and selections of these", true, true, 512ull << 10, 16ull << 20,
+    {"gets", "gets that wait", false, false, 1024, 131'072, 262'144, 2'097'152},
+    {"get_bytes", "keys and selections of these", true, true, 512ull << 10, 32ull << 20,
      64ull << 20, 256ull << 20},
     {"fetches", "gets that wait for a source", false, false, 16, 128, 16'384, 131'072},
     {"calls", "other requests under way", false, false, 16, 256, 4096, 65'536},
@@ -125,28 +126,20 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     Ledger(const Ledger&) = delete;
     Ledger& operator=(const Ledger&) = delete;
 
-    // Opens an account for a session of this origin (places.hpp). `peer` names it.
-    std::shared_ptr<Account> open(const std::string& origin, const std::string& peer = {});
+    // Opens an account for a session of this origin (places.hpp).
+    std::shared_ptr<Account> open(const std::string& origin);
 
     const Limit& limit(Held what) const { return limits_[static_cast<std::size_t>(what)]; }
 
-    using Amounts = std::array<std::uint64_t, kHeldKinds>;
-    struct Counts {
-        std::string name;            // of the origin, or the session
-        std::uint64_t sessions = 1;  // of an origin
-        std::uint64_t worked = 0;    // units
-        Amounts held{};
-    };
-    // Each origin that has sessions, those that hold and have worked most first.
-    std::vector<Counts> origins() const;
-    // The sessions of these.
-    std::vector<Counts> sessions() const;
+    // Of each origin that has sessions: those that hold and have worked most first.
+    std::vector<AccountCounts> origins() const;
     // What all sessions hold.
     std::uint64_t held(Held what) const;
 
   private:
     friend class Account;
 
+    using Amounts = std::array<std::uint64_t, kHeldKinds>;
     struct Origin {
         std::string name;
         Amounts taken{};             // under the lock
@@ -169,7 +162,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
 // The account of a session, and part of its origin's. What is held may go on any thread; the rest
 // is the session's thread's.
-class Account : public std::enable_shared_from_this<Account> {
+class Account : public Accounted, public std::enable_shared_from_this<Account> {
   public:
     // Of work, a unit is about a nanosecond of the server's time. After so many, others get their
     // turn.
@@ -178,11 +171,8 @@ class Account : public std::enable_shared_from_this<Account> {
     // none, and it is not counted for others.
     std::uint64_t step(Held what) const;
 
-    Account(std::shared_ptr<Ledger> ledger, std::shared_ptr<Ledger::Origin> origin,
-            std::string peer);
-    Account(const Account&) = delete;
-    Account& operator=(const Account&) = delete;
-    ~Account();
+    Account(std::shared_ptr<Ledger> ledger, std::shared_ptr<Ledger::Origin> origin);
+    ~Account() override;
 
     // Charges it, until the Hold goes; nullopt where there is no room.
     std::optional<Hold> hold(Held what, std::uint64_t amount) {
@@ -223,6 +213,7 @@ class Account : public std::enable_shared_from_this<Account> {
     std::uint64_t end_turn(Clock::duration took = {});
     std::uint64_t worked() const { return worked_; }
     const std::string& origin() const { return origin_->name; }
+    AccountCounts counts() const override;
 
   private:
     friend class Ledger;
@@ -238,7 +229,6 @@ class Account : public std::enable_shared_from_this<Account> {
 
     const std::shared_ptr<Ledger> ledger_;
     const std::shared_ptr<Ledger::Origin> origin_;
-    const std::string peer_;
     std::array<Part, kHeldKinds> parts_;
     std::uint64_t turn_ = 0;
     std::atomic<std::uint64_t> worked_ = 0;

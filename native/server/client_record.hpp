@@ -35,7 +35,7 @@ class ClientRecord {
           origin_(client.origin),
           account_(std::move(account)),
           server_(std::move(server)),
-          client_(server_->add(client.peer)),
+          client_(server_->add(client.peer, account_)),
           place_(std::move(place)) {}
     ClientRecord(const ClientRecord&) = delete;
     ClientRecord& operator=(const ClientRecord&) = delete;

@@ -126,8 +126,7 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, in
                            std::function<void()> look)
     : thread_(std::move(thread)),
       client_(std::make_shared<ClientRecord>(service.counters, service.places->take(client.origin),
-                                             client,
-                                             service.ledger->open(client.origin, client.peer))),
+                                             client, service.ledger->open(client.origin))),
       look_(std::move(look)),
       seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),

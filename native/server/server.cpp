@@ -35,7 +35,13 @@ Service service_of(Storages storages, bool read_only, std::uint64_t most_session
 ServerThread::ServerThread(const Service& service, const Options& options, bool polling, int index)
     : PeerThread(options, polling, "ucxstore-srv" + std::to_string(index), kServerClosed),
       service_(service) {
-    progress()->post_and_wait([this] { progress()->set_work([this] { return turns_.run(); }); });
+    progress()->post_and_wait([this] {
+        progress()->set_work([this] {
+            const bool any = !turns_.empty();
+            turns_.run();
+            return any;
+        });
+    });
 }
 
 // Before the members that sessions refer to.

@@ -157,6 +157,9 @@ TimePoint Session::tell_of_waiting(TimePoint now) {
     for (const PendingGet& get : gets_) {
         requests.insert(get.id().request);
     }
+    for (const Waiting& one : requests_) {
+        requests.insert(one.header.request);
+    }
     std::size_t told = 0;
     for (const std::uint64_t request : requests) {
         if (++told > kMostTold) {

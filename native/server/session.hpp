@@ -38,7 +38,8 @@ struct Service {
             shown += storages.spaces->shelf_counts();
             spaces = storages.spaces->counts();
         }
-        return counters->to_json(spaces, shown, storages.memory_counts(), storages.cache_counts());
+        return counters->to_json(spaces, shown, storages.memory_counts(), storages.cache_counts(),
+                                 ledger->origins());
     }
 };
 

@@ -238,9 +238,6 @@ void Progress::run() {
         let_fork();
         bool active = tasks_.run(driver_);
         active |= drive(now);
-        if (work_) {
-            guarded(driver_, [&] { active |= work_(); });
-        }
         now = Clock::now();
         if (active) {
             last_active = now;
@@ -256,6 +253,14 @@ void Progress::run() {
             guarded(driver_, [&] { driver_.tick(now); });
             next_tick = now + kTick;
             ticked = now;
+        }
+        if (work_) {  // after all that may give it something to do
+            bool worked = false;
+            guarded(driver_, [&] { worked = work_(); });
+            if (worked) {
+                active = true;
+                last_active = now;
+            }
         }
         if (active) {
             continue;

@@ -43,7 +43,7 @@ class Progress : public TaskThread {
     void watch(int fd, std::function<void()> on_event);
     void unwatch(int fd);
 
-    // Calls `work` each round: true while there is more of it. Only on the progress thread.
+    // Calls `work` each round: true where it has done anything. Only on the progress thread.
     void set_work(std::function<bool()> work);
 
     void stop();

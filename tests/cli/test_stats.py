@@ -60,6 +60,18 @@ def test_what_a_server_counts(server: Server, busy: UcxStore) -> None:
     assert found["bytes_in_flight"] == 0
 
 
+def test_what_a_server_holds_and_works_for_whom(server: Server, busy: UcxStore) -> None:
+    other = UcxStore(server.address, ucx={"TLS": "tcp"})
+    other.get_sync("a")
+    found = stats_of(busy)
+    [origin] = found["origins"]
+    assert origin["sessions"] == 2
+    assert {one["origin"] for one in found["clients"]} == {origin["origin"]}
+    assert 0 < found["clients"][0]["worked_s"] <= origin["worked_s"] < found["uptime_s"]
+    assert all(amount > 0 for amount in origin["held"].values())
+    other.close()
+
+
 def test_more_clients_than_are_told(server: Server, busy: UcxStore) -> None:
     one = stats_of(busy)["clients"][0]
     text = json.dumps({**stats_of(busy), "clients": [one] * 3, "new": "later"}).encode()
@@ -77,6 +89,9 @@ def test_more_clients_than_are_told(server: Server, busy: UcxStore) -> None:
         {"clients": [3]},
         {"clients": [{}]},
         {"clients": [{"lanes": "x"}]},
+        {"origins": [{}]},
+        {"origins": [{"origin": "x", "sessions": 1, "worked_s": 0, "held": {"gets": "many"}}]},
+        {"origins": [{"origin": "x", "sessions": 1, "worked_s": 0, "held": []}]},
     ],
 )
 def test_a_server_that_tells_something_else(busy: UcxStore, change: dict[str, object]) -> None:

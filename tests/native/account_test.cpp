@@ -98,7 +98,7 @@ TEST(AccountTest, WhatIsHeldCountsForMemory) {
 
 TEST(AccountTest, WorkIsCountedInTurns) {
     const auto ledger = std::make_shared<Ledger>();
-    const auto account = ledger->open("a", "peer");
+    const auto account = ledger->open("a");
     account->work(Account::kTurn - 1);
     EXPECT_FALSE(account->turn_is_over());
     account->work(1);
@@ -112,11 +112,13 @@ TEST(AccountTest, WorkIsCountedInTurns) {
     const auto hold = other->hold(Held::calls, 3);
     const auto origins = ledger->origins();
     ASSERT_EQ(origins.size(), 1u);
-    EXPECT_EQ(origins[0].name, "a");
+    EXPECT_EQ(origins[0].origin, "a");
     EXPECT_EQ(origins[0].sessions, 2u);
-    EXPECT_EQ(origins[0].worked, Account::kTurn + 3007);
-    EXPECT_EQ(origins[0].held[static_cast<std::size_t>(Held::calls)], 3u);
-    EXPECT_EQ(ledger->sessions()[0].name, "peer");
+    EXPECT_DOUBLE_EQ(origins[0].worked_s, static_cast<double>(Account::kTurn + 3007) * 1e-9);
+    ASSERT_EQ(origins[0].held.size(), 1u);
+    EXPECT_EQ(origins[0].held[0], (std::pair<const char*, std::uint64_t>("calls", 3)));
+    EXPECT_EQ(other->counts().held.size(), 1u);
+    EXPECT_TRUE(account->counts().held.empty());
 }
 
 TEST(AccountTest, HoldsGoOnAnyThread) {

@@ -33,6 +33,7 @@ from ucxstore.server import Server
 from ucxstore.stats import (
     ChunkStats,
     ClientStats,
+    OriginStats,
     ServerStats,
     StoreStats,
     Table,
@@ -167,9 +168,10 @@ def test_a_server_process_says_its_state() -> None:
 
 
 def test_html_is_escaped() -> None:
-    client = ClientStats(HOSTILE, [HOSTILE], 1, 0, 5_000_000, 0, 0, 0)
+    client = ClientStats(HOSTILE, HOSTILE, [HOSTILE], 1, 0, 5_000_000, 0, 0, 0, 0.5, {HOSTILE: 1})
+    origin = OriginStats(HOSTILE, 1, 0.5, {HOSTILE: 1})
     numbers = {field.name: 0 for field in dataclasses.fields(ServerStats)}
-    stats = ServerStats(**{**numbers, "clients": [client], "spaces": []})
+    stats = ServerStats(**{**numbers, "clients": [client], "spaces": [], "origins": [origin]})
     store = UcxStore("ucx://a:1,b:1/" + HOSTILE.replace("\x1b", ""))
     store._counters.add_server(HOSTILE, requests=1)
     for shown in stats, store, store.stats():

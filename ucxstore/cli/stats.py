@@ -17,9 +17,22 @@ from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import columns, printable, size_text
 
 if TYPE_CHECKING:
-    from ucxstore.stats import ClientStats, ServerStats, SpaceStats
+    from ucxstore.stats import ClientStats, OriginStats, ServerStats, SpaceStats
 
-_COLUMNS = ("client", "lanes", "gets", "sets", "sent", "received", "in flight", "waiting")
+_COLUMNS = (
+    "client",
+    "lanes",
+    "gets",
+    "sets",
+    "sent",
+    "received",
+    "in flight",
+    "waiting",
+    "worked",
+    "held",
+)
+
+_ORIGIN_COLUMNS = ("clients of", "connected", "worked", "held")
 
 _SPACE_COLUMNS = ("scratch space", "bytes", "quota", "age")
 
@@ -111,6 +124,8 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
             f"{sets:,.0f} sets/s, {size_text(received)}/s received"
         )
     lines += columns([_COLUMNS, *map(_row, now["clients"])])
+    if len(now["origins"]) > 1:
+        lines += columns([_ORIGIN_COLUMNS, *map(_origin_row, now["origins"])])
     if now["scratch_spaces"]:
         lines += columns([_SPACE_COLUMNS, *map(_space_row, now["spaces"])])
     return "\n".join(lines)
@@ -126,7 +141,29 @@ def _row(client: "ClientStats") -> Sequence[str]:
         size_text(client["bytes_received"]),
         size_text(client["bytes_in_flight"]),
         f"{client['gets_waiting']:,}",
+        _time_text(client["worked_s"]),
+        _held_text(client["held"]),
     )
+
+
+def _origin_row(origin: "OriginStats") -> Sequence[str]:
+    return (
+        printable(origin["origin"]),
+        f"{origin['sessions']:,}",
+        _time_text(origin["worked_s"]),
+        _held_text(origin["held"]),
+    )
+
+
+def _held_text(held: dict[str, int]) -> str:
+    """All bytes together, and each other kind."""
+    size = sum(amount for kind, amount in held.items() if kind.endswith("_bytes"))
+    others = [
+        f"{amount:,} {printable(kind)}"
+        for kind, amount in held.items()
+        if not kind.endswith("_bytes")
+    ]
+    return ", ".join([size_text(size), *others])
 
 
 def _space_row(space: "SpaceStats") -> Sequence[str]:
