@@ -61,13 +61,23 @@ class MemoryBackdoor:
     """A connection of the native core, by a client that nothing else uses."""
 
     def __init__(self, address: str, ucx: Mapping[str, str] | None = None) -> None:
-        (server,) = Address.parse(address).servers
+        (self._server,) = Address.parse(address).servers
         self._client = core.Client(ucx or {}, False)
+        self._connection = self._connect()
+
+    def _connect(self) -> core.Connection:
         port = self._client.open()
-        with Greeting(server, None, TIMEOUT) as greeting:
+        with Greeting(self._server, None, TIMEOUT) as greeting:
             fd, remote = greeting.attach(port.address)
         token = greeting.welcome.token
-        self.connection = port.attach(fd, token, remote, str(server), TIMEOUT)
+        return port.attach(fd, token, remote, str(self._server), TIMEOUT)
+
+    @property
+    def connection(self) -> core.Connection:
+        """A connection; another one if the server has asked for that, as it became one of a set."""
+        if not self._connection.alive:
+            self._connection = self._connect()
+        return self._connection
 
     def set(self, key: str, value: bytes) -> None:
         memory = readable_view(np.frombuffer(value, "u1"))
@@ -87,7 +97,7 @@ class MemoryBackdoor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.connection.close()
+        self._connection.close()
         self._client.close(TIMEOUT)
         # pytest may hold this until the interpreter ends, and the core would report a leak.
-        del self.connection, self._client
+        del self._connection, self._client

@@ -132,7 +132,9 @@ class Membership:
         if self.shared:
             self._place(_identity_of_all(welcomes))
         elif self._identities.need_record:
-            self._bind(agreement.accept_loss(self._connectors, self._connect_timeout), welcomes)
+            record = agreement.accept_loss(self._connectors, self._connect_timeout)
+            self._connect_anew(welcomes)
+            self._bind(record, welcomes)
         for member in self.members:
             member.accept()
 
@@ -150,10 +152,17 @@ class Membership:
                 self._place(next(iter(known)) if len(known) == 1 else _identity_of_all(welcomes))
         elif self._identities.need_record:
             record = agreement.settle(self._connectors, welcomes, timeout)
+            self._connect_anew(welcomes)
             self._bind(record, welcomes)
         else:
             self._place(None)
         self._settled = True
+
+    def _connect_anew(self, welcomes: Mapping[HostPort, Welcome]) -> None:
+        """Connect to those that have got a record, and with it ended sessions begun before."""
+        for member in self.members:
+            if member.server in welcomes and not member.is_connected:
+                member.connect(self._connect_timeout)
 
     def _settle_again(self) -> None:
         """Do so when another server has come; what is wrong then, its requests tell."""

@@ -57,6 +57,9 @@ from ucxstore.server.shortage import (
 from ucxstore.server.users import Admit, admit_all
 
 HANDSHAKE_SECONDS = 30.0
+
+# Seconds that clients may take to finish what they have begun, and connect anew.
+_RENEW_SECONDS = 5.0
 MAX_HANDSHAKES = 256  # at once; each holds a descriptor and at most 64 KiB
 
 # How long a peer whose handshake was refused may take to read the reason.
@@ -101,6 +104,9 @@ class Sessions(Protocol):
         self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds, origin: str
     ) -> None:
         """Begin a session on a connected Unix socket; takes over `fd`, also on failure."""
+
+    def renew_sessions(self, timeout: float) -> None:
+        """Have all clients that are connected connect anew; end what is left after `timeout`."""
 
     def make_room(self, origin: str, waiting: int, is_short: bool) -> bool:
         """Return whether there is room for a session; let others end for it.
@@ -180,6 +186,7 @@ class Acceptor:
         # Takes a connection of another server of the same source; None where there are none.
         self.on_peer: Callable[[socket.socket, SessionKeys | None], None] | None = None
         self._stopping = False
+        self._renewed: asyncio.Future[None] | None = None  # once a client has sent a record
         self._loop = asyncio.SelectorEventLoop()
         self._task = self._loop.create_task(self._accept())
         self._thread = threading.Thread(target=self._run, name="ucxstore-accept", daemon=True)
@@ -350,8 +357,14 @@ class Acceptor:
                 try:
                     async with asyncio.timeout(HANDSHAKE_SECONDS):
                         bounds = await self._run_steps(handshake.authenticate(), guest)
-                        offer = offering.enter_context(self._offer(guest, token, peer, bounds))
-                        welcome = self._welcome(token, offer, bounds)
+                        # Whoever knows the record writes to the others of the set.
+                        if self._renewed is not None:
+                            await asyncio.shield(self._renewed)
+                        record = self._terms.identity.record
+                        offer = offering.enter_context(
+                            self._offer(guest, token, peer, bounds, record)
+                        )
+                        welcome = self._welcome(token, offer, bounds, record)
                         await self._run_steps(handshake.welcome(welcome), guest)
                         asked = await self._run_steps(handshake.asked(), guest)
                         if isinstance(asked, Keep):
@@ -376,6 +389,7 @@ class Acceptor:
                     raise ConnectError(
                         f"{peer}: no handshake within {HANDSHAKE_SECONDS:g} s"
                     ) from None
+            self._check_told(record, peer)
             self._attach(guest, handshake, token, asked, peer, bounds)
         except (AuthenticationError, ProtocolVersionError) as error:
             self.turned_away += 1
@@ -400,11 +414,37 @@ class Acceptor:
             _refuse(sock, RejectCode.AUTHENTICATION, reason)
             raise AuthenticationError(f"{name_of(sock.getpeername())}: {reason}")
         try:
-            kept = await asyncio.to_thread(self._terms.identity.keep, asked.digest, asked.record)
+            kept = await self._keep_record(asked)
         except OSError as error:
             _refuse(sock, RejectCode.FAILED, f"the record of the servers was not kept: {error}")
             raise
         await self._loop.sock_sendall(sock, handshake.kept(kept))
+
+    async def _keep_record(self, asked: Keep) -> bytes:
+        """Keep a record, if it follows the one until now; return the one that is kept.
+
+        A client without a record takes this server for all that its store has. Once there is a
+        record, no such client may go on, or it would take chunks of the others for missing. So each
+        connects anew, and learns of the set, before anybody is told that the record is kept.
+        """
+        while self._renewed is not None:
+            await asyncio.shield(self._renewed)
+        identity = self._terms.identity
+        self._renewed = self._loop.create_future()
+        try:
+            before = identity.record
+            kept = await asyncio.to_thread(identity.keep, asked.digest, asked.record)
+            if kept and not before:
+                await asyncio.to_thread(self._sessions.renew_sessions, _RENEW_SECONDS)
+        finally:
+            self._renewed.set_result(None)
+            self._renewed = None
+        return kept
+
+    def _check_told(self, record: bytes, peer: str) -> None:
+        """Refuse a client that was told of no set, where there is one by now."""
+        if self._terms.identity.record and not record:
+            raise ConnectError(f"{peer}: the server has become one of a set meanwhile")
 
     async def _pass_on(
         self, sock: socket.socket, handshake: ServerHandshake, bounds: Bounds
@@ -432,6 +472,7 @@ class Acceptor:
             if offer is None:
                 raise AuthenticationError(f"{peer} was not told that it may join")
             peer = offer.peer
+            self._check_told(offer.record, peer)
             # It goes on with UCX where there is none, and is then told so.
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await self._find_room(offer.origin, RESERVED_FROM_LOCAL)
@@ -485,14 +526,14 @@ class Acceptor:
             self._waiting -= 1
 
     def _offer(
-        self, guest: Guest, token: bytes, peer: str, bounds: Bounds
+        self, guest: Guest, token: bytes, peer: str, bounds: Bounds, record: bytes
     ) -> AbstractContextManager[Offer | None]:
         """Return the offer to join on the Unix socket, if the client may reach that."""
         if self._joining is None or not self._joining.offers_to(guest.sock):
             return nullcontext()
-        return Offer(self._joining, token, peer, bounds, guest.owner)
+        return Offer(self._joining, token, peer, bounds, guest.owner, record)
 
-    def _welcome(self, token: bytes, offer: Offer | None, bounds: Bounds) -> Welcome:
+    def _welcome(self, token: bytes, offer: Offer | None, bounds: Bounds, record: bytes) -> Welcome:
         return Welcome(
             token,
             self._terms.identity.value,
@@ -500,7 +541,7 @@ class Acceptor:
             self._terms.shared,
             self._terms.volatile,
             b"" if offer is None else offer.joining.name,
-            self._terms.identity.record,
+            record,
         )
 
     async def _run_steps[T](self, steps: Steps[T], guest: Guest) -> T:

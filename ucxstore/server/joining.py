@@ -33,6 +33,7 @@ class Offer:
     peer: str
     bounds: Bounds
     origin: str
+    record: bytes = b""
     joined: bool = False
 
     def __enter__(self) -> Self:
