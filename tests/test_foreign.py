@@ -14,7 +14,7 @@ from ucxstore.client.record import Record
 from ucxstore.errors import ProtocolError
 from ucxstore.foreign import Fields
 from ucxstore.protocol.frames import MAX_RECORD_BYTES
-from ucxstore.server.sources.presence import Card
+from ucxstore.server.peers.card import Card
 from ucxstore.stats import parse_server_stats
 
 PACKAGE = Path(__file__).parents[1] / "ucxstore"

@@ -184,11 +184,12 @@ void bind_source(nb::module_& module) {
             "ticket"_a)
         .def(
             "stored",
-            [](Self& self, Calls::Ticket ticket, bool written, std::string etag) {
+            [](Self& self, Calls::Ticket ticket, bool written, std::string etag, bool may_be_kept) {
                 const bool takes_long = written && etag.empty();
-                return self.answer(ticket, Stored{written, std::move(etag)}, takes_long);
+                return self.answer(ticket, Stored{written, std::move(etag), may_be_kept},
+                                   takes_long);
             },
-            "ticket"_a, "written"_a, "etag"_a)
+            "ticket"_a, "written"_a, "etag"_a, "may_be_kept"_a)
         .def(
             "sized",
             [](Self& self, Calls::Ticket ticket,
@@ -241,11 +242,10 @@ void bind_source(nb::module_& module) {
             [](Self& self, const std::string& key) { return self.source->believes(key); }, "key"_a)
         .def(
             "begin_asking",
-            [](Self& self, std::vector<std::string> keys, std::vector<std::string> prefixes,
-               bool elsewhere) {
-                self.source->begin_asking({std::move(keys), std::move(prefixes)}, elsewhere);
+            [](Self& self, std::vector<std::string> keys, std::vector<std::string> prefixes) {
+                self.source->begin_asking({std::move(keys), std::move(prefixes)});
             },
-            "keys"_a, "prefixes"_a, "elsewhere"_a)
+            "keys"_a, "prefixes"_a)
         .def(
             "end_asking",
             [](Self& self, std::vector<std::string> keys, std::vector<std::string> prefixes) {

@@ -47,22 +47,6 @@ bool CachedSource::is_stale(const std::string& key) {
     return block_ != 0;
 }
 
-void CachedSource::begin_change(const std::string& key) {
-    state_.changes.begin(key);
-    if (state_.objects.lease().asks(key)) {
-        state_.changes.disturb(key);
-    }
-    wholes_.ground(key);
-    blocks_.ground(key);
-}
-
-// Whether it was the only change of the key while it was under way.
-bool CachedSource::end_change(const std::string& key) {
-    wholes_.ground(key);  // a fetch that began meanwhile may bring the old value
-    blocks_.ground(key);
-    return state_.changes.end(key);
-}
-
 // A copy of a value on the shelf; nullptr where there is no room for it.
 std::shared_ptr<Region> CachedSource::copy_to_shelf(const std::string& key, const Region& value) {
     std::shared_ptr<Region> copy;
@@ -111,10 +95,6 @@ std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) {
 
 void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
                          Later<bool> then, Calls::Moves moves) {
-    {
-        const std::lock_guard lock(state_.mutex);
-        begin_change(key);
-    }
     PutCall call{key, value, if_absent};
     state_.calls.push(
         std::move(call),
@@ -134,12 +114,7 @@ bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value,
     bool may_be_kept = false;
     {
         const std::lock_guard lock(state_.mutex);
-        may_be_kept = end_change(key) && written;
-        if (written) {
-            state_.changes.settle(key);
-        } else if (is_unknown(result)) {
-            state_.changes.doubt(key);
-        }
+        may_be_kept = written && stored->may_be_kept;
         if (may_be_kept) {
             state_.objects.keep_written(key, std::move(value));
         } else if (written || stored == nullptr) {
@@ -151,12 +126,10 @@ bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value,
 }
 
 void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves moves) {
-    begin_removal(call);
     Call queued = std::visit([](const auto& one) { return Call(one); }, call);
     state_.calls.push(
         std::move(queued),
-        [this, call = std::move(call), then = std::move(then)](CallResult result) {
-            end_removal(call, result);
+        [then = std::move(then)](CallResult result) {
             std::string failure;
             if (const auto* failed = std::get_if<Failure>(&result)) {
                 failure = failed->text;
@@ -165,43 +138,6 @@ void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves m
             return false;
         },
         std::move(moves));
-}
-
-void CachedSource::begin_removal(const StorageCall& call) {
-    const std::lock_guard lock(state_.mutex);
-    if (const auto* remove = std::get_if<RemoveCall>(&call)) {
-        for (const std::string& key : remove->keys) {
-            begin_change(key);
-        }
-    } else if (const auto* removal = std::get_if<RemovePrefixCall>(&call)) {
-        state_.changes.begin_prefix(removal->prefix);
-    }
-}
-
-// After a failure, too: nobody knows then what is there.
-void CachedSource::end_removal(const StorageCall& call, const CallResult& result) {
-    const std::lock_guard lock(state_.mutex);
-    if (const auto* remove = std::get_if<RemoveCall>(&call)) {
-        for (const std::string& key : remove->keys) {
-            end_change(key);
-            if (is_unknown(result)) {
-                state_.changes.doubt(key);
-            } else if (std::holds_alternative<Missing>(result)) {
-                state_.changes.settle(key);
-            }
-            state_.objects.forget(key);
-        }
-    } else if (const auto* removal = std::get_if<RemovePrefixCall>(&call)) {
-        state_.changes.end_prefix(removal->prefix);
-        if (is_unknown(result)) {
-            state_.changes.doubt_prefix(removal->prefix);
-        } else if (std::holds_alternative<Removed>(result)) {
-            state_.changes.settle_prefix(removal->prefix);
-        }
-        wholes_.ground_prefix(removal->prefix);
-        blocks_.ground_prefix(removal->prefix);
-        state_.objects.forget_prefix(removal->prefix);
-    }
 }
 
 void CachedSource::set_lease_end(std::uint64_t until) {
@@ -213,7 +149,6 @@ void CachedSource::forget_all() {
     const std::lock_guard lock(state_.mutex);
     wholes_.ground_prefix("");
     blocks_.ground_prefix("");
-    state_.changes.disturb_prefix("");  // what is being written may have been replaced already
     state_.objects.clear();
 }
 
@@ -222,22 +157,16 @@ bool CachedSource::believes(const std::string& key) {
     return state_.objects.lease().covers(key);
 }
 
-void CachedSource::begin_asking(const Names& names, bool elsewhere) {
+void CachedSource::begin_asking(const Names& names) {
     const std::lock_guard lock(state_.mutex);
     for (const std::string& key : names.keys) {
         state_.objects.lease().begin_asking(key);
-        if (elsewhere) {
-            state_.changes.disturb(key);
-        }
         wholes_.ground(key);
         blocks_.ground(key);
         state_.objects.forget(key);
     }
     for (const std::string& prefix : names.prefixes) {
         state_.objects.lease().begin_asking_prefix(prefix);
-        if (elsewhere) {
-            state_.changes.disturb_prefix(prefix);
-        }
         wholes_.ground_prefix(prefix);
         blocks_.ground_prefix(prefix);
         state_.objects.forget_prefix(prefix);

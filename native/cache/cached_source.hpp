@@ -70,9 +70,9 @@ class CachedSource {
     void forget_all();
     // Whether it may send what it has of the key without asking the source.
     bool believes(const std::string& key);
-    // These keys and prefixes are being changed: each get asks the source, until the end.
-    // `elsewhere`: by another server.
-    void begin_asking(const Names& names, bool elsewhere);
+    // These keys and prefixes change, or may: each get asks the source, until the end. Whoever
+    // carries changes out says so, of this server's, too.
+    void begin_asking(const Names& names);
     void end_asking(const Names& names);
 
     Calls& calls() { return state_.calls; }
@@ -93,11 +93,6 @@ class CachedSource {
     // Whether the value may be kept: its key was not changed meanwhile.
     bool stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
                 const Later<bool>& then);
-    // These two under the lock. What was fetched before a change is not kept, and nobody joins it.
-    void begin_change(const std::string& key);
-    bool end_change(const std::string& key);
-    void begin_removal(const StorageCall& call);
-    void end_removal(const StorageCall& call, const CallResult& result);
 
     const std::uint64_t block_;
     const std::shared_ptr<shared::Shelf> shelf_;

@@ -73,6 +73,7 @@ struct Changed {};  // the object has another entity tag
 struct Stored {
     bool written = true;  // false: the key was there
     std::string etag;
+    bool may_be_kept = true;  // nobody else has changed the key meanwhile
 };
 struct Removed {
     std::uint64_t keys = 0;

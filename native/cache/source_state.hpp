@@ -1,4 +1,4 @@
-// What the classes behind CachedSource share: calls, counters, the cache, changes under way.
+// What the classes behind CachedSource share: calls, counters, the cache.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cache/calls.hpp"
-#include "cache/changes.hpp"
 #include "cache/later.hpp"
 #include "cache/object_cache.hpp"
 
@@ -36,12 +35,9 @@ struct SourceState {
     // or a Later is called.
     std::mutex mutex;
     ObjectCache objects;
-    Changes changes;  // through this server
 
     // Whether what is fetched now may be older than a change.
-    bool changes_now(const std::string& key) {
-        return changes.includes(key) || objects.lease().asks(key);
-    }
+    bool changes_now(const std::string& key) { return objects.lease().asks(key); }
 };
 
 }  // namespace ucxstore

@@ -26,13 +26,20 @@ from tests.register import Op, is_linearizable
 from tests.server.sources.http_objects import HttpObjects, http_objects
 from ucxstore import Secret, UcxStore
 from ucxstore.cluster.placement import Placement
-from ucxstore.errors import ChangeLostError, InvalidKeyError, StorageError, UcxStoreError
+from ucxstore.errors import (
+    ChangeLostError,
+    InvalidKeyError,
+    StorageError,
+    UcxStoreError,
+    UnknownOutcomeError,
+)
 from ucxstore.server import Server
-from ucxstore.server.sources import changes, membership
-from ucxstore.server.sources.lease import FENCE_SECONDS
-from ucxstore.server.sources.links import Link
-from ucxstore.server.sources.membership import Membership
-from ucxstore.server.sources.presence import FOLDER, Card
+from ucxstore.server.peers import machine, times
+from ucxstore.server.peers.card import Card
+from ucxstore.server.peers.links import Link
+from ucxstore.server.peers.membership import Membership
+from ucxstore.server.peers.presence import FOLDER
+from ucxstore.server.peers.times import FENCE_SECONDS
 
 Spawn = Callable[..., Any]
 
@@ -53,7 +60,6 @@ def write(store: UcxStore, key: str, data: bytes) -> None:
 def members_of(server: Server) -> Membership:
     carrier = server._threads._carrier
     assert carrier is not None
-    assert carrier.members is not None
     return carrier.members
 
 
@@ -159,7 +165,7 @@ def test_servers_find_one_another_by_a_secret_and_no_grant_will_do(
     assert read(other, "k") == b"1"
     write(one, "k", b"2")
     assert read(other, "k") == b"2"
-    assert len(members_of(first).peering.peers) == len(members_of(second).peering.peers) == 1
+    assert len(members_of(first).machine.peers) == len(members_of(second).machine.peers) == 1
 
     grant = secret.grant(None, expires="1h").reveal()
     host, port = first.address.removeprefix("ucx://").split(":")
@@ -309,7 +315,7 @@ def test_a_server_that_was_shut_out_forgets_all_and_joins_anew(
     eventually(lambda: [one for one in presences(bucket) if one.name.endswith("-2")])
     write(store, "k", b"new")
     assert read(store, "k") == b"new"
-    assert members_of(server).lease.is_member
+    assert members_of(server).machine.phase == "member"
 
 
 def test_a_lost_link_is_made_anew(start: Spawn, connect: Callable[..., UcxStore]) -> None:
@@ -320,8 +326,8 @@ def test_a_lost_link_is_made_anew(start: Spawn, connect: Callable[..., UcxStore]
         assert read(other, "k") == f"{turn}".encode()
         members = members_of(first)
         assert members._loop is not None
-        for peer in list(members.peering.peers.values()):
-            members._loop.call_soon_threadsafe(lambda peer=peer: peer.drop(stands_still=False))
+        for link in list(members._links.values()):
+            members._loop.call_soon_threadsafe(link.close)
         begun = time.monotonic()
         write(other, "k", b"between")
         assert read(one, "k") == b"between"
@@ -340,16 +346,16 @@ def test_servers_that_cannot_reach_each_other_ask_the_source(
         raise ConnectionRefusedError("no way")
 
     monkeypatch.setattr(Link, "dial", fail)
-    monkeypatch.setattr(membership, "_YIELD_SECONDS", 3.0)
+    monkeypatch.setattr(times, "YIELD_SECONDS", 3.0)
     servers = [start(), start()]
-    all_members = [members_of(server) for server in servers]
+    machines = [members_of(server).machine for server in servers]
     stores = [connect(server, timeout=60) for server in servers]
-    eventually(lambda: all(one.lease.yields and one.lease.is_member for one in all_members), 90)
-    epochs = [one._epoch for one in all_members]
+    eventually(lambda: all(one.yields and one.phase == "member" for one in machines), 90)
+    epochs = [one.epoch for one in machines]
     for turn in range(10):
         write(stores[turn % 2], "k", f"{turn}".encode())
         assert [read(store, "k") for store in stores] == [f"{turn}".encode()] * 2
-    assert [one._epoch for one in all_members] == epochs
+    assert [one.epoch for one in machines] == epochs
     monkeypatch.setattr(Link, "dial", dial)
     eventually(lambda: all(believes(server, "k") for server in servers), 60)
     write(stores[0], "k", b"new")
@@ -366,10 +372,10 @@ def test_a_write_is_told_anew_by_one_that_was_shut_out_meanwhile(
         writing = threading.Thread(target=write, args=(writer, "k", b"new"))
         writing.start()
         eventually(lambda: objects.requests["PUT", "k"] == 1)
-        members = members_of(first)
-        assert members.lease.card is not None
-        objects.presences[f"{FOLDER}{members.lease.card.name}"] = b'{"fenced": true}'
-        eventually(lambda: members.lease.is_member and members._epoch == 2)
+        machine = members_of(first).machine
+        assert machine.card is not None
+        objects.presences[f"{FOLDER}{machine.card.name}"] = b'{"fenced": true}'
+        eventually(lambda: machine.phase == "member" and machine.epoch == 2)
         assert believes(second, "other")
         assert not believes(second, "k")
         assert writing.is_alive()
@@ -381,8 +387,11 @@ def test_a_write_is_told_anew_by_one_that_was_shut_out_meanwhile(
 def test_what_may_still_change_is_asked_for_until_it_has_changed(
     objects: HttpObjects, connect: Callable[..., UcxStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "_MOST_LOST", 2)
-    with Server(objects.store()) as first, Server(objects.store()) as second:
+    monkeypatch.setattr(machine, "MOST_LOST", 2)
+    with (
+        Server(objects.store(), source_timeout=1.0) as first,
+        Server(objects.store(), source_timeout=1.0) as second,
+    ):
         store = connect(first)
         both = (first, second)
 
@@ -390,8 +399,8 @@ def test_what_may_still_change_is_asked_for_until_it_has_changed(
             return all(believes(one, key) for one in both)
 
         def fail_to_write(key: str) -> None:
-            objects.status[key] = 400
-            with pytest.raises(StorageError):
+            objects.status[key] = 500
+            with pytest.raises(UnknownOutcomeError):
                 write(store, key, b"1")
             del objects.status[key]
 

@@ -47,7 +47,7 @@ TEST_F(LeaseTest, WhatChangesElsewhereIsAskedForUntilItHasChanged) {
     cache("p/k", "other", "1");
     fetch("p/2");
     const auto before = taken<GetCall>();
-    remote_->begin_asking({{"k"}, {"p/"}}, true);
+    remote_->begin_asking({{"k"}, {"p/"}});
     EXPECT_EQ(remote_->find("k"), nullptr);
     EXPECT_EQ(remote_->find("p/k"), nullptr);
     EXPECT_FALSE(may_be_kept(before, Object{region("old"), "1", 3}));
@@ -64,33 +64,13 @@ TEST_F(LeaseTest, WhatChangesElsewhereIsAskedForUntilItHasChanged) {
     cache("p/k", "new", "2");
 }
 
-TEST_F(LeaseTest, TwoWhoAskAreCounted) {
-    remote_->begin_asking({{"k"}, {""}}, true);
-    remote_->begin_asking({{"k"}, {}}, true);
-    remote_->end_asking({{"k"}, {""}});
-    EXPECT_FALSE(remote_->believes("k"));
-    EXPECT_TRUE(remote_->believes("other"));
-    remote_->end_asking({{"k"}, {}});
-    EXPECT_TRUE(remote_->believes("k"));
-}
-
-TEST_F(LeaseTest, AWriteIsKeptUnlessItWasWrittenElsewhereMeanwhile) {
+TEST_F(LeaseTest, AWriteIsKeptOnlyIfItsServerSaysSo) {
     write("k", "mine");
-    remote_->begin_asking({{"k"}, {}}, false);
-    const auto alone = taken<PutCall>();
-    EXPECT_TRUE(may_be_kept(alone, Stored{true, "1"}));
-    remote_->end_asking({{"k"}, {}});
+    EXPECT_TRUE(may_be_kept(taken<PutCall>(), Stored{true, "1"}));
     EXPECT_EQ(text_of(remote_->find("k")), "mine");
-
     write("k", "mine again");
-    remote_->begin_asking({{"k"}, {}}, true);
-    remote_->end_asking({{"k"}, {}});
-    EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{true, "2"}));
+    EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{true, "2", false}));
     EXPECT_EQ(remote_->find("k"), nullptr) << "nobody knows which was the last";
-
-    write("k", "while shut out");
-    remote_->forget_all();
-    EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{true, "3"}));
 }
 
 TEST_F(LeaseTest, WhatWasFetchedBeforeALeaseBeganIsNotKept) {

@@ -59,8 +59,11 @@ class Objects {
             pollfd entry{source_->calls().fd(), POLLIN, 0};
             poll(&entry, 1, 1000);
             for (auto& [ticket, call] : source_->calls().take()) {
+                const auto changed = changed_by(call);
+                source_->begin_asking(changed);
                 source_->calls().answer(ticket,
                                         std::visit([this](auto& one) { return act(one); }, call));
+                source_->end_asking(changed);
             }
         }
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "cache/cached_source.hpp"
@@ -38,6 +39,20 @@ struct Fetched {
     }
 };
 
+// What a call changes: whoever carries it out has it asked for until its end.
+inline CachedSource::Names changed_by(const Call& call) {
+    if (const auto* put = std::get_if<PutCall>(&call)) {
+        return {{put->key}, {}};
+    }
+    if (const auto* remove = std::get_if<RemoveCall>(&call)) {
+        return {remove->keys, {}};
+    }
+    if (const auto* removal = std::get_if<RemovePrefixCall>(&call)) {
+        return {{}, {removal->prefix}};
+    }
+    return {};
+}
+
 class RemoteTest : public testing::Test {
   protected:
     explicit RemoteTest(
@@ -61,19 +76,23 @@ class RemoteTest : public testing::Test {
     Calls::Ticket taken() {
         const auto calls = remote_->calls().take();
         EXPECT_EQ(calls.size(), 1u);
-        EXPECT_TRUE(std::holds_alternative<Kind>(calls.at(0).second));
-        return calls.at(0).first;
+        const auto& [ticket, call] = calls.at(0);
+        EXPECT_TRUE(std::holds_alternative<Kind>(call));
+        changed_[ticket] = changed_by(call);
+        remote_->begin_asking(changed_[ticket]);
+        return ticket;
     }
     bool nothing_asked() { return remote_->calls().take().empty(); }
-    void answer(Calls::Ticket ticket, CallResult result) {
-        EXPECT_NE(remote_->calls().answer(ticket, std::move(result)), std::nullopt);
-    }
+    void answer(Calls::Ticket ticket, CallResult result) { may_be_kept(ticket, std::move(result)); }
     // Whether whoever told it may keep it.
     bool may_be_kept(Calls::Ticket ticket, CallResult result) {
-        return remote_->calls().answer(ticket, std::move(result)).value();
+        const bool kept = remote_->calls().answer(ticket, std::move(result)).value();
+        remote_->end_asking(changed_[ticket]);
+        return kept;
     }
 
     const std::shared_ptr<CachedSource> remote_;
+    std::map<Calls::Ticket, CachedSource::Names> changed_;
 };
 
 }  // namespace ucxstore::test

@@ -121,20 +121,6 @@ TEST_F(RemoteTest, NobodyJoinsAGetFromBeforeAWrite) {
     EXPECT_EQ(text_of(remote_->find("k")), "new");
 }
 
-TEST_F(RemoteTest, OfTwoWritesAtOnceNeitherIsTakenForTheLast) {
-    const auto first = write("k", "first");
-    const auto put_first = taken<PutCall>();
-    const auto second = write("k", "second");
-    const auto put_second = taken<PutCall>();
-    answer(put_second, Stored{true, "2"});
-    EXPECT_EQ(remote_->find("k"), nullptr);
-    answer(put_first, Stored{true, "1"});
-    EXPECT_EQ(remote_->find("k"), nullptr);
-    const auto third = write("k", "third");
-    answer(taken<PutCall>(), Stored{true, "3"});
-    EXPECT_EQ(text_of(remote_->find("k")), "third");
-}
-
 // For a second tier, which has no rule of its own.
 TEST_F(RemoteTest, WhoTellsAValueIsToldWhetherItMayBeKept) {
     fetch("k");
@@ -147,30 +133,27 @@ TEST_F(RemoteTest, WhoTellsAValueIsToldWhetherItMayBeKept) {
     EXPECT_FALSE(may_be_kept(taken<GetCall>(), Failure{"denied"}));
     write("l", "new");
     EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{false, ""}));
+    write("l", "new");
+    EXPECT_FALSE(may_be_kept(taken<PutCall>(), Stored{true, "n", false}));
+    EXPECT_EQ(remote_->find("l"), nullptr) << "somebody else has written it, too";
 }
 
 TEST_F(RemoteTest, WhatOverlapsAChangeMayNotBeKept) {
     fetch("k");
     const auto get_before = taken<GetCall>();
-    write("k", "first");
-    const auto put_first = taken<PutCall>();
+    write("k", "new");
+    const auto put = taken<PutCall>();
     fetch("k");
     const auto get_during = taken<GetCall>();
     EXPECT_FALSE(may_be_kept(get_before, Object{region("old"), "o"}));
-    write("k", "second");
-    const auto put_second = taken<PutCall>();
-    EXPECT_FALSE(may_be_kept(put_first, Stored{true, "1"}));
-    EXPECT_FALSE(may_be_kept(put_second, Stored{true, "2"}));
+    EXPECT_TRUE(may_be_kept(put, Stored{true, "1"}));
     EXPECT_FALSE(may_be_kept(get_during, Object{region("old"), "o"}));
-    fetch("k");
-    EXPECT_TRUE(may_be_kept(taken<GetCall>(), Object{region("new"), "2"}));
+    EXPECT_EQ(text_of(remote_->find("k")), "new");
 }
 
 TEST_F(RemoteTest, WhatOverlapsTheRemovalOfItsPrefixMayNotBeKept) {
     fetch("a/k");
     const auto get_before = taken<GetCall>();
-    write("a/l", "new");
-    const auto put = taken<PutCall>();
     remote_->call(RemovePrefixCall{"a/"}, [](auto) {});
     const auto remove = taken<RemovePrefixCall>();
     fetch("a/m");
@@ -178,7 +161,6 @@ TEST_F(RemoteTest, WhatOverlapsTheRemovalOfItsPrefixMayNotBeKept) {
     answer(remove, Removed{1});
     EXPECT_FALSE(may_be_kept(get_before, Object{region("old"), "o"}));
     EXPECT_FALSE(may_be_kept(get_during, Object{region("old"), "o"}));
-    EXPECT_FALSE(may_be_kept(put, Stored{true, "n"}));
 }
 
 TEST_F(RemoteTest, AfterAWriteThatFailedTheValueIsAskedFor) {
@@ -186,7 +168,7 @@ TEST_F(RemoteTest, AfterAWriteThatFailedTheValueIsAskedFor) {
     answer(taken<GetCall>(), Object{region("old"), "o"});
     const auto written = write("k", "new");
     const auto put = taken<PutCall>();
-    EXPECT_EQ(text_of(remote_->find("k")), "old");
+    EXPECT_EQ(remote_->find("k"), nullptr);
     answer(put, Failure{"timed out"});
     EXPECT_EQ(*written, false);
     EXPECT_EQ(remote_->find("k"), nullptr);
@@ -198,7 +180,20 @@ TEST_F(RemoteTest, AWriteThatWasNotToReplaceChangesNothing) {
     const auto written = write("k", "new");
     answer(taken<PutCall>(), Stored{false, ""});
     EXPECT_EQ(*written, false);
-    EXPECT_EQ(text_of(remote_->find("k")), "old");
+    EXPECT_EQ(remote_->find("k"), nullptr);
+    fetch("k");
+    EXPECT_TRUE(may_be_kept(taken<GetCall>(), Object{region("old"), "o"}));
+}
+
+TEST_F(RemoteTest, OfWhatWasTakenNobodyKnowsTheEndWhenAllIsClosed) {
+    std::vector<bool> unknown;
+    const auto note = [&](auto outcome) { unknown.push_back(outcome.unknown); };
+    remote_->write("k", region("v"), false, note);
+    taken<PutCall>();
+    remote_->close("the end");
+    EXPECT_EQ(unknown, std::vector<bool>{true});
+    remote_->write("k", region("v"), false, note);
+    EXPECT_EQ(unknown, (std::vector<bool>{true, false}));
 }
 
 TEST_F(RemoteTest, WhatIsRemovedIsGone) {
@@ -210,7 +205,8 @@ TEST_F(RemoteTest, WhatIsRemovedIsGone) {
     remote_->call(RemoveCall{{"b"}}, [&](auto) { done = true; });
     const auto removal = taken<RemoveCall>();
     const auto during = fetch("b");
-    EXPECT_TRUE(during->outcome) << "until then it is there";
+    answer(taken<GetCall>(), Object{region("v"), "e"});
+    EXPECT_EQ(during->text(), "v") << "until then it is there";
     answer(removal, Missing{});
     EXPECT_TRUE(done);
     EXPECT_EQ(remote_->find("b"), nullptr);

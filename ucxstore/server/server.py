@@ -179,11 +179,11 @@ class Server:
                 data_ports,
                 core.Agreement if options.encrypt else None,
             )
-            if carrier is not None and carrier.members is not None:
+            if carrier is not None and carrier.members.is_shared:
                 acceptor.on_peer = carrier.members.adopt
                 hosts = addresses(options.bind, listener)
                 port = listener.getsockname()[1]
-                from ucxstore.server.sources.membership import Contact
+                from ucxstore.server.peers.membership import Contact
 
                 carrier.members.join(Contact(hosts, port, secret, options.encrypt), _JOIN_SECONDS)
             on_failure.pop_all()
@@ -406,7 +406,7 @@ class _Threads:
     def change_secret(self, secret: Secret) -> None:
         text = _reveal(secret)
         self._acceptor.change_secret(text)
-        if self._carrier is not None and self._carrier.members is not None:
+        if self._carrier is not None and self._carrier.members.is_shared:
             self._carrier.members.change_secret(text)
 
     def stats_json(self) -> bytes:

@@ -3,6 +3,11 @@
 import json
 from dataclasses import asdict, dataclass
 
+from ucxstore.errors import ProtocolError
+from ucxstore.foreign import Fields
+
+_MAX_CARD_BYTES = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -43,15 +48,17 @@ class Card:
     def parse(data: bytes) -> "Card | None":
         """Read what `encode` has written; ``None`` for anything else, such as "fenced"."""
         try:
-            fields = json.loads(data)
-            host, namespace, number, start = fields["process"]
-            return Card(
-                server=str(fields["server"]),
-                epoch=int(fields["epoch"]),
-                asks=bool(fields["asks"]),
-                addresses=tuple(map(str, fields["addresses"])),
-                port=int(fields["port"]),
-                process=(str(host), str(namespace), int(number), int(start)),
-            )
-        except (ValueError, KeyError, TypeError):
-            return None
+            fields = Fields.read(data, "a presence", _MAX_CARD_BYTES)
+            match fields.plain_list("process", 4):
+                case [str(host), str(namespace), int(number), int(start)]:
+                    return Card(
+                        server=fields.text("server"),
+                        epoch=fields.integer("epoch"),
+                        asks=fields.flag("asks"),
+                        addresses=tuple(fields.texts("addresses")),
+                        port=fields.integer("port"),
+                        process=(host, namespace, number, start),
+                    )
+        except ProtocolError:
+            pass
+        return None

@@ -73,6 +73,8 @@ class GivenUp:
     """Nobody waits for a change any more. Before it is sent, it ends; else others overtake it."""
 
     change: int
+    why: str = "nobody waits for it any more"
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

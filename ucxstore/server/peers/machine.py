@@ -106,9 +106,13 @@ class Member:
         a key still go one after another.
     asks : bool
         Whether a freshness that was chosen decides what is believed, and no lease.
+    unlisted : bool
+        Whether the source may have no listings at all, as a listing that misses a presence tells.
     patience : float
-        Seconds for which a change waits while the source answers nothing, and for which one without
-        a condition is waited for once it was given up.
+        Seconds for which a change waits while the source answers nothing.
+    lasting : float
+        Seconds for which later changes of the same key wait for the end of one that was given up,
+        if it may undo them.
     holds : callable
         Tells whether a condition of a request that was given up may hold once a change has made a
         value: ``(condition, value)``, with ``None`` for a removal. It must be pure.
@@ -126,13 +130,17 @@ class Member:
         *,
         shared: bool = True,
         asks: bool = False,
+        unlisted: bool = False,
         patience: float = 30.0,
+        lasting: float = 30.0,
         holds: Callable[[str, object], bool] = _always,
     ) -> None:
         self.server = server
         self.shared = shared
         self.asks = asks
+        self.unlisted = unlisted
         self.patience = patience
+        self.lasting = lasting
         self.holds = holds
         self.phase = "new" if shared else "alone"
         self.contact = Contacted()
@@ -140,6 +148,7 @@ class Member:
         self.card: Card | None = None
         self.lease_until = 0.0
         self.look_at = 0.0
+        self.look_after = 0.0
         self.retry_at = inf
         self.failures = 0
         self.here_at = 0.0
@@ -162,6 +171,7 @@ class Member:
         self.lines: dict[str, int] = {}
         self.begun: dict[str, int] = {}  # the one of each key that is not queued any more
         self.removals: set[int] = set()
+        self.followers: dict[int, set[int]] = {}  # by number, those that are behind it
         self.doubts: dict[int, Doubt] = {}
         self.unready: dict[int, None] = {}  # told, or made: in the order of their numbers
         self.number = 0
@@ -201,14 +211,14 @@ class Member:
                 self.heard_at = now
             case Tick():
                 self._tick()
-            case GivenUp(change):
-                self._given_up(change)
+            case GivenUp(change, why, late):
+                self._given_up(change, Refused(why, late))
             case Answered(request, answer):
                 pending = self.requests.pop(request, None)
                 if pending is not None:
                     self._answered(pending, request, answer)
             case Doubted(number, names, condition):
-                self.doubts[number] = Doubt(names, condition, now + self.patience)
+                self.doubts[number] = Doubt(names, condition, now + self.lasting)
             case Landed(number):
                 if self.doubts.pop(number, None) is not None:
                     self._start_queued()
@@ -282,10 +292,8 @@ class Member:
         for name in names:
             is_prefix, text = name
             count = self.asked.get(name, 0)
-            if own is not None:
-                own.alone &= not count and not (
-                    self.prefixes and any(map(text.startswith, self.prefixes))
-                )
+            if own is not None and (count or any(map(text.startswith, self.prefixes))):
+                own.alone = False
             self.asked[name] = count + 1
             if not count:
                 new.append(name)
@@ -453,7 +461,14 @@ class Member:
         if event.names.prefixes:
             self.removals.add(event.change)
         self.changes[event.change] = change
+        self._put_behind(event.change, change.behind)
         self._start(event.change)
+
+    def _put_behind(self, number: int, earlier: set[int]) -> None:
+        """Let a change wait for earlier ones."""
+        self.changes[number].behind |= earlier
+        for one in earlier:
+            self.followers.setdefault(one, set()).add(number)
 
     def _start(self, number: int) -> None:
         """Begin a change, if it need not wait for earlier ones."""
@@ -491,7 +506,10 @@ class Member:
         change = self.changes[number]
         change.number = self._announce(change.names)
         change.epoch = self.epoch
-        self._want_note(change.names)
+        # The note of a membership only grows while there are changes.
+        change.noted = all(map(self.note.names.covers, change.names))
+        if not change.noted:
+            self._want_note(change.names)
         if change.step == "waiting":
             change.step = "told"
         if change.step in ("told", "made"):
@@ -503,8 +521,8 @@ class Member:
         return (
             self.phase == "member"
             and change.epoch == self.epoch
+            and change.noted
             and all(peer.noted >= change.number for peer in self.peers.values())
-            and all(map(self.note.names.covers, change.names))
         )
 
     def _covers(self, change: Change, now: float) -> bool:
@@ -531,18 +549,19 @@ class Member:
         if self.phase == "member" and change.epoch == self.epoch:
             change.step = "told"
             self.unready[number] = None
+            self._proceed()
         else:
             change.step = "waiting"
             if self.phase == "member":
                 self._tell_change(number)
 
-    def _given_up(self, number: int) -> None:
+    def _given_up(self, number: int, outcome: Refused) -> None:
         change = self.changes.get(number)
         if change is None:
             return
         change.unwanted = True
         if change.step not in ("sent", "made"):
-            self._conclude(number, Refused("nobody waits for it any more"))
+            self._conclude(number, outcome)
 
     def _ended(self, number: int, outcome: Outcome) -> None:
         self.heard_at = self._now
@@ -589,23 +608,26 @@ class Member:
             self._trust(change.names)
             self._release(change.names, done=done)
         self.note.idle_since = self._now
-        for after, other in list(self.changes.items()):
-            if number in other.behind:
+        for after in sorted(self.followers.pop(number, ())):
+            other = self.changes.get(after)
+            if other is not None:
                 other.behind.discard(number)
-                other.behind |= change.behind
+                self._put_behind(after, change.behind)
                 self._start(after)
 
     def _proceed(self) -> None:
         """Let changes go on of which all know."""
         if not self.unready or self.phase != "member":
             return
-        low = min((peer.noted for peer in self.peers.values()), default=inf)
+        low = min([peer.noted for peer in self.peers.values()], default=inf)
         for number in list(self.unready):
             change = self.changes[number]
             if change.number > low:
                 continue
-            if not all(map(self.note.names.covers, change.names)):
-                continue
+            if not change.noted:
+                if not all(map(self.note.names.covers, change.names)):
+                    continue
+                change.noted = True
             if self._now >= self.lease_until:
                 self._look()
                 break
@@ -637,7 +659,7 @@ class Member:
         if len(names) > _MOST_NOTED:
             names = _ALL
         note.count += 1
-        note.request = self._request(WriteNote(f"{self.card.name}-{note.count}", names))
+        note.request = self._request(WriteNote(f"{self.card.name}-{note.count:08}", names))
 
     def _note_answered(self, request: int, what: What, answer: Answer) -> None:
         note = self.note
@@ -652,7 +674,7 @@ class Member:
                     change = self.changes.get(number)
                     covered = change is None or all(map(note.names.covers, change.names))
                     if change is not None and change.step == "told" and not covered:
-                        self._conclude(number, Refused(answer.why, answer.passing))
+                        self._conclude(number, Refused(answer.why))
                 return
             if note.name:
                 note.old.add(note.name)
@@ -765,7 +787,7 @@ class Member:
         card = cast(Card, self.card)
         if card.name not in listing.cards:
             self._not_joined(
-                Failed("a listing of the source does not show what is there"),
+                Failed("a listing of the source does not show what is there", never=self.unlisted)
             )
             return
         for name in sorted(listing.cards):
@@ -903,16 +925,28 @@ class Member:
 
     def _look(self) -> None:
         """Look at the own presence, if no look is under way."""
-        if self.card is None or any(one.why == "renew" for one in self.requests.values()):
+        is_under_way = any(one.why == "renew" for one in self.requests.values())
+        if self.card is None or is_under_way or self._now < self.look_after:
             return
         self.look_at = self._now + times.RENEW_SECONDS
         self._request(ReadCard(self.card.name), "renew")
 
     def _renewed(self, began: float, answer: Answer) -> None:
-        if self.phase != "member" or isinstance(answer, Failed):
-            return  # the lease ends by itself
+        if self.phase != "member":
+            return
+        if isinstance(answer, Failed):
+            # The lease ends by itself.
+            self.look_after = self._now + times.AGAIN_SECONDS
+            self.look_at = min(self.look_at, self.look_after)
+            return
         if isinstance(answer, Found) and answer.card == self.card:
             self._set_lease(max(self.lease_until, began + times.LEASE_SECONDS))
+            for peer in self.peers.values():
+                if peer.recovery == "check" and peer.until <= began:
+                    self._out.append(Report("fencing", peer.why, peer.card))
+                    self._fence(peer)
+                elif peer.recovery == "check":
+                    self._look()
         else:
             self._out.append(Report("fenced"))
             self._rejoin()
@@ -1019,7 +1053,7 @@ class Member:
         peer = self.peers.get(card.name)
         dialler = mine.name if state.dial else card.name
         if peer is not None and (
-            peer.recovery in ("look", "fence", "again", "wait")
+            peer.recovery in ("look", "check", "fence", "again", "wait")
             or (peer.link and dialler > peer.dialler)
         ):
             self._hang_up(link)
@@ -1109,6 +1143,11 @@ class Member:
         if answer is True:
             self._forget(peer)
             self._request(RemoveCard(card.name))
+        elif self.phase == "member":
+            # Whoever was shut out, and does not know it, must not shut out others for that.
+            peer.recovery, peer.until = "check", self._now
+            self.look_after = 0.0
+            self._look()
         else:
             self._out.append(Report("fencing", peer.why, card))
             self._fence(peer)
@@ -1199,7 +1238,7 @@ class Member:
             else:
                 # What exactly may still be carried out takes the place of what might have been.
                 note.count += 1
-                at = f"{self.server}-{self.epoch}-{note.count}"
+                at = f"{self.server}-{self.epoch}-{note.count:08}"
                 if note.name:
                     note.old.add(note.name)
                 self._request(WriteNote(at, lost.names()))
@@ -1333,4 +1372,4 @@ def _server_of(name: str) -> str:
 def _root(text: str) -> str:
     """Return the prefix under which a name is noted in the source."""
     first, slash, _ = text.partition("/")
-    return first + slash
+    return first + slash if slash else ""

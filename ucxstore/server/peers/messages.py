@@ -7,6 +7,9 @@ from typing import Any
 from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.names import Names
 
+# Of these messages. Servers of other versions do not link: each asks the source.
+VERSION = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -84,7 +87,7 @@ def encode(message: Message) -> list[dict[str, Any]]:
     """Return a message as JSON has it; one with many names in parts."""
     match message:
         case Hello(card):
-            return [{"hello": card.encode().decode()}]
+            return [{"hello": card.encode().decode(), "version": VERSION}]
         case Begin(number, names):
             parts = list(names.parts())
             return [{"begin": part} for part in parts[:-1]] + [
@@ -102,7 +105,7 @@ def encode(message: Message) -> list[dict[str, Any]]:
             return [{"bye": True}]
 
 
-def decode(data: object) -> Message:
+def decode(data: dict[str, Any]) -> Message:
     """Read one of what `encode` has returned.
 
     Raises
@@ -115,6 +118,8 @@ def decode(data: object) -> Message:
             card = Card.parse(text.encode())
             if card is None:
                 raise ValueError("no card")
+            if data.get("version", 1) != VERSION:
+                raise ValueError("a server of another release")
             return Hello(card)
         case {"begin": part, "n": int(number)}:
             return Begin(number, Names.parse(part))

@@ -12,8 +12,9 @@ type Step = Literal["queued", "waiting", "told", "ready", "sent", "made"]
 """Of a change: it waits for earlier ones, for a membership, for peers and the note, for a turn, for
 the source; or it was made, and is to be confirmed."""
 
-type Recovery = Literal["", "dial", "look", "fence", "again", "wait"]
-"""What is done to link to a peer anew, or to shut it out."""
+type Recovery = Literal["", "dial", "look", "check", "fence", "again", "wait"]
+"""What is done to link to a peer anew, or to shut it out: dial; look whether its process has ended;
+check that this one was not shut out itself; write "fenced", once more if that fails; wait."""
 
 
 class Record:
@@ -34,6 +35,8 @@ class Change(Record):
         Earlier changes that it waits for.
     number : int
         Under which it was told to peers last, in the membership `epoch`.
+    noted : bool
+        Whether the note in the source, in that membership, has its names.
     seq : int
         When it was sent.
     alone : bool
@@ -51,6 +54,7 @@ class Change(Record):
     behind: set[int] = field(default_factory=set)
     number: int = 0
     epoch: int = 0
+    noted: bool = False
     seq: int = 0
     alone: bool = True
     unwanted: bool = False
@@ -201,6 +205,7 @@ _TIMES = frozenset(
         "idle_since",
         "lease_until",
         "look_at",
+        "look_after",
         "retry_at",
         "here_at",
         "yields_until",

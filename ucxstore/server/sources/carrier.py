@@ -3,20 +3,23 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 
 import numpy as np
 
 from ucxstore import logs
 from ucxstore._native import core
-from ucxstore.server.sources.membership import Membership
-from ucxstore.server.sources.order import Order
+from ucxstore.server.peers.events import Done, NotSent, Outcome, Refused, Unknown
+from ucxstore.server.peers.membership import Change, Membership
+from ucxstore.server.peers.names import Names
 from ucxstore.server.sources.source import (
     AbandonedError,
     ChangedError,
     Found,
+    Memory,
     Moved,
+    NotSentError,
     Part,
     Source,
     UnknownEndError,
@@ -43,10 +46,6 @@ _ASK_SECONDS = 1.0
 _KEPT_SECONDS = 1.0
 
 
-# Makes sure that all servers see what the source has carried out.
-type Confirm = Callable[[], Awaitable[None]]
-
-
 class Carrier:
     """A thread with its own event loop that takes calls from the core and answers them.
 
@@ -59,8 +58,8 @@ class Carrier:
     timeout : float
         Seconds that a call may take from when it is sent, or a step of a long one, and for which a
         call waits for its turn while the source answers nothing.
-    members : Membership, optional
-        The servers that write to the source, of which this is one.
+    members : Membership
+        Says when changes may be sent, and how they have ended.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Carrier:
         storage: core.CachedSource,
         source: Source,
         timeout: float,
-        members: Membership | None = None,
+        members: Membership,
     ) -> None:
         self.members = members
         self._storage = storage
@@ -83,7 +82,7 @@ class Carrier:
         self._ask_at = 0.0  # when it is asked again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Turns(CONCURRENCY, timeout)
-        self._order = Order(timeout, self._turns.answered_at)
+        self._removals: dict[int, Change] = {}  # of prefixes, by their tickets
         self._tasks = Tasks()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ucxstore-storage", daemon=True)
@@ -109,7 +108,7 @@ class Carrier:
         timeout : float
             Seconds that the source may take to answer, at the most.
         """
-        if self.members is not None and self.members.trouble:
+        if self.members.trouble:
             return self.members.trouble
         if self._loop is None:
             return "the thread for the source starts"
@@ -170,75 +169,23 @@ class Carrier:
             if self._stopping.is_set():
                 stopped.set()
 
-        if self.members is not None:
-            self.members.start()
+        self.members.start()
         loop.add_reader(self._storage.fileno(), take)
         try:
             await stopped.wait()
         finally:
             loop.remove_reader(self._storage.fileno())
-            if self.members is not None:
-                await self.members.leave()
+            await self.members.leave()
             self._source.doubts.close()
 
     async def _carry(self, ticket: int, operation: str, *arguments: object) -> None:
-        if operation not in _CHANGES:
-            await self._take_turn(ticket, operation, arguments, _nothing)
+        if operation in _CHANGES:
+            await self._change(ticket, operation, arguments)
             return
-        doubts = self._source.doubts
-        name = arguments[0]
-        try:
-            if operation == "remove_prefix":
-                prefix = str(name)
-                wanted = partial(self._storage.moved, ticket)
-                async with self._order.of_prefix(prefix, wanted) as waited:
-                    waited |= await _ended(doubts.below(prefix))
-                    await self._change(ticket, operation, arguments, waited=waited)
-                return
-            keys = name if isinstance(name, list) else [str(name)]
-            value = arguments[1] if operation == "put" else None
-            assert value is None or isinstance(value, np.ndarray)
-            async with self._order.of_keys(keys) as waited:
-                waited |= await _ended(doubts.of(keys, value))
-                await self._change(ticket, operation, arguments, waited=waited)
-        except TimeoutError as error:
-            self._storage.failed(ticket, self._source.explain(error))
-
-    async def _change(
-        self,
-        ticket: int,
-        operation: str,
-        arguments: tuple[object, ...],
-        *,
-        waited: bool,
-    ) -> None:
-        """Carry out a change, of which the other servers of the source know meanwhile."""
-        if waited and not self._storage.moved(ticket):
-            self._storage.failed(ticket, "nobody waits for it any more")
-            return
-        members = self.members
-        change = None if members is None else members.change(operation, arguments[0])
-        if change is None:
-            await self._take_turn(ticket, operation, arguments, _nothing)
-            return
-        try:
-            await change.begin()
-        except Exception as error:
-            self._storage.failed(ticket, self._source.explain(error))
-            return
-        try:
-            await self._take_turn(ticket, operation, arguments, change.confirm)
-        finally:
-            change.end()
-
-    async def _take_turn(
-        self, ticket: int, operation: str, arguments: tuple[object, ...], confirm: Confirm
-    ) -> None:
         try:
             await self._turns.take()
         except TimeoutError as error:
-            self._timed_out += 1
-            self._report_failed(operation, arguments[0], self._timeout, str(error))
+            self._report_no_turn(operation, arguments, error)
             self._storage.failed(ticket, self._source.explain(error))
             return
         answered = True
@@ -246,21 +193,121 @@ class Carrier:
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 moved = self._moved(ticket, limit)
-                await self._carry_out(ticket, operation, arguments, moved, confirm)
+                await self._carry_out(ticket, operation, arguments, moved)
         except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                answered = False
-                self._timed_out += 1
-                why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
-            else:
-                why = self._source.explain(error)
-            if not isinstance(error, AbandonedError):
-                self._report_failed(operation, arguments[0], time.monotonic() - begun, why)
-            unknown = not answered or isinstance(error, UnknownEndError)
-            self._storage.failed(ticket, why, unknown and operation in _CHANGES)
+            answered = not (isinstance(error, TimeoutError) and limit.expired())
+            why = self._explained(error, operation, arguments, begun, answered=answered)
+            self._storage.failed(ticket, why)
         finally:
-            self._turns.give(answered=answered)
+            self._give_turn(answered=answered)
         self._report_slow(operation, arguments[0], time.monotonic() - begun)
+
+    def _give_turn(self, *, answered: bool) -> None:
+        self._turns.give(answered=answered)
+        if answered:
+            self.members.heard()
+
+    async def _change(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
+        """Carry out a change, when and if the membership lets it be sent."""
+        names, value = _changed_by(operation, arguments)
+        if not names:
+            self._storage.missing(ticket)
+            return
+        answer: Callable[[bool], None] | None = None
+
+        def reply(outcome: Outcome, keep: bool) -> None:
+            if isinstance(outcome, Unknown):
+                self._storage.failed(ticket, outcome.why, True)
+            elif answer is None:
+                self._storage.failed(ticket, outcome.why if isinstance(outcome, Refused) else "")
+            else:
+                answer(keep)
+
+        # Nobody waits for removals of prefixes, unless they were given up.
+        for other, removal in list(self._removals.items()):
+            if not self._storage.moved(other):
+                removal.give_up()
+        change = self.members.change(names, value, reply)
+        if operation == "remove_prefix":
+            self._removals[ticket] = change
+        try:
+            while await change.is_due():
+                answer = None
+                try:
+                    await self._turns.take()
+                except TimeoutError as error:
+                    self._report_no_turn(operation, arguments, error)
+                    change.give_up(str(error), late=True)
+                    continue
+                answered = False
+                try:
+                    if not self._storage.moved(ticket):
+                        change.give_up()
+                        continue
+                    if not change.goes():
+                        continue
+                    begun = time.monotonic()
+                    answered, outcome, answer = await self._make(
+                        ticket, operation, arguments, change
+                    )
+                    change.end(outcome)
+                finally:
+                    self._give_turn(answered=answered)
+                self._report_slow(operation, arguments[0], time.monotonic() - begun)
+        finally:
+            self._removals.pop(ticket, None)
+
+    async def _make(
+        self, ticket: int, operation: str, arguments: tuple[object, ...], change: Change
+    ) -> tuple[bool, Outcome, Callable[[bool], None]]:
+        """Send the request of a change.
+
+        Returns
+        -------
+        tuple
+            Whether the source has answered, how the change has ended, and what tells the client so.
+        """
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                moved = self._moved(ticket, limit, change)
+                return True, *await self._carry_out_change(
+                    ticket, operation, arguments, moved, change
+                )
+        except NotSentError:
+            return True, NotSent(), lambda _: None
+        except Exception as error:
+            answered = not (isinstance(error, TimeoutError) and limit.expired())
+            why = self._explained(error, operation, arguments, begun, answered=answered)
+            unknown = not answered or isinstance(error, UnknownEndError)
+            several = operation == "remove_prefix" or len(_changed_by(operation, arguments)[0]) > 1
+            outcome = Unknown(why) if unknown else Refused(why, partly=several)
+            return answered, outcome, lambda _: self._storage.failed(ticket, why, unknown)
+
+    def _explained(
+        self,
+        error: Exception,
+        operation: str,
+        arguments: tuple[object, ...],
+        begun: float,
+        *,
+        answered: bool,
+    ) -> str:
+        """Return why a request has failed, and report that."""
+        if answered:
+            why = self._source.explain(error)
+        else:
+            self._timed_out += 1
+            why = self._source.explain(TimeoutError(f"no answer within {self._timeout:g} s"))
+        if not isinstance(error, AbandonedError):
+            self._report_failed(operation, arguments[0], time.monotonic() - begun, why)
+        return why
+
+    def _report_no_turn(
+        self, operation: str, arguments: tuple[object, ...], error: TimeoutError
+    ) -> None:
+        self._timed_out += 1
+        self._report_failed(operation, arguments[0], self._timeout, str(error))
 
     def _report_slow(self, operation: str, about: object, seconds: float) -> None:
         if 0 < self._slow <= seconds:
@@ -296,12 +343,14 @@ class Carrier:
             },
         )
 
-    def _moved(self, ticket: int, limit: asyncio.Timeout) -> Moved:
+    def _moved(self, ticket: int, limit: asyncio.Timeout, change: Change | None = None) -> Moved:
         """Return what a long call is to call after each step."""
         told = time.monotonic()
 
         def moved() -> None:
             nonlocal told
+            if change is not None and not change.may_go_on():
+                raise NotSentError
             now = time.monotonic()
             if now - told < _TELL_SECONDS:
                 return
@@ -318,7 +367,6 @@ class Carrier:
         operation: str,
         arguments: tuple[object, ...],
         moved: Moved,
-        confirm: Confirm,
     ) -> None:
         source, storage = self._source, self._storage
         match operation, arguments:
@@ -330,25 +378,9 @@ class Carrier:
                     storage.missing(ticket)
                 else:
                     storage.headed(ticket, head.size, head.etag)
-            case "put", (str(key), np.ndarray() as value, bool(if_absent)):
-                wanted = partial(self._check_wanted, ticket)
-                wanted()
-                etag = await source.put(key, value, if_absent=if_absent, wanted=wanted)
-                await confirm()
-                may_be_kept = storage.stored(ticket, etag is not None, etag or "")
-                if may_be_kept and self._tier is not None:
-                    self._tier.keep(key, None, Found(value, etag or "", value.nbytes))
             case "stat", (list(keys),):
                 heads = await _all(map(source.head, keys))
                 storage.sized(ticket, [None if head is None else head.size for head in heads])
-            case "remove", (list(keys),):
-                await source.remove(keys)
-                await confirm()
-                storage.missing(ticket)
-            case "remove_prefix", (str(prefix),):
-                removed = await source.remove_prefix(prefix, moved)
-                await confirm()
-                storage.removed(ticket, removed)
             case "measure", (str(prefix), bool(any_key)):
                 found = await source.measure(prefix, any_key=any_key, moved=moved)
                 storage.measured(ticket, *found)
@@ -360,9 +392,41 @@ class Carrier:
             case _:
                 raise NotImplementedError(f"unknown call {operation!r}")
 
-    def _check_wanted(self, ticket: int) -> None:
+    async def _carry_out_change(
+        self,
+        ticket: int,
+        operation: str,
+        arguments: tuple[object, ...],
+        moved: Moved,
+        change: Change,
+    ) -> tuple[Outcome, Callable[[bool], None]]:
+        """Let the source make a change; return how it has ended, and what tells the client so."""
+        source, storage = self._source, self._storage
+        match operation, arguments:
+            case "put", (str(key), np.ndarray() as value, bool(if_absent)):
+                wanted = partial(self._check_wanted, ticket, change)
+                etag = await source.put(key, value, if_absent=if_absent, wanted=wanted)
+                if etag is None:
+                    return Refused(), lambda _: _ignore(storage.stored(ticket, False, "", False))
+                return Done(), partial(self._stored, ticket, key, value, etag)
+            case "remove", (list(keys),):
+                await source.remove(keys)
+                return Done(), lambda _: storage.missing(ticket)
+            case "remove_prefix", (str(prefix),):
+                removed = await source.remove_prefix(prefix, moved)
+                return Done(), lambda _: storage.removed(ticket, removed)
+        raise NotImplementedError(f"unknown call {operation!r}")
+
+    def _stored(self, ticket: int, key: str, value: Memory, etag: str, keep: bool) -> None:
+        may_be_kept = self._storage.stored(ticket, True, etag, keep)
+        if may_be_kept and self._tier is not None:
+            self._tier.keep(key, None, Found(value, etag, value.nbytes))
+
+    def _check_wanted(self, ticket: int, change: Change) -> None:
         if not self._storage.moved(ticket):
             raise AbandonedError("nobody waits for it any more")
+        if not change.may_go_on():
+            raise NotSentError
 
     async def _get(self, ticket: int, key: str, part: Part | None) -> None:
         try:
@@ -383,15 +447,20 @@ def _key(about: object) -> object:
     return about[0] if isinstance(about, list) and about else about
 
 
-async def _ended(doubts: set[asyncio.Future[None]]) -> bool:
-    """Wait for changes that were given up; tell whether there were any."""
-    if doubts:
-        await asyncio.wait(doubts)
-    return bool(doubts)
+def _changed_by(operation: str, arguments: tuple[object, ...]) -> tuple[Names, object]:
+    """Return what a call changes, and the value that it is to have; ``None`` for none."""
+    match operation, arguments:
+        case "put", (str(key), value, _):
+            return Names(frozenset({key})), value
+        case "remove", (list(keys),):
+            return Names(frozenset(keys)), None
+        case "remove_prefix", (str(prefix),):
+            return Names(prefixes=frozenset({prefix})), None
+    raise NotImplementedError(f"unknown call {operation!r}")
 
 
-async def _nothing() -> None:
-    """Confirm what nobody else need know."""
+def _ignore(_: object) -> None:
+    """Return nothing."""
 
 
 async def _all[T](requests: Iterable[Coroutine[object, object, T]]) -> list[T]:

@@ -15,7 +15,7 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Stor
 from ucxstore import logs
 from ucxstore.server.sources import object_errors
 from ucxstore.server.sources.doubts import MISSING, Doubts
-from ucxstore.server.sources.source import Memory, UnknownEndError
+from ucxstore.server.sources.source import AbandonedError, Memory, NotSentError, UnknownEndError
 
 if TYPE_CHECKING:
     from obstore import PutResult, UpdateVersion
@@ -94,7 +94,7 @@ class ConditionalPuts:
         key : str
         value : Memory
         wanted : callable
-            Raises if nobody waits for it any more; asked before it is sent again.
+            Raises if it is not to be sent any more; asked each time before it is.
 
         Raises
         ------
@@ -114,7 +114,6 @@ class ConditionalPuts:
                 if object_errors.no_container(error):
                     raise
             self._looks_first |= condition == MISSING
-            wanted()
             found = await self._look(key)
             refusals = refusals + 1 if found == condition else 0
             if refusals == _MOST_REFUSALS:
@@ -147,7 +146,12 @@ class ConditionalPuts:
         try:
             for attempt in itertools.count(1):
                 try:
+                    wanted()
                     return await self._send(key, value, condition)
+                except (AbandonedError, NotSentError) as error:
+                    if may_be_stored:
+                        raise UnknownEndError(str(error), ended=not may_go_on) from error
+                    raise
                 except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
                     if not may_be_stored:
                         raise
@@ -166,11 +170,10 @@ class ConditionalPuts:
                             raise UnknownEndError(str(error), ended=not may_go_on) from error
                         raise
                 await asyncio.sleep(pause)
-                wanted()
             raise AssertionError("unreachable")
         finally:
             if may_go_on:
-                self._doubts.add(key, _tag_of(condition))
+                self._doubts.add([key], _tag_of(condition))
 
     async def _send(self, key: str, value: Memory, condition: _Condition) -> "PutResult":
         """Send it once."""
@@ -180,7 +183,7 @@ class ConditionalPuts:
         try:
             result = await asyncio.shield(sent)
         except asyncio.CancelledError:
-            self._doubts.add(key, _tag_of(condition), sent)
+            self._doubts.add([key], _tag_of(condition), sent)
             raise
         except NotImplementedError as error:
             raise UnheededError from error

@@ -2,10 +2,12 @@
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
+from ucxstore.server.peers.events import Doubted, Landed
+from ucxstore.server.peers.names import Names
 from ucxstore.server.sources.source import Memory, UnknownEndError
 
 # The conditions of a change: none, so that it succeeds whatever is there; that the key is missing;
@@ -14,28 +16,28 @@ ANYTHING: Final = ""
 MISSING: Final = "create"
 
 
-@dataclass(frozen=True, slots=True)
-class _Doubt:
-    condition: str
-    ended: asyncio.Future[None]
-
-
 class Doubts:
-    """Changes that were given up, and which the source may still carry out. For one event loop.
+    """Tells of changes that were given up, and which the source may still carry out.
 
-    A later change of the same key has to wait for the end of such a change, unless that fails once
-    the later one is made: it was sent with a condition. Nobody can tell when a source lets go of a
-    request whose connection has ended, so a change is in doubt for a limited time.
+    Nobody can tell when a source lets go of a request whose connection has ended, so its answer is
+    waited for for a limited time.
 
     Parameters
     ----------
     lasting : float
-        Seconds after which a change that was given up is taken to have ended.
+        Seconds.
+
+    Attributes
+    ----------
+    lasting : float
+    tell : callable
+        Who is told of them.
     """
 
     def __init__(self, lasting: float) -> None:
-        self._lasting = lasting
-        self._doubts: dict[str, list[_Doubt]] = {}
+        self.tell: Callable[[Doubted | Landed], None] = lambda _: None
+        self.lasting = lasting
+        self._numbers = itertools.count(1)
         self._sent: set[asyncio.Future[Any]] = set()
 
     async def follow[T](self, keys: Sequence[str], change: Coroutine[object, object, T]) -> T:
@@ -47,78 +49,46 @@ class Doubts:
         try:
             return await asyncio.shield(sent)
         except asyncio.CancelledError:
-            for key in keys:
-                self.add(key, ANYTHING, sent)
+            self.add(keys, ANYTHING, sent)
             raise
         except UnknownEndError as error:
             if not error.ended:
-                for key in keys:
-                    self.add(key, ANYTHING)
+                self.add(keys, ANYTHING)
             raise
 
-    def add(self, key: str, condition: str, sent: "asyncio.Future[Any] | None" = None) -> None:
-        """Note that a change of a key was given up.
+    def add(
+        self, keys: Sequence[str], condition: str, sent: "asyncio.Future[Any] | None" = None
+    ) -> None:
+        """Note that a change of keys was given up.
 
         Parameters
         ----------
-        key : str
+        keys : sequence of str
         condition : str
             `ANYTHING`, `MISSING`, or an entity tag.
         sent : asyncio.Future, optional
-            Its answer, which may still come. It is waited for as long as it is in doubt.
+            Its answer, which may still come.
         """
-        loop = asyncio.get_running_loop()
-        doubt = _Doubt(condition, loop.create_future())
-        self._doubts.setdefault(key, []).append(doubt)
-
-        def end() -> None:
-            if not doubt.ended.done():
-                doubt.ended.set_result(None)
-                doubts = self._doubts[key]
-                doubts.remove(doubt)
-                if not doubts:
-                    del self._doubts[key]
+        number = next(self._numbers)
+        self.tell(Doubted(number, Names(frozenset(keys)), condition))
 
         def answered(done: "asyncio.Future[Any]") -> None:
             self._sent.discard(done)
             if not done.cancelled() and done.exception() is None:
-                end()
+                self.tell(Landed(number))
 
-        loop.call_later(self._lasting, end)
         if sent is not None:
             self._sent.add(sent)
             sent.add_done_callback(answered)
-            loop.call_later(self._lasting, sent.cancel)
-
-    def of(self, keys: Iterable[str], value: Memory | None) -> set[asyncio.Future[None]]:
-        """Return what a change of keys must wait for, since it would not end these changes.
-
-        Parameters
-        ----------
-        keys : iterable of str
-        value : Memory or None
-            What they are to have; ``None`` if they are removed.
-        """
-        if not self._doubts:
-            return set()
-        return {
-            doubt.ended
-            for key in keys
-            for doubt in self._doubts.get(key, ())
-            if _may_hold(doubt.condition, value)
-        }
+            asyncio.get_running_loop().call_later(self.lasting, sent.cancel)
 
     def close(self) -> None:
         """Wait for no answers any more."""
         for sent in list(self._sent):
             sent.cancel()
 
-    def below(self, prefix: str) -> set[asyncio.Future[None]]:
-        """Return what the removal of all keys with a prefix must wait for."""
-        return self.of([key for key in self._doubts if key.startswith(prefix)], None)
 
-
-def _may_hold(condition: str, value: Memory | None) -> bool:
+def may_hold(condition: str, value: Memory | None) -> bool:
     """Tell whether a condition may hold once a key has a value; ``None`` for none."""
     if condition in (ANYTHING, MISSING) or value is None:
         return condition == ANYTHING or (condition == MISSING and value is None)

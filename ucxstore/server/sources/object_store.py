@@ -179,6 +179,7 @@ class ObjectSource:
                     self._name,
                 )
                 self._puts = None
+        wanted()
         sent = obstore.put_async(
             self._store,
             key,
@@ -234,9 +235,9 @@ class ObjectSource:
     async def remove_prefix(self, prefix: str, moved: Moved = unheard) -> int:
         count = 0
         async for part in self._listed(prefix):
+            moved()
             await self.remove([key for key, _ in part])
             count += len(part)
-            moved()
         return count
 
     async def measure(

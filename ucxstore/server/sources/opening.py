@@ -76,10 +76,10 @@ def open_storage(
 
 def _open_cached(storage: Any, options: ServerOptions) -> "tuple[core.CachedSource, Carrier]":
     # Not for memory and directories, whose servers start in half the time without these.
+    from ucxstore.server.peers.membership import Membership
     from ucxstore.server.sources.cache_dir import CacheDirectory
     from ucxstore.server.sources.carrier import Carrier
     from ucxstore.server.sources.checking import check_source
-    from ucxstore.server.sources.membership import Membership
     from ucxstore.server.sources.tiered import TieredSource
 
     timeout = _or(options.source_timeout, DEFAULT_SOURCE_TIMEOUT)
@@ -99,11 +99,14 @@ def _open_cached(storage: Any, options: ServerOptions) -> "tuple[core.CachedSour
             _or(options.write_budget, DEFAULT_WRITE_BUDGET),
             visible=options.local,
         )
-        members = None
-        if not options.read_only and _may_be_written_elsewhere(storage):
-            members = Membership(
-                source, cached, asks=options.freshness is not None, refuses=_refuses(storage)
-            )
+        members = Membership(
+            source,
+            cached,
+            shared=not options.read_only and _may_be_written_elsewhere(storage),
+            asks=options.freshness is not None,
+            patience=timeout,
+            refuses=_refuses(storage),
+        )
         carrier = Carrier(cached, source, timeout, members)
         on_failure.pop_all()  # the carrier closes it
     return cached, carrier

@@ -79,6 +79,10 @@ class AbandonedError(Exception):
     """Nobody waits for the call any more."""
 
 
+class NotSentError(Exception):
+    """The server may not send a change any more, as others may not know of it."""
+
+
 type Moved = Callable[[], None]
 
 
@@ -94,8 +98,7 @@ class Source(Protocol):
     has_parts : bool
         Whether `get` can fetch a part of a value. If not, it is only called for whole values.
     doubts : Doubts
-        Changes that were given up. The caller of `put`, `remove` and `remove_prefix` waits for
-        those of the same keys first.
+        Where changes are told of that were given up.
     """
 
     has_parts: bool
@@ -127,13 +130,13 @@ class Source(Protocol):
         """Store a value, and return its entity tag.
 
         With `if_absent`, a value that exists is left as it is, and the result is ``None``.
-        `wanted` is called before the value is sent again; what it raises ends this.
+        `wanted` is called before the value is sent; what it raises ends this.
         """
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove keys, any of which may be missing."""
 
-    # The next three may take long. They call `moved` after each step; what it raises ends them.
+    # The next three may take long. They call `moved` before each step; what it raises ends them.
 
     async def remove_prefix(self, prefix: str, moved: Moved = unheard) -> int:
         """Remove all keys that begin with `prefix`; return how many."""

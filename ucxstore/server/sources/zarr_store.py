@@ -67,6 +67,7 @@ class ZarrSource:
     async def put(
         self, key: str, value: Memory, *, if_absent: bool, wanted: Callable[[], None] = unheard
     ) -> str | None:
+        wanted()
         return await self.doubts.follow([key], _told(self._put(key, value, if_absent=if_absent)))
 
     async def _put(self, key: str, value: Memory, *, if_absent: bool) -> str | None:
@@ -103,8 +104,8 @@ class ZarrSource:
                 raise RuntimeError(f"{found[0]!r} is still there after it was deleted")
             keys = found
             for key in keys:
-                await self.remove([key])
                 moved()
+                await self.remove([key])
             count += len(keys)
             if len(keys) < _MOST_KEYS:
                 return count

@@ -1,7 +1,7 @@
 """`Caches`: the caches in front of a source, and whether their values are believed."""
 
 from ucxstore._native import core
-from ucxstore.server.sources.names import Names
+from ucxstore.server.peers.names import Names
 from ucxstore.server.sources.tiered import TieredSource
 
 
@@ -25,28 +25,18 @@ class Caches:
         """Believe values until then, on the clock of leases; then ask the source for each."""
         self._memory.set_lease_end(int(seconds * 1e9))
 
-    def begin_asking(self, names: Names, *, elsewhere: bool) -> None:
-        """Ask the source for these from now on, as often as this is called more than ended.
-
-        Parameters
-        ----------
-        names : Names
-        elsewhere : bool
-            Whether they change through another server.
-        """
-        if not names:
-            return
-        self._memory.begin_asking(list(names.keys), list(names.prefixes), elsewhere)
+    def ask_for(self, names: Names) -> None:
+        """Ask the source for these from now on, and forget them."""
+        self._memory.begin_asking(list(names.keys), list(names.prefixes))
         if self._disk is not None:
             for key in names.keys:
                 self._disk.forget(key)
             for prefix in names.prefixes:
                 self._disk.forget_prefix(prefix)
 
-    def end_asking(self, names: Names) -> None:
-        """End one such asking."""
-        if names:
-            self._memory.end_asking(list(names.keys), list(names.prefixes))
+    def trust(self, names: Names) -> None:
+        """Answer for these from the caches again, but not with what is on its way."""
+        self._memory.end_asking(list(names.keys), list(names.prefixes))
 
     def forget_all(self) -> None:
         """Drop all values, and keep none that is on its way."""

@@ -9,7 +9,6 @@ import asyncio
 import json
 import socket
 import struct
-from typing import Any
 
 from ucxstore._native import core
 from ucxstore.errors import ProtocolError
@@ -17,7 +16,9 @@ from ucxstore.foreign import Fields
 from ucxstore.protocol.handshake import ClientHandshake, Received, Send, Steps
 from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import tune
-from ucxstore.server.sources.presence import Card, this_process
+from ucxstore.server.peers.card import Card
+from ucxstore.server.peers.messages import Message, decode, encode
+from ucxstore.server.peers.presence import this_process
 
 _LENGTH = struct.Struct("<I")
 
@@ -25,8 +26,6 @@ _LENGTH = struct.Struct("<I")
 MAX_MESSAGE = 8 << 20
 _SEAL_BYTES = 24  # the number of a sealed message, and its tag
 _MAX_WAITING = 64 << 20
-
-type Message = dict[str, Any]
 
 
 class Link:
@@ -94,10 +93,11 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Send a message, without waiting. One to a peer that is gone is dropped."""
-        data = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
-        if self._sealed is not None:
-            data = self._sealed.seal(data)
-        self._writer.write(_LENGTH.pack(len(data)) + data)
+        for part in encode(message):
+            data = json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode()
+            if self._sealed is not None:
+                data = self._sealed.seal(data)
+            self._writer.write(_LENGTH.pack(len(data)) + data)
         if self._writer.transport.get_write_buffer_size() > _MAX_WAITING:
             self.close()
 
@@ -116,7 +116,8 @@ class Link:
         try:
             if self._sealed is not None:
                 data = self._sealed.open(data)
-            return dict(Fields.read(data, "a message of another server", MAX_MESSAGE).plain)
+            fields = Fields.read(data, "a message of another server", MAX_MESSAGE)
+            return decode(dict(fields.plain))
         except ProtocolError as error:
             raise ValueError(str(error)) from error
 

@@ -1,0 +1,3 @@
+from tests.server.sources.conftest import bucket, objects
+
+__all__ = ["bucket", "objects"]
