@@ -175,6 +175,20 @@ def test_a_get_in_runs_of_a_byte(beside_memory: Greedy) -> None:
     assert read[0] == size
 
 
+def test_a_get_in_runs_of_a_byte_that_nobody_reads(beside_memory: Greedy) -> None:
+    size = 4 * MIB
+    beside_memory.store.set_sync("k", as_buffer(bytes(2 * size)))
+    other = beside_memory.client()
+    other.ping()
+    before = beside_memory.memory()
+    clients = [beside_memory.client() for _ in range(8)]
+    for raw in clients:
+        raw.request(GET, get_item(b"k", strided(1, size, 2)), flags=SEND_BYTES)
+    for _ in range(200):
+        other.ping()
+    assert beside_memory.memory() - before < 64 * MIB
+
+
 def test_gets_of_many_boxes(beside_memory: Greedy) -> None:
     size = 4 * MIB
     beside_memory.store.set_sync("k", as_buffer(bytes(size)))
