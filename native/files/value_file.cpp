@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::string_view kUnfinishedPrefix = ".ucxstore-";
 constexpr std::string_view kUnfinishedSuffix = ".partial";
-// ucxstore/server/identity.py writes them.
-constexpr std::string_view kIdentityName = ".ucxstore-identity";
+// ucxstore/server/identity.py writes it.
 constexpr std::string_view kClusterName = ".ucxstore-cluster";
 
 std::uint64_t nanoseconds(const timespec& time) {
@@ -59,7 +58,7 @@ bool is_unfinished_name(std::string_view name) {
 bool is_our_own(std::string_view key) {
     const std::string_view name = key.substr(key.rfind('/') + 1);  // all of it where there is none
     return name.starts_with(kUnfinishedPrefix) &&
-           (name.ends_with(kUnfinishedSuffix) || name == kIdentityName || name == kClusterName);
+           (name.ends_with(kUnfinishedSuffix) || name == kClusterName);
 }
 
 }  // namespace ucxstore

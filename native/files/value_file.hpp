@@ -16,7 +16,7 @@ std::uint64_t version_of(const struct stat& about);
 std::string unfinished_name();
 bool is_unfinished_name(std::string_view name);
 // Whether a file of this name, or under this key, is one of our own, which are no keys: it is not
-// finished, or says which storage this is and which set of servers it belongs to.
+// finished, or says which set of servers the storage belongs to.
 bool is_our_own(std::string_view key);
 
 }  // namespace ucxstore

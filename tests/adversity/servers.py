@@ -8,7 +8,6 @@ from pathlib import Path
 from tests.adversity.nursery import Child
 from ucxstore.options import UcxValue
 from ucxstore.server import Server
-from ucxstore.server.identity import IDENTITY_FILE
 
 
 def serve(
@@ -61,10 +60,9 @@ class RemoteServer:
 
 
 def files_under(root: Path) -> set[str]:
-    """Return all files below a directory but its identity, hidden ones too, by relative paths."""
+    """Return all files below a directory, hidden ones too, by relative paths."""
     return {
         os.path.relpath(Path(folder) / name, root)
         for folder, _, names in os.walk(root)
         for name in names
-        if name != IDENTITY_FILE
     }

@@ -36,7 +36,7 @@ from tests.eventually import eventually
 from ucxstore import ServerLostError, ServerRestartedError, UcxStore, UnknownOutcomeError
 from ucxstore.cluster import member
 from ucxstore.cluster.placement import Placement
-from ucxstore.server.identity import IDENTITY_FILE
+from ucxstore.server.identity import OLD_FILE
 
 MEDIUM = 20_000_000
 SHAPE, CHUNKS, INNER = (1200, 1000), (150, 125), (30, 25)
@@ -206,7 +206,7 @@ def test_servers_of_equal_values_with_versions_of_their_own(
     roots = [tmp_path / str(number) for number in range(3)]
     for level, root in zip((1, 9, 19), roots, strict=True):
         make_arrays(LocalStore(root), values, compressors=ZstdCodec(level=level))
-        (root / IDENTITY_FILE).write_text("1" * 32)  # as in copies of one directory
+        (root / OLD_FILE).write_text("1" * 32)  # as in copies of a directory of an earlier version
     servers = [start_server(root, shared=True, read_only=True) for root in roots]
     store = open_store(address_of(servers), strict=True)
     arrays = [zarr.open_array(store, path=name, mode="r") for name in LAYOUTS]

@@ -15,7 +15,6 @@ from ucxstore.copies.page import render_page
 from ucxstore.copies.quick import Result, Row, workloads
 from ucxstore.copies.workload import Workload
 from ucxstore.server import Server
-from ucxstore.server.identity import IDENTITY_FILE
 
 COUNTS = Counts(0, 1.0, 2.0, 0.0, 0.0, (Culprit(4_000_000, 1, "total", "read (a.py:1)", "x"),))
 
@@ -51,7 +50,7 @@ def test_locations_of_the_user(tmp_path: Path, transfers: int) -> None:
     assert peaks["default", "read", "raw", "one", 2000] == pytest.approx(1, abs=0.2)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["value"]
     left = [path.name for path in (tmp_path / "served").rglob("*") if path.is_file()]
-    assert left == [IDENTITY_FILE]
+    assert left == []
 
 
 def test_the_report_has_a_table_for_each_direction() -> None:

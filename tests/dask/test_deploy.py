@@ -80,7 +80,7 @@ def test_an_array_is_stored_and_read(client: Client, kind: str, tmp_path: Path) 
         left = zarr.open_array(tmp_path / "shared/scratch/run/a", mode="r")
         np.testing.assert_array_equal(left[...], values)
         names = sorted(each.name for each in (tmp_path / "shared").iterdir())
-        assert names == [".ucxstore-identity", "scratch"]
+        assert names == ["scratch"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "directory"])

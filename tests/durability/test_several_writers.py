@@ -4,6 +4,7 @@ What holds it up is the file system, or the server stands still. Meanwhile its c
 and another server makes a later one.
 """
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from zarr.core.sync import sync
 
 from tests.adversity.transfers import as_buffer
 from tests.durability.recording import preload
@@ -77,6 +79,7 @@ class Serving:
 
 
 type Serve = Callable[..., Serving]
+type OpenStore = Callable[..., UcxStore]
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +111,10 @@ def serve(library: Path, held: Path, tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def open_store() -> Iterator[Callable[..., UcxStore]]:
+def open_store() -> Iterator[OpenStore]:
     with ExitStack() as ends:
 
-        def start(serving: Serving, **options: object) -> UcxStore:
+        def start(serving: Serving | Server, **options: object) -> UcxStore:
             return ends.enter_context(UcxStore(serving.address, **options))  # type: ignore[arg-type]
 
         yield start
@@ -150,7 +153,7 @@ def test_a_change_that_the_file_system_holds_up(
     call: str,
     durability: str,
     serve: Serve,
-    open_store: Callable[..., UcxStore],
+    open_store: OpenStore,
     held: Path,
 ) -> None:
     if call == "fdatasync" and durability == "none":
@@ -178,7 +181,7 @@ def test_a_change_at_a_server_that_stands_still(
     way: dict[str, object],
     durability: str,
     serve: Serve,
-    open_store: Callable[..., UcxStore],
+    open_store: OpenStore,
 ) -> None:
     stopped = serve(shared=True, durability=durability)
     first = open_store(stopped, timeout=1, **way)
@@ -198,6 +201,37 @@ def test_a_change_at_a_server_that_stands_still(
     eventually(answers)  # so the server has read what the client had sent before
     stopped.close()
     assert value_of(second) == b"after"
+
+
+# ---- what killed servers leave ----
+
+
+def test_unfinished_files_that_nobody_has_go(tmp_path: Path, open_store: OpenStore) -> None:
+    folder = tmp_path / "c/0"
+    folder.mkdir(parents=True)
+    left = [path / f".ucxstore-{'0' * 15}{n}.partial" for n, path in enumerate((tmp_path, folder))]
+    others = [folder / ".ucxstore-ucxstore-0123456789abcdef.partial", folder / "0.partial"]
+    under_way = folder / f".ucxstore-{'a' * 16}.partial"
+    for file in (*left, *others, under_way):
+        file.write_bytes(b"half")
+    with under_way.open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with Server(tmp_path, read_only=True) as server:
+            open_store(server).ping_sync()
+        assert all(file.exists() for file in left)
+        with Server(tmp_path) as server:
+            eventually(lambda: not any(file.exists() for file in left))
+            assert list(wait_for_list(open_store(server))) == ["c/0/0.partial"]
+        assert all(file.exists() for file in (*others, under_way))
+    with Server(tmp_path):
+        eventually(lambda: not under_way.exists())
+
+
+def wait_for_list(store: UcxStore) -> list[str]:
+    async def names() -> list[str]:
+        return [name async for name in store.list()]
+
+    return sync(names())
 
 
 # ---- who may write at all ----

@@ -197,7 +197,7 @@ TEST_F(DirectoryTest, UnfinishedFilesAreHidden) {
 }
 
 TEST_F(DirectoryTest, FilesOfTheServersOwnAreNoKeys) {
-    for (const std::string name : {".ucxstore-identity", ".ucxstore-cluster"}) {
+    for (const std::string name : {".ucxstore-0123456789abcdef.partial", ".ucxstore-cluster"}) {
         write_file(root_ / name, "own");
         EXPECT_EQ(get(name), std::nullopt);
         EXPECT_EQ(storage_.size(name), std::nullopt);
@@ -209,7 +209,7 @@ TEST_F(DirectoryTest, FilesOfTheServersOwnAreNoKeys) {
     EXPECT_EQ(names("", true), std::vector<std::string>{"k"});
     EXPECT_EQ(test::measure(storage_, "", false).keys, 1u);
     EXPECT_EQ(test::remove_prefix(storage_, ""), 1u);
-    for (const std::string name : {".ucxstore-identity", ".ucxstore-cluster"}) {
+    for (const std::string name : {".ucxstore-0123456789abcdef.partial", ".ucxstore-cluster"}) {
         EXPECT_TRUE(fs::exists(root_ / name));
     }
 }

@@ -185,18 +185,18 @@ TEST_F(ShownFiles, KeysDoNotLeaveTheRoot) {
 
 TEST_F(ShownFiles, OurOwnFilesAreNotThere) {
     const std::string unfinished = "a/.ucxstore-0123456789abcdef.partial";
-    const std::string identity = ".ucxstore-identity";
+    const std::string cluster = ".ucxstore-cluster";
     write_file(unfinished, pattern(10));
-    write_file(identity, pattern(10));
+    write_file(cluster, pattern(10));
     const std::string space =
         std::string(wire::kScratchFolder) + std::string(wire::kSpaceNameBytes, 'a') + "/x";
     write_file(space, pattern(10));
     std::byte out[100];
-    for (const std::string& key : {unfinished, identity, space}) {
+    for (const std::string& key : {unfinished, cluster, space}) {
         EXPECT_EQ(link->see(key, out, sizeof(out)), std::nullopt) << key;
     }
     EXPECT_EQ(get(unfinished), std::nullopt);
-    EXPECT_EQ(get(identity), std::nullopt);
+    EXPECT_EQ(get(cluster), std::nullopt);
     EXPECT_EQ(error_of([&] { get(space); }), ErrorKind::storage);
 }
 

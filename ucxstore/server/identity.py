@@ -1,29 +1,49 @@
 """`Identity`: what tells a server's storage from others, and the record of the set it belongs to.
 
-A directory keeps both in files of its own, which are no keys. Memory has a new identity whenever a
-server of it starts. That of an object store or a zarr store is derived from where it is.
+A directory keeps its identity where listings and other programs do not meet it, and the record in a
+file. Memory has a new identity whenever a server of it starts. That of an object store or a zarr
+store is derived from where it is.
 """
 
+import ctypes
+import errno
 import fcntl
 import hashlib
 import os
 import secrets
+import struct
 import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from ucxstore import logs
+from ucxstore.keys import RESERVED_FOLDER
 from ucxstore.protocol.frames import IDENTITY_BYTES
 from ucxstore.protocol.handshake import digest
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.locations import Kind, hide_password, parse_location
 
-# The native core knows them as files that are no keys.
-IDENTITY_FILE = ".ucxstore-identity"
+# The native core knows it as a file that is no key. It goes with copies of the directory: whoever
+# opens one is told that it is not the member of the set, instead of missing what others have.
 CLUSTER_FILE = ".ucxstore-cluster"
+
+# Where a directory's identity is: an extended attribute of it; a file in the folder that servers
+# keep for themselves, where the file system has no such attributes; and, until 0.3, a file that
+# was listed, and went with copies.
+ATTRIBUTE = "user.ucxstore.identity"
+HIDDEN_FILE = f"{RESERVED_FOLDER}identity"
+OLD_FILE = ".ucxstore-identity"
+
+# What a file system says that has no extended attributes, or has them for others only.
+_NO_ATTRIBUTES = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS}
+
+# Seconds that servers wait for others that find or make the identity of the same directory.
+_LOCK_SECONDS = 10.0
 
 # Where S3's endpoint is, unless an option says so.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -87,10 +107,10 @@ class DirectoryIdentity(Identity):
 
     def _store(self, record: bytes) -> None:
         # The directory at this path may be another one by now.
-        if _read_identity(self._directory) != self.value:
+        if _find_identity(self._directory) != self.value:
             raise OSError(f"{self._directory}: it is not the directory that is served")
         if record:
-            _write(self._directory, CLUSTER_FILE, record, replace=True)
+            _write(self._directory, CLUSTER_FILE, record)
         else:
             (self._directory / CLUSTER_FILE).unlink(missing_ok=True)
 
@@ -140,35 +160,144 @@ def _of_directory(directory: Path, *, read_only: bool) -> Identity:
     One that cannot be written to is known by its file system and its inode. When it is written to
     later, it keeps that identity, unless it is empty: an empty one may have been made anew.
     """
-    value = _read_identity(directory)
-    if value is None:
-        about = f"{os.statvfs(directory).f_fsid}/{directory.stat().st_ino}"
-        derived = _derived("directory", about).value
-        if not read_only:
-            made = derived if any(directory.iterdir()) else secrets.token_bytes(IDENTITY_BYTES)
-            try:
-                _write(directory, IDENTITY_FILE, f"{made.hex()}\n".encode(), replace=False)
-                value = _read_identity(directory)
-            except OSError as error:
-                logs.server.warning(
-                    "%s: cannot give it an identity, so its inode must do: %s", directory, error
-                )
+    value = _find_identity(directory)
+    if not read_only:
+        try:
+            with _locked(directory):
+                value = _keep_identity(directory)
+        except OSError as error:
+            logs.server.warning(
+                "%s: cannot give it an identity, so %s: %s",
+                directory,
+                "its inode must do" if value is None else "copies of it have the same one",
+                error,
+            )
     record = _read(directory / CLUSTER_FILE) or b""
     if value is None:
-        return Identity(derived, record)
+        return Identity(_of_inode(directory), record)
     return Identity(value, record) if read_only else DirectoryIdentity(directory, value, record)
 
 
-def _read_identity(directory: Path) -> bytes | None:
-    file = directory / IDENTITY_FILE
-    text = _read(file)
+def _find_identity(directory: Path) -> bytes | None:
+    """Return the identity that a directory has been given; ``None`` if it has none.
+
+    Raises
+    ------
+    OSError
+        If it is damaged.
+    """
+    value = _read_mark(directory)
+    if value is None and (text := _read(directory / OLD_FILE)) is not None:
+        return _parse(text, directory / OLD_FILE)
+    return value
+
+
+def _keep_identity(directory: Path) -> bytes:
+    """Return the identity of a directory, which has it for good now."""
+    value = _find_identity(directory)
+    if value is None:
+        is_empty = all(one.name.startswith(".ucxstore") for one in directory.iterdir())
+        value = secrets.token_bytes(IDENTITY_BYTES) if is_empty else _of_inode(directory)
+    if _read_mark(directory) is None:
+        _write_mark(directory, f"{value.hex()} {_Birth.of(directory)}\n".encode())
+    # Else a client has set it, which is the value of a key.
+    if _read(directory / OLD_FILE) == f"{value.hex()}\n".encode():
+        (directory / OLD_FILE).unlink(missing_ok=True)
+    return value
+
+
+def _of_inode(directory: Path) -> bytes:
+    about = f"{os.statvfs(directory).f_fsid}/{directory.stat().st_ino}"
+    return _derived("directory", about).value
+
+
+def _read_mark(directory: Path) -> bytes | None:
+    """Return what marks a directory; ``None`` if it has no mark, or that of another one."""
+    text, where = None, f"{directory}: {ATTRIBUTE}"
+    with suppress(OSError):
+        text = os.getxattr(directory, ATTRIBUTE)
+    if text is None:
+        text, where = _read(directory / HIDDEN_FILE), str(directory / HIDDEN_FILE)
     if text is None:
         return None
+    value, _, birth = text.partition(b" ")
+    identity = _parse(value, where)
+    # Copies take both along, and are not what was marked.
+    return identity if _Birth.of(directory).may_be(birth.decode(errors="replace")) else None
+
+
+def _write_mark(directory: Path, text: bytes) -> None:
+    try:
+        os.setxattr(directory, ATTRIBUTE, text)
+    except OSError as error:
+        if error.errno not in _NO_ATTRIBUTES:
+            raise
+        hidden = directory / HIDDEN_FILE
+        hidden.parent.mkdir(exist_ok=True)
+        _write(hidden.parent, hidden.name, text)
+
+
+def _parse(text: bytes, where: object) -> bytes:
     with suppress(ValueError):
         value = bytes.fromhex(text.decode().strip())
         if len(value) == IDENTITY_BYTES:
             return value
-    raise OSError(f"{file}: it is damaged: {text[:80]!r} is not an identity")
+    raise OSError(f"{where}: it is damaged: {text[:80]!r} is not an identity")
+
+
+class _Birth(NamedTuple):
+    """What tells a directory from its copies: its inode, and when that was made."""
+
+    inode: int
+    nanoseconds: int  # 0 where the file system does not say
+
+    @classmethod
+    def of(cls, directory: Path) -> Self:
+        """Look at a directory."""
+        # Python's `os.stat` does not have it. See statx(2).
+        buffer = (ctypes.c_uint64 * 32)()
+        libc = ctypes.CDLL(None, use_errno=True)
+        path = os.fsencode(directory)
+        born = 0
+        if libc.statx(-100, path, 0, 0x800, ctypes.byref(buffer)) == 0:
+            words = bytes(buffer)
+            (mask,) = struct.unpack_from("I", words, 0)
+            seconds, part = struct.unpack_from("qI", words, 80)
+            born = seconds * 10**9 + part if mask & 0x800 else 0
+        return cls(directory.stat().st_ino, born)
+
+    def __str__(self) -> str:
+        return f"{self.inode} {self.nanoseconds}"
+
+    def may_be(self, text: str) -> bool:
+        """Tell whether this text is of the same directory."""
+        try:
+            inode, born = map(int, text.split())
+        except ValueError:
+            return False
+        return inode == self.inode and (born == self.nanoseconds or 0 in (born, self.nanoseconds))
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Find or make the identity of a directory one server after another, where there are locks."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise OSError(f"{directory}: another process has locked it") from None
+                time.sleep(0.005)
+            except OSError:  # there are no locks
+                break
+            else:
+                break
+        yield
+    finally:
+        os.close(fd)
 
 
 def _read(file: Path) -> bytes | None:
@@ -178,17 +307,13 @@ def _read(file: Path) -> bytes | None:
         return None
 
 
-def _write(directory: Path, name: str, data: bytes, *, replace: bool) -> None:
-    """Write a file whole, and flush it; without `replace`, a file that is there stays."""
+def _write(directory: Path, name: str, data: bytes) -> None:
+    """Write a file whole, and flush it."""
     unfinished, fd = _begin_file(directory)
     try:
         os.write(fd, data)
         os.fsync(fd)
-        if replace:
-            unfinished.replace(directory / name)
-        else:
-            with suppress(FileExistsError):
-                os.link(unfinished, directory / name)
+        unfinished.replace(directory / name)
     finally:
         unfinished.unlink(missing_ok=True)
         os.close(fd)

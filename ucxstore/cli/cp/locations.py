@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ucxstore.address import SCHEME
 from ucxstore.cli.command import CommandError, UsageError, in_groups
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
-from ucxstore.server.identity import CLUSTER_FILE, IDENTITY_FILE
+from ucxstore.server.identity import CLUSTER_FILE, OLD_FILE
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
 
@@ -179,7 +179,7 @@ class DirectoryLocation(ObjectLocation):
 
     async def list(self) -> AsyncIterator[Entry]:
         async for entry in super().list():
-            if entry.key.rpartition("/")[2] not in (IDENTITY_FILE, CLUSTER_FILE):
+            if entry.key.rpartition("/")[2] not in (OLD_FILE, CLUSTER_FILE):
                 yield entry
 
     def check(self, key: str) -> None:
