@@ -30,9 +30,14 @@ class Flights {
         return at != flights_.end() && at->first.starts_with(prefix);
     }
 
-    // It takes the place of any of that name: those who come from now on join this one.
+    // It takes the place of any of that name: those who come from now on join this one. Nobody
+    // grounds the other any more, so what it brings is not kept.
     std::shared_ptr<Flight> begin(const std::string& name) {
-        return flights_[name] = std::make_shared<Flight>();
+        std::shared_ptr<Flight>& flight = flights_[name];
+        if (flight != nullptr) {
+            flight->stale = true;
+        }
+        return flight = std::make_shared<Flight>();
     }
     void end(const std::string& name, const std::shared_ptr<Flight>& flight) {
         const auto found = flights_.find(name);

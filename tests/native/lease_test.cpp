@@ -64,6 +64,21 @@ TEST_F(LeaseTest, WhatChangesElsewhereIsAskedForUntilItHasChanged) {
     cache("p/k", "new", "2");
 }
 
+TEST_F(LeaseTest, ARequestWhosePlaceAnotherHasTakenIsNotKept) {
+    remote_->set_lease_end(boot_nanoseconds() + kMinute);
+    fetch("k");
+    const auto first = taken<GetCall>();
+    remote_->set_lease_end(boot_nanoseconds());
+    fetch("k");  // joins none
+    const auto second = taken<GetCall>();
+    remote_->set_lease_end(boot_nanoseconds() + kMinute);
+    remote_->begin_asking({{"k"}, {}});
+    remote_->end_asking({{"k"}, {}});
+    EXPECT_FALSE(may_be_kept(second, Object{region("old"), "1", 3}));
+    EXPECT_FALSE(may_be_kept(first, Object{region("old"), "1", 3}));
+    EXPECT_EQ(remote_->find("k"), nullptr);
+}
+
 TEST_F(LeaseTest, AWriteIsKeptOnlyIfItsServerSaysSo) {
     write("k", "mine");
     EXPECT_TRUE(may_be_kept(taken<PutCall>(), Stored{true, "1"}));
