@@ -268,7 +268,7 @@ class Member:
 
     def copy(self) -> "Member":
         """Return a copy that goes its own way."""
-        same = object.__new__(Member)
+        same = object.__new__(type(self))
         for name, value in vars(self).items():
             setattr(same, name, copied(value))
         return same
@@ -1267,7 +1267,7 @@ class Member:
                 del self.claims[name]
                 self._request(RemoveNotes(f"{name}-"))
         for link, state in list(self.links.items()):
-            if not state.peer and not state.dial and state.since + times.DIAL_SECONDS <= now:
+            if not state.peer and state.since + times.DIAL_SECONDS <= now:
                 self._hang_up(link)
         for peer in list(self.peers.values()):
             if self.peers.get(peer.card.name) is peer:
@@ -1331,9 +1331,10 @@ class Member:
         if self.phase == "out":
             yield self.retry_at
         elif self.phase == "joining":
-            yield from self.meeting.values()
+            yield from (until for until in self.meeting.values() if until > self._now)
         elif self.phase == "member":
-            yield self.look_at
+            if not any(one.why == "renew" for one in self.requests.values()):
+                yield max(self.look_at, self.look_after)
             if self.yields:
                 yield self.yields_until
             if self._may_take_note_back():
