@@ -41,6 +41,9 @@ def main() -> int:
     parser.add_argument("--source", choices=SOURCES, required=True)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
+    parser.add_argument(
+        "--only", default="", help="faults whose names have this, such as 'servers'"
+    )
     parser.add_argument("--folder", type=Path, help="for records (default: build/faults/SOURCE)")
     arguments = parser.parse_args()
     problem = checker.why_not()
@@ -71,7 +74,8 @@ def _run(arguments: argparse.Namespace, folder: Path) -> int:
         trial = Trial(arguments.source, list(hosts), folder, disk)
         try:
             trial.start()
-            plague = Plague(trial.faults(), arguments.seed)
+            faults = [one for one in trial.faults() if arguments.only in one.name]
+            plague = Plague(faults, arguments.seed)
             plague.rage(arguments.seconds, trial.watch)
             trial.finish()
         finally:

@@ -7,6 +7,8 @@ from its standard input, one a line:
 ``refuse``      accept nobody, and cut who is there
 ``cut SHARE``   cut this share of the connections, each after some bytes of either direction
 ``delay SECONDS``   hold up to so long what comes in either direction
+``late SECONDS``   hold up to so long what clients send, also if they have gone meanwhile
+``deny SHARE``   answer this share of the requests that they are not allowed
 """
 
 import asyncio
@@ -20,6 +22,9 @@ from pathlib import Path
 from profiles.s3 import s3_server
 
 _PIECE = 64 << 10
+
+_METHODS = (b"GET ", b"PUT ", b"POST ", b"HEAD ", b"DELETE ")
+_DENIED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @dataclass
@@ -56,7 +61,10 @@ class Proxy:
             writer.transport.abort()
             return
         self._open |= {writer, back}
-        ways = [self._hand_on(reader, back, writer), self._hand_on(there, writer, back)]
+        ways = [
+            self._hand_on(reader, back, writer, asks=True),
+            self._hand_on(there, writer, back, asks=False),
+        ]
         await asyncio.gather(*ways)
         self._open -= {writer, back}
 
@@ -65,10 +73,17 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         opposite: asyncio.StreamWriter,
+        *,
+        asks: bool,
     ) -> None:
         with suppress(OSError):
             while piece := await reader.read(_PIECE):
-                if self.order == "delay":
+                if asks and self._denies(piece):
+                    opposite.write(_DENIED)
+                    with suppress(OSError):
+                        await asyncio.wait_for(opposite.drain(), 1)
+                    break
+                if self.order == "delay" or (self.order == "late" and asks):
                     await asyncio.sleep(random.uniform(0, self.amount))
                 if self.order == "cut" and random.random() < self.amount:
                     writer.write(piece[: random.randrange(len(piece))])
@@ -82,6 +97,9 @@ class Proxy:
                 return
         for end in (writer, opposite):
             end.transport.abort()
+
+    def _denies(self, piece: bytes) -> bool:
+        return self.order == "deny" and piece.startswith(_METHODS) and random.random() < self.amount
 
 
 async def _follow(proxy: Proxy, bind: str) -> None:

@@ -28,6 +28,8 @@ class Fault:
         Whether there may be no other meanwhile.
     possible : callable
         Whether it can happen now: nobody stops a server that has not started yet.
+    also : tuple of str
+        What else it befalls.
     """
 
     name: str
@@ -38,6 +40,12 @@ class Fault:
     weight: float = 1.0
     alone: bool = False
     possible: Callable[[], bool] = lambda: True
+    also: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> set[str]:
+        """All that it befalls."""
+        return {self.target, *self.also}
 
 
 class Plague:
@@ -82,8 +90,8 @@ class Plague:
     def _begin(self) -> None:
         if len(self._ends) >= self._most:
             return
-        befallen = {fault.target for _, _, fault in self._ends}
-        possible = [one for one in self._faults if one.target not in befallen and one.possible()]
+        befallen = {target for _, _, fault in self._ends for target in fault.targets}
+        possible = [one for one in self._faults if not one.targets & befallen and one.possible()]
         if not possible:
             return
         weights = [fault.weight for fault in possible]

@@ -19,6 +19,13 @@ SOURCES = ("memory", "directory", "bucket")
 WRITERS = READERS = 8
 _PREFIX = "run"
 
+# Of what is between the servers and the bucket.
+_ORDERS = ("refuse", "cut 0.02", "cut 0.2", "delay 0.2", "delay 3", "delay 30")
+_ORDERS += ("late 6", "late 40", "deny 0.3", "deny 1")
+
+# Seconds that servers are cut from one another: less and more than their waits for one another.
+_CUT = (0.5, 20.0)
+
 # Seconds that a request may go without progress. Less than some faults last, so that some fail.
 _TIMEOUT = 3.0
 _PAUSE = 0.01
@@ -123,7 +130,10 @@ class Trial:
                 self._standing_still(target, partial(self._servers.__getitem__, number)),
                 Fault("link cut", f"link {number}", host.unplug, host.plug, (0.5, 8.0)),
                 *self._restarts(target, number),
+                *self._partitions(number),
             ]
+        if self._source != "memory":
+            found.append(self._restart_of_all())
         for place in range(WRITERS + READERS):
             target, client = f"client {place}", partial(self._clients.__getitem__, place)
             found += [
@@ -141,7 +151,7 @@ class Trial:
         if self._source != "memory":
             found.append(Fault("full disk", "disk", self._fill, self._free, (1.0, 6.0)))
         if self._bucket is not None:
-            for order in ("refuse", "cut 0.02", "cut 0.2", "delay 0.2", "delay 3", "delay 30"):
+            for order in _ORDERS:
                 begin, end = partial(self._order, order), partial(self._order, "pass")
                 found.append(Fault(f"source: {order.split()[0]}", "source", begin, end, (1, 8)))
         return found
@@ -173,6 +183,51 @@ class Trial:
             Fault("server kill -9", target, kill, start, (0.0, 4.0), weight, alone, serves),
             Fault("server restart", target, drain, start, (0.0, 2.0), weight, alone, serves),
         ]
+
+    def _partitions(self, number: int) -> Iterator[Fault]:
+        """Cut a server from others, in one direction or both, but not from the source."""
+        host = self._hosts[number]
+        for other, there in enumerate(self._hosts):
+            if other == number:
+                continue
+            cut, mend = partial(host.cut, there.ip), partial(host.mend, there.ip)
+            yield Fault("servers cut one way", f"way {number}-{other}", cut, mend, _CUT, 0.5)
+        # The same directions, under targets of their own, may be cut only once at a time.
+        other = (number + 1) % 3
+        ways = [(number, other), (other, number)]
+
+        def each(act: Callable[[Host, str], None]) -> None:
+            for one, two in ways:
+                act(self._hosts[one], self._hosts[two].ip)
+
+        yield Fault(
+            "servers cut",
+            f"way {number}-{other}",
+            partial(each, Host.cut),
+            partial(each, Host.mend),
+            _CUT,
+            also=(f"way {other}-{number}",),
+        )
+
+    def _restart_of_all(self) -> Fault:
+        def begin() -> None:
+            for number in range(3):
+                self._kill(number)
+
+        def end() -> None:
+            for number in range(3):
+                self._restart(number)
+
+        return Fault(
+            "all servers kill -9",
+            "server 0",
+            begin,
+            end,
+            (0.0, 1.0),
+            0.5,
+            possible=lambda: all(one.is_ready for one in self._servers),
+            also=("server 1", "server 2"),
+        )
 
     def _kill(self, number: int) -> None:
         self._servers[number].kill()

@@ -27,6 +27,9 @@ _LIVE = "mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys && "  # UCX 
 _LIVE += "ip link set lo up && echo ready && exec cat"
 _PORT = 7400
 
+# The hardware address of no host.
+_NOBODY = "02:00:00:00:00:fe"
+
 
 def why_not() -> str | None:
     """Say what is missing to make hosts, if anything is."""
@@ -123,6 +126,14 @@ class Host(Namespaces):
     def unplug(self) -> None:
         """Let the link go dead: what is sent is lost, and nobody says so."""
         self._switch.run(f"ip link set {self._port} down")
+
+    def cut(self, ip: str) -> None:
+        """Let nothing get to an address any more, and nobody know: what is sent goes nowhere."""
+        self.run(f"ip neigh replace {ip} lladdr {_NOBODY} dev eth0 nud permanent")
+
+    def mend(self, ip: str) -> None:
+        """Let what is sent there arrive again."""
+        self.run(f"ip neigh del {ip} lladdr {_NOBODY} dev eth0")
 
     def end(self, entered: int) -> None:
         """End a program that was started inside, given the process that entered the namespaces."""
