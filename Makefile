@@ -112,6 +112,13 @@ greedy: SECONDS ?= 60
 greedy: $(BUILT) ## Greedy clients beside honest ones (make greedy SECONDS=60; some ten minutes)
 	$(BIN)/python -m tests.adversity.greedy --seconds $(SECONDS)
 
+simulate: SECONDS ?= 600
+simulate: PROCESSES ?= $(shell nproc)
+simulate: $(BUILT) ## Simulate servers of one source, by chance and in every order (SECONDS=60 PROCESSES=2)
+	$(BIN)/python -m tests.simulator --seconds $(SECONDS) --processes $(PROCESSES) \
+	    --start $$(date +%s)000
+	$(BIN)/python -m tests.simulator --every --processes $(PROCESSES)
+
 test-zarr: $(BUILT) zarr-tests ## Run zarr's own tests of arrays and codecs on our store and pipeline
 	scripts/zarr-tests $(ZARR_SOURCE) arrays $(PARALLEL) $(PYTEST_ARGS)
 
