@@ -144,7 +144,7 @@ Segment PendingGet::next(std::uint64_t least_piece) {
         Copier(segment.pieces)
             .gather(0, reinterpret_cast<std::byte*>(segment.packed.data()), header.length,
                     Write::cached);
-        segment.pieces = {};  // with its memory
+        std::vector<ucp_dt_iov_t>().swap(segment.pieces);  // with its memory
     }
     sent_ += header.length;
     return segment;
