@@ -49,7 +49,7 @@ endif
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread faults greedy coverage bench bench-against copies flamegraphs docs docs-serve \
+        test-thread faults simulate greedy coverage bench bench-against copies flamegraphs docs docs-serve \
         docs-publish newcomer s3 \
         azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs wheels check-wheel clean
 
