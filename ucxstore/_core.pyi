@@ -269,6 +269,19 @@ def log_wake() -> None: ...
 def log_take() -> tuple[list[dict[str, Any]], int]:
     """Take the queued events, and how many were dropped."""
 
+class FairQueue:
+    """Numbers that wait, in turns among origins and sessions."""
+
+    def __init__(self) -> None: ...
+
+    def push(self, whose: tuple[str, int], number: int) -> None: ...
+
+    def take(self, next: int) -> tuple[tuple[str, int], int] | None:
+        """Next: of 0 anybody, 1 idle origins, 2 idle sessions; it begins."""
+
+    def end(self, whose: tuple[str, int], seconds: float) -> None:
+        """End what take() has begun."""
+
 class CachedSource:
     def __init__(self, cache_bytes: int, block_bytes: int, freshness: float | None, write_bytes: int, visible: bool = False) -> None: ...
 

@@ -1,9 +1,9 @@
 #include "base/worker_pool.hpp"
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/quiet_thread.hpp"
@@ -13,16 +13,26 @@ namespace {
 
 constexpr std::chrono::seconds kIdle{10};
 
+// Whose work is done by the last of so many threads that have some.
+Next next_of(int busy) {
+    return busy <= WorkerPool::kMostThreads       ? Next::anybody
+           : busy == WorkerPool::kMostThreads + 1 ? Next::idle_origins
+                                                  : Next::idle_sessions;
+}
+
 }  // namespace
 
 struct WorkerPool::State {
     std::mutex mutex;
     std::condition_variable changed;  // there is work, or an end
     std::condition_variable settled;  // there is none
-    std::deque<Task> tasks;
+    FairQueue<Task> tasks;
     int threads = 0;
     int idle = 0;  // of these
     bool ending = false;
+
+    // Under the lock, by a thread that is not idle: what it is to do; nullopt for nothing.
+    std::optional<FairQueue<Task>::Taken> take() { return tasks.take(next_of(threads - idle)); }
 };
 
 WorkerPool::WorkerPool() : state_(std::make_shared<State>()) {}
@@ -33,32 +43,31 @@ WorkerPool::~WorkerPool() {
     state_->changed.notify_all();
 }
 
-void WorkerPool::post(Task task) {
+void WorkerPool::post(Task task, const Whose& whose) {
     std::unique_lock lock(state_->mutex);
-    state_->tasks.push_back(std::move(task));
-    run_here_if_alone(std::move(lock));
+    state_->tasks.push(whose, std::move(task));
+    run_here_if_alone(std::move(lock), whose);
 }
 
-void WorkerPool::post_first(Task task) {
+void WorkerPool::post_first(Task task, const Whose& whose) {
     std::unique_lock lock(state_->mutex);
-    state_->tasks.push_front(std::move(task));
-    run_here_if_alone(std::move(lock));
+    state_->tasks.push_first(whose, std::move(task));
+    run_here_if_alone(std::move(lock), whose);
 }
 
-bool WorkerPool::try_post(Task task) {
+bool WorkerPool::try_post(Task task, const Whose& whose) {
     const std::lock_guard lock(state_->mutex);
-    state_->tasks.push_back(std::move(task));
+    state_->tasks.push(whose, std::move(task));
     if (!ready_for_one_more()) {
-        state_->tasks.pop_back();
+        state_->tasks.pop_last(whose);
         return false;
     }
     return true;
 }
 
-void WorkerPool::run_here_if_alone(std::unique_lock<std::mutex> lock) {
+void WorkerPool::run_here_if_alone(std::unique_lock<std::mutex> lock, const Whose& whose) {
     if (!ready_for_one_more()) {
-        const Task task = std::move(state_->tasks.front());  // it is the only one
-        state_->tasks.pop_front();
+        const Task task = state_->tasks.pop_last(whose);  // it is the only one
         lock.unlock();
         task();
     }
@@ -66,11 +75,16 @@ void WorkerPool::run_here_if_alone(std::unique_lock<std::mutex> lock) {
 
 // Under the lock: sees to a thread for one more task. False where there is none at all.
 bool WorkerPool::ready_for_one_more() {
-    if (static_cast<std::size_t>(state_->idle) >= state_->tasks.size()) {
+    FairQueue<Task>& tasks = state_->tasks;
+    if (state_->idle > 0) {
         state_->changed.notify_one();
+    }
+    if (static_cast<std::size_t>(state_->idle) >= tasks.size()) {
         return true;
     }
-    if (state_->threads == kMostThreads) {
+    const int threads = state_->threads;
+    if (threads >= kMostThreads + kSpareThreads ||
+        (threads >= kMostThreads && !tasks.has(next_of(threads + 1)))) {
         return true;
     }
     try {
@@ -92,26 +106,32 @@ bool WorkerPool::settle(std::chrono::milliseconds patience) {
 void WorkerPool::run(const std::shared_ptr<State>& state) {
     std::unique_lock lock(state->mutex);
     while (true) {
-        if (state->tasks.empty()) {
+        auto next = state->take();
+        if (!next) {
             ++state->idle;
             state->settled.notify_all();
-            const bool woken = state->changed.wait_for(
-                lock, kIdle, [&] { return state->ending || !state->tasks.empty(); });
+            const bool woken = state->changed.wait_for(lock, kIdle) == std::cv_status::no_timeout;
             --state->idle;
-            if (!woken || state->tasks.empty()) {
-                break;
+            if (!woken || state->ending) {
+                next = state->take();
+                if (!next) {
+                    break;
+                }
+            } else {
+                continue;
             }
         }
-        Task task = std::move(state->tasks.front());
-        state->tasks.pop_front();
         lock.unlock();
+        const auto begun = std::chrono::steady_clock::now();
         try {
-            task();
+            next->item();
         } catch (const std::exception&) {
             // For want of memory: whoever waits for it times out.
         }
-        task = nullptr;  // what it holds goes without the lock
+        next->item = nullptr;  // what it holds goes without the lock
+        const auto used = std::chrono::steady_clock::now() - begun;
         lock.lock();
+        state->tasks.end(next->whose, used);
     }
     --state->threads;
     state->settled.notify_all();

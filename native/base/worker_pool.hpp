@@ -1,11 +1,12 @@
 // Threads for work that may wait for a disk. They are made when they are needed, and go when they
-// have had nothing to do for a while.
+// have had nothing to do for a while. Origins and sessions take turns (fair_queue.hpp).
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <mutex>
 
+#include "base/fair_queue.hpp"
 #include "base/task_thread.hpp"
 
 namespace ucxstore {
@@ -15,6 +16,9 @@ class WorkerPool {
   public:
     // Enough to copy as fast as memory is, mostly, and for a disk to have something to choose from.
     static constexpr int kMostThreads = 4;
+    // Beyond these, one for an origin and one for a session that has none: so nobody waits until
+    // others have ended what takes long.
+    static constexpr int kSpareThreads = 2;
 
     WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
@@ -23,18 +27,18 @@ class WorkerPool {
     ~WorkerPool();
 
     // Runs the task on one of the threads; here, where none can be made.
-    void post(Task task);
-    // The same, before all that waits.
-    void post_first(Task task);
+    void post(Task task, const Whose& whose = {});
+    // The same, before all that waits of the same session.
+    void post_first(Task task, const Whose& whose = {});
     // As post(), but false, and the task is dropped, where no thread can be made.
-    [[nodiscard]] bool try_post(Task task);
+    [[nodiscard]] bool try_post(Task task, const Whose& whose = {});
     // Waits until all that was posted has run; false where `patience` is not enough for that.
     bool settle(std::chrono::milliseconds patience);
 
   private:
     struct State;
     bool ready_for_one_more();
-    void run_here_if_alone(std::unique_lock<std::mutex> lock);
+    void run_here_if_alone(std::unique_lock<std::mutex> lock, const Whose& whose);
     static void run(const std::shared_ptr<State>& state);
 
     const std::shared_ptr<State> state_;  // threads hold it, too

@@ -72,34 +72,27 @@ class BufferRegion : public Region {
     Py_buffer buffer_{};
 };
 
-// A call as a tuple: ticket, name, arguments.
+// A call as a tuple: name, arguments.
 struct AsTuple {
-    Calls::Ticket ticket;
-
     nb::tuple operator()(const GetCall& call) const {
-        return nb::make_tuple(ticket, "get", call.key, call.begin, call.end, call.if_match);
+        return nb::make_tuple("get", call.key, call.begin, call.end, call.if_match);
     }
-    nb::tuple operator()(const HeadCall& call) const {
-        return nb::make_tuple(ticket, "head", call.key);
-    }
+    nb::tuple operator()(const HeadCall& call) const { return nb::make_tuple("head", call.key); }
     nb::tuple operator()(const PutCall& call) const {
-        return nb::make_tuple(ticket, "put", call.key, to_numpy(call.value), call.if_absent);
+        return nb::make_tuple("put", call.key, to_numpy(call.value), call.if_absent);
     }
-    nb::tuple operator()(const StatCall& call) const {
-        return nb::make_tuple(ticket, "stat", call.keys);
-    }
+    nb::tuple operator()(const StatCall& call) const { return nb::make_tuple("stat", call.keys); }
     nb::tuple operator()(const RemoveCall& call) const {
-        return nb::make_tuple(ticket, "remove", call.keys);
+        return nb::make_tuple("remove", call.keys);
     }
     nb::tuple operator()(const RemovePrefixCall& call) const {
-        return nb::make_tuple(ticket, "remove_prefix", call.prefix);
+        return nb::make_tuple("remove_prefix", call.prefix);
     }
     nb::tuple operator()(const MeasureCall& call) const {
-        return nb::make_tuple(ticket, "measure", call.prefix, call.any);
+        return nb::make_tuple("measure", call.prefix, call.any);
     }
     nb::tuple operator()(const ListCall& call) const {
-        return nb::make_tuple(ticket, "list", call.prefix, call.delimited, call.cursor,
-                              call.max_bytes);
+        return nb::make_tuple("list", call.prefix, call.delimited, call.cursor, call.max_bytes);
     }
 };
 
@@ -119,7 +112,9 @@ PyCachedSource::~PyCachedSource() { released_->drain(); }
 PyCachedSource::Taken PyCachedSource::take() {
     Taken taken;
     for (const auto& [ticket, call] : source->calls().take()) {
-        taken.append(std::visit(AsTuple{ticket}, call));
+        const Whose whose = source->calls().whose(ticket);
+        taken.append(nb::make_tuple(ticket, nb::make_tuple(whose.origin, whose.session),
+                                    std::visit(AsTuple(), call)));
     }
     released_->drain();
     return taken;
@@ -161,6 +156,34 @@ std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
 }
 
 void bind_source(nb::module_& module) {
+    using Queue = FairQueue<std::uint64_t>;
+    using Session = std::pair<std::string, std::uint64_t>;
+    nb::class_<Queue>(module, "FairQueue",
+                      "Numbers that wait, in turns among origins and sessions.")
+        .def(nb::init<>())
+        .def(
+            "push",
+            [](Queue& self, const Session& whose, std::uint64_t number) {
+                self.push({whose.first, whose.second}, number);
+            },
+            "whose"_a, "number"_a)
+        .def(
+            "take",
+            [](Queue& self, int next) -> std::optional<std::pair<Session, std::uint64_t>> {
+                auto taken = self.take(static_cast<Next>(next));
+                if (!taken) {
+                    return std::nullopt;
+                }
+                return std::pair(Session(taken->whose.origin, taken->whose.session), taken->item);
+            },
+            "next"_a, "Next: of 0 anybody, 1 idle origins, 2 idle sessions; it begins.")
+        .def(
+            "end",
+            [](Queue& self, const Session& whose, double seconds) {
+                self.end({whose.first, whose.second}, std::chrono::duration_cast<Queue::Time>(
+                                                          std::chrono::duration<double>(seconds)));
+            },
+            "whose"_a, "seconds"_a, "End what take() has begun.");
     using Self = PyCachedSource;
     nb::class_<Self>(module, "CachedSource")
         .def(nb::init<std::uint64_t, std::uint64_t, std::optional<double>, std::uint64_t, bool>(),

@@ -33,6 +33,7 @@ struct BlockFetches::Gather {
     std::string key;
     wire::Selection wanted;
     Later<SourceValue> then = {};
+    Whose whose = {};
     std::shared_ptr<const ObjectInfo> info = {};
     ObjectCache::Parts parts = {};
     std::size_t waits_for = 0;  // runs
@@ -42,8 +43,9 @@ struct BlockFetches::Gather {
 };
 
 void BlockFetches::fetch(const std::string& key, const wire::Selection& wanted,
-                         Later<SourceValue> then) {
-    look(std::make_shared<Gather>(Gather{.key = key, .wanted = wanted, .then = std::move(then)}));
+                         Later<SourceValue> then, const Whose& whose) {
+    look(std::make_shared<Gather>(
+        Gather{.key = key, .wanted = wanted, .then = std::move(then), .whose = whose}));
 }
 
 bool BlockFetches::brings_first_blocks(const std::string& key) {
@@ -94,7 +96,7 @@ void BlockFetches::look(const std::shared_ptr<Gather>& gather) {
     if (whole != nullptr) {
         gather->then({std::move(whole), {}});
     } else if (coming) {
-        wholes_.fetch(gather->key, std::move(gather->then));
+        wholes_.fetch(gather->key, std::move(gather->then), gather->whose);
     } else if (flight == nullptr) {
         plan(gather);
     } else {
@@ -102,9 +104,12 @@ void BlockFetches::look(const std::shared_ptr<Gather>& gather) {
         if (flight->brings_first_blocks) {
             call = GetCall{gather->key, 0, 2 * block_};
         }
-        state_.calls.push(std::move(call), [this, key = gather->key, flight](CallResult result) {
-            return looked(key, flight, std::move(result));
-        });
+        state_.calls.push(
+            std::move(call),
+            [this, key = gather->key, flight](CallResult result) {
+                return looked(key, flight, std::move(result));
+            },
+            {}, gather->whose);
     }
 }
 
@@ -185,12 +190,12 @@ void BlockFetches::plan(const std::shared_ptr<Gather>& gather) {
         }
     }
     if (whole) {
-        wholes_.fetch(gather->key, std::move(gather->then));
+        wholes_.fetch(gather->key, std::move(gather->then), gather->whose);
     } else if (departing.empty()) {
         finish(gather);
     }
     for (const auto& flight : departing) {
-        request(gather->key, flight, gather->info);
+        request(*gather, flight, gather->info);
     }
 }
 
@@ -241,14 +246,18 @@ BlockFetches::RunFlights BlockFetches::depart(const std::shared_ptr<Gather>& gat
     return departing;
 }
 
-void BlockFetches::request(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+void BlockFetches::request(const Gather& gather, const std::shared_ptr<RunFlight>& flight,
                            const std::shared_ptr<const ObjectInfo>& info) {
+    const std::string& key = gather.key;
     const Run& run = flight->run;
     GetCall call{key, run.first * block_, std::min(info->size, (run.first + run.count) * block_),
                  info->etag};
-    state_.calls.push(std::move(call), [this, key, flight, info](CallResult result) {
-        return landed(key, flight, *info, std::move(result));
-    });
+    state_.calls.push(
+        std::move(call),
+        [this, key, flight, info](CallResult result) {
+            return landed(key, flight, *info, std::move(result));
+        },
+        {}, gather.whose);
 }
 
 bool BlockFetches::landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,

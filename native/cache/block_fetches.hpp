@@ -20,7 +20,8 @@ class BlockFetches {
 
     // A value with the bytes that are wanted, or nullptr where the key has none. An object that is
     // not large, or of which most is wanted, is fetched whole.
-    void fetch(const std::string& key, const wire::Selection& wanted, Later<SourceValue> then);
+    void fetch(const std::string& key, const wire::Selection& wanted, Later<SourceValue> then,
+               const Whose& whose);
     // Whether its first blocks are being fetched, which may be all of it.
     bool brings_first_blocks(const std::string& key);
 
@@ -55,7 +56,7 @@ class BlockFetches {
     bool is_better_whole(const Gather& gather, std::uint64_t missing) const;
     RunFlights depart(const std::shared_ptr<Gather>& gather,
                       const std::vector<std::uint64_t>& missing);
-    void request(const std::string& key, const std::shared_ptr<RunFlight>& flight,
+    void request(const Gather& gather, const std::shared_ptr<RunFlight>& flight,
                  const std::shared_ptr<const ObjectInfo>& info);
     bool landed(const std::string& key, const std::shared_ptr<RunFlight>& flight,
                 const ObjectInfo& info, CallResult result);

@@ -25,12 +25,13 @@ CachedSource::Value CachedSource::find(const std::string& key, const wire::Selec
     return value;
 }
 
-void CachedSource::fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then) {
+void CachedSource::fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then,
+                         const Whose& whose) {
     if (!is_stale(key) &&
         (block_ == 0 || (wants_all(wanted) && !blocks_.brings_first_blocks(key)))) {
-        wholes_.fetch(key, std::move(then));
+        wholes_.fetch(key, std::move(then), whose);
     } else {
-        blocks_.fetch(key, wanted, std::move(then));
+        blocks_.fetch(key, wanted, std::move(then), whose);
     }
 }
 
@@ -94,14 +95,14 @@ std::shared_ptr<Region> CachedSource::receive(std::uint64_t size) {
 }
 
 void CachedSource::write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
-                         Later<bool> then, Calls::Moves moves) {
+                         Later<bool> then, Calls::Moves moves, const Whose& whose) {
     PutCall call{key, value, if_absent};
     state_.calls.push(
         std::move(call),
         [this, key, value = std::move(value), then = std::move(then)](CallResult result) mutable {
             return stored(key, std::move(value), std::move(result), then);
         },
-        std::move(moves));
+        std::move(moves), whose);
 }
 
 bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value, CallResult result,
@@ -125,7 +126,8 @@ bool CachedSource::stored(const std::string& key, std::shared_ptr<Region> value,
     return may_be_kept;
 }
 
-void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves moves) {
+void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves moves,
+                        const Whose& whose) {
     Call queued = std::visit([](const auto& one) { return Call(one); }, call);
     state_.calls.push(
         std::move(queued),
@@ -137,7 +139,7 @@ void CachedSource::call(StorageCall call, Later<CallResult> then, Calls::Moves m
             then({std::move(result), std::move(failure)});
             return false;
         },
-        std::move(moves));
+        std::move(moves), whose);
 }
 
 void CachedSource::set_lease_end(std::uint64_t until) {

@@ -46,8 +46,9 @@ class CachedSource {
     // The value, if all that is wanted of it is in the cache; else nullptr.
     Value find(const std::string& key, const wire::Selection& wanted = {});
     // The value, or nullptr where the key has none; of a large one, the blocks that are wanted. One
-    // request for an object or a block, however many ask meanwhile.
-    void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then);
+    // request for an object or a block, however many ask meanwhile: it takes the turn of the first.
+    void fetch(const std::string& key, const wire::Selection& wanted, Later<Value> then,
+               const Whose& whose = {});
     // The value that find() or fetch() has brought, where other processes see it: with `may_copy`
     // it is put there, if it is not, and lies in the cache, whole. nullptr where they do not see
     // it.
@@ -59,9 +60,10 @@ class CachedSource {
     // Writes the value to the source, and then keeps it in the cache. False where `if_absent`, and
     // the key had a value. `moves` as for Calls::push().
     void write(const std::string& key, std::shared_ptr<Region> value, bool if_absent,
-               Later<bool> then, Calls::Moves moves = {});
+               Later<bool> then, Calls::Moves moves = {}, const Whose& whose = {});
     // Makes any other call to the source; `moves` as for Calls::push().
-    void call(StorageCall call, Later<CallResult> then, Calls::Moves moves = {});
+    void call(StorageCall call, Later<CallResult> then, Calls::Moves moves = {},
+              const Whose& whose = {});
 
     // For a server that is one of several: how they agree is in docs/consistency.md.
     // Until when it may send without asking the source what it has, on boot_nanoseconds().

@@ -18,7 +18,7 @@ bool is_unknown(const CallResult& result) {
     return failure != nullptr && failure->unknown;
 }
 
-void Calls::push(Call call, Then then, Moves moves) {
+void Calls::push(Call call, Then then, Moves moves, Whose whose) {
     std::string why;
     {
         const std::lock_guard lock(mutex_);
@@ -26,7 +26,9 @@ void Calls::push(Call call, Then then, Moves moves) {
         if (why.empty()) {
             // First of all: what is carried out has somebody to be told.
             const auto waiting =
-                waiting_.emplace(++last_, Waiting{std::move(then), std::move(moves)}).first;
+                waiting_
+                    .emplace(++last_, Waiting{std::move(then), std::move(moves), std::move(whose)})
+                    .first;
             try {
                 queue_.emplace_back(last_, std::move(call));
             } catch (...) {
@@ -46,6 +48,12 @@ std::vector<std::pair<Calls::Ticket, Call>> Calls::take() {
     wake_.clear();
     const std::lock_guard lock(mutex_);
     return std::exchange(queue_, {});
+}
+
+Whose Calls::whose(Ticket ticket) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiting_.find(ticket);
+    return found == waiting_.end() ? Whose() : found->second.whose;
 }
 
 std::optional<bool> Calls::answer(Ticket ticket, CallResult result) {

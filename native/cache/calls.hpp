@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/event_fd.hpp"
+#include "base/fair_queue.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -101,16 +102,19 @@ class Calls {
 
     // Queues the call. `then` runs once, on the thread that calls answer() or close(). `moves` runs
     // on the thread that calls moved().
-    void push(Call call, Then then, Moves moves = {});
+    void push(Call call, Then then, Moves moves = {}, Whose whose = {});
 
     // Readable whenever there is something to take, or somebody called wake().
     int fd() const { return wake_.get(); }
     void wake() { wake_.set(); }
     std::vector<std::pair<Ticket, Call>> take();
+    // For the turns of calls to the source.
+    Whose whose(Ticket ticket) const;
     // Passes the result to `then`, and returns what that does; nullopt where the call has ended.
     std::optional<bool> answer(Ticket ticket, CallResult result);
-    // The call moves. False if its result is not wanted any more: whoever carries it out may stop,
-    // and answers with a failure.
+    // The call moves, or is to be carried out now. False if its result is not wanted any more, or
+    // its session may not have it any more: whoever carries it out may stop, and answers with a
+    // failure.
     bool moved(Ticket ticket);
     // How many calls have had a result: while this grows, the source moves.
     std::uint64_t answered() const { return answered_; }
@@ -121,11 +125,12 @@ class Calls {
     struct Waiting {
         Then then;
         Moves moves;
+        Whose whose;
     };
 
     const EventFd wake_;
     std::atomic<std::uint64_t> answered_ = 0;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::vector<std::pair<Ticket, Call>> queue_;
     std::unordered_map<Ticket, Waiting> waiting_;
     Ticket last_ = 0;

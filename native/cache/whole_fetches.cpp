@@ -6,7 +6,7 @@
 
 namespace ucxstore {
 
-void WholeFetches::fetch(const std::string& key, Later<SourceValue> then) {
+void WholeFetches::fetch(const std::string& key, Later<SourceValue> then, const Whose& whose) {
     std::shared_ptr<Flight> flight;
     SourceValue value;
     {
@@ -29,9 +29,10 @@ void WholeFetches::fetch(const std::string& key, Later<SourceValue> then) {
         then({std::move(value), {}});
         return;
     }
-    state_.calls.push(GetCall{key}, [this, key, flight](CallResult result) {
-        return landed(key, flight, std::move(result));
-    });
+    state_.calls.push(
+        GetCall{key},
+        [this, key, flight](CallResult result) { return landed(key, flight, std::move(result)); },
+        {}, whose);
 }
 
 bool WholeFetches::landed(const std::string& key, const std::shared_ptr<Flight>& flight,

@@ -15,7 +15,7 @@ class WholeFetches {
     explicit WholeFetches(SourceState& state) : state_(state) {}
 
     // The value, or nullptr where the key has none.
-    void fetch(const std::string& key, Later<SourceValue> then);
+    void fetch(const std::string& key, Later<SourceValue> then, const Whose& whose);
 
     // These under the lock.
     bool fetches(const std::string& key) const { return flights_.contains(key); }

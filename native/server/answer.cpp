@@ -143,8 +143,16 @@ struct KeyOrPrefixOf {
 
 Status status_of(const std::exception& failure) {
     const auto* error = dynamic_cast<const Error*>(&failure);
-    const bool ended = error != nullptr && error->kind() == ErrorKind::scratch_ended;
-    return ended ? Status::ended : Status::storage;
+    if (error != nullptr && error->kind() == ErrorKind::scratch_ended) {
+        return Status::ended;
+    }
+    return error != nullptr && error->kind() == ErrorKind::denied ? Status::denied
+                                                                  : Status::storage;
+}
+
+bool changes(const StorageCall& call) {
+    return std::holds_alternative<RemoveCall>(call) ||
+           std::holds_alternative<RemovePrefixCall>(call);
 }
 
 bool concerns_few_keys(const StorageCall& call) {

@@ -43,6 +43,9 @@ SpaceRequest read_space_request(wire::Op op, std::span<const std::byte> body);
 // The first key of a call, or its prefix; "" for none.
 const std::string& key_or_prefix_of(const StorageCall& call);
 
+// Whether the call removes keys.
+bool changes(const StorageCall& call);
+
 // Whether a progress thread may make the call, as it does not take long.
 bool concerns_few_keys(const StorageCall& call);
 

@@ -92,10 +92,10 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     // Commits it to its storage; false where that keeps the value it has. Throws Error(storage).
     bool commit();
     // Whether that waits. Then this does the same on another thread, unless nobody wants it any
-    // more, and calls `done` there, which keeps this alive.
+    // more, or `mandate` does not allow it, and calls `done` there, which keeps this alive.
     bool waits() const { return incoming_->waits(); }
-    void commit_later(Wanted wanted, Incoming::Done done) {
-        incoming_->commit_later(if_absent_, std::move(wanted), std::move(done));
+    void commit_later(Wanted wanted, Incoming::Done done, MandateRef mandate) {
+        incoming_->commit_later(if_absent_, std::move(wanted), std::move(done), std::move(mandate));
     }
     std::shared_ptr<Region> take_region() { return std::move(region_); }
 

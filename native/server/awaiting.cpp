@@ -37,7 +37,8 @@ void Awaiting::fetch(PendingGet get) {
         source_->fetch(kept.key(), kept.selection(),
                        later<Value>([ticket](Awaiting& self, Outcome<Value> outcome) {
                            self.fetched(ticket, std::move(outcome));
-                       }));
+                       }),
+                       client_->mandate()->whose());
     } catch (...) {
         fetching_.erase(ticket);
         fetches_.erase(ticket);  // the caller replies
@@ -70,21 +71,24 @@ void Awaiting::call(const ItemId& id, StorageCall call, CallRoom room) {
     auto wanted = std::make_shared<std::atomic<bool>>(true);
     asked_.emplace(ticket, Asked{id.request, wanted, std::move(room)});
     begin_call(id);
-    auto done = later<CallResult>([id, ticket](Awaiting& self, Outcome<CallResult> outcome) {
+    const Does does = changes(call) ? Does::change : Does::read;
+    auto done = later<CallResult>([id, ticket, does](Awaiting& self, Outcome<CallResult> outcome) {
         self.asked_.erase(ticket);
         self.end_call(id);
-        Answer answer = answer_of(outcome.value);
-        self.sending_->reply(id, answer.status, std::move(answer.payload));
+        self.answer_to(id, does, answer_of(outcome.value));
     });
     auto moved = later<bool>([id, ticket](Awaiting& self, Outcome<bool>) {
         if (self.asked_.contains(ticket)) {
             self.say_that_it_goes_on(id, 0);
         }
     });
-    source_->call(std::move(call), std::move(done), [wanted = std::move(wanted), moved] {
-        moved({});
-        return wanted->load();
-    });
+    source_->call(
+        std::move(call), std::move(done),
+        [wanted = std::move(wanted), moved, bounds = client_->bounds()] {
+            moved({});
+            return wanted->load() && !bounds.expiry_fault();
+        },
+        client_->mandate()->whose());
 }
 
 void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call,
@@ -101,7 +105,8 @@ void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageC
     });
     auto errand = std::make_shared<Errand>(
         std::move(storage), std::move(call), [moved](std::uint64_t keys) { moved({keys, {}}); },
-        [done](Answer answer) { done({std::move(answer), {}}); }, [look = catch_up()] { look(); });
+        [done](Answer answer) { done({std::move(answer), {}}); }, [look = catch_up()] { look(); },
+        client_->mandate());
     walks_.emplace(ticket, Walking{id, errand, std::move(room),
                                    client_->account()->hold_anyway(Held::walks, 1)});
     if (!walkers_->start(errand)) {
@@ -115,6 +120,16 @@ void Awaiting::walked(std::uint64_t ticket, Answer answer) {
         node.mapped().room = {};
         sending_->reply(node.mapped().id, answer.status, std::move(answer.payload));
     }
+}
+
+void Awaiting::answer_to(const ItemId& id, Does does, Answer answer) {
+    // What the source brings after the end of the grant is not told. Of a change, the truth is.
+    const bool told = answer.status == Status::ok && does == Does::change;
+    if (auto fault = client_->bounds().expiry_fault();
+        fault && !told && answer.status != Status::unknown) {
+        answer = {Status::denied, std::move(*fault)};
+    }
+    sending_->reply(id, answer.status, std::move(answer.payload));
 }
 
 void Awaiting::say_that_it_goes_on(const ItemId& id, std::uint64_t keys) {
@@ -132,21 +147,24 @@ void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> va
         Asked{id.request, wanted, {client_->account()->hold_anyway(Held::small_values, 1), {}}});
     begin_call(id);
     const std::uint64_t bytes = value->size();
-    source_->write(key, std::move(value), if_absent,
-                   later<bool>([id, ticket, bytes, room = std::move(room)](Awaiting& self,
-                                                                           Outcome<bool> outcome) {
-                       self.asked_.erase(ticket);
-                       self.end_write(id, bytes, std::move(outcome));
-                   }),
-                   [wanted = std::move(wanted)] { return wanted->load(); });
+    source_->write(
+        key, std::move(value), if_absent,
+        later<bool>(
+            [id, ticket, bytes, room = std::move(room)](Awaiting& self, Outcome<bool> outcome) {
+                self.asked_.erase(ticket);
+                self.end_write(id, bytes, std::move(outcome));
+            }),
+        [wanted = std::move(wanted), bounds = client_->bounds()] {
+            return wanted->load() && !bounds.expiry_fault();
+        },
+        client_->mandate()->whose());
 }
 
 void Awaiting::end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> outcome) {
     end_call(id);
     if (!outcome.failure.empty()) {
-        sending_->reply(id, outcome.unknown ? Status::unknown : Status::storage,
-                        std::move(outcome.failure));
-        return;
+        const Status status = outcome.unknown ? Status::unknown : Status::storage;
+        return answer_to(id, Does::change, {status, std::move(outcome.failure)});
     }
     client_->count_set(bytes);
     sending_->reply(id, outcome.value ? Status::ok : Status::kept);
@@ -189,7 +207,8 @@ void Awaiting::commit(const ItemId& id, std::shared_ptr<ArrivingValue> value) {
          done = later<bool>([id, ticket, bytes](Awaiting& self, Outcome<bool> outcome) {
              self.asked_.erase(ticket);
              self.end_write(id, bytes, std::move(outcome));
-         })](bool written, std::string failure) { done({written, std::move(failure)}); });
+         })](bool written, std::string failure) { done({written, std::move(failure)}); },
+        client_->mandate());
 }
 
 WriteBudget::Room Awaiting::take_room(std::uint64_t bytes,

@@ -88,6 +88,9 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     Later<T> later(Then then);
     void fetched(std::uint64_t ticket, Outcome<Value> outcome);
     void walked(std::uint64_t ticket, Answer answer);
+    // Replies; that the grant has ended, where it has, and nothing was done before that.
+    enum class Does : std::uint8_t { read, change };
+    void answer_to(const ItemId& id, Does does, Answer answer);
     void begin_call(const ItemId& id) { calls_.insert(id.request); }
     void end_call(const ItemId& id);
     void end_write(const ItemId& id, std::uint64_t bytes, Outcome<bool> outcome);

@@ -12,6 +12,8 @@
 
 #include "base/counters.hpp"
 #include "base/log.hpp"
+#include "base/mandate.hpp"
+#include "base/status.hpp"
 #include "base/thread_bound.hpp"
 #include "server/account.hpp"
 #include "server/bounds.hpp"
@@ -34,6 +36,12 @@ class ClientRecord {
         : bounds_(client.bounds),
           origin_(client.origin),
           account_(std::move(account)),
+          mandate_(std::make_shared<const Mandate>(origin_,
+                                                   [bounds = bounds_] {
+                                                       if (auto fault = bounds.expiry_fault()) {
+                                                           throw Error(ErrorKind::denied, *fault);
+                                                       }
+                                                   })),
           server_(std::move(server)),
           client_(server_->add(client.peer, account_)),
           place_(std::move(place)) {}
@@ -44,6 +52,8 @@ class ClientRecord {
     const std::string& origin() const { return origin_; }
     // What the server holds for it, and does for it.
     const std::shared_ptr<Account>& account() const { return account_; }
+    // For what other threads do for it.
+    const MandateRef& mandate() const { return mandate_; }
     // Others may hold it for longer than the session goes on.
     const Places::Place& place() const { return place_; }
 
@@ -119,6 +129,7 @@ class ClientRecord {
     const Bounds bounds_;
     const std::string origin_;
     const std::shared_ptr<Account> account_;
+    const MandateRef mandate_;
     const std::shared_ptr<Counters> server_;
     const std::shared_ptr<ClientCounters> client_;
     Places::Place place_;

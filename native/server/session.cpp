@@ -374,7 +374,10 @@ void Session::send(PendingGet get, std::shared_ptr<const Region> value) {
 }
 
 void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
-    if (get && outcome.failure.empty()) {
+    auto fault = get ? client_->bounds().read_fault(get->key()) : Bounds::Fault();
+    if (fault) {
+        sending_->reply(get->id(), Status::denied, std::move(*fault), get->timed());
+    } else if (get && outcome.failure.empty()) {
         send(std::move(*get), std::move(outcome.value));
     } else if (get) {
         sending_->reply(get->id(), Status::storage, std::move(outcome.failure), get->timed());
@@ -448,8 +451,7 @@ bool Session::on_other(const wire::RequestHeader& header, std::span<const std::b
             awaiting_->call(id_of(header), std::move(*call), std::move(room));
             return true;
         }
-        const bool removes = header.op == wire::Op::remove || header.op == wire::Op::remove_prefix;
-        if (!concerns_few_keys(*call) || (removes && storage->removing_waits())) {
+        if (!concerns_few_keys(*call) || (changes(*call) && storage->removing_waits())) {
             awaiting_->walk(id_of(header), std::move(storage), std::move(*call), std::move(room));
             return true;
         }

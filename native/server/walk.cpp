@@ -18,15 +18,17 @@ bool is_over(TimePoint until) { return until != TimePoint::max() && Clock::now()
 }  // namespace
 
 Walk::Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<Brake> brake,
-           Pace pace, CatchUp catch_up)
+           Pace pace, CatchUp catch_up, MandateRef mandate)
     : storage_(std::move(storage)),
       call_(std::move(call)),
       brake_(std::move(brake)),
       pace_(std::move(pace)),
-      catch_up_(std::move(catch_up)) {}
+      catch_up_(std::move(catch_up)),
+      mandate_(std::move(mandate)) {}
 
 std::optional<CallResult> Walk::step(TimePoint until) {
     brake_->check();
+    check(mandate_);
     auto result = std::visit([&](const auto& call) { return go_on(call, until); }, call_);
     if (!removed_.empty()) {
         storage_->removed(std::exchange(removed_, {}));
@@ -60,7 +62,9 @@ void Walk::remove(const std::string& key) {
         if (surely && catch_up_) {
             catch_up_();
         }
-        return brake_->hold();
+        auto held = brake_->hold();
+        check(mandate_);
+        return held;
     });
     if (storage_->removing_waits()) {
         removed_.push_back(key);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/mandate.hpp"
 #include "cache/calls.hpp"
 #include "server/answer.hpp"
 #include "storage/storage.hpp"
@@ -51,12 +52,12 @@ using CatchUp = std::function<void()>;
 // On one thread at a time.
 class Walk {
   public:
-    // `pace` as for Storage::list().
+    // `pace` as for Storage::list(). `mandate` is checked at each step, and before each change.
     Walk(std::shared_ptr<Storage> storage, StorageCall call, std::shared_ptr<Brake> brake,
-         Pace pace = {}, CatchUp catch_up = {});
+         Pace pace = {}, CatchUp catch_up = {}, MandateRef mandate = nullptr);
 
     // Goes on until the end, and returns the result, or until `until` has passed. Throws what the
-    // storage throws, and Stopped.
+    // storage throws, Stopped, and Error(denied).
     std::optional<CallResult> step(TimePoint until);
     // The keys that it is through with.
     std::uint64_t keys() const { return keys_; }
@@ -79,6 +80,7 @@ class Walk {
     const std::shared_ptr<Brake> brake_;
     const Pace pace_;
     const CatchUp catch_up_;
+    const MandateRef mandate_;
     std::uint64_t keys_ = 0;
     std::vector<std::string> removed_;  // in this step, where the storage is to be told of them
     Sizes sizes_;

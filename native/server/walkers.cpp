@@ -18,16 +18,18 @@ constexpr int kMostKeeping = 16;
 }  // namespace
 
 Errand::Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done,
-               CatchUp catch_up)
+               CatchUp catch_up, MandateRef mandate)
     : moves_(std::move(moves)),
       done_(std::move(done)),
+      whose_(whose_of(mandate)),
       walk_(
           std::move(storage), std::move(call), brake_,
-          [this] {
+          [this, mandate] {
               brake_->check();
+              check(mandate);
               report();
           },
-          std::move(catch_up)) {}
+          std::move(catch_up), mandate) {}
 
 void Errand::report() {
     const TimePoint now = Clock::now();
@@ -58,7 +60,8 @@ bool Errand::step() noexcept try {
 }
 
 bool Walkers::start(const std::shared_ptr<Errand>& errand) {
-    return pool_.try_post([self = shared_from_this(), errand] { self->step(errand); });
+    return pool_.try_post([self = shared_from_this(), errand] { self->step(errand); },
+                          errand->whose_);
 }
 
 void Walkers::step(const std::shared_ptr<Errand>& errand) noexcept try {
@@ -73,7 +76,7 @@ void Walkers::step(const std::shared_ptr<Errand>& errand) noexcept try {
         }
     }
     if (more) {
-        pool_.post([self = shared_from_this(), errand] { self->step(errand); });
+        pool_.post([self = shared_from_this(), errand] { self->step(errand); }, errand->whose_);
     }
 } catch (const std::exception&) {  // for want of memory, as above
 }

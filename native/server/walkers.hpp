@@ -1,4 +1,5 @@
-// Walkers: the threads that carry walks out, in turn, so that no progress thread does.
+// Walkers: the threads that carry walks out, in turns among origins and sessions, so that no
+// progress thread does.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ class Errand {
     using Moves = std::function<void(std::uint64_t)>;
     using Done = std::function<void(Answer)>;
     Errand(std::shared_ptr<Storage> storage, StorageCall call, Moves moves, Done done,
-           CatchUp catch_up = {});
+           CatchUp catch_up = {}, MandateRef mandate = nullptr);
     Errand(const Errand&) = delete;
     Errand& operator=(const Errand&) = delete;
 
@@ -38,6 +39,7 @@ class Errand {
     const std::shared_ptr<Brake> brake_ = std::make_shared<Brake>();
     const Moves moves_;
     const Done done_;
+    const Whose whose_;
     Walk walk_;
     TimePoint reported_ = Clock::now();
     bool keeps_names_ = false;  // between its steps

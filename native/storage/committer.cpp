@@ -1,7 +1,6 @@
 #include "storage/committer.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -21,6 +20,9 @@ constexpr std::uint64_t kMostBytes = 64ull << 20;
 
 // Changes that wait, at the most. Each has two descriptors.
 constexpr std::size_t kMostWaiting = 256;
+
+// What a change is taken to cost those who wait, beside a nanosecond a byte.
+constexpr std::chrono::milliseconds kFlush{1};
 
 struct Job {
     Committer::Change* change;
@@ -52,16 +54,21 @@ struct Committer::State {
     DurableDirectories directories;
     WorkerPool pool;
     std::mutex mutex;
-    std::deque<Job> waiting;
+    FairQueue<Job> waiting;
 
     std::vector<Job> take() {
         std::vector<Job> taken;
         std::uint64_t bytes = 0;
         const std::lock_guard lock(mutex);
-        while (!waiting.empty() && (taken.empty() || bytes < kMostBytes)) {
-            bytes += waiting.front().change->bytes();
-            taken.push_back(std::move(waiting.front()));
-            waiting.pop_front();
+        while (taken.empty() || bytes < kMostBytes) {
+            auto next = waiting.take();
+            if (!next) {
+                break;
+            }
+            const std::uint64_t size = next->item.change->bytes();
+            waiting.end(next->whose, kFlush + std::chrono::nanoseconds(size));
+            bytes += size;
+            taken.push_back(std::move(next->item));
         }
         return taken;
     }
@@ -146,11 +153,11 @@ Committer::~Committer() = default;
 
 Durability Committer::durability() const { return state_->durability; }
 
-void Committer::add(Change& change, Done done) {
+void Committer::add(Change& change, Done done, const Whose& whose) {
     bool many = false;
     {
         const std::lock_guard lock(state_->mutex);
-        state_->waiting.push_back({&change, std::move(done)});
+        state_->waiting.push(whose, {&change, std::move(done)});
         many = state_->waiting.size() > kMostWaiting;
     }
     const auto run = [state = state_] {
@@ -158,13 +165,13 @@ void Committer::add(Change& change, Done done) {
         state->run(jobs);
     };
     if (state_->never_here) {
-        if (!state_->pool.try_post(run)) {
+        if (!state_->pool.try_post(run, whose)) {
             state_->fail("the server has no thread for it");
         }
     } else if (many) {
         run();
     } else {
-        state_->pool.post(run);
+        state_->pool.post(run, whose);
     }
 }
 

@@ -8,12 +8,14 @@
 #include <set>
 #include <string>
 
+#include "base/fair_queue.hpp"
 #include "files/directory_root.hpp"
 #include "storage/durability.hpp"
 
 namespace ucxstore {
 
-// Called from any thread. Values that come while others are flushed are flushed together.
+// Called from any thread. Values that come while others are flushed are flushed together. Origins
+// and sessions take turns (fair_queue.hpp).
 class Committer {
   public:
     // A value in a file that has no key yet.
@@ -42,7 +44,7 @@ class Committer {
     Durability durability() const;
     // Makes the change on another thread, and calls `done` there; or here, where very many wait,
     // unless it is `never_here`.
-    void add(Change& change, Done done);
+    void add(Change& change, Done done, const Whose& whose = {});
     // Makes the change here.
     void make(Change& change);
     // The entries of these directories were removed: returns once that is on the medium, where that

@@ -59,14 +59,18 @@ class FileIncoming : public Incoming, private Committer::Change {
 
     bool waits() const override { return waits_for_disk() || writers_.several(); }
 
-    void commit_later(bool if_absent, Wanted wanted, Done done) override {
+    void commit_later(bool if_absent, Wanted wanted, Done done, MandateRef mandate) override {
         if_absent_ = if_absent;
         wanted_ = std::move(wanted);
+        mandate_ = std::move(mandate);
         until_ = Clock::now() + Writers::kPatience;
         failure_ = writer_.finish();  // here, where its buffer is in the caches
-        committer_.add(*this, [this, done = std::move(done)](std::string failure) {
-            done(written_, std::move(failure));
-        });
+        committer_.add(
+            *this,
+            [this, done = std::move(done)](std::string failure) {
+                done(written_, std::move(failure));
+            },
+            whose_of(mandate_));
     }
 
   private:
@@ -106,6 +110,7 @@ class FileIncoming : public Incoming, private Committer::Change {
                 if (wanted_ && !wanted_(writers_.several())) {
                     throw Error(ErrorKind::storage, "'" + key_ + "' was given up by its client");
                 }
+                check(mandate_);
                 committed_ = true;
                 written_ = link(if_absent_);
                 return;
@@ -262,6 +267,7 @@ class FileIncoming : public Incoming, private Committer::Change {
     std::string name_;  // the unfinished file's, while it has one
     int failure_ = 0;   // an errno
     Wanted wanted_;
+    MandateRef mandate_;
     TimePoint until_{};  // it waits for changes by others
     bool if_absent_ = false;
     bool committed_ = false;

@@ -14,6 +14,7 @@
 
 #include "base/counters.hpp"
 #include "base/handle.hpp"
+#include "base/mandate.hpp"
 #include "base/region.hpp"
 
 namespace ucxstore {
@@ -51,11 +52,11 @@ class Incoming {
     // only if the key has none; returns false if it has.
     virtual bool commit(bool if_absent) = 0;
     // Whether that waits, for a disk or for other servers. Then commit_later() does the same on
-    // another thread, unless nobody wants it any more, and calls `done` there, which keeps this
-    // alive; `failure` is "" for none.
+    // another thread, unless nobody wants it any more, or the mandate does not allow it any more,
+    // and calls `done` there, which keeps this alive; `failure` is "" for none.
     virtual bool waits() const { return false; }
     using Done = std::function<void(bool written, std::string failure)>;
-    virtual void commit_later(bool, Wanted, Done) {}
+    virtual void commit_later(bool, Wanted, Done, MandateRef) {}
 };
 
 struct Page {

@@ -141,6 +141,35 @@ TEST_P(WalkTest, ChangesNothingOnceItIsStopped) {
     EXPECT_THROW(removal.step(TimePoint::max()), Stopped);
 }
 
+TEST_P(WalkTest, ChangesNothingOnceItsMandateHasEnded) {
+    std::atomic<bool> ended = false;
+    const auto mandate = std::make_shared<const Mandate>("origin", [&] {
+        if (ended) {
+            throw Error(ErrorKind::denied, "has expired");
+        }
+    });
+    Walk removal(storage_, RemovePrefixCall{""}, brake_, {}, {}, mandate);
+    EXPECT_FALSE(removal.step(TimePoint::min()));
+    const auto left = list("", 1 << 20);
+    ended = true;
+    EXPECT_EQ(test::error_of([&] { removal.step(TimePoint::max()); }), ErrorKind::denied);
+    EXPECT_EQ(list("", 1 << 20), left);
+
+    auto walkers = std::make_shared<Walkers>();
+    std::atomic<int> denied = 0;
+    for (const StorageCall& call : {StorageCall(RemovePrefixCall{""}), StorageCall(MeasureCall{""}),
+                                    StorageCall(ListCall{"", false, "", 1 << 20})}) {
+        const auto errand = std::make_shared<Errand>(
+            storage_, call, [](std::uint64_t) {},
+            [&](const Answer& answer) { denied += answer.status == wire::Status::denied ? 1 : 0; },
+            CatchUp(), mandate);
+        ASSERT_TRUE(walkers->start(errand));
+    }
+    EXPECT_TRUE(walkers->settle(test::kPatience));
+    EXPECT_EQ(denied, 3);
+    EXPECT_EQ(list("", 1 << 20), left);
+}
+
 TEST_P(WalkTest, TellsOnceHowItEnded) {
     auto walkers = std::make_shared<Walkers>();
     std::atomic<int> answers = 0;

@@ -92,6 +92,26 @@ TEST(WorkerPool, RunsWhatIsFirstFirst) {
     EXPECT_EQ(order.front(), 1);
 }
 
+TEST(WorkerPool, OneThatHasNothingRunningNeedNotWaitForOthers) {
+    WorkerPool pool;
+    Gate gate;
+    for (int i = 0; i < 1000; ++i) {
+        pool.post([&] { gate.pass(); }, {"greedy", 1});
+    }
+    EXPECT_TRUE(eventually([&] { return gate.waiting == WorkerPool::kMostThreads; }));
+    std::atomic<int> run = 0;
+    pool.post([&] { ++run; }, {"honest", 2});
+    EXPECT_TRUE(eventually([&] { return run == 1; }));
+    pool.post([&] { gate.pass(); }, {"honest", 2});
+    EXPECT_TRUE(eventually([&] { return gate.waiting == WorkerPool::kMostThreads + 1; }));
+    pool.post([&] { ++run; }, {"greedy", 3});
+    EXPECT_TRUE(eventually([&] { return run == 2; }));
+    EXPECT_EQ(gate.waiting, WorkerPool::kMostThreads + 1);
+    gate.open();
+    EXPECT_TRUE(pool.settle(kPatience));
+    EXPECT_EQ(gate.waiting, 1001);
+}
+
 TEST(WorkerPool, RunsWhatWasPostedWhenItIsGone) {
     std::atomic<int> run = 0;
     {

@@ -10,17 +10,17 @@ from ucxstore.server.sources.turns import Turns
 def test_who_is_cancelled_as_his_wait_fails_gives_nothing_back() -> None:
     async def run() -> None:
         turns = Turns(1, 60)
-        await turns.take()
-        waiting = asyncio.create_task(turns.take())
+        await turns.take(("", 0))
+        waiting = asyncio.create_task(turns.take(("", 0)))
         await asyncio.sleep(0)
-        ((_, turn),) = turns._waiting
+        ((_, turn),) = turns._waiting.values()
         turn.set_exception(TimeoutError("no answer"))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(turns.take(), 0.05)  # the only turn is still taken
-        turns.give(answered=True)
-        await asyncio.wait_for(turns.take(), 5)
+            await asyncio.wait_for(turns.take(("", 0)), 0.05)  # the only turn is still taken
+        turns.give(("", 0), 0.0, answered=True)
+        await asyncio.wait_for(turns.take(("", 0)), 5)
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from ucxstore.server.sources.source import (
 )
 from ucxstore.server.sources.tasks import Tasks
 from ucxstore.server.sources.tiered import TieredSource
-from ucxstore.server.sources.turns import Turns
+from ucxstore.server.sources.turns import Turns, Whose
 
 # Requests to the source at once; with 20 ms of latency that is 3,200 a second.
 CONCURRENCY = 64
@@ -82,6 +83,7 @@ class Carrier:
         self._ask_at = 0.0  # when it is asked again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Turns(CONCURRENCY, timeout)
+        self._whose: dict[int, Whose] = {}  # the sessions that calls are for
         self._removals: dict[int, Change] = {}  # of prefixes, by their tickets
         self._tasks = Tasks()
         self._stopping = threading.Event()
@@ -164,8 +166,8 @@ class Carrier:
         stopped = asyncio.Event()
 
         def take() -> None:
-            for ticket, *call in self._storage.take():
-                self._tasks.start(self._carry(ticket, *call))
+            for ticket, whose, call in self._storage.take():
+                self._tasks.start(self._carry_for(whose, ticket, call))
             if self._stopping.is_set():
                 stopped.set()
 
@@ -178,12 +180,20 @@ class Carrier:
             await self.members.leave()
             self._source.doubts.close()
 
+    async def _carry_for(self, whose: Whose, ticket: int, call: tuple[Any, ...]) -> None:
+        self._whose[ticket] = whose
+        try:
+            await self._carry(ticket, *call)
+        finally:
+            del self._whose[ticket]
+
     async def _carry(self, ticket: int, operation: str, *arguments: object) -> None:
         if operation in _CHANGES:
             await self._change(ticket, operation, arguments)
             return
+        whose = self._whose[ticket]
         try:
-            await self._turns.take()
+            await self._turns.take(whose)
         except TimeoutError as error:
             self._report_no_turn(operation, arguments, error)
             self._storage.failed(ticket, self._source.explain(error))
@@ -192,6 +202,7 @@ class Carrier:
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout) as limit:
+                self._check_wanted(ticket)  # it may have waited for long
                 moved = self._moved(ticket, limit)
                 await self._carry_out(ticket, operation, arguments, moved)
         except Exception as error:
@@ -199,16 +210,17 @@ class Carrier:
             why = self._explained(error, operation, arguments, begun, answered=answered)
             self._storage.failed(ticket, why)
         finally:
-            self._give_turn(answered=answered)
+            self._give_turn(whose, begun, answered=answered)
         self._report_slow(operation, arguments[0], time.monotonic() - begun)
 
-    def _give_turn(self, *, answered: bool) -> None:
-        self._turns.give(answered=answered)
+    def _give_turn(self, whose: Whose, begun: float, *, answered: bool) -> None:
+        self._turns.give(whose, time.monotonic() - begun, answered=answered)
         if answered:
             self.members.heard()
 
     async def _change(self, ticket: int, operation: str, arguments: tuple[object, ...]) -> None:
         """Carry out a change, when and if the membership lets it be sent."""
+        whose = self._whose[ticket]
         names, value = _changed_by(operation, arguments)
         if not names:
             self._storage.missing(ticket)
@@ -234,25 +246,25 @@ class Carrier:
             while await change.is_due():
                 answer = None
                 try:
-                    await self._turns.take()
+                    await self._turns.take(whose)
                 except TimeoutError as error:
                     self._report_no_turn(operation, arguments, error)
                     change.give_up(str(error), late=True)
                     continue
                 answered = False
+                begun = time.monotonic()
                 try:
                     if not self._storage.moved(ticket):
                         change.give_up()
                         continue
                     if not change.goes():
                         continue
-                    begun = time.monotonic()
                     answered, outcome, answer = await self._make(
                         ticket, operation, arguments, change
                     )
                     change.end(outcome)
                 finally:
-                    self._give_turn(answered=answered)
+                    self._give_turn(whose, begun, answered=answered)
                 self._report_slow(operation, arguments[0], time.monotonic() - begun)
         finally:
             self._removals.pop(ticket, None)
