@@ -15,7 +15,7 @@ from obstore.store import MemoryStore
 
 from tests.backdoor import Backdoor, DirectoryBackdoor, MemoryBackdoor, ObjectBackdoor
 from tests.drawing import load_profile
-from ucxstore import UcxStore
+from ucxstore import UcxStore, logs
 from ucxstore.pipeline import selection
 from ucxstore.server import Server
 
@@ -45,6 +45,12 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def refusals_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test hold back the lines of another one: they are one process."""
+    monkeypatch.setattr(logs, "refusals", logs.Refusals())
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,10 @@ from zarr.core.sync import sync
 
 from tests.conftest import address_of
 from tests.eventually import eventually
-from ucxstore import AuthenticationError, UcxStore, logs
+from ucxstore import AuthenticationError, Secret, UcxStore, logs
+from ucxstore.address import Address
+from ucxstore.client.connect import Greeting
+from ucxstore.errors import UcxStoreError
 from ucxstore.server import Server
 
 type Heard = list[logging.LogRecord]
@@ -362,3 +366,73 @@ def use(address):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
+
+
+# ---- what peers can cause without end ----
+
+
+class Clock:
+    """A clock that tests set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_many_refusals_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    refusals = logs.Refusals(burst=10, of_origin=3, seconds=60.0, clock=clock)
+    with caplog.at_level(logging.INFO, "ucxstore"):
+        for number in range(13_000):
+            refusals.log(logging.WARNING, "handshakes", f"10.0.0.{number % 3}", "no %d", number)
+        assert lines(caplog) == [f"no {number}" for number in range(9)]
+        clock.now = 61.0
+        refusals.tell()
+    assert lines(caplog)[9:] == ["handshakes: and 12991 more in the last 61 s, from 3 addresses"]
+    assert caplog.records[-1].count == 12_991  # type: ignore[attr-defined]
+    assert not refusals.holds_back
+
+
+def test_one_origin_does_not_hide_others(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = logs.Refusals()
+    with caplog.at_level(logging.INFO, "ucxstore"):
+        for _ in range(1000):
+            refusals.log(logging.WARNING, "handshakes", "greedy", "no")
+        refusals.log(logging.WARNING, "handshakes", "other", "not this one")
+        refusals.log(logging.WARNING, "sessions", "greedy", "of another kind")
+        refusals.log(logging.DEBUG, "probes", "greedy", "of a level that is off")
+        refusals.tell(at_once=True)
+    assert lines(caplog)[3:5] == ["not this one", "of another kind"]
+    assert "and 997 more in the last 0 s, from 1 address" in lines(caplog)[5]
+    assert len(lines(caplog)) == 6
+
+
+def test_refused_handshakes_are_counted_and_few_are_logged(recorder: Recorder) -> None:
+    with Server("memory://", secret="a secret of the server") as server:
+        [place] = Address.parse(server.address).servers
+        for _ in range(200):
+            with pytest.raises(UcxStoreError), Greeting(place, Secret("another secret"), 20.0):
+                pass
+        eventually(lambda: server.stats()["turned_away"] == 200)
+        logs.refusals.tell(at_once=True)
+    refused = recorder.of("server", "handshake_refused")
+    assert 1 <= len(refused) <= 10
+    held_back = [one.__dict__["count"] for one in recorder.of("server", "held_back")]
+    assert sum(held_back) == 200 - len(refused)
+
+
+def test_probes_of_the_port_are_no_refusals(recorder: Recorder) -> None:
+    with Server("memory://", secret="a secret of the server") as server:
+        [place] = Address.parse(server.address).servers
+        for _ in range(50):
+            socket.create_connection((place.host, place.port), 20.0).close()
+        eventually(lambda: server.stats()["probes"] == 50)
+        assert server.stats()["turned_away"] == 0
+    assert not recorder.of("server", "handshake_refused")
+    assert all(one.levelno == logging.DEBUG for one in recorder.of("server", "probed"))
+    assert len(recorder.of("server", "probed")) <= 10

@@ -17,7 +17,9 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from ucxstore import process
@@ -42,6 +44,9 @@ _OFF = 1_000_000
 
 _EXIT_SECONDS = 1.0
 
+# How often to look whether there is something to say of lines that were held back.
+_TELL_SECONDS = 5.0
+
 # The fields that a record may have besides its message. Lines of JSON have them, too.
 FIELDS = ("event", "peer", "key", "count", "bytes", "seconds", "detail")
 
@@ -59,6 +64,9 @@ _MESSAGES = {
     ("server", "refused"): "refused a message of %(peer)s: %(detail)s",
     ("server", "evicted"): "%(detail)s has evicted %(count)d values of %(bytes)d bytes",
 }
+
+# The core's events that a peer can cause without end, in the plural.
+_REFUSALS = {"refused": "refused messages", "lost": "lost sessions"}
 
 root.addHandler(logging.NullHandler())
 
@@ -151,6 +159,120 @@ class Limited:
             return held_back
 
 
+class Refusals:
+    """Log what peers can cause without end: some of each kind, and then how many more there were.
+
+    Parameters
+    ----------
+    burst : int
+        Lines of a kind in `seconds`.
+    of_origin : int
+        Those of them that are about one origin.
+    seconds : float
+        How long they count. After that, one line more says how many were held back.
+    clock : callable
+    """
+
+    _MOST_ORIGINS = 10_000  # that are told apart
+
+    def __init__(
+        self,
+        burst: int = 10,
+        of_origin: int = 3,
+        seconds: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._burst = burst
+        self._of_origin = of_origin
+        self._seconds = seconds
+        self._clock = clock
+        self._kinds: dict[tuple[str, int], _Kind] = {}
+        self._lock = threading.Lock()
+
+    def log(
+        self,
+        level: int,
+        kind: str,
+        origin: str,
+        message: str,
+        *arguments: object,
+        extra: Mapping[str, object] | None = None,
+        exc_info: bool = False,
+    ) -> None:
+        """Log a line, or count it.
+
+        Parameters
+        ----------
+        level : int
+        kind : str
+            What it is about, in the plural.
+        origin : str
+            From where the peer comes.
+        message : str
+        *arguments : object
+            Of the message.
+        extra : mapping, optional
+            Fields of the record.
+        exc_info : bool
+            Whether to add the exception that is handled now.
+        """
+        if server.isEnabledFor(level) and self.admits(level, kind, origin):
+            server.log(level, message, *arguments, extra=extra, exc_info=exc_info)
+
+    def admits(self, level: int, kind: str, origin: str) -> bool:
+        """Tell whether to log a line; if not, count it. Its arguments are those of `log`."""
+        self.tell()
+        with self._lock:
+            one = self._kinds.setdefault((kind, level), _Kind(self._clock()))
+            of_origin = one.admitted[origin]
+            if one.admitted.total() < self._burst and of_origin < self._of_origin:
+                one.admitted[origin] += 1
+                return True
+            one.held_back += 1
+            if len(one.origins) < self._MOST_ORIGINS:
+                one.origins.add(origin)
+            return False
+
+    def tell(self, *, at_once: bool = False) -> None:
+        """Say how many lines were held back, of kinds whose time is over, or of all."""
+        now = self._clock()
+        with self._lock:
+            over = {
+                key: one
+                for key, one in self._kinds.items()
+                if at_once or now - one.begun >= self._seconds
+            }
+            for key in over:
+                del self._kinds[key]
+        for (kind, level), one in over.items():
+            if one.held_back:
+                count = len(one.origins)
+                server.log(
+                    level,
+                    "%s: and %d more in the last %.0f s, from %d %s",
+                    kind,
+                    one.held_back,
+                    now - one.begun,
+                    count,
+                    "address" if count == 1 else "addresses",
+                    extra={"event": "held_back", "count": one.held_back, "detail": kind},
+                )
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether there is something to tell, now or later."""
+        with self._lock:
+            return any(one.held_back for one in self._kinds.values())
+
+
+@dataclass(slots=True)
+class _Kind:
+    begun: float
+    admitted: Counter[str] = field(default_factory=Counter)  # by origin
+    held_back: int = 0
+    origins: set[str] = field(default_factory=set)  # of these
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger and message, and the fields of the record."""
 
@@ -211,9 +333,11 @@ class _Listener:
         poll = select.poll()
         poll.register(core.log_fileno(), select.POLLIN)
         while not self._stopping:
-            poll.poll()
+            poll.poll(_TELL_SECONDS * 1000)
             _log_all(*core.log_take())
+            refusals.tell()
         _log_all(*core.log_take())
+        refusals.tell(at_once=True)
 
 
 def _log_all(events: list[dict[str, Any]], dropped: int) -> None:
@@ -235,7 +359,14 @@ def _log(event: Mapping[str, Any]) -> None:
     )
     record.created = event["time"]  # it may have been queued for a while
     record.msecs = event["time"] % 1 * 1000
-    logger.handle(record)
+    if (
+        event["area"] != "server"
+        or event["kind"] not in _REFUSALS
+        or refusals.admits(
+            event["level"], _REFUSALS[event["kind"]], event["peer"].rpartition(":")[0]
+        )
+    ):
+        logger.handle(record)
 
 
 def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
@@ -245,13 +376,14 @@ def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
         at = at.parent if at.propagate else None
 
 
+refusals = Refusals()
 _listener = _Listener()
 
 
 def _start_anew_in_child() -> None:
     """Forget the parent's thread. The core forgets the parent's queue by itself."""
-    global _listener
-    _listener = _Listener()
+    global _listener, refusals
+    _listener, refusals = _Listener(), Refusals()
 
 
 def _stop_at_exit() -> None:

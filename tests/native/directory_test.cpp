@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <fstream>
 #include <random>
@@ -67,6 +68,29 @@ TEST_F(DirectoryTest, AValueIsAFileUnderItsKey) {
     write_file(root_ / "zarr.json", "{}");
     EXPECT_EQ(get("zarr.json"), "{}");
     EXPECT_EQ(names(), (std::vector<std::string>{"c/0/1", "zarr.json"}));
+}
+
+TEST_F(DirectoryTest, AValueGetsNoKeyOnceItsMandateHasEnded) {
+    const auto ended = std::make_shared<const Mandate>(
+        "origin", [] { throw Error(ErrorKind::denied, "has expired"); });
+    put("key", "old");
+    DirectoryStorage storage(root_, Durability::atomic);
+    for (const std::string key : {"key", "new"}) {
+        const std::shared_ptr<Incoming> incoming = storage.receive(key, 0);
+        std::atomic<bool> told = false;
+        std::string failure;
+        incoming->commit_later(
+            false, {},
+            [&, incoming](bool, std::string why) {
+                failure = std::move(why);
+                told = true;
+            },
+            ended);
+        EXPECT_TRUE(test::eventually([&] { return told.load(); }));
+        EXPECT_EQ(failure, "has expired");
+    }
+    EXPECT_EQ(get("key"), "old");
+    EXPECT_EQ(get("new"), std::nullopt);
 }
 
 TEST_F(DirectoryTest, TheRootMustBeADirectory) {

@@ -6,6 +6,7 @@ hostile does not delay the others.
 
 import asyncio
 import itertools
+import logging
 import secrets
 import socket
 import threading
@@ -169,6 +170,7 @@ class Acceptor:
         make_agreement: Callable[[], Agreement] | None = None,
     ) -> None:
         self.turned_away = 0  # connections whose handshake failed
+        self.probes = 0  # connections that were closed without a byte, as health checks do
         self._listener = listener
         self._listener.setblocking(False)
         self._joining = joining
@@ -286,9 +288,13 @@ class Acceptor:
             return
         _refuse(guest.sock, RejectCode.BUSY, f"{why}, and this one has been silent for longest")
         guest.leave()
-        self.turned_away += 1
-        logs.server.warning(
-            "turned a client of %s away: %s", guest.origin, why, extra=_refused(guest.origin)
+        self._note_refusal(
+            logging.WARNING,
+            guest.origin,
+            guest.origin,
+            "turned a client of %s away: %s",
+            guest.origin,
+            why,
         )
 
     async def _next_connection(self, listener: socket.socket) -> socket.socket:
@@ -302,7 +308,9 @@ class Acceptor:
             except BlockingIOError:  # the client has gone again
                 continue
             except OSError as error:
-                logs.server.warning("cannot accept a connection: %s", error)
+                logs.refusals.log(
+                    logging.WARNING, "failed accepts", "", "cannot accept a connection: %s", error
+                )
                 self._turn_away(self._guests.remove_most_silent(), str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
@@ -323,8 +331,7 @@ class Acceptor:
                 with suppress(OSError):  # closed with unread input, it could lose the reason
                     sock.recv(4096)
                 _refuse(sock, RejectCode.BUSY, shortage)
-        self.turned_away += 1
-        logs.server.warning("turned a client away: %s", shortage, extra=_refused(""))
+        self._note_refusal(logging.WARNING, "", "", "turned a client away: %s", shortage)
 
     async def _readable(self, listener: socket.socket) -> None:
         """Wait for a connection, without accepting it.
@@ -376,9 +383,6 @@ class Acceptor:
                         try:
                             await self._find_room(guest.owner, RESERVED_FILES)
                         except ResourceError as error:
-                            logs.server.warning(
-                                "turned %s away: %s", peer, error, extra=_refused(peer)
-                            )
                             _refuse(sock, RejectCode.BUSY, str(error))
                             raise
                 except (ConnectError, TimeoutError) as error:
@@ -392,15 +396,20 @@ class Acceptor:
             self._check_told(record, peer)
             self._attach(guest, handshake, token, asked, peer, bounds)
         except (AuthenticationError, ProtocolVersionError) as error:
-            self.turned_away += 1
-            logs.server.warning("turned a client away: %s", error, extra=_refused(peer))
+            self._note_refusal(
+                logging.WARNING, guest.origin, peer, "turned a client away: %s", error
+            )
             await self._linger(sock)
+        except ResourceError as error:
+            self._note_refusal(
+                logging.WARNING, guest.origin, peer, "turned %s away: %s", peer, error
+            )
         except (UcxStoreError, OSError) as error:
-            self.turned_away += 1
-            logs.server.info("a handshake was not completed: %s", error, extra=_refused(peer))
+            self._note_end(guest, peer, "a handshake was not completed", error)
         except Exception:
-            self.turned_away += 1
-            logs.server.exception("a handshake failed", extra=_refused(peer))
+            self._note_refusal(
+                logging.ERROR, guest.origin, peer, "a handshake failed", exc_info=True
+            )
         finally:
             self._guests.remove(guest)
             sock.close()  # does nothing once the native server has taken the socket over
@@ -483,14 +492,45 @@ class Acceptor:
                 )
                 _send_now(answer, joined(offer.token))
         except (UcxStoreError, OSError) as error:
-            self.turned_away += 1
-            logs.server.info("a client could not join: %s", error, extra=_refused(peer))
+            self._note_end(guest, peer, "a client could not join", error)
         except Exception:
-            self.turned_away += 1
-            logs.server.exception("a client could not join", extra=_refused(peer))
+            self._note_refusal(
+                logging.ERROR, guest.origin, peer, "a client could not join", exc_info=True
+            )
         finally:
             self._guests.remove(guest)
             sock.close()
+
+    def _note_end(self, guest: Guest, peer: str, what: str, error: Exception) -> None:
+        """Note a handshake that did not come to its end, or that was only a probe of the port."""
+        if guest.hung_up and not guest.spoke:
+            self.probes += 1
+            logs.refusals.log(
+                logging.DEBUG,
+                "probes of the port",
+                guest.origin,
+                "%s has closed its connection without a word",
+                peer,
+                extra={"event": "probed", "peer": peer},
+            )
+        else:
+            self._note_refusal(logging.INFO, guest.origin, peer, "%s: %s", what, error)
+
+    def _note_refusal(
+        self,
+        level: int,
+        origin: str,
+        peer: str,
+        message: str,
+        *arguments: object,
+        exc_info: bool = False,
+    ) -> None:
+        """Count a handshake that failed, and log it, unless there are many."""
+        self.turned_away += 1
+        extra = {"event": "handshake_refused", "peer": peer}
+        logs.refusals.log(
+            level, "refused handshakes", origin, message, *arguments, extra=extra, exc_info=exc_info
+        )
 
     def _check_user(self, guest: Guest, peer: str) -> None:
         """Turn a peer away that must not be served, and tell it why."""
@@ -553,22 +593,25 @@ class Acceptor:
                     await self._loop.sock_sendall(guest.sock, request.data)
                     received = Received()
                 else:
-                    received = await self._receive(guest.sock, request.size)
+                    received = await self._receive(guest, request.size)
                     guest.is_heard()
                 request = steps.send(received)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    async def _receive(self, sock: socket.socket, size: int) -> Received:
-        data = b""
+    async def _receive(self, guest: Guest, size: int) -> Received:
+        sock, data = guest.sock, b""
         try:
             while len(data) < size:
                 part = await self._loop.sock_recv(sock, size - len(data))
                 if not part:
+                    guest.hung_up = True
                     return Received(data, "closed the connection")
+                guest.spoke = True
                 data += part
         except ConnectionError:
+            guest.hung_up = True
             return Received(data, "reset the connection")
         except asyncio.CancelledError:
             if self._stopping:  # else it was the deadline
@@ -602,9 +645,8 @@ class Acceptor:
             reason = f"the server could not start UCX for this client: {error}"
             if (shortage := shortage_of_segments()) is not None:
                 reason += f": {shortage}"
-            logs.server.warning("%s: %s", peer, reason, extra=_refused(peer))
             _refuse(sock, RejectCode.FAILED, reason)
-            raise ConnectError(f"{peer}: {reason}") from error
+            raise ResourceError(reason) from error
         ready = handshake.ready(port.address)
         try:
             answer = sock.dup()  # `sock` itself is handed over
@@ -634,11 +676,6 @@ class Acceptor:
             async with asyncio.timeout(_LINGER_SECONDS):
                 while await self._loop.sock_recv(sock, 4096):
                     pass
-
-
-def _refused(peer: str) -> dict[str, str]:
-    """Return the fields of a log record about a failed handshake."""
-    return {"event": "handshake_refused", "peer": peer}
 
 
 def _refuse(sock: socket.socket, code: RejectCode, reason: str) -> None:

@@ -30,6 +30,8 @@ class Guest:
     user: int | None = None
     leave: Callable[[], object] = lambda: None
     heard: float = field(default_factory=time.monotonic)
+    spoke: bool = False  # whether a byte has come
+    hung_up: bool = False
 
     @classmethod
     def at(cls, sock: socket.socket) -> Self:

@@ -400,7 +400,11 @@ class _Threads:
     def stats(self) -> dict[str, int]:
         if self._last_stats is not None:
             return dict(self._last_stats)
-        counted = {**self._native.stats(), "turned_away": self._acceptor.turned_away}
+        counted = {
+            **self._native.stats(),
+            "turned_away": self._acceptor.turned_away,
+            "probes": self._acceptor.probes,
+        }
         return counted if self._carrier is None else {**counted, **self._carrier.stats()}
 
     def change_secret(self, secret: Secret) -> None:

@@ -24,7 +24,7 @@ PING, GET, STAT, REMOVE, REMOVE_PREFIX, MEASURE, LIST, ABANDON, STATS = range(9)
 BEGIN_SPACE, RENEW_SPACE, END_SPACE = range(9, 12)
 
 # Statuses of native/protocol/wire.hpp.
-OK, GOING_ON = 0, 15
+OK, DENIED, GOING_ON = 0, 14, 15
 
 SEND_BYTES = 1
 ANY = 2**64 - 1

@@ -202,7 +202,8 @@ class Carrier:
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout) as limit:
-                self._check_wanted(ticket)  # it may have waited for long
+                if not self._storage.moved(ticket):  # it may have waited for long
+                    raise AbandonedError("nobody waits for it any more")
                 moved = self._moved(ticket, limit)
                 await self._carry_out(ticket, operation, arguments, moved)
         except Exception as error:
