@@ -42,8 +42,8 @@ class WalkTest : public testing::TestWithParam<bool> {
   protected:
     WalkTest() {
         if (GetParam()) {
-            storage_ =
-                std::make_shared<DirectoryStorage>(directory_.path(), Durability::none, kLittle);
+            storage_ = std::make_shared<DirectoryStorage>(directory_.path(), Durability::none,
+                                                          Writers::Mode::none, kLittle);
         } else {
             storage_ = std::make_shared<MemoryStorage>();
         }
@@ -225,7 +225,7 @@ TEST(DirectoryListing, TakesBoundedMemoryHoweverManyNamesThereAre) {
         close(openat(folder, (long_name + std::to_string(i)).c_str(), O_CREAT | O_WRONLY, 0600));
     }
     close(folder);
-    DirectoryStorage storage(directory.path(), Durability::none, 1 << 20);
+    DirectoryStorage storage(directory.path(), Durability::none, Writers::Mode::none, 1 << 20);
     const std::uint64_t before = test::heap_bytes();
     std::uint64_t most = 0;
     const Page page = storage.list("", false, "", 10'000, [&] {
@@ -240,7 +240,7 @@ TEST(DirectoryListing, TakesBoundedMemoryHoweverManyNamesThereAre) {
 class NoMemory : public MemoryStorage {
   public:
     std::optional<std::uint64_t> size(const std::string&) override { throw std::bad_alloc(); }
-    void remove(const std::string&) override { throw std::bad_alloc(); }
+    void remove(const std::string&, const Consent&) override { throw std::bad_alloc(); }
 };
 
 TEST(AnswerAtOnce, TellsOfAWantOfMemoryAndGoesOn) {
