@@ -11,6 +11,7 @@ from tests.adversity.greedy.trial import OPERATIONS, PLANES, Trial
 _SECONDS = 3.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("plane", PLANES)
 def test_honest_clients_beside_all_kinds_of_greedy_ones(plane: str, tmp_path: Path) -> None:
     with Trial(plane, tmp_path, honest=2, greedy=1) as trial:
