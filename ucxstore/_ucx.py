@@ -8,7 +8,6 @@ connects to nobody over UCX does not load it.
 import ctypes
 import importlib.util
 import os
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,7 +76,7 @@ class UcxLibrary:
 
 
 _library: UcxLibrary | None = None
-_lock = threading.Lock()
+_lock = process.lock()
 
 
 def load() -> UcxLibrary:
@@ -210,11 +209,3 @@ def _path(handle: ctypes.CDLL) -> Path:
     symbol = ctypes.cast(handle.ucp_get_version, ctypes.c_void_p)
     ctypes.CDLL(None).dladdr(symbol, ctypes.byref(info))
     return Path(os.fsdecode(info.dli_fname))
-
-
-def _start_anew_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-process.in_child(_start_anew_in_child)

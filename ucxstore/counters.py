@@ -1,6 +1,5 @@
 """What a store counts while it reads and writes, and the sums over all stores of a process."""
 
-import threading
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
@@ -29,7 +28,7 @@ class Counters:
     """The counters of one store; every thread may add to them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._counted: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
         self._servers: dict[str, dict[str, int]] = {}
         if _totals is not None:
@@ -67,7 +66,7 @@ class Totals:
     """What all counters of a process have counted together, those that are gone, too."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._gone: dict[str, int] = dict.fromkeys(Counted.__annotations__, 0)
         self._live: list[tuple[weakref.ref[Counters], dict[str, int]]] = []
         self._most = _FEW_COUNTERS
@@ -109,7 +108,7 @@ def _add(sums: dict[str, int], counted: Mapping[str, int]) -> None:
 _FEW_COUNTERS = 64
 
 _totals: Totals | None = None
-_totals_lock = threading.Lock()
+_totals_lock = process.lock()
 
 
 def keep_totals() -> Totals:
@@ -123,8 +122,7 @@ def keep_totals() -> Totals:
 
 def _start_again() -> None:
     """In a forked child, what was counted is the parent's."""
-    global _totals, _totals_lock
-    _totals_lock = threading.Lock()
+    global _totals
     _totals = None if _totals is None else Totals()
 
 

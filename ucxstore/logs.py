@@ -143,7 +143,7 @@ class Limited:
         self._left = float(burst)
         self._looked = -math.inf
         self._held_back = 0
-        self._lock = threading.Lock()
+        self._lock = process.lock()
 
     def admit(self) -> int | None:
         """Return how many were held back since the last one; ``None`` to hold this one back."""
@@ -296,7 +296,7 @@ class _Listener:
     """Log what the core queues, in a thread that starts once there is a handler."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
 

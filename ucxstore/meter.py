@@ -7,7 +7,6 @@ block of `progress` is open, operations are done in parts, and the bar moves aft
 import importlib
 import math
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -46,7 +45,7 @@ class Meter:
         self.planned = 0
         self.moved = 0
         self._bar: _Bar | None = bar
-        self._lock = threading.Lock()
+        self._lock = process.lock()
 
     def add(self, *, planned: int = 0, moved: int = 0) -> None:
         """Count bytes, on any thread. A bar that fails does not fail what is counted."""
@@ -78,7 +77,7 @@ class Meter:
 
 # The open blocks of this process.
 active: tuple[Meter, ...] = ()
-_lock = threading.Lock()
+_lock = process.lock()
 
 
 @contextmanager
@@ -132,8 +131,8 @@ def _change(change: Callable[[tuple[Meter, ...]], tuple[Meter, ...]]) -> None:
 
 def _forget_all() -> None:
     """In a forked child, the bars are the parent's."""
-    global active, _lock
-    active, _lock = (), threading.Lock()
+    global active
+    active = ()
 
 
 process.in_child(_forget_all)

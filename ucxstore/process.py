@@ -2,14 +2,17 @@
 
 A forked child has one thread, and copies of what its parent's other threads used: locks that nobody
 will release, sockets that belong to its parent's connections, UCX objects that it must not touch.
-Each module registers here how it resets itself in a child, and what it ends when the interpreter
-exits.
+Each module makes its locks here, and registers how it resets itself in a child, and what it ends
+when the interpreter exits.
 """
 
 import atexit
 import enum
 import inspect
 import os
+import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,6 +32,20 @@ class Exit(enum.IntEnum):
 
 _resets: dict[object, Callable[[], _Reset | None]] = {}  # in the order in which they came
 _ends: dict[Exit, dict[Callable[[], None], None]] = {each: {} for each in Exit}
+
+
+_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+
+
+def lock() -> threading.Lock:
+    """Return a new lock, which nobody holds in a forked child.
+
+    What it guards may be half changed there: if the child cannot use it like that, whoever owns it
+    registers with `in_child` how it is reset.
+    """
+    made = threading.Lock()
+    _locks.add(made)
+    return made
 
 
 def in_child(reset: Callable[[], None]) -> None:
@@ -110,7 +127,28 @@ class Finalizer:
         self(self._unattended)
 
 
+# A module is imported in milliseconds. What takes longer must not keep a fork waiting for ever.
+_FORK_WAITS = 1.0
+
+
+def _before_fork() -> None:
+    """Wait until no other thread imports a module of ours: a child could never import it."""
+    deadline = time.monotonic() + _FORK_WAITS
+    while is_importing() and time.monotonic() < deadline:
+        time.sleep(1e-3)
+
+
+def is_importing() -> bool:
+    """Tell whether another thread imports a module of ours, whose lock it has."""
+    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+    ours = [refer() for name, refer in list(locks.items()) if name.split(".")[0] == "ucxstore"]
+    owners = {getattr(each, "owner", None) for each in ours}
+    return not owners <= {None, threading.get_ident()}
+
+
 def _after_fork_in_child() -> None:
+    for each in list(_locks):
+        each._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
     for refer in list(_resets.values()):
         reset = refer()
         if reset is not None:
@@ -124,5 +162,5 @@ def _before_exit() -> None:
                 in_turn.callback(end)
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 atexit.register(_before_exit)

@@ -5,7 +5,6 @@ servers: addresses, options and identities; memory that is shared with them; scr
 """
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -53,16 +52,7 @@ if TYPE_CHECKING:
     from ucxstore.stats import ServerStats, StoreStats
 
 # Held while a store gets its channel, or is closed. Nothing blocks meanwhile.
-_lock = threading.Lock()
-
-
-def _replace_lock() -> None:
-    """In a forked child, nobody may be left to release it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-process.in_child(_replace_lock)
+_lock = process.lock()
 
 
 class UcxStore(ChannelStore):

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "base/global.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -39,9 +40,11 @@ class NoErrorsLeft {
     }
 };
 
+constinit Global<const CryptoLibrary::Cipher> of_process;
+
 const CryptoLibrary::Cipher* cipher() {
-    static const CryptoLibrary::Cipher* const fetched =
-        crypto().cipher_fetch(nullptr, "AES-256-GCM", nullptr);
+    const CryptoLibrary::Cipher* const fetched =
+        of_process.get([] { return crypto().cipher_fetch(nullptr, "AES-256-GCM", nullptr); });
     if (fetched == nullptr) {
         throw Error(ErrorKind::connect, "encryption: OpenSSL has no AES-256-GCM");
     }

@@ -1,53 +1,67 @@
 #include "base/around_forks.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <mutex>
+#include <ranges>
 #include <vector>
 
+#include "base/global.hpp"
+#include "base/mutex.hpp"
+#include "base/steps.hpp"
+
 namespace ucxstore {
+namespace {
 
-// Never destroyed: threads may fork while the process exits.
-struct ForksOfProcess {
-    std::mutex mutex;
-    std::vector<AroundForks*> enlisted;
-
-    static ForksOfProcess& instance() {
-        static auto* const one = new ForksOfProcess;
-        return *one;
-    }
-    static void before() {
-        instance().mutex.lock();
-        for (AroundForks* const each : instance().enlisted) {
-            each->before_fork();
-        }
-    }
-    static void parent() {
-        for (AroundForks* const each : instance().enlisted) {
-            each->in_parent();
-        }
-        instance().mutex.unlock();
-    }
-    static void child() {
-        for (AroundForks* const each : instance().enlisted) {
-            each->in_child();
-        }
-        instance().mutex.unlock();
-    }
+struct Enlisted {
+    Mutex mutex;
+    std::vector<AroundForks*> in_turn;
 };
 
+constinit Global<Enlisted> one;
+
+// Never destroyed: threads may fork while the process exits.
+Enlisted& enlisted() {
+    return *one.get([] { return new Enlisted; });
+}
+
+}  // namespace
+
+void ForksOfProcess::before() {
+    enlisted().mutex.lock();
+    for (AroundForks* const each : enlisted().in_turn) {
+        each->before_fork();
+    }
+}
+
+void ForksOfProcess::parent() {
+    for (AroundForks* const each : std::views::reverse(enlisted().in_turn)) {
+        each->in_parent();
+    }
+    enlisted().mutex.unlock();
+}
+
+void ForksOfProcess::child() {
+    for (AroundForks* const each : std::views::reverse(enlisted().in_turn)) {
+        each->in_child();
+    }
+    enlisted().mutex.unlock();
+}
+
 void AroundForks::enlist() {
-    static const int registered =
-        pthread_atfork(ForksOfProcess::before, ForksOfProcess::parent, ForksOfProcess::child);
-    static_cast<void>(registered);
-    const std::lock_guard lock(ForksOfProcess::instance().mutex);
-    ForksOfProcess::instance().enlisted.push_back(this);
+    step();
+    const std::lock_guard lock(enlisted().mutex);
+    enlisted().in_turn.insert(enlisted().in_turn.begin(), this);
+    step();
+}
+
+void AroundForks::enlist_last() {
+    const std::lock_guard lock(enlisted().mutex);
+    enlisted().in_turn.push_back(this);
 }
 
 void AroundForks::strike_off() {
-    const std::lock_guard lock(ForksOfProcess::instance().mutex);
-    std::erase(ForksOfProcess::instance().enlisted, this);
+    const std::lock_guard lock(enlisted().mutex);
+    std::erase(enlisted().in_turn, this);
 }
 
 }  // namespace ucxstore

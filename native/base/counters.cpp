@@ -115,7 +115,7 @@ std::size_t Latencies::bucket(std::chrono::nanoseconds took) {
 }
 
 void Latencies::add(RequestKind kind, std::chrono::nanoseconds took) {
-    static std::atomic<std::size_t> threads = 0;
+    constinit static std::atomic<std::size_t> threads = 0;
     static thread_local const std::size_t own = threads++ % kStripes;
     const auto place = static_cast<std::size_t>(kind);
     Stripe& stripe = stripes_[own];

@@ -6,10 +6,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/mutex.hpp"
 
 namespace ucxstore {
 
@@ -190,7 +191,7 @@ class Counters {
 
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-    mutable std::mutex mutex_;  // guards clients_ and their lanes
+    mutable Mutex mutex_;  // guards clients_ and their lanes
     std::vector<std::weak_ptr<ClientCounters>> clients_;
 };
 

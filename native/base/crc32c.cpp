@@ -168,15 +168,16 @@ UCXSTORE_CRC_TARGET void three_at_once(std::uint64_t& crc, const std::byte*& byt
 constexpr std::size_t kLong = 4096;
 constexpr std::size_t kShort = 256;
 
+const Shift kByLong(kLong);
+const Shift kByShort(kShort);
+
 UCXSTORE_CRC_TARGET std::uint32_t extend_by_instruction(std::uint32_t before,
                                                         const std::byte* bytes,
                                                         std::size_t length) {
     std::uint64_t crc = before;
     if (length >= 3 * kShort) {
-        static const Shift by_long(kLong);
-        static const Shift by_short(kShort);
-        three_at_once(crc, bytes, length, kLong, by_long);
-        three_at_once(crc, bytes, length, kShort, by_short);
+        three_at_once(crc, bytes, length, kLong, kByLong);
+        three_at_once(crc, bytes, length, kShort, kByShort);
     }
     for (; length >= 8; length -= 8, bytes += 8) {
         crc = step(crc, bytes);

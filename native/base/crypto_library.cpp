@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/global.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -56,11 +57,12 @@ CryptoLibrary load() {
     return found;
 }
 
+constinit Global<CryptoLibrary> of_process;
+
 }  // namespace
 
 const CryptoLibrary& crypto() {
-    static const CryptoLibrary library = load();  // tried again where it throws
-    return library;
+    return *of_process.get([] { return new CryptoLibrary(load()); });
 }
 
 }  // namespace ucxstore

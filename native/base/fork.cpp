@@ -17,8 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/around_forks.hpp"
 #include "base/handle.hpp"
 #include "base/log.hpp"
+#include "base/mutex.hpp"
 
 namespace ucxstore {
 namespace {
@@ -69,21 +71,28 @@ void enter() {
 
 void leave() { inside.fetch_sub(1); }
 
+// What follows is all that the core does when its process forks: it is registered when the core is
+// loaded, so that no fork waits for its registration.
+
 void before_fork() {
     forks.fetch_add(1);
     const auto deadline = std::chrono::steady_clock::now() + kForkWaits;
     while (inside.load() > (depth > 0 ? 1 : 0) && std::chrono::steady_clock::now() < deadline) {
         sched_yield();
     }
+    ForksOfProcess::before();
 }
 
 void in_parent() {
+    ForksOfProcess::parent();
     forks.fetch_sub(1);
     forks.notify_all();
 }
 
 void in_child() {
+    fork_depth.fetch_add(1);  // first: this makes all locks anew
     log::forget_in_child();
+    ForksOfProcess::child();
     forks.store(0);
     inside.store(depth > 0 ? 1 : 0);
 }

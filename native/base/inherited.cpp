@@ -11,7 +11,7 @@ namespace {
 // A fixed array of atomics, since a forked child must not wait for a lock that nobody will release.
 // One beyond its size is merely not closed in children.
 std::array<std::atomic<int>, 4096>& enlisted() {
-    static std::array<std::atomic<int>, 4096> descriptors = {};  // fd + 1; 0 is free
+    constinit static std::array<std::atomic<int>, 4096> descriptors = {};  // fd + 1; 0 is free
     return descriptors;
 }
 

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "base/event_fd.hpp"
+#include "base/mutex.hpp"
 
 namespace ucxstore::log {
 
@@ -84,7 +84,7 @@ class Queue {
   private:
     const std::size_t capacity_;
     const EventFd wake_;
-    std::mutex mutex_;  // held only while records are copied
+    Mutex mutex_;  // held only while records are copied
     std::vector<Record> records_;
     std::uint64_t dropped_ = 0;
 };

@@ -1,6 +1,5 @@
 #include "base/recycler.hpp"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "base/global.hpp"
 #include "base/huge_pages.hpp"
 #include "base/status.hpp"
 
@@ -52,7 +52,7 @@ Mapping map(std::uint64_t size) {
     mapping.capacity = (size + page - 1) / page * page;
     // Aligned, it has huge pages up to its edges. The kernel maps downwards, so there is room below
     // what was mapped last, most often.
-    static std::atomic<std::uintptr_t> last = 0;
+    constinit static std::atomic<std::uintptr_t> last = 0;
     const std::uintptr_t top = last;
     if (top > mapping.capacity) {
         const std::uintptr_t place = (top - mapping.capacity) / kHugePage * kHugePage;
@@ -77,16 +77,12 @@ Mapping map(std::uint64_t size) {
 
 void unmap(const Mapping& mapping) { munmap(mapping.data, mapping.capacity); }
 
+constinit Global<Recycler> of_process;
+
 }  // namespace
 
 Recycler& Recycler::instance() {
-    static Recycler* recycler = [] {
-        auto* one = new Recycler(limit_of_environment());  // never destroyed: regions outlive it
-        pthread_atfork([] { instance().lock(); }, [] { instance().unlock(); },
-                       [] { instance().unlock(); });
-        return one;
-    }();
-    return *recycler;
+    return *of_process.get([] { return new Recycler(limit_of_environment()); });
 }
 
 void Recycler::drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped) {
@@ -99,7 +95,10 @@ Recycler::Recycler(std::uint64_t limit)
     if (!timer_) {
         throw_errno("creating a timer", ErrorKind::resource);
     }
+    enlist_last();
 }
+
+Recycler::~Recycler() { strike_off(); }
 
 Mapping Recycler::take(std::uint64_t size, Kept kept) {
     const std::uint64_t most = size + size / 8 + (kept == Kept::briefly ? kHugePage : 0);

@@ -6,9 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <mutex>
 
+#include "base/around_forks.hpp"
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 
 namespace ucxstore {
 
@@ -23,7 +24,8 @@ struct Mapping {
 // How long memory is kept. What it has more than is needed lies idle for as long.
 enum class Kept { briefly, for_long };
 
-class Recycler {
+// A forked child has what its parent keeps, and its own share of it.
+class Recycler final : private AroundForks {
   public:
     using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -32,6 +34,7 @@ class Recycler {
     static Recycler& instance();
 
     explicit Recycler(std::uint64_t limit);
+    ~Recycler() override;
 
     // Memory of at least `size` bytes: kept, or new. Before it takes new memory, it unmaps as much
     // of what it keeps, so that keeping does not raise the process's peak.
@@ -45,21 +48,20 @@ class Recycler {
     std::uint64_t kept() const;
     std::uint64_t limit() const { return limit_; }
 
-    // Around fork(): a child must not find the lock held by a thread that it does not have.
-    void lock() { mutex_.lock(); }
-    void unlock() { mutex_.unlock(); }
-
   private:
     struct Idle {
         Mapping mapping;
         TimePoint since;
     };
+    void before_fork() noexcept override { mutex_.lock(); }
+    void in_parent() noexcept override { mutex_.unlock(); }
+    void in_child() noexcept override { mutex_.unlock(); }
     void set_timer();
     void drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped);
 
     const std::uint64_t limit_;
     const Fd timer_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::list<Idle> kept_;  // the oldest first
     std::uint64_t bytes_ = 0;
 };

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/recycler.hpp"
 #include "base/region.hpp"
 
@@ -42,7 +42,7 @@ class ResultMemory final : public Region {
   private:
     const std::uint64_t size_;
     const Mapping memory_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     bool has_pages_ = false;
     std::vector<std::shared_ptr<const void>> owners_;
 };

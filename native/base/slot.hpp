@@ -5,6 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/mutex.hpp"
+
 namespace ucxstore {
 
 // Called from any thread. What std::atomic<std::shared_ptr> would be: that of GCC 12 lets go of its
@@ -26,7 +28,7 @@ class Slot {
     }
 
   private:
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     Pointer pointer_;
 };
 

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/event_fd.hpp"
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -39,8 +38,8 @@ class WaitedTask {
     void (*const call_)(void*);
     WaitedTask* next_ = nullptr;
     std::exception_ptr failure_;
-    std::mutex mutex_;
-    std::condition_variable ran_;
+    Mutex mutex_;
+    Condition ran_;
     bool done_ = false;
 };
 
@@ -132,7 +131,7 @@ class TaskQueue {
 
   private:
     const EventFd wake_;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::vector<Task> tasks_;
     WaitedTask* waited_ = nullptr;  // the last of them, and so on
     bool closed_ = false;

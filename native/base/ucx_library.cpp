@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -18,7 +19,7 @@ UCXSTORE_UCX_FUNCTIONS(UCXSTORE_DEFINE)
 namespace {
 
 UcxLibrary (*loader)() = nullptr;
-std::mutex mutex;
+Mutex mutex;
 std::atomic<bool> is_loaded = false;
 UcxLibrary loaded;
 

@@ -1,11 +1,11 @@
 #include "base/worker_pool.hpp"
 
-#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "base/quiet_thread.hpp"
 
 namespace ucxstore {
@@ -23,9 +23,9 @@ Next next_of(int busy) {
 }  // namespace
 
 struct WorkerPool::State {
-    std::mutex mutex;
-    std::condition_variable changed;  // there is work, or an end
-    std::condition_variable settled;  // there is none
+    Mutex mutex;
+    Condition changed;  // there is work, or an end
+    Condition settled;  // there is none
     FairQueue<Task> tasks;
     int threads = 0;
     int idle = 0;  // of these
@@ -65,7 +65,7 @@ bool WorkerPool::try_post(Task task, const Whose& whose) {
     return true;
 }
 
-void WorkerPool::run_here_if_alone(std::unique_lock<std::mutex> lock, const Whose& whose) {
+void WorkerPool::run_here_if_alone(std::unique_lock<Mutex> lock, const Whose& whose) {
     if (!ready_for_one_more()) {
         const Task task = state_->tasks.pop_last(whose);  // it is the only one
         lock.unlock();

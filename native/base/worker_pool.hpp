@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/fair_queue.hpp"
+#include "base/mutex.hpp"
 #include "base/task_thread.hpp"
 
 namespace ucxstore {
@@ -38,7 +39,7 @@ class WorkerPool {
   private:
     struct State;
     bool ready_for_one_more();
-    void run_here_if_alone(std::unique_lock<std::mutex> lock, const Whose& whose);
+    void run_here_if_alone(std::unique_lock<Mutex> lock, const Whose& whose);
     static void run(const std::shared_ptr<State>& state);
 
     const std::shared_ptr<State> state_;  // threads hold it, too

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/global.hpp"
 #include "bindings/gil.hpp"
 
 namespace ucxstore::py {
@@ -14,9 +15,11 @@ using namespace std::chrono_literals;
 // How often a waiting main thread looks for signals (Ctrl-C).
 constexpr auto kSignalPoll = 50ms;
 
-std::unordered_map<std::uint64_t, nb::object>& registry() {
-    static auto* operations = new std::unordered_map<std::uint64_t, nb::object>();
-    return *operations;  // never destroyed: Python may be gone by then
+using Registry = std::unordered_map<std::uint64_t, nb::object>;
+constinit Global<Registry> operations;  // never destroyed: Python may be gone by then
+
+Registry& registry() {
+    return *operations.get([] { return new Registry; });
 }
 
 // Operations that this thread has started, and has still to wait for.
@@ -30,7 +33,7 @@ std::vector<std::uint64_t>& unwaited() {
 // Operations whose event loop was closed before it saw them complete are never drained. Looked for
 // now and then: whenever the registry has doubled.
 void PyOperation::sweep() {
-    static std::size_t due = 1024;
+    constinit static std::size_t due = 1024;
     if (registry().size() < due) {
         return;
     }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/mutex.hpp"
 #include "base/recycler.hpp"
 #include "bindings/gil.hpp"
 
@@ -41,7 +42,7 @@ class ReleaseQueue {
 
   private:
     const std::weak_ptr<CachedSource> source_;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::vector<Py_buffer> buffers_;
 };
 

@@ -3,10 +3,14 @@
 #include <unordered_set>
 
 namespace ucxstore {
+namespace {
+
+const std::string kNone;
+const std::string kWrong = "the source has answered another call than this one";
+
+}  // namespace
 
 const std::string& failure_of(const CallResult& result) {
-    static const std::string kNone;
-    static const std::string kWrong = "the source has answered another call than this one";
     if (const auto* failure = std::get_if<Failure>(&result)) {
         return failure->text;
     }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -16,6 +15,7 @@
 
 #include "base/event_fd.hpp"
 #include "base/fair_queue.hpp"
+#include "base/mutex.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -130,7 +130,7 @@ class Calls {
 
     const EventFd wake_;
     std::atomic<std::uint64_t> answered_ = 0;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::vector<std::pair<Ticket, Call>> queue_;
     std::unordered_map<Ticket, Waiting> waiting_;
     Ticket last_ = 0;

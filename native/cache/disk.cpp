@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "cache/run_names.hpp"
 
@@ -44,7 +45,7 @@ struct DiskCache::Folder {
     Fd fd;
     const pid_t owner = getpid();  // a forked child has the same files, which are not its own
     std::atomic<std::uint64_t> last = 0;
-    std::mutex mutex;
+    Mutex mutex;
     std::vector<std::uint64_t> dropped;
 
     void sweep() {

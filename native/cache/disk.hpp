@@ -8,12 +8,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "cache/cache.hpp"
 
 namespace ucxstore {
@@ -62,7 +62,7 @@ class DiskCache {
     struct Folder;
 
     const std::shared_ptr<Folder> folder_;
-    std::mutex mutex_;
+    Mutex mutex_;
     Cache cache_;
 };
 

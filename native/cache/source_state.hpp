@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "cache/calls.hpp"
 #include "cache/later.hpp"
 #include "cache/object_cache.hpp"
@@ -33,7 +33,7 @@ struct SourceState {
 
     // Guards what follows, and the flights of WholeFetches and BlockFetches. Not held while `calls`
     // or a Later is called.
-    std::mutex mutex;
+    Mutex mutex;
     ObjectCache objects;
 
     // Whether what is fetched now may be older than a change.

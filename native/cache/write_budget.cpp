@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
+
 namespace ucxstore {
 
 class WriteBudget::State : public std::enable_shared_from_this<State> {
@@ -138,7 +140,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     const std::uint64_t limit_;
     const std::uint64_t share_;
     std::atomic<bool> is_short_ = false;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::uint64_t taken_ = 0;
     std::unordered_map<Owner, std::uint64_t> taken_by_;
     std::deque<Waiter> waiting_;

@@ -4,11 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 #include "base/region.hpp"
 
 namespace ucxstore {
@@ -44,7 +44,7 @@ class Allocation : public Region {
     const std::uint64_t size_;
     const std::uint64_t bytes_;  // of the file
     std::byte* data_ = nullptr;
-    std::mutex mutex_;
+    Mutex mutex_;
     Fd file_;      // until it is sealed, or not needed
     Fd readable_;  // since it is sealed
     bool parted_ = false;

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/around_forks.hpp"
+#include "base/mutex.hpp"
 #include "shared/board.hpp"
 #include "shared/pins.hpp"
 
@@ -67,7 +67,7 @@ class HeldValues final : public std::enable_shared_from_this<HeldValues>, privat
     const std::shared_ptr<shared::Pins> pins_;
     const std::shared_ptr<const shared::BoardView> board_;
     std::function<void()> tell_;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::unordered_map<shared::Place, Block> blocks_;
     std::uint64_t holds_ = 0;
     std::uint64_t bytes_ = 0;  // of the blocks

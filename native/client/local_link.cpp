@@ -127,9 +127,11 @@ bool LocalLink::takes_files(std::uint64_t bytes) const {
     if (closed_ || bytes < least_in_file_) {
         return false;
     }
-    std::call_once(charge_looked_at_,
-                   [this] { can_leave_memory_ = can_leave_memory(socket_.fd()); });
-    return can_leave_memory_;
+    int can = can_leave_memory_;
+    if (can < 0) {
+        can_leave_memory_ = can = can_leave_memory(socket_.fd()) ? 1 : 0;
+    }
+    return can == 1;
 }
 
 void LocalLink::cancel(const std::shared_ptr<Operation>& operation) {

@@ -121,8 +121,7 @@ class LocalLink : public Link,
     Slot<const VisibleFiles> files_;
     // Until the server says what it takes, it is worth a try.
     std::atomic<std::uint64_t> least_in_file_ = shared::kLeastInFile;
-    mutable std::once_flag charge_looked_at_;
-    mutable bool can_leave_memory_ = false;
+    mutable std::atomic<int> can_leave_memory_ = -1;  // not looked at yet
 
     // On the thread:
     local::LocalSocket socket_;

@@ -8,7 +8,7 @@ namespace ucxstore {
 namespace {
 
 std::uint64_t next_id() {
-    static std::atomic<std::uint64_t> last = 0;
+    constinit static std::atomic<std::uint64_t> last = 0;
     return ++last;
 }
 

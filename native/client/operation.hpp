@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +14,7 @@
 #include "base/clock.hpp"
 #include "base/event_fd.hpp"
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 #include "base/region.hpp"
 #include "base/result_memory.hpp"
 #include "base/status.hpp"
@@ -42,7 +41,7 @@ class CompletionQueue {
   private:
     const EventFd fd_;
     std::atomic<bool> abandoned_ = false;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::vector<std::uint64_t> ids_;
     std::size_t expected_ = 0;  // and not drained
 };
@@ -170,8 +169,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
     std::size_t remaining_;
     std::optional<Error> error_;
 
-    mutable std::mutex mutex_;
-    std::condition_variable completed_;
+    mutable Mutex mutex_;
+    Condition completed_;
     bool done_ = false;
     bool leaked_ = false;
 };

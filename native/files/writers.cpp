@@ -16,6 +16,7 @@
 
 #include "base/content_hash.hpp"
 #include "base/inherited.hpp"
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -154,9 +155,9 @@ void Writers::give_up_claim() {
 
 void Writers::leave(Clock::duration patience) {
     const TimePoint until = Clock::now() + patience;
-    std::vector<std::unique_lock<std::timed_mutex>> all;
+    std::vector<std::unique_lock<TimedMutex>> all;
     all.reserve(here_.size());
-    for (std::timed_mutex& one : here_) {
+    for (TimedMutex& one : here_) {
         all.emplace_back(one, until);
         if (!all.back()) {
             return;

@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 #include "files/directory_root.hpp"
 
 namespace ucxstore {
@@ -53,8 +54,8 @@ class Writers {
 
       private:
         friend class Writers;
-        std::unique_lock<std::timed_mutex> here_;  // against other threads
-        Fd there_;                                 // against other processes
+        std::unique_lock<TimedMutex> here_;  // against other threads
+        Fd there_;                           // against other processes
     };
     // Waits until `until` for the lock of a key in the directory `parent`. Throws Error(storage).
     Lock lock(const std::string& key, const Fd& parent, TimePoint until) const;
@@ -67,7 +68,7 @@ class Writers {
     const Mode mode_;
     Fd claim_;  // has the claim
     Fd file_;   // the lock file, where directories cannot be locked
-    mutable std::array<std::timed_mutex, 256> here_;
+    mutable std::array<TimedMutex, 256> here_;
     bool left_ = false;  // written with all of these
 };
 

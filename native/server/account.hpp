@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 
 #include "base/clock.hpp"
 #include "base/counters.hpp"
+#include "base/mutex.hpp"
 #include "storage/quota.hpp"
 
 namespace ucxstore {
@@ -154,7 +154,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
     const std::shared_ptr<Quota> memory_;
     const Limits limits_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::map<std::string, std::shared_ptr<Origin>> origins_;
     std::vector<const Account*> accounts_;
     Amounts taken_{};

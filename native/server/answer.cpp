@@ -125,6 +125,8 @@ struct Payload {
     void operator()(const Other&) const {}  // the status alone is the answer
 };
 
+const std::string kNoKey;
+
 struct KeyOrPrefixOf {
     const std::string& none;
 
@@ -163,8 +165,7 @@ bool concerns_few_keys(const StorageCall& call) {
 }
 
 const std::string& key_or_prefix_of(const StorageCall& call) {
-    static const std::string none;
-    return std::visit(KeyOrPrefixOf{none}, call);
+    return std::visit(KeyOrPrefixOf{kNoKey}, call);
 }
 
 std::variant<StorageCall, Answer> read_call(bool read_only, const Bounds& bounds,

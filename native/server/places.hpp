@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
+
+#include "base/mutex.hpp"
 
 namespace ucxstore {
 
@@ -39,7 +40,7 @@ class Places : public std::enable_shared_from_this<Places> {
     std::uint64_t of(const std::string& origin) const;
 
     const std::uint64_t most_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::uint64_t taken_ = 0;
     std::map<std::string, std::uint64_t> taken_by_;
 };

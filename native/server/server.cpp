@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "ucx/callers.hpp"
 
@@ -144,8 +144,8 @@ ShelfCounts Server::shown_counts() const {
 
 bool Server::answers(std::chrono::milliseconds timeout) {
     struct Waiting {
-        std::mutex mutex;
-        std::condition_variable changed;
+        Mutex mutex;
+        Condition changed;
         std::size_t left = 0;
     };
     const auto waiting = std::make_shared<Waiting>();

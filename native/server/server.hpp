@@ -4,10 +4,10 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "server/local_thread.hpp"
 #include "server/places.hpp"
 #include "server/ucx_session.hpp"
@@ -98,7 +98,7 @@ class Server {
     const int pid_;
     const Service service_;
     const Ucx ucx_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     Threads threads_;  // nullptr where none has been needed
     bool closed_ = false;
     std::vector<std::shared_ptr<LocalThread>> local_threads_;

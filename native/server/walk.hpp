@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/mandate.hpp"
+#include "base/mutex.hpp"
 #include "cache/calls.hpp"
 #include "server/answer.hpp"
 #include "storage/storage.hpp"
@@ -31,7 +32,7 @@ class Brake {
         stopped_ = true;
     }
     // Both throw Stopped.
-    [[nodiscard]] std::unique_lock<std::mutex> hold() {
+    [[nodiscard]] std::unique_lock<Mutex> hold() {
         std::unique_lock lock(mutex_);
         if (stopped_) {
             throw Stopped();
@@ -41,7 +42,7 @@ class Brake {
     void check() { static_cast<void>(hold()); }
 
   private:
-    std::mutex mutex_;
+    Mutex mutex_;
     bool stopped_ = false;
 };
 

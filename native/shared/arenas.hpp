@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -19,6 +18,7 @@
 
 #include "base/clock.hpp"
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 #include "shared/extents.hpp"
 
 namespace ucxstore {
@@ -199,7 +199,7 @@ class Arenas {
     const std::uint64_t keep_bytes_;
     const std::shared_ptr<ArenaBound> bound_;
     const Fd timer_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     Rooms rooms_;  // the oldest first
     std::map<std::uint32_t, std::shared_ptr<const Arena>> adopted_;
     std::map<std::uint64_t, std::set<SlabPlace>> partly_;  // slabs with room, by block size

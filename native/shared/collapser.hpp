@@ -3,13 +3,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "shared/arenas.hpp"
 
 namespace ucxstore::shared {
@@ -43,8 +42,8 @@ class Collapser {
 
     const std::chrono::milliseconds settles_;
     const int pid_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    Mutex mutex_;
+    Condition changed_;
     std::deque<Value> values_;
     bool stop_ = false;
     int refused_ = 0;  // times in a row: a kernel that cannot

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "shared/arenas.hpp"
 #include "shared/board.hpp"
 #include "shared/pins.hpp"
@@ -61,7 +61,7 @@ class Limbo {
 
     Arenas& arenas_;
     Board* const board_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::vector<std::shared_ptr<PinTable>> tables_;
     PinTable::Seen seen_before_;  // by those that have gone
     std::vector<Retired> retired_;

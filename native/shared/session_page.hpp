@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/handle.hpp"
+#include "base/mutex.hpp"
 
 namespace ucxstore::shared {
 
@@ -74,7 +74,7 @@ class SessionPages {
   private:
     void drop_gone();
 
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::vector<std::shared_ptr<SessionPage>> pages_;  // gone: those that nobody else has any more
     ReadCounts before_;                                // of pages that were dropped
 };

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/counters.hpp"
+#include "base/mutex.hpp"
 #include "base/region.hpp"
 #include "shared/arenas.hpp"
 #include "shared/collapser.hpp"
@@ -131,14 +131,14 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
 
     const bool counts_uses_;
     std::atomic<std::uint64_t> shown_ = 0;
-    std::mutex watchers_mutex_;
+    Mutex watchers_mutex_;
     std::vector<std::weak_ptr<OnDrop>> watchers_;
     Arenas arenas_;
     // At once: whoever reads what was just written should be able to map it.
     Collapser collapser_{std::chrono::milliseconds(0)};
     Board board_;
     Limbo limbo_{arenas_, &board_};
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     bool ended_ = false;
     IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};
 };

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "base/worker_pool.hpp"
@@ -53,7 +54,7 @@ struct Committer::State {
     const bool never_here;
     DurableDirectories directories;
     WorkerPool pool;
-    std::mutex mutex;
+    Mutex mutex;
     FairQueue<Job> waiting;
 
     std::vector<Job> take() {

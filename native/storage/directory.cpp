@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "files/value_file.hpp"
 #include "protocol/keys.hpp"
@@ -285,7 +286,7 @@ void DirectoryStorage::remove(const std::string& key, const Consent& consent) {
         return;  // a directory, a socket or the like is no key
     }
     const auto lock = writers_.lock(key, parent, Clock::now() + Writers::kPatience);
-    const auto held = consent ? consent(writers_.several()) : std::unique_lock<std::mutex>();
+    const auto held = consent ? consent(writers_.several()) : std::unique_lock<Mutex>();
     Fd removed = open_to_reclaim(parent, leaf);
     if (unlinkat(parent.get(), leaf.c_str(), 0) != 0) {
         if (errno == ENOENT || errno == ENAMETOOLONG) {

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "files/directory_root.hpp"
 
 namespace ucxstore {
@@ -41,7 +41,7 @@ class DurableDirectories {
     void check();
 
     const DirectoryRoot& root_;
-    std::mutex mutex_;
+    Mutex mutex_;
     Known known_;  // whose entry in the directory above is on the medium
     std::string failure_;
 };

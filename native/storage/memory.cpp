@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "storage/version.hpp"
 
@@ -249,7 +250,7 @@ bool MemoryStorage::put(const std::string& key, std::shared_ptr<Region> committe
 }
 
 void MemoryStorage::remove(const std::string& key, const Consent& consent) {
-    const auto held = consent ? consent(false) : std::unique_lock<std::mutex>();
+    const auto held = consent ? consent(false) : std::unique_lock<Mutex>();
     std::shared_ptr<const Region> old;
     const std::lock_guard lock(mutex_);
     check_open();

@@ -3,8 +3,8 @@
 
 #include <limits>
 #include <map>
-#include <shared_mutex>
 
+#include "base/mutex.hpp"
 #include "shared/shelf.hpp"
 #include "storage/quota.hpp"
 #include "storage/storage.hpp"
@@ -62,7 +62,7 @@ class MemoryStorage : public Storage {
     const bool count_keys_;
     const std::shared_ptr<shared::Shelf> shelf_;
     std::shared_ptr<void> reclaim_;  // of what the shelf keeps for readers
-    mutable std::shared_mutex mutex_;
+    mutable SharedMutex mutex_;
     Catalog catalog_;
     std::uint64_t stored_ = 0;  // bytes of the values in it
     std::string closed_;        // why; "" where it is not

@@ -6,11 +6,11 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "shared/arenas.hpp"
 
@@ -105,7 +105,7 @@ class Quota : public ArenaBound {
     const std::string hint_;
     std::atomic<std::uint64_t> taken_ = 0;
     std::atomic<std::int64_t> idle_ = 0;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::vector<std::weak_ptr<const Reclaim>> reclaims_;
 };
 

@@ -6,12 +6,13 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "base/mutex.hpp"
 
 namespace ucxstore {
 namespace {
@@ -27,8 +28,8 @@ constexpr std::chrono::milliseconds kIdle{500};
 
 struct Reclaimer::State {
     const pid_t pid = getpid();
-    std::mutex mutex;
-    std::condition_variable changed;
+    Mutex mutex;
+    Condition changed;
     std::deque<Fd> files;
     bool running = false;  // whether there is a thread
     bool closing = false;  // whether it closes a file now

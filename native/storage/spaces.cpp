@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "base/quiet_thread.hpp"
 #include "base/status.hpp"
 #include "base/trimming.hpp"
@@ -212,7 +213,7 @@ void Spaces::run() {
 }
 
 // Ends, frees or sweeps what is due, or waits until something is.
-void Spaces::keep_house(std::unique_lock<std::mutex>& lock, TimePoint& next_sweep) {
+void Spaces::keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep) {
     const TimePoint now = Clock::now();
     TimePoint next = close_overdue(now);
     if (!pinned_.empty() && next_sweep <= now) {

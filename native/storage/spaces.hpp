@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/counters.hpp"
+#include "base/mutex.hpp"
 #include "storage/memory.hpp"
 
 namespace ucxstore {
@@ -81,13 +81,13 @@ class Spaces {
     std::shared_ptr<shared::Shelf> make_shelf(std::uint64_t quota) const;
     // What the thread does.
     void run();
-    void keep_house(std::unique_lock<std::mutex>& lock, TimePoint& next_sweep);
+    void keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep);
     static void free(Ended& one) noexcept;
 
     const std::shared_ptr<Quota> room_;
     const bool visible_;
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
+    mutable Mutex mutex_;
+    Condition changed_;
     All spaces_;
     std::vector<Ended> ended_;  // still to be freed
     // Of spaces that have ended, while somebody has some of their values pinned.

@@ -15,6 +15,7 @@
 #include "base/counters.hpp"
 #include "base/handle.hpp"
 #include "base/mandate.hpp"
+#include "base/mutex.hpp"
 #include "base/region.hpp"
 
 namespace ucxstore {
@@ -31,7 +32,7 @@ using Wanted = std::function<bool(bool surely)>;
 
 // The same of a removal: throws where nobody wants it. What it returns is kept until the key is
 // removed, and nobody stops wanting it meanwhile.
-using Consent = std::function<std::unique_lock<std::mutex>(bool surely)>;
+using Consent = std::function<std::unique_lock<Mutex>(bool surely)>;
 
 // A value on its way in. Destroyed without commit() it leaves no trace.
 class Incoming {

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/mutex.hpp"
 #include "base/quiet_thread.hpp"
 #include "base/status.hpp"
 #include "files/value_file.hpp"
@@ -42,8 +42,8 @@ struct Sweep::State {
     explicit State(const DirectoryRoot& at) : root(at) {}
 
     const DirectoryRoot& root;
-    std::mutex mutex;
-    std::condition_variable stopped;
+    Mutex mutex;
+    Condition stopped;
     bool stop = false;
     std::thread thread;
 

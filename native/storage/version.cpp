@@ -4,14 +4,21 @@
 #include <random>
 
 #include "base/content_hash.hpp"
+#include "base/global.hpp"
 
 namespace ucxstore {
 
+namespace {
+
+constinit Global<std::atomic<std::uint64_t>> of_process;
+
+}  // namespace
+
 std::uint64_t next_version() {
-    static std::atomic<std::uint64_t> last = [] {
+    auto& last = *of_process.get([] {
         std::random_device random;
-        return std::uint64_t{random()} << 32 | random();
-    }();
+        return new std::atomic(std::uint64_t{random()} << 32 | random());
+    });
     std::uint64_t next = ++last;
     while (next == 0) {
         next = ++last;

@@ -6,11 +6,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "ucx/peer.hpp"
 
 namespace ucxstore {
@@ -75,14 +75,14 @@ class PeerThread {
     std::shared_ptr<const Context> context(int fd);
 
     const Options options_;
-    std::mutex starting_;
+    Mutex starting_;
     // By their device and options.
     std::map<std::pair<std::string, Options>, std::shared_ptr<const Context>> contexts_;
     std::vector<std::shared_ptr<Peer>> peers_;
     TimePoint deadline_ = TimePoint::max();
     bool closed_ = false;     // on the progress thread
     bool destroyed_ = false;  // under closing_
-    std::mutex closing_;
+    Mutex closing_;
     std::shared_ptr<Progress> progress_;  // sessions hold it weakly, for what comes later
 };
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <new>
 
+#include "base/global.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -21,6 +22,8 @@ constexpr unsigned kMeasuredOf = 16;
 // opened there: to begin anew at each piece takes as long as 200 bytes.
 constexpr std::uint64_t kLeastSealed = 1024;
 constexpr std::size_t kBlock = 16 << 10;
+
+constinit Global<ucp_datatype_t> datatype_of_process;
 
 }  // namespace
 
@@ -111,7 +114,7 @@ void Request::receive(std::unique_ptr<Request> request, Worker& worker, void* de
 }
 
 ucp_datatype_t Request::copied() {
-    static const ucp_datatype_t datatype = [] {
+    return *datatype_of_process.get([] {
         ucp_generic_dt_ops_t operations{};
         operations.start_pack = [](void*, const void* request, std::size_t) {
             return const_cast<void*>(request);
@@ -123,9 +126,8 @@ ucp_datatype_t Request::copied() {
         operations.finish = [](void*) {};  // the request ends with its completion
         ucp_datatype_t created{};
         check(ucp_dt_create_generic(&operations, nullptr, &created), "creating a UCX datatype");
-        return created;
-    }();
-    return datatype;
+        return new ucp_datatype_t(created);
+    });
 }
 
 std::size_t Request::copied_size(void* request) {

@@ -5,7 +5,6 @@ Both are made when they are first needed. A connection that was lost is made aga
 starts with none of its parent's.
 """
 
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -93,7 +92,7 @@ class Connector:
     def __init__(self, key: _Key) -> None:
         self._key = key
         self._slot = _Slot()
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._attempt: Future[ServerConnection] | None = None
         weakref.finalize(self, self._slot.close).atexit = False
 
@@ -166,9 +165,8 @@ class Connector:
         self._slot.close()
 
     def reset_in_child(self) -> None:
-        """Forget the parent's connection, and replace the lock, which may be held."""
+        """Forget the parent's connection, and its attempt at one."""
         self._slot.connection = None
-        self._lock = threading.Lock()
         self._attempt = None
 
     def _try(self, attempt: Future[ServerConnection], deadline: float) -> ServerConnection:
@@ -251,7 +249,7 @@ class _Clients:
     def __init__(self) -> None:
         self._clients: dict[UcxConfig, Client] = {}
         self._local: LocalClient | None = None
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._closed = False
 
     def of(self, ucx: UcxConfig, deadline: float) -> "Client":
@@ -303,7 +301,7 @@ class _Clients:
 
 _clients = _Clients()
 _connectors: weakref.WeakValueDictionary[_Key, Connector] = weakref.WeakValueDictionary()
-_connectors_lock = threading.Lock()
+_connectors_lock = process.lock()
 
 
 def connector_to(server: HostPort, options: ClientOptions) -> Connector:
@@ -324,10 +322,9 @@ def _left(deadline: float) -> float:
 
 
 def _start_anew_in_child() -> None:
-    global _clients, _connectors_lock
+    global _clients
     _clients.abandon()
     _clients = _Clients()
-    _connectors_lock = threading.Lock()
     for connector in list(_connectors.values()):
         connector.reset_in_child()
 

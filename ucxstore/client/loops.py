@@ -1,7 +1,6 @@
 """`Queue`: report completed operations to their listeners, in an event loop or a thread."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
@@ -67,7 +66,7 @@ class LoopQueue(Queue):
 
 
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue] = WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = process.lock()
 
 
 def current_queue() -> LoopQueue:
@@ -86,9 +85,8 @@ def current_queue() -> LoopQueue:
 
 def _forget_in_child() -> None:
     """Drop the parent's queues. Its loops are left alone: they share the parent's epoll."""
-    global _queues, _lock
+    global _queues
     _queues = WeakKeyDictionary()
-    _lock = threading.Lock()
 
 
 process.in_child(_forget_in_child)

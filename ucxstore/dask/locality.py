@@ -3,7 +3,6 @@
 import copy
 import itertools
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, get_client
 
+from ucxstore import process
 from ucxstore.address import HostPort
 from ucxstore.cluster.placement import Placement
 from ucxstore.dask.deployment import workers_of_servers
@@ -28,7 +28,7 @@ type AnyArray = zarr.Array[Any]
 # An annotation of our own: Dask fuses layers with equal annotations, and cannot join functions.
 _MARK = "ucxstore"
 
-_setting = threading.Lock()
+_setting = process.lock()
 
 
 def locality(array: da.Array, client: Client | None = None) -> da.Array:

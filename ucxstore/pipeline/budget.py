@@ -1,7 +1,6 @@
 """Budget of buffers: bound the bytes that all reads and writes of a store hold in memory."""
 
 import asyncio
-import threading
 from collections import deque
 from typing import Protocol, Self
 
@@ -65,12 +64,12 @@ class Budget:
 
     def __init__(self, total: int) -> None:
         self.total = total
+        self._lock = process.lock()
         self._start()
         process.in_child(self._start)
 
     def _start(self) -> None:
         """Start with nothing in flight; called in a forked child, too."""
-        self._lock = threading.Lock()
         self._free = self.total
         self._waiting: deque[_Waiter] = deque()
 

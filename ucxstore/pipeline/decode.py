@@ -1,6 +1,5 @@
 """Read chunks as they are stored: fetch them within a budget, decode some while others arrive."""
 
-import threading
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import GetResult
 
+from ucxstore import process
 from ucxstore.client.requests import Found, Request, get
 from ucxstore.errors import ChunkSizeError
 from ucxstore.pipeline.access import ChunkAccess
@@ -60,7 +60,7 @@ class Decoding:
         self._scheduler = Scheduler(access.budget)
         self._scratch: list[Bytes] = []  # memory that no thread uses right now
         self._again: list[Group] = []  # chunks whose values were longer than what was fetched
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._received = self._in_place = 0
 
     async def read(self, groups: list[Group]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ucxstore import process
 from ucxstore.client.channel import Channel
 from ucxstore.client.ending import Ending
 from ucxstore.client.loops import Operation, Queue
@@ -201,7 +201,7 @@ class _Fetcher[G: Limited]:
         self._most = _AHEAD * scheduler.threads
         self._loop = asyncio.get_running_loop()
         self._queue = Queue()
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._left = deque(groups)
         self._coming: set[_Fetched[G]] = set()
         self._arrived: deque[_Fetched[G]] = deque()

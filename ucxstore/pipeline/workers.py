@@ -1,7 +1,6 @@
 """Thread pool for codecs, of this package alone, so that no other work waits for its threads."""
 
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import zarr
@@ -13,7 +12,7 @@ _MOST = 32
 
 _pool: ThreadPoolExecutor | None = None
 _size = 0
-_lock = threading.Lock()
+_lock = process.lock()
 
 
 def codec_threads() -> tuple[ThreadPoolExecutor, int]:
@@ -33,9 +32,8 @@ def codec_threads() -> tuple[ThreadPoolExecutor, int]:
 
 
 def _forget_in_child() -> None:
-    global _pool, _lock
+    global _pool
     _pool = None  # its threads are the parent's
-    _lock = threading.Lock()
 
 
 process.in_child(_forget_in_child)

@@ -65,7 +65,7 @@ class Identity:
     def __init__(self, value: bytes, record: bytes = b"") -> None:
         self.value = value
         self.record = record
-        self._lock = threading.Lock()
+        self._lock = process.lock()
 
     def keep(self, expected: bytes, record: bytes) -> bytes:
         """Keep another record, if the one until now has the digest `expected`.

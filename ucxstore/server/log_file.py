@@ -1,9 +1,9 @@
 """`LogFile`: a file that a log is appended to, and that can be opened anew."""
 
-import threading
 from pathlib import Path
 from typing import TextIO
 
+from ucxstore import process
 from ucxstore.showing import one_line
 
 
@@ -22,7 +22,7 @@ class LogFile:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._file = self._open()
 
     def reopen(self) -> None:

@@ -383,7 +383,7 @@ class _Threads:
         self._acceptor = acceptor
         self._carrier = carrier
         self.identity = acceptor.identity
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         self._last_stats: dict[str, int] | None = None  # once closed
         self._last_failures: dict[str, int] = {}
         self._last_latencies: dict[str, tuple[list[int], float]] = {}

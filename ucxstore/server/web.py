@@ -18,6 +18,7 @@ from socket import (
 )
 from typing import Any
 
+from ucxstore import process
 from ucxstore.address import HostPort
 
 type Network = IPv4Network | IPv6Network
@@ -155,7 +156,7 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._allow = allow
         self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        self._lock = threading.Lock()
+        self._lock = process.lock()
         # Connections, the oldest first: when each has to end, and those whose request is not whole.
         self._ends: dict[socket, float] = {}
         self._asking: dict[socket, None] = {}

@@ -1,6 +1,5 @@
 """Cache of shard indexes, kept between reads."""
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -30,12 +29,12 @@ class ShardCache:
 
     def __init__(self, limit: int = CACHE_BYTES) -> None:
         self._limit = limit
+        self._lock = process.lock()
         self._start()
         process.in_child(self._start)
 
     def _start(self) -> None:
-        """Start empty; in a forked child, too, since a thread of its parent may hold the lock."""
-        self._lock = threading.Lock()
+        """Start empty; in a forked child, too: a thread of its parent may have been changing it."""
         self._entries: OrderedDict[str, tuple[IndexForm, ShardIndex]] = OrderedDict()
         self._nbytes = 0
 

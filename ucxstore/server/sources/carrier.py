@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ucxstore import logs
+from ucxstore import logs, process
 from ucxstore._native import core
 from ucxstore.server.peers.events import Done, NotSent, Outcome, Refused, Unknown
 from ucxstore.server.peers.membership import Change, Membership
@@ -78,7 +78,7 @@ class Carrier:
         self._slow = logs.slow_request()
         self._failed = self._timed_out = 0  # requests to the source
         self._reports = logs.Limited()
-        self._asking = threading.Lock()
+        self._asking = process.lock()
         self._answer = ""  # what was wrong with the source
         self._ask_at = 0.0  # when it is asked again
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,0 +1,184 @@
+// Locks that a forked child can use, whoever held them in its parent. The core has no others.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <type_traits>
+
+#include "base/steps.hpp"
+
+namespace ucxstore {
+
+// How many forks lie between the process that has loaded the core and this one. Written by
+// base/fork.cpp, in a child that has one thread.
+inline constinit std::atomic<std::uint32_t> fork_depth = 0;
+
+// A lock that the parent's other threads may have been using when the process was forked. A forked
+// child makes it anew when it first uses it, and never ends the parent's, which might wait for
+// threads that are not there. What the lock guards may be half changed: a child leaves that alone,
+// as it does with its parent's connections and servers, or holds the lock across the fork
+// (base/around_forks.hpp).
+template <typename T>
+class RemadeInChild {
+  public:
+    constexpr RemadeInChild() noexcept : thing_(), made_at_(0) {
+        if (!std::is_constant_evaluated()) {
+            made_at_.store(fork_depth.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        }
+    }
+    RemadeInChild(const RemadeInChild&) = delete;
+    RemadeInChild& operator=(const RemadeInChild&) = delete;
+    ~RemadeInChild() {
+        if (is_made()) {
+            thing_.~T();
+        }
+    }
+
+    bool is_made() const {
+        return made_at_.load(std::memory_order_acquire) ==
+               fork_depth.load(std::memory_order_relaxed);
+    }
+    T& get() {
+        const std::uint32_t depth = fork_depth.load(std::memory_order_relaxed);
+        if (made_at_.load(std::memory_order_acquire) != depth) [[unlikely]] {
+            make(depth);
+        }
+        return thing_;
+    }
+
+  private:
+    static constexpr std::uint32_t kBeingMade = 1u << 31;
+
+    [[gnu::noinline]] void make(std::uint32_t depth) {
+        std::uint32_t found = made_at_.load(std::memory_order_acquire);
+        while (found != depth) {
+            if (found == (depth | kBeingMade)) {  // by another thread of this process
+                sched_yield();
+                found = made_at_.load(std::memory_order_acquire);
+            } else if (made_at_.compare_exchange_weak(found, depth | kBeingMade)) {
+                new (&thing_) T;
+                made_at_.store(depth, std::memory_order_release);
+                return;
+            }
+        }
+    }
+
+    union {
+        T thing_;
+    };
+    std::atomic<std::uint32_t> made_at_;
+};
+
+// Tests fork while a lock is held, which takes a load where there is no test: see CMakeLists.txt.
+inline void step_under_lock() {
+#ifdef UCXSTORE_STEPS_UNDER_LOCKS
+    step();
+#endif
+}
+
+class Mutex {
+  public:
+    constexpr Mutex() noexcept = default;
+
+    void lock() {
+        mutex_.get().lock();
+        step_under_lock();
+    }
+    bool try_lock() { return mutex_.get().try_lock(); }
+    void unlock() {
+        if (mutex_.is_made()) {  // or it was held across the fork, and will be made anew
+            mutex_.get().unlock();
+        }
+    }
+
+  private:
+    friend class Condition;
+
+    RemadeInChild<std::mutex> mutex_;
+};
+
+class TimedMutex {
+  public:
+    void lock() {
+        mutex_.get().lock();
+        step_under_lock();
+    }
+    bool try_lock() { return mutex_.get().try_lock(); }
+    template <typename Time>
+    bool try_lock_until(const Time& time) {
+        return mutex_.get().try_lock_until(time);
+    }
+    void unlock() {
+        if (mutex_.is_made()) {
+            mutex_.get().unlock();
+        }
+    }
+
+  private:
+    RemadeInChild<std::timed_mutex> mutex_;
+};
+
+class SharedMutex {
+  public:
+    SharedMutex() = default;
+
+    void lock() {
+        mutex_.get().lock();
+        step_under_lock();
+    }
+    bool try_lock() { return mutex_.get().try_lock(); }
+    void unlock() { mutex_.get().unlock(); }
+    void lock_shared() {
+        mutex_.get().lock_shared();
+        step_under_lock();
+    }
+    bool try_lock_shared() { return mutex_.get().try_lock_shared(); }
+    void unlock_shared() { mutex_.get().unlock_shared(); }
+
+  private:
+    RemadeInChild<std::shared_mutex> mutex_;
+};
+
+class Condition {
+  public:
+    void notify_one() { condition_.get().notify_one(); }
+    void notify_all() { condition_.get().notify_all(); }
+
+    template <typename... Until>
+    void wait(std::unique_lock<Mutex>& lock, Until... until) {
+        const Adopted adopted(lock);
+        condition_.get().wait(adopted.lock, until...);
+    }
+    template <typename Duration, typename... Until>
+    auto wait_for(std::unique_lock<Mutex>& lock, const Duration& duration, Until... until) {
+        Adopted adopted(lock);
+        return condition_.get().wait_for(adopted.lock, duration, until...);
+    }
+    template <typename Time, typename... Until>
+    auto wait_until(std::unique_lock<Mutex>& lock, const Time& time, Until... until) {
+        Adopted adopted(lock);
+        return condition_.get().wait_until(adopted.lock, time, until...);
+    }
+
+  private:
+    // What the standard's condition variable takes. `lock` has the mutex before and after.
+    struct Adopted {
+        explicit Adopted(std::unique_lock<Mutex>& of)
+            : lock(of.mutex()->mutex_.get(), std::adopt_lock) {}
+        Adopted(const Adopted&) = delete;
+        Adopted& operator=(const Adopted&) = delete;
+        ~Adopted() { lock.release(); }
+        mutable std::unique_lock<std::mutex> lock;
+    };
+
+    RemadeInChild<std::condition_variable> condition_;
+};
+
+}  // namespace ucxstore
