@@ -45,7 +45,7 @@ UNUSED_IN_CHILDREN = {
     "server/acceptor.py": {"Event"},
     "server/sources/carrier.py": {"Event"},
     "server/sources/checking.py": {"Event"},
-    "server/sources/membership.py": {"Event"},
+    "server/peers/membership.py": {"Event"},
     "server/web.py": {"BoundedSemaphore"},
 }
 LOCKS = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}

@@ -264,12 +264,14 @@ IndexReader::IndexReader(const Fd& descriptor) {
         throw Error(ErrorKind::protocol, "the server's index cannot be mapped");
     }
     header_ = static_cast<const IndexHeader*>(memory);
-    const std::uint64_t cells = header_->cells;
+    // Read once, by volatile: whoever writes to the file changes nothing of what was checked.
+    const std::uint64_t cells = *static_cast<const volatile std::uint64_t*>(&header_->cells);
     if (header_->magic != kIndexMagic || !std::has_single_bit(cells) ||
         cells > (bytes_ - sizeof(IndexHeader)) / sizeof(Cell)) {
         munmap(memory, bytes_);
         throw Error(ErrorKind::protocol, "the server's index is of another kind");
     }
+    cells_ = cells;
 }
 
 IndexReader::~IndexReader() { munmap(const_cast<IndexHeader*>(header_), bytes_); }
@@ -281,7 +283,7 @@ std::optional<Entry> IndexReader::find(std::string_view key, std::atomic<Place>&
     unknown = 0;
     const auto* const cells = reinterpret_cast<const Cell*>(header_ + 1);
     const std::uint64_t hash = hash_key(header_->seed, key);
-    const std::uint64_t mask = header_->cells - 1;
+    const std::uint64_t mask = cells_ - 1;
     int tries = 0;
     for (std::uint64_t at = hash & mask, seen = 0; seen <= mask && tries < kFindTries;) {
         const Cell& cell = cells[at];

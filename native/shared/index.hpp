@@ -158,6 +158,7 @@ class IndexReader {
   private:
     const IndexHeader* header_ = nullptr;
     std::uint64_t bytes_ = 0;
+    std::uint64_t cells_ = 0;  // as its header said once
 };
 
 }  // namespace ucxstore::shared

@@ -46,7 +46,7 @@ from ucxstore.protocol.sockets import name_of, tune
 from ucxstore.server.data_ports import DataPorts
 from ucxstore.server.guests import Guest, Guests
 from ucxstore.server.identity import Identity
-from ucxstore.server.joining import Joining, Offer
+from ucxstore.server.joining import Joining, Offer, let_pass_descriptors
 from ucxstore.server.shortage import (
     RESERVED_FILES,
     RESERVED_FROM_LOCAL,
@@ -485,6 +485,7 @@ class Acceptor:
             # It goes on with UCX where there is none, and is then told so.
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await self._find_room(offer.origin, RESERVED_FROM_LOCAL)
+            let_pass_descriptors(sock, allowed=True)
             with sock.dup() as answer:  # `sock` itself is handed over
                 turn = next(self._turns)
                 self._sessions.join(

@@ -10,6 +10,19 @@ from typing import Self
 from ucxstore.grants import Bounds
 from ucxstore.protocol.handshake import join_mac
 
+_SO_PASSRIGHTS = 83  # since Linux 6.16; of all architectures that have Python's wheels
+
+
+def let_pass_descriptors(sock: socket.socket, *, allowed: bool) -> None:
+    """Let peers pass descriptors over a Unix socket, or have the kernel refuse them to the sender.
+
+    To receive bytes closes the descriptors that came with them, and to close some waits for as long
+    as whoever has passed them likes: for a file system of theirs, or a connection that lingers. So
+    none comes before the peer has proved that it knows the secret. Older kernels let them come.
+    """
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, int(allowed))
+
 
 @dataclass(slots=True)
 class Offer:
@@ -53,6 +66,7 @@ class Joining:
     """
 
     def __init__(self, listener: socket.socket) -> None:
+        let_pass_descriptors(listener, allowed=False)  # those that it accepts begin like it
         self.listener = listener
         self.listener.setblocking(False)
         bound = listener.getsockname()
