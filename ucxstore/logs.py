@@ -187,7 +187,7 @@ class Refusals:
         self._seconds = seconds
         self._clock = clock
         self._kinds: dict[tuple[str, int], _Kind] = {}
-        self._lock = threading.Lock()
+        self._lock = process.lock()
 
     def log(
         self,

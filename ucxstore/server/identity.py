@@ -13,7 +13,6 @@ import os
 import secrets
 import struct
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from ucxstore import logs
+from ucxstore import logs, process
 from ucxstore.keys import RESERVED_FOLDER
 from ucxstore.protocol.frames import IDENTITY_BYTES
 from ucxstore.protocol.handshake import digest
