@@ -10,8 +10,7 @@
 namespace ucxstore {
 namespace {
 
-// Enough that both sides copy at the same time; more would only be in fewer caches.
-constexpr std::uint64_t kBytes = 16ull << 20;
+constexpr std::uint64_t kBytes = local::kMaxUploadBytes;
 constexpr std::uint64_t kPage = 4096;
 
 std::uint64_t pages_of(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage; }

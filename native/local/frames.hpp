@@ -75,8 +75,9 @@ static_assert(sizeof(Frame) == 24 && sizeof(ValueHeader) == 72 && sizeof(RoomHea
 constexpr std::uint64_t kInlineBytes = 16 * 1024;
 // The segments of larger values: few enough bytes that both sides copy at the same time.
 constexpr std::uint64_t kUploadSegmentBytes = 2ull << 20;
-// What a client may have in its upload at the most.
-constexpr std::uint64_t kMaxUploadBytes = 1ull << 30;
+// What a client has in its upload, at the most: enough that both sides copy at the same time; more
+// would only be in fewer caches.
+constexpr std::uint64_t kMaxUploadBytes = 16ull << 20;
 
 constexpr std::size_t kMaxHeaderBytes = 2048;
 constexpr std::uint64_t kMaxBodyBytes = wire::kSegmentBytes;

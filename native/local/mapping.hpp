@@ -12,8 +12,8 @@ namespace ucxstore::local {
 class Mapping {
   public:
     enum class Access { read, write };
-    // All of the file, which is sealed so that it cannot be cut: it never raises SIGBUS. Throws
-    // Error(protocol) where it is not, or is larger than `limit`.
+    // All of the file, which is sealed so that it cannot be cut, and of ordinary pages: it never
+    // raises SIGBUS. Throws Error(protocol) where it is not, or is larger than `limit`.
     Mapping(const Fd& file, Access access, std::uint64_t limit);
     Mapping(Mapping&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}

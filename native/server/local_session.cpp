@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "base/copier.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "protocol/keys.hpp"
@@ -96,13 +95,15 @@ void LocalSession::UploadReceiver::receive(Parcel parcel, std::unique_ptr<Sink> 
                                            std::uint64_t length, Write write) {
     const auto* const segment = static_cast<const local::RoomHeader*>(parcel);
     // Whatever the client writes there meanwhile, it is only its own value that it changes.
-    const std::byte* const source = session_.upload_->data() + segment->place;
+    const SeenUpload& upload = *session_.upload_;
     step();
     if (std::byte* const memory = sink->memory(); memory != nullptr) {
-        const ucp_dt_iov_t piece{memory, length};
-        Copier({&piece, 1}).scatter(0, source, length, write);
+        upload.copy(segment->place, {memory, length}, write);
     } else {
-        sink->take(0, {source, length});
+        upload.pass(segment->place, length,
+                    [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+                        sink->take(offset, bytes);
+                    });
     }
     step();
     drop(parcel);
@@ -305,8 +306,7 @@ void LocalSession::take(InMessage message) {
             if (upload_) {
                 throw Error(ErrorKind::protocol, "a second upload");
             }
-            upload_.emplace(message.descriptors[0], local::Mapping::Access::read,
-                            local::kMaxUploadBytes);
+            upload_.emplace(std::move(message.descriptors[0]));
             return;
         case Kind::held:
             return showings_.sweep();

@@ -9,7 +9,7 @@
 
 #include "base/event_thread.hpp"
 #include "local/local_socket.hpp"
-#include "local/mapping.hpp"
+#include "server/seen_upload.hpp"
 #include "server/session.hpp"
 #include "server/showings.hpp"
 #include "server/shown_root.hpp"
@@ -98,7 +98,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     local::LocalSocket socket_;
     Showings showings_;
     std::unique_ptr<ShownRoot> shown_root_;  // nullptr where there is nothing to see
-    std::optional<local::Mapping> upload_;
+    std::optional<SeenUpload> upload_;
     UploadReceiver receiver_;
     const std::shared_ptr<LocalSending> sending_;
     Session session_;

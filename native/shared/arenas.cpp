@@ -88,6 +88,8 @@ Arena::~Arena() {
     }
 }
 
+bool Arena::is_whole() const { return shared::is_whole(readable_, data_, size_); }
+
 bool Arena::is_huge(std::uint64_t piece) const {
     return huge_[piece].load(std::memory_order_relaxed);
 }
@@ -444,6 +446,9 @@ std::optional<Block> Arenas::adopt(Fd file, std::uint64_t bytes) {
         return std::nullopt;
     }
     auto arena = std::make_shared<const Arena>(last_number_ + 1, std::move(file), bytes);
+    if (!arena->is_whole()) {
+        return std::nullopt;
+    }
     const Block block{++last_number_, 0, bytes, arena->data()};
     adopted_.emplace(block.arena, std::move(arena));
     taken_ += bytes;

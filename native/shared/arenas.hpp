@@ -31,6 +31,8 @@ class Arena {
     Arena(std::uint32_t number, std::uint64_t bytes);
     // Takes a file over that is_sealed() (sealed.hpp), of so many bytes. Throws Error(memory).
     Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes);
+    // Whether all bytes of such a file are there.
+    bool is_whole() const;
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
     ~Arena();
@@ -131,8 +133,8 @@ class Arenas {
     void give_back();
 
     // Takes a sealed file over as an arena with one block, which may only be read, and goes when
-    // that is given. nullopt where there are enough of them, and where it is not sealed or of
-    // another size. Throws Error(memory).
+    // that is given. nullopt where there are enough of them, and where it is not sealed, of another
+    // size, or has holes. Throws Error(memory).
     std::optional<Block> adopt(Fd file, std::uint64_t bytes);
     // So many at the most: each takes a descriptor of this process, and a mapping of every reader.
     static std::size_t most_adopted();

@@ -4,7 +4,9 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
+#include "base/resident.hpp"
 #include "shared/arenas.hpp"
 #include "shared/index.hpp"
 
@@ -14,6 +16,7 @@ namespace {
 constexpr int kSealExec = 0x20;  // F_SEAL_EXEC, which is newer than some headers
 constexpr int kProof = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::uint64_t kSector = 512;  // the unit of st_blocks
+constexpr uid_t kNobody = 65534;        // users of other namespaces
 
 }  // namespace
 
@@ -47,9 +50,31 @@ bool is_sealed(const Fd& file, std::uint64_t bytes) {
     if ((seals & kSealExec) != 0 && (status.st_mode & 0111) != 0) {
         return false;
     }
-    // To read a hole would take memory of the reader's; pages beyond the end would not be counted.
+    // More would be pages beyond the end, which nobody can see, but for the last huge page.
     const std::uint64_t allocated = static_cast<std::uint64_t>(status.st_blocks) * kSector;
-    return allocated >= bytes && allocated <= bytes + bytes / 4;
+    const std::uint64_t most =
+        (bytes + Arenas::kHugePage - 1) / Arenas::kHugePage * Arenas::kHugePage;
+    return allocated >= bytes && allocated <= most;
+}
+
+std::uint64_t memory_of(const Fd& file) {
+    struct stat status{};
+    // First what only files of this kind have: others may have somebody behind them, who waits.
+    if (fcntl(file.get(), F_GET_SEALS) < 0 || fstat(file.get(), &status) != 0) {
+        return 0;
+    }
+    return static_cast<std::uint64_t>(status.st_blocks) * kSector;
+}
+
+bool is_whole(const Fd& file, const std::byte* data, std::uint64_t bytes) {
+    struct stat status{};
+    if (fstat(file.get(), &status) != 0) {
+        return false;
+    }
+    // Of others' files the kernel could be made to say that all is there.
+    const uid_t user = geteuid();
+    const bool own = status.st_uid == user || (user == 0 && status.st_uid != kNobody);
+    return own && is_resident(file, data, bytes);
 }
 
 }  // namespace ucxstore::shared

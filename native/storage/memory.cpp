@@ -6,6 +6,7 @@
 
 #include "base/mutex.hpp"
 #include "base/status.hpp"
+#include "shared/sealed.hpp"
 #include "storage/version.hpp"
 
 namespace ucxstore {
@@ -188,7 +189,9 @@ std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint
         return nullptr;
     }
     auto share = std::make_shared<Share>(quota_, has(key));
-    share->add(size + key_bytes(key), more_for(key, size));
+    const std::uint64_t taken = shared::memory_of(file);
+    const std::uint64_t block = shared::Shelf::capacity(key, size);
+    share->add(size + key_bytes(key), more_for(key, size) + std::max(taken, block) - block);
     auto region = shelf_->adopt(key, size, std::move(file), std::move(share));
     return region == nullptr
                ? nullptr

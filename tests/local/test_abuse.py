@@ -142,8 +142,8 @@ def test_memory_that_could_be_cut(intruder: RawClient) -> None:
     os.close(fd)
 
 
-@pytest.mark.parametrize("size", [0, (1 << 30) + 4096])
-def test_memory_of_a_size_that_is_not_taken(intruder: RawClient, size: int) -> None:
+@pytest.mark.parametrize("size", [0, (16 << 20) + 4096])
+def test_memory_of_a_size_that_is_not_taken(intruder: Intruder, size: int) -> None:
     fd = memory(size)
     intruder.send(UPLOAD, descriptors=[fd])
     assert intruder.is_hung_up_on()

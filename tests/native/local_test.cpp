@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -459,6 +460,49 @@ TEST_F(BadLocal, SendsAValueOutsideOfItsUpload) {
 TEST_F(BadLocal, OffersAnUploadThatItCouldCut) {
     const Fd file(memfd_create("upload", MFD_ALLOW_SEALING));
     ASSERT_EQ(ftruncate(file.get(), 1 << 20), 0);
+    pass(file.get());
+    expect_thrown_out();
+}
+
+// To read holes of a mapping would fill them, with memory that counts as the server's.
+TEST_F(BadLocal, OffersAnUploadOfHoles) {
+    constexpr std::uint64_t kSize = 8 << 20;
+    const Fd file(memfd_create("upload", MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(file.get(), kSize), 0);
+    ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    ASSERT_EQ(pwrite(file.get(), "seen", 4, (2 << 20) + 100), 4);
+    pass(file.get());
+    for (std::uint64_t offset = 0; offset < kSize; offset += local::kUploadSegmentBytes) {
+        write(message(local::Kind::value,
+                      raw(local::ValueHeader{{token_, 1, 0, 0, kSize, local::kUploadSegmentBytes,
+                                              offset, local::kUploadSegmentBytes},
+                                             offset}) +
+                          "holes"));
+    }
+    ASSERT_TRUE(eventually([&] { return get("holes") != std::nullopt; }));
+    std::vector<std::byte> expected(kSize);
+    std::memcpy(expected.data() + (2 << 20) + 100, "seen", 4);
+    EXPECT_EQ(get("holes"), expected);
+    struct stat status{};
+    ASSERT_EQ(fstat(file.get(), &status), 0);
+    EXPECT_EQ(status.st_blocks * 512, 4096);
+}
+
+TEST_F(BadLocal, OffersAnUploadThatIsTooLarge) {
+    const Fd file(memfd_create("upload", MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(file.get(), local::kMaxUploadBytes + 4096), 0);
+    ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    pass(file.get());
+    expect_thrown_out();
+}
+
+// Its holes raise SIGBUS where no huge page is left.
+TEST_F(BadLocal, OffersReservedHugePages) {
+    const Fd file(memfd_create("upload", MFD_ALLOW_SEALING | MFD_HUGETLB));
+    if (!file || ftruncate(file.get(), 2 << 20) != 0) {
+        GTEST_SKIP() << "no file of huge pages can be made";
+    }
+    ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
     pass(file.get());
     expect_thrown_out();
 }

@@ -26,6 +26,8 @@ Fd new_file(std::uint64_t bytes = kBytes, unsigned flags = 0) {
     EXPECT_TRUE(file);
     EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
     EXPECT_EQ(fallocate(file.get(), 0, 0, static_cast<off_t>(bytes)), 0);
+    const std::string zeros(bytes, '\0');
+    EXPECT_EQ(pwrite(file.get(), zeros.data(), bytes, 0), static_cast<ssize_t>(bytes));
     return file;
 }
 
@@ -232,6 +234,31 @@ TEST_F(Adopting, WhatIsNotSealedIsNotTaken) {
     EXPECT_EQ(arenas.adopt(reopened(new_file()), kBytes), std::nullopt);
     EXPECT_EQ(arenas.adopt(sealed(), 2 * kBytes), std::nullopt);
     EXPECT_EQ(arenas.usage().arenas, 0u);
+}
+
+// Its pages lie beyond its end, so it has as many as one that is whole.
+TEST_F(Adopting, WhatHasHolesIsNotTaken) {
+    const Fd file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
+    ASSERT_EQ(fallocate(file.get(), FALLOC_FL_KEEP_SIZE, kBytes, kBytes), 0);
+    ASSERT_TRUE(seal(file));
+    struct stat before{};
+    ASSERT_EQ(fstat(file.get(), &before), 0);
+    ASSERT_EQ(before.st_blocks * 512, static_cast<blkcnt_t>(kBytes));
+    EXPECT_EQ(arenas.adopt(reopened(file), kBytes), std::nullopt);
+    EXPECT_EQ(arenas.usage().arenas, 0u);
+    struct stat after{};
+    ASSERT_EQ(fstat(file.get(), &after), 0);
+    EXPECT_EQ(after.st_blocks, before.st_blocks);
+}
+
+TEST_F(Adopting, OfAnotherUserNothingIsTaken) {
+    const Fd file = new_file();
+    if (fchown(file.get(), 65534, 65534) != 0) {
+        GTEST_SKIP() << "only root can make a file of another user";
+    }
+    ASSERT_TRUE(seal(file));
+    EXPECT_EQ(arenas.adopt(reopened(file), kBytes), std::nullopt);
 }
 
 TEST_F(Adopting, ThereAreOnlySoMany) {

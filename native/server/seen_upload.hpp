@@ -1,0 +1,36 @@
+// The memory in which a client of this host sends its values, as the server sees it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "base/copier.hpp"
+#include "base/handle.hpp"
+#include "local/mapping.hpp"
+
+namespace ucxstore {
+
+// To read it takes no memory of the server's: its holes are zeros, and stay holes.
+class SeenUpload {
+  public:
+    // Throws Error(protocol) for what is no upload.
+    explicit SeenUpload(Fd file);
+
+    std::uint64_t size() const { return mapping_.size(); }
+    // Copies what lies at this place.
+    void copy(std::uint64_t place, std::span<std::byte> target, Write how) const;
+    // Hands it over, in pieces.
+    using Take = std::function<void(std::uint64_t offset, std::span<const std::byte> bytes)>;
+    void pass(std::uint64_t place, std::uint64_t length, const Take& take) const;
+
+  private:
+    bool is_there(std::uint64_t place, std::uint64_t length) const;
+    void read(std::uint64_t place, std::span<std::byte> target) const;
+
+    const Fd file_;
+    const local::Mapping mapping_;
+};
+
+}  // namespace ucxstore
