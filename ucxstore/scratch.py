@@ -27,6 +27,8 @@ DEFAULT_TIMEOUT = 60.0
 
 # Renewals in that time. All but one may get lost.
 _RENEWALS = 4
+# Seconds. A server keeps a space for 300 of them after it has lost its owner's session.
+_MOST_INTERVAL = 60.0
 
 # For each space that is still there at exit. Servers end the others after their time-out.
 _EXIT_SECONDS = 2.0
@@ -187,7 +189,7 @@ class _Lease:
         self._name = name
         self._channel = channel
         self._timeout = timeout
-        self._interval = timeout / _RENEWALS
+        self._interval = min(timeout / _RENEWALS, _MOST_INTERVAL)
         self._pid = os.getpid()
         self._over: SimpleQueue[None] = SimpleQueue()  # a finalizer may use it on any thread
         self._thread = threading.Thread(target=self._run, name="ucxstore-scratch", daemon=True)

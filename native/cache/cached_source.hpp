@@ -12,7 +12,7 @@
 #include "cache/block_fetches.hpp"
 #include "cache/source_state.hpp"
 #include "cache/whole_fetches.hpp"
-#include "cache/write_budget.hpp"
+#include "storage/write_budget.hpp"
 
 namespace ucxstore {
 

@@ -78,8 +78,8 @@ inline constexpr Limits kLimits{{
     {"descriptors", "descriptors that came from the client", false, false, 4, 64, 256, 2048},
     {"pin_tables", "tables of pins", false, false, 4, 64, 1024, 16'384},
     {"spaces", "scratch spaces that it has begun", false, false, 4, 256, 1024, 4096},
-    {"upload_bytes", "memory that it has shared", true, true, 8ull << 20, 1ull << 30, 2ull << 30,
-     16ull << 30},
+    {"upload_bytes", "memory that it has shared, which is its own", true, false, 16ull << 20,
+     16ull << 20, 16ull << 30, 256ull << 30},
     {"pinned_bytes", "replaced and removed values that it has pinned", true, false, 0, 1ull << 30,
      2ull << 30, 16ull << 30},
 }};

@@ -8,11 +8,16 @@
 #include "base/status.hpp"
 #include "protocol/keys.hpp"
 #include "server/answer.hpp"
+#include "storage/quota.hpp"
 
 namespace ucxstore {
 namespace {
 
 using wire::Status;
+
+// Values from this size on have room before they have memory: a large one may need an arena of its
+// own, and a client may announce many, and send little of each.
+constexpr std::uint64_t kLarge = 1 << 20;
 
 // Values from this size on are written past the caches, as another process will read them.
 constexpr std::uint64_t kPastCaches = 256 << 10;
@@ -197,38 +202,45 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
     } catch (const std::exception& error) {
         return sending_->fail(id, error);
     }
-    if (storage != nullptr || take_room(header, value)) {
+    const auto memory =
+        storage == nullptr || header.total < kLarge ? nullptr : storage->memory_limit();
+    WriteBudget* const budget = storage == nullptr  ? &storages_.source->writes()
+                                : memory == nullptr ? nullptr
+                                                    : &memory->writes();
+    if (budget == nullptr || take_room(header, value, *budget)) {
         take_memory(header, value, std::move(storage));
     }
 }
 
 // False where the value has to wait for it.
-bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value) {
+bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value,
+                         WriteBudget& budget) {
     if (header.total <= wire::kEagerBytes) {  // an eager message: its bytes are here already
         auto room = awaiting_->take_room_now(header.total);
         if (room == nullptr) {
             sending_->reply(id_of(header), Status::busy);
             return false;
         }
-        value.give_room(std::move(room));
+        value.give_room(std::move(room), budget);
         return true;
     }
     // The value itself, and not its id: that may be another one's by then.
-    auto room = awaiting_->take_room(header.total,
-                                     [weak = weak_from_this(), id = id_of(header),
-                                      waiting = value.weak_from_this()](WriteBudget::Room given) {
-                                         const auto self = weak.lock();
-                                         const auto one = waiting.lock();
-                                         if (self != nullptr && one != nullptr) {
-                                             self->admit(id, one, std::move(given));
-                                         }
-                                     });
+    auto room =
+        awaiting_->take_room(budget, header.total,
+                             [weak = weak_from_this(), id = id_of(header),
+                              waiting = value.weak_from_this(), &budget](WriteBudget::Room given) {
+                                 const auto self = weak.lock();
+                                 const auto one = waiting.lock();
+                                 if (self != nullptr && one != nullptr) {
+                                     self->admit(id, one, std::move(given), budget);
+                                 }
+                             });
     if (room == nullptr) {
         value.wait_for_room(receiver_);
         count_waiting();
         return false;
     }
-    value.give_room(std::move(room));
+    value.give_room(std::move(room), budget);
     return true;
 }
 
@@ -245,14 +257,19 @@ void Arriving::take_memory(const wire::ValueHeader& header, ArrivingValue& value
     }
 }
 
-void Arriving::admit(const ItemId& id, const Value& value, WriteBudget::Room room) {
+void Arriving::admit(const ItemId& id, const Value& value, WriteBudget::Room room,
+                     WriteBudget& budget) {
     const auto found = values_.find(id);
     if (found == values_.end() || found->second != value || value->held().empty()) {
         return;  // the client has abandoned it
     }
     last_came_ = Clock::now();
-    value->give_room(std::move(room));
-    take_memory(value->held().front().header, *value, nullptr);
+    value->give_room(std::move(room), budget);
+    try {
+        take_memory(value->held().front().header, *value, storages_.storage_of(value->key()));
+    } catch (const std::exception& error) {  // its scratch space has ended
+        refuse(id, error);
+    }
     for (ArrivingValue::Held& one : value->held()) {
         if (fill(one.header, value,
                  {std::as_bytes(std::span(one.data)), one.parcel, one.sum, one.forged})) {
@@ -343,15 +360,16 @@ void Arriving::store(const ItemId& id, const Value& value) {
 }
 
 TimePoint Arriving::yields_at(TimePoint now) const {
-    if (storages_.source == nullptr || values_.size() == waiting_) {
-        return TimePoint::max();
+    bool has_room = false;
+    bool is_short = false;
+    for (const auto& [id, value] : values_) {
+        has_room = has_room || value->has_room();
+        is_short = is_short || (value->has_room() && value->budget()->is_short());
     }
-    const bool has_room =
-        std::ranges::any_of(values_, [](const auto& entry) { return entry.second->has_room(); });
     if (!has_room) {
         return TimePoint::max();
     }
-    return awaiting_->room_is_short() ? last_came_ + kYieldTimeout : now + kYieldTimeout;
+    return is_short ? last_came_ + kYieldTimeout : now + kYieldTimeout;
 }
 
 void Arriving::waiting_requests(std::set<std::uint64_t>& into) const {

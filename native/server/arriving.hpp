@@ -59,11 +59,11 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     // Why no value is taken for this key, as a reply; false where one may be.
     bool refuses(const ItemId& id, const std::string& key);
     bool was_abandoned(std::uint64_t request) const;
-    bool take_room(const wire::ValueHeader& header, ArrivingValue& value);
+    bool take_room(const wire::ValueHeader& header, ArrivingValue& value, WriteBudget& budget);
     void take_memory(const wire::ValueHeader& header, ArrivingValue& value,
                      std::shared_ptr<Storage> storage);
     // Goes on with a value that has waited for room.
-    void admit(const ItemId& id, const Value& value, WriteBudget::Room room);
+    void admit(const ItemId& id, const Value& value, WriteBudget::Room room, WriteBudget& budget);
     // True if it has taken the parcel over.
     bool fill(const wire::ValueHeader& header, const Value& value,
               const ArrivingValue::Bytes& bytes);

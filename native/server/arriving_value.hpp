@@ -82,8 +82,13 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     // Drops the parcels that are left.
     void stop_waiting();
     // Keeps the room until take_room(), or its end.
-    void give_room(WriteBudget::Room room) { room_ = std::move(room); }
+    void give_room(WriteBudget::Room room, const WriteBudget& budget) {
+        room_ = std::move(room);
+        budget_ = &budget;
+    }
     bool has_room() const { return room_ != nullptr; }
+    // What that is of.
+    const WriteBudget* budget() const { return budget_; }
     WriteBudget::Room take_room() { return std::move(room_); }
 
     // Where the whole value goes; neither is true for one that was refused.
@@ -112,6 +117,7 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     std::unique_ptr<Incoming> incoming_;
     std::shared_ptr<Region> region_;  // for the source
     WriteBudget::Room room_;
+    const WriteBudget* budget_ = nullptr;
     Receiver* waits_ = nullptr;
     std::vector<Held> held_;
 };

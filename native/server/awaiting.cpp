@@ -211,13 +211,13 @@ void Awaiting::commit(const ItemId& id, std::shared_ptr<ArrivingValue> value) {
         client_->mandate());
 }
 
-WriteBudget::Room Awaiting::take_room(std::uint64_t bytes,
+WriteBudget::Room Awaiting::take_room(WriteBudget& budget, std::uint64_t bytes,
                                       std::function<void(WriteBudget::Room)> then) {
     const auto admitted = later<WriteBudget::Room>(
         [then = std::move(then)](Awaiting&, Outcome<WriteBudget::Room> outcome) {
             then(std::move(outcome.value));
         });
-    return source_->writes().take(
+    return budget.take(
         bytes, [admitted](WriteBudget::Room room) { admitted({std::move(room), {}}); }, this);
 }
 

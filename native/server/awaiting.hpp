@@ -63,11 +63,10 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void commit(const ItemId& id, std::shared_ptr<ArrivingValue> value);
     // Room for a value that is to be written; nullptr where there is none yet, and `then` gets it
     // later.
-    WriteBudget::Room take_room(std::uint64_t bytes, std::function<void(WriteBudget::Room)> then);
+    WriteBudget::Room take_room(WriteBudget& budget, std::uint64_t bytes,
+                                std::function<void(WriteBudget::Room)> then);
     // The same for bytes that are here already; nullptr where too many such wait for the source.
     WriteBudget::Room take_room_now(std::uint64_t bytes);
-    // Whether somebody waits for room for a value that is to be written.
-    bool room_is_short() const { return source_ != nullptr && source_->writes().is_short(); }
     // Returns a function that replies ok, to be called once, on any thread.
     std::function<void()> reply_when_called(const ItemId& id);
 

@@ -2,9 +2,11 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
 #include "protocol/keys.hpp"
@@ -77,6 +79,51 @@ bool has_hung_up(int fd) {
 
 }  // namespace
 
+// ---- what it pins ----
+
+class LocalSession::PinHolder : public shared::Holder {
+  public:
+    PinHolder(std::weak_ptr<EventThread> thread, std::weak_ptr<LocalSession> session,
+              std::shared_ptr<Account> account)
+        : thread_(std::move(thread)),
+          session_(std::move(session)),
+          account_(std::move(account)),
+          table_(account_->hold_anyway(Held::pin_tables, 1)) {}
+
+    const std::string& origin() const override { return account_->origin(); }
+    void charge(std::uint64_t bytes) override {
+        const std::lock_guard lock(mutex_);
+        if (bytes > pinned_.amount()) {
+            pinned_ = account_->hold_anyway(Held::pinned_bytes, bytes);
+        } else {
+            pinned_.shrink(bytes);
+        }
+    }
+    void lose(const std::string& why) override {
+        if (const auto thread = thread_.lock()) {
+            thread->post([weak = session_, why] {
+                const auto self = weak.lock();
+                if (self != nullptr && !self->closed_) {
+                    self->client_->report(log::warning, log::Kind::refused, why);
+                    self->client_->doom();
+                }
+            });
+        }
+    }
+
+  private:
+    const std::weak_ptr<EventThread> thread_;
+    const std::weak_ptr<LocalSession> session_;
+    const std::shared_ptr<Account> account_;
+    const Hold table_;
+    Mutex mutex_;
+    Hold pinned_;
+};
+
+std::shared_ptr<shared::Holder> LocalSession::make_holder() {
+    return std::make_shared<PinHolder>(thread_, weak_from_this(), client_->account());
+}
+
 // ---- what comes in the upload ----
 
 Receiver::Parcel LocalSession::UploadReceiver::begin(const local::RoomHeader& segment) {
@@ -132,7 +179,7 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, in
       seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
       socket_(std::move(socket), *this),
-      showings_(service.storages, life, client_->place()),
+      showings_(service.storages, life, client_->place(), [this] { return make_holder(); }),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),
       session_(service, thread_, token, client_, sending_, receiver_, seat_) {
@@ -225,8 +272,10 @@ TimePoint LocalSession::tick(TimePoint now) {
     const auto [over, due] = session_.look(now);
     if (over) {
         close();
+    } else if (sweep_at_ <= now) {
+        sweep_at_ = showings_.sweep_soon(now);
     }
-    return due;
+    return std::min(due, sweep_at_);
 }
 
 void LocalSession::close() {
@@ -307,9 +356,12 @@ void LocalSession::take(InMessage message) {
                 throw Error(ErrorKind::protocol, "a second upload");
             }
             upload_.emplace(std::move(message.descriptors[0]));
+            upload_hold_ = client_->account()->hold_anyway(Held::upload_bytes, upload_->size());
             return;
         case Kind::held:
-            return showings_.sweep();
+            // However often it says so: the look is due once.
+            sweep_at_ = std::min(sweep_at_, Clock::now());
+            return;
         default:
             throw Error(ErrorKind::protocol, "what no client sends");
     }

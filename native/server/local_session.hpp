@@ -52,6 +52,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
 
   private:
     class LocalSending;
+    class PinHolder;
 
     // A segment in the upload is a parcel until it is copied, or dropped.
     class UploadReceiver : public Receiver {
@@ -88,6 +89,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     void on_value(const local::InMessage& message);
     void on_file(local::InMessage& message);
     Showings::OnDrop on_drop();
+    std::shared_ptr<shared::Holder> make_holder();
     void send(local::OutMessage message);
 
     const std::shared_ptr<EventThread> thread_;
@@ -99,9 +101,12 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     Showings showings_;
     std::unique_ptr<ShownRoot> shown_root_;  // nullptr where there is nothing to see
     std::optional<SeenUpload> upload_;
+    Hold upload_hold_;
     UploadReceiver receiver_;
     const std::shared_ptr<LocalSending> sending_;
     Session session_;
+    // When it is to be looked again at what the client holds, as it has said that much has changed.
+    TimePoint sweep_at_ = TimePoint::max();
     bool catching_up_ = false;
     bool closed_ = false;
     bool root_sent_ = false;

@@ -417,9 +417,17 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
             return;
         }
         if (header.op == wire::Op::begin_space) {
-            spaces.begin(request.name, request.quota, request.timeout);
+            auto hold = account_.hold(Held::spaces, 1);
+            if (!hold) {
+                throw Error(ErrorKind::storage,
+                            "no room for another scratch space: this client has begun " +
+                                std::to_string(account_.held(Held::spaces)) +
+                                ", or all of its origin have begun as many as they may");
+            }
+            spaces.begin(request.name, request.quota, request.timeout, Spaces::Clock::now(),
+                         {.session = client_, .share = std::make_shared<Hold>(std::move(*hold))});
         } else {
-            spaces.renew(request.name);
+            spaces.renew(request.name, Spaces::Clock::now(), client_);
         }
         sending_->reply(id, Status::ok);
     } catch (const std::exception& error) {

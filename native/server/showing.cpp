@@ -1,8 +1,8 @@
 #include "server/showing.hpp"
 
-#include <unordered_set>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -21,27 +21,22 @@ local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header) 
 }  // namespace
 
 Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
-                 std::uint64_t number, std::string space)
+                 std::shared_ptr<shared::Holder> holder, std::uint64_t number, std::string space)
     : shelf_(std::move(shelf)),
       life_(life),
       keeps_(std::move(keeps)),
+      holder_(std::move(holder)),
       number_(number),
       space_(std::move(space)) {}
 
 Showing::~Showing() {
     if (pins_ != nullptr) {
         pins_->end();
-        shelf_->sweep();  // its reader has gone, mostly
+        shelf_->sweep_soon(Clock::now());  // its reader has gone, mostly
     }
 }
 
-bool Showing::pinned() const {
-    std::unordered_set<shared::Place> pinned;
-    if (pins_ != nullptr) {
-        pins_->collect(pinned);
-    }
-    return !pinned.empty();
-}
+bool Showing::pinned() const { return pins_ != nullptr && shelf_->pins_any(*pins_); }
 
 bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages) {
     const auto number = shelf_->arena_with(value);
@@ -49,7 +44,7 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
         return false;
     }
     if (pins_ == nullptr) {
-        auto pins = shelf_->add_reader(keeps_);
+        auto pins = shelf_->add_reader(keeps_, holder_);
         auto [table, lifeline] = pins->take_descriptors();
         messages.push_back(
             with_descriptor(Kind::pins, copy_of(life_), raw(local::ShelfHeader{number_}) + space_));

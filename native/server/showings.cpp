@@ -83,7 +83,7 @@ std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop
 
 Showing& Showings::main(const std::shared_ptr<shared::Shelf>& shelf) {
     if (main_ == nullptr) {
-        main_ = std::make_unique<Showing>(shelf, life_, keeps_);
+        main_ = std::make_unique<Showing>(shelf, life_, keeps_, make_holder_());
     }
     return *main_;
 }
@@ -105,7 +105,7 @@ Showing& Showings::space(const std::shared_ptr<shared::Shelf>& shelf, std::strin
     }
     const std::uint64_t number = ++last_number_;
     Space one{
-        std::make_unique<Showing>(shelf, life_, keeps_, number, std::string(name)),
+        std::make_unique<Showing>(shelf, life_, keeps_, make_holder_(), number, std::string(name)),
         shelf->watch_drops([on_drop, number](std::uint32_t arena) { on_drop(number, arena); })};
     spaces_.push_back(std::move(one));
     return *spaces_.back().showing;
@@ -167,13 +167,15 @@ bool Showings::pinned() const {
            std::ranges::any_of(spaces_, [](const Space& one) { return one.showing->pinned(); });
 }
 
-void Showings::sweep() {
+TimePoint Showings::sweep_soon(TimePoint now) {
+    TimePoint next = TimePoint::max();
     if (main_ != nullptr) {
-        main_->shelf()->sweep();
+        next = main_->shelf()->sweep_soon(now);
     }
     for (const Space& one : spaces_) {
-        one.showing->shelf()->sweep();
+        next = std::min(next, one.showing->shelf()->sweep_soon(now));
     }
+    return next;
 }
 
 void Showings::close() {

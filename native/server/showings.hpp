@@ -23,10 +23,18 @@ class Showings {
     // Shelf::kAllArenas, of the end of that shelf.
     using OnDrop = std::function<void(std::uint64_t shelf, std::uint32_t arena)>;
 
+    // Makes whose account it is that the client pins values on, for each table of pins.
+    using MakeHolder = std::function<std::shared_ptr<shared::Holder>()>;
+
     // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
     // all its tables of pins; nobody else has many copies.
-    Showings(Storages storages, int life, std::shared_ptr<const void> keeps)
-        : storages_(std::move(storages)), life_(life), keeps_(std::move(keeps)) {}
+    Showings(
+        Storages storages, int life, std::shared_ptr<const void> keeps,
+        MakeHolder make_holder = [] { return nullptr; })
+        : storages_(std::move(storages)),
+          life_(life),
+          keeps_(std::move(keeps)),
+          make_holder_(std::move(make_holder)) {}
     Showings(const Showings&) = delete;
     Showings& operator=(const Showings&) = delete;
 
@@ -40,8 +48,9 @@ class Showings {
     std::uint64_t seen() const;
     // Whether the client has anything pinned.
     bool pinned() const;
-    // Looks again at what clients hold.
-    void sweep();
+    // Looks again at what clients hold, where it is time for that. Returns when it is to be called
+    // again; TimePoint::max() for never.
+    TimePoint sweep_soon(TimePoint now);
     // From now on the client finds nothing.
     void close();
 
@@ -64,6 +73,7 @@ class Showings {
     const Storages storages_;
     const int life_;
     std::shared_ptr<const void> keeps_;
+    const MakeHolder make_holder_;
     std::unique_ptr<Showing> main_;
     Spaces spaces_;           // the one asked for last is at the end
     TimePoint look_again_{};  // at which tables there still are

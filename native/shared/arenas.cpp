@@ -1,6 +1,7 @@
 #include "shared/arenas.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -8,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cerrno>
 #include <string>
 #include <utility>
 
@@ -23,6 +26,10 @@ namespace {
 constexpr std::uint64_t kSmallest = 64;  // a cache line
 constexpr int kSealFutureWrite = 0x10;   // F_SEAL_FUTURE_WRITE, which is newer than some headers
 constexpr std::size_t kMostAdopted = 256;
+// Free runs of pages of an arena that are tried for a block.
+constexpr std::size_t kMostRuns = 32;
+// How soon it is looked again whether others have unmapped an arena.
+constexpr std::chrono::seconds kTryEvery{1};
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t step) {
     return (size + step - 1) / step * step;
@@ -68,6 +75,7 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
 Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes)
     : number_(number),
       size_(bytes),
+      taken_over_(true),
       pid_(getpid()),
       readable_(std::move(sealed)),
       huge_(none_is_huge(bytes)) {
@@ -83,9 +91,32 @@ Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes)
 }
 
 Arena::~Arena() {
-    if (getpid() == pid_) {  // a forked child does not have it, and may have others there
-        munmap(data_, size_);
+    if (getpid() != pid_) {
+        return;  // a forked child does not have it, and may have others there
     }
+    if (left_to_ != nullptr) {
+        left_to_->add(readable_.get(), left_bytes_);
+    }
+    munmap(data_, size_);
+}
+
+Fd Arena::open_for_reader() const {
+    if (taken_over_) {  // a lease of its maker's could let open() wait
+        return Fd(fcntl(readable_.get(), F_DUPFD_CLOEXEC, 0));
+    }
+    // Opened anew, so that is_alone() tells it from ours.
+    return Fd(open(("/proc/self/fd/" + std::to_string(readable_.get())).c_str(),
+                   O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
+// The kernel grants a lease for writing only where nobody else has the file open for reading, or
+// mapped by such a descriptor (fcntl(2)). It is given back at once. Whoever opens the file
+// meanwhile would have the kernel signal that: by one that does nothing.
+bool Arena::is_alone() const {
+    fcntl(readable_.get(), F_SETSIG, SIGURG);
+    const bool others = fcntl(readable_.get(), F_SETLEASE, F_WRLCK) != 0 && errno == EAGAIN;
+    fcntl(readable_.get(), F_SETLEASE, F_UNLCK);
+    return !others;
 }
 
 bool Arena::is_whole() const { return shared::is_whole(readable_, data_, size_); }
@@ -107,6 +138,7 @@ Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t most_byt
       most_bytes_(most_bytes),
       keep_bytes_(keep_bytes),
       bound_(std::move(bound)),
+      leftovers_(bound_ == nullptr ? std::make_shared<Leftovers>() : bound_->leftovers()),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     if (!timer_) {
         throw_errno("creating a timer", ErrorKind::resource);
@@ -114,6 +146,9 @@ Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t most_byt
 }
 
 Arenas::~Arenas() {
+    for (const auto& [number, room] : rooms_) {
+        room.arena->leave(leftovers_, room.touched_bytes);
+    }
     if (bound_ != nullptr) {
         bound_->add_idle(-told_);
         bound_->give_reused(reused_);
@@ -259,24 +294,41 @@ Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
         return Block{room.arena->number(), offset, bytes, room.arena->data() + offset, reused};
     };
     for (auto& [number, room] : rooms_) {
-        const auto page = room.pages.take(count, alignment);
-        if (!page) {
-            continue;
+        // Where there is no room for pages that are not memory yet, others that are may be free.
+        std::array<std::uint64_t, kMostRuns> refused;
+        std::size_t runs = 0;
+        std::optional<Block> block;
+        while (!block && runs < refused.size()) {
+            const auto page = room.pages.take(count, alignment);
+            if (!page) {
+                break;
+            }
+            if (const auto reused = touch(room, *page, count, used)) {
+                block = block_in(room, *page, *reused);
+            } else {
+                refused[runs++] = *page;
+            }
         }
-        if (const auto reused = touch(room, *page, count, used)) {
+        while (runs > 0) {
+            room.pages.give(refused[--runs], count);
+        }
+        if (block) {
             if (std::exchange(room.empty_since, std::nullopt)) {
                 kept_ -= room.arena->size();
+                room.told = false;
             }
-            return block_in(room, *page, *reused);
+            return *block;
         }
-        room.pages.give(*page, count);
     }
     const auto too_many = [&] {
-        return bytes > most_bytes_ - std::min(most_bytes_, touched_) ||
+        const std::uint64_t left = bound_ == nullptr ? leftovers_->bytes() : 0;
+        return bytes > most_bytes_ - std::min(most_bytes_, touched_ + left) ||
                (bound_ != nullptr && !bound_->has_room(bytes));
     };
-    while (too_many() && kept_ > 0) {
-        drop(longest_empty());
+    ++round_;
+    for (auto room = longest_empty(true); room != rooms_.end() && too_many();
+         room = longest_empty(true)) {
+        try_drop(room);
         tell_idle();
     }
     const auto refuse = [&] {
@@ -307,7 +359,8 @@ std::optional<std::uint64_t> Arenas::touch(Room& room, std::uint64_t page, std::
     const auto begin = room.touched.begin() + static_cast<std::ptrdiff_t>(page);
     const auto end = begin + static_cast<std::ptrdiff_t>(count);
     const auto fresh = static_cast<std::uint64_t>(std::count(begin, end, false)) * kPage;
-    if (fresh > most_bytes_ - std::min(most_bytes_, touched_)) {
+    const std::uint64_t left = bound_ == nullptr ? leftovers_->bytes() : 0;
+    if (fresh > most_bytes_ - std::min(most_bytes_, touched_ + left)) {
         return std::nullopt;
     }
     const auto reused = tell_block(fresh, used);
@@ -368,28 +421,42 @@ void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t
     }
     room.empty_since = Clock::now();
     kept_ += room.arena->size();
-    while (kept_ > keep_bytes_) {
-        drop(longest_empty());
+    ++round_;
+    for (auto one = longest_empty(true); one != rooms_.end() && kept_ > keep_bytes_;
+         one = longest_empty(true)) {
+        try_drop(one);
     }
     set_timer();
 }
 
-void Arenas::drop(Rooms::iterator room) {
-    const auto [number, bytes] = std::pair(room->first, room->second.arena->size());
-    reserved_ -= bytes;
-    kept_ -= bytes;
-    touched_ -= room->second.touched_bytes;
-    rooms_.erase(room);
-    if (on_drop_) {
-        on_drop_(number);
+// False where others have it mapped: then it stays, and may be used again.
+bool Arenas::try_drop(Rooms::iterator at) {
+    Room& room = at->second;
+    room.tried = round_;
+    if (on_drop_ && !std::exchange(room.told, true)) {
+        on_drop_(at->first);
     }
+    if (!room.arena->is_alone()) {
+        room.empty_since = Clock::now() - kKeepFor + kTryEvery;
+        return false;
+    }
+    // Where somebody else has it nevertheless, its memory counts on.
+    room.arena->leave(leftovers_, room.touched_bytes);
+    reserved_ -= room.arena->size();
+    kept_ -= room.arena->size();
+    touched_ -= room.touched_bytes;
+    rooms_.erase(at);
+    return true;
 }
 
-// rooms_.end() where none is empty.
-Arenas::Rooms::iterator Arenas::longest_empty() {
+// rooms_.end() where none is empty; `untried`: of those that were not to go in this round.
+Arenas::Rooms::iterator Arenas::longest_empty(bool untried) {
     auto longest = rooms_.end();
     for (auto room = rooms_.begin(); room != rooms_.end(); ++room) {
         const auto& since = room->second.empty_since;
+        if (untried && room->second.tried == round_) {
+            continue;
+        }
         if (since && (longest == rooms_.end() || *since < *longest->second.empty_since)) {
             longest = room;
         }
@@ -401,10 +468,11 @@ void Arenas::trim(TimePoint now) {
     std::uint64_t expirations;
     static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
     const std::lock_guard lock(mutex_);
-    for (auto room = longest_empty();
+    ++round_;
+    for (auto room = longest_empty(true);
          room != rooms_.end() && *room->second.empty_since + kKeepFor <= now;
-         room = longest_empty()) {
-        drop(room);
+         room = longest_empty(true)) {
+        try_drop(room);
     }
     tell_idle();
     set_timer();
@@ -412,8 +480,9 @@ void Arenas::trim(TimePoint now) {
 
 void Arenas::give_back() {
     const std::lock_guard lock(mutex_);
-    while (kept_ > 0) {
-        drop(longest_empty());
+    ++round_;
+    for (auto room = longest_empty(true); room != rooms_.end(); room = longest_empty(true)) {
+        try_drop(room);
     }
     tell_idle();
     set_timer();
@@ -483,6 +552,17 @@ Arenas::Room& Arenas::add_arena(std::uint64_t at_least) {
 
 std::uint64_t Arenas::bytes_of(std::uint32_t arena, std::uint64_t offset) const {
     const std::lock_guard lock(mutex_);
+    return bytes_at(arena, offset);
+}
+
+void Arenas::bytes_of(std::span<const std::uint64_t> places, std::span<std::uint64_t> bytes) const {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        bytes[i] = bytes_at(shared::arena_of(places[i]), shared::offset_of(places[i]));
+    }
+}
+
+std::uint64_t Arenas::bytes_at(std::uint32_t arena, std::uint64_t offset) const {
     if (const auto adopted = adopted_.find(arena); adopted != adopted_.end()) {
         return offset == 0 ? adopted->second->size() : 0;
     }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
 #include "shared/extents.hpp"
+#include "shared/leftovers.hpp"
 
 namespace ucxstore {
 
@@ -45,16 +47,29 @@ class Arena {
     bool is_huge(std::uint64_t piece) const;
     void set_huge(std::uint64_t piece) const;
 
-    // For other processes: it cannot be mapped for writing, nor opened anew for that.
     int descriptor() const { return readable_.get(); }
+    // For another process: it cannot be mapped for writing, nor opened anew for that. None where
+    // there is no descriptor left.
+    Fd open_for_reader() const;
+    // Whether no other process has it open or mapped, as far as the kernel tells. Not of one that
+    // was taken over.
+    bool is_alone() const;
+    // So many bytes of it are to count as left over, from its end on. Not for several threads.
+    void leave(std::shared_ptr<Leftovers> to, std::uint64_t bytes) const {
+        left_to_ = std::move(to);
+        left_bytes_ = bytes;
+    }
 
   private:
     const std::uint32_t number_;
     const std::uint64_t size_;
+    const bool taken_over_ = false;
     const int pid_;
     Fd readable_;
     std::byte* data_ = nullptr;
     const std::unique_ptr<std::atomic<bool>[]> huge_;  // for each piece
+    mutable std::shared_ptr<Leftovers> left_to_;
+    mutable std::uint64_t left_bytes_ = 0;
 };
 
 // Where a value may lie. `bytes` is what the block has room for; `reused` are those of them that a
@@ -83,6 +98,13 @@ class ArenaBound {
     virtual void give_reused(std::uint64_t bytes) = 0;
     // So many bytes more, or less, that blocks had and that none has now.
     virtual void add_idle(std::int64_t bytes) = 0;
+    // What arenas had that are gone, while others keep their memory.
+    virtual const std::shared_ptr<Leftovers>& leftovers() const = 0;
+
+    // So many bytes all readers together may hold: as many as can be replaced meanwhile.
+    virtual std::uint64_t room_for_readers() const = 0;
+    // So many bytes more, or less, that they hold, and whose replacements are to have room.
+    virtual void keep_for_readers(std::int64_t bytes) = 0;
 };
 
 // Called from any thread.
@@ -101,11 +123,12 @@ class Arenas {
     static constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0};
 
     // How long an arena is kept that has become empty: the kernel clears every page of a new one,
-    // which costs as much as filling it.
+    // which costs as much as filling it. One that others have mapped is kept for longer, and used
+    // again: its memory would stay, and serve nobody.
     static constexpr std::chrono::seconds kKeepFor{5};
 
-    // `on_drop` is told the number of each arena that is given back to the system. It runs under a
-    // lock: it must not call back.
+    // `on_drop` is told the number of each arena that is to be given back to the system, for
+    // readers to unmap it. It runs under a lock: it must not call back.
     using OnDrop = std::function<void(std::uint32_t)>;
     // `most_bytes`: so many bytes of all arenas may have been in blocks, now or before: what a
     // block once had stays this process's memory until its arena goes. Empty arenas of at most
@@ -125,6 +148,8 @@ class Arenas {
 
     // Of the block that begins there; 0 where none does.
     std::uint64_t bytes_of(std::uint32_t arena, std::uint64_t offset) const;
+    // The same of several at once: places as pins have them (index.hpp).
+    void bytes_of(std::span<const std::uint64_t> places, std::span<std::uint64_t> bytes) const;
 
     // Gives back what has been empty for too long. To be called when timer() can be read.
     void trim(TimePoint now);
@@ -170,6 +195,8 @@ class Arenas {
         std::map<std::uint64_t, Slab> slabs;                       // by where they begin
         std::unordered_map<std::uint64_t, std::uint64_t> large{};  // bytes of blocks of whole pages
         std::optional<TimePoint> empty_since{};
+        bool told = false;            // whether readers were told to unmap it since it was empty
+        std::uint64_t tried = 0;      // when it was last to go: by `round_`
         std::vector<bool> touched{};  // pages, where there is a limit
         std::uint64_t touched_bytes = 0;
     };
@@ -190,8 +217,9 @@ class Arenas {
     void untouch(Room& room, std::uint64_t offset, std::uint64_t bytes);
     void tell_idle() noexcept;
     void tell_given(const Block& block) noexcept;
-    void drop(Rooms::iterator room);
-    Rooms::iterator longest_empty();
+    bool try_drop(Rooms::iterator room);
+    Rooms::iterator longest_empty(bool untried = false);
+    std::uint64_t bytes_at(std::uint32_t arena, std::uint64_t offset) const;
     void set_timer();
     void give_adopted(const Block& block);
 
@@ -200,6 +228,7 @@ class Arenas {
     const std::uint64_t most_bytes_;
     const std::uint64_t keep_bytes_;
     const std::shared_ptr<ArenaBound> bound_;
+    const std::shared_ptr<Leftovers> leftovers_;
     const Fd timer_;
     mutable Mutex mutex_;
     Rooms rooms_;  // the oldest first
@@ -212,6 +241,7 @@ class Arenas {
     std::uint64_t slack_ = 0;
     std::uint64_t adopted_bytes_ = 0;
     std::uint64_t touched_ = 0;
+    std::uint64_t round_ = 0;   // of tries to give arenas back
     std::int64_t told_ = 0;     // of what lies idle, to `bound_`
     std::uint64_t reused_ = 0;  // by blocks, as `bound_` counts
 };

@@ -1,5 +1,5 @@
 // A page that a server shows to all its readers: how much of its memory they may hold for as long
-// as they like, and how much they hold. Only the server can write to it.
+// as they like, which changes, and how much they hold. Only the server can write to it.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@ namespace ucxstore::shared {
 // What lies in the shared memory.
 struct BoardMemory {
     std::uint64_t magic;
-    std::uint64_t limit;              // bytes
-    std::atomic<std::uint64_t> held;  // bytes that any reader has pinned, each counted once
+    std::atomic<std::uint64_t> limit;  // bytes
+    std::atomic<std::uint64_t> held;   // bytes that any reader has pinned, each counted once
 };
 
 constexpr std::uint64_t kBoardMagic = 0x31'64'72'61'6f'62'78'75;  // "uxboard1"
@@ -29,6 +29,7 @@ class Board {
     Board& operator=(const Board&) = delete;
     ~Board();
 
+    void set_limit(std::uint64_t bytes) { memory_->limit.store(bytes, std::memory_order_relaxed); }
     void set_held(std::uint64_t bytes) { memory_->held.store(bytes, std::memory_order_relaxed); }
     std::uint64_t held() const { return memory_->held.load(std::memory_order_relaxed); }
     // For readers: they cannot write to it.
@@ -48,7 +49,7 @@ class BoardView {
     BoardView& operator=(const BoardView&) = delete;
     ~BoardView();
 
-    std::uint64_t limit() const { return memory_->limit; }
+    std::uint64_t limit() const { return memory_->limit.load(std::memory_order_relaxed); }
     std::uint64_t held() const { return memory_->held.load(std::memory_order_relaxed); }
 
   private:

@@ -1,10 +1,14 @@
 // Blocks that no key has any more: freed once no reader has them pinned.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/mutex.hpp"
 #include "shared/arenas.hpp"
 #include "shared/board.hpp"
@@ -20,11 +24,18 @@ class Limbo {
     static constexpr std::size_t kBlocks = 256;
     static constexpr std::uint64_t kBytes = 32ull << 20;
     static constexpr std::uint64_t kBytesPerReader = 256ull << 10;
+    // To look at pins that somebody may fill with anything takes this part of the time at the most,
+    // unless there is no room.
+    static constexpr int kPart = 10;
 
-    // `board`: where readers are told what all of them hold.
-    explicit Limbo(Arenas& arenas, Board* board = nullptr) : arenas_(arenas), board_(board) {}
+    // `board`: where readers are told what all of them hold, and may: `most_held` at the most, and
+    // as much as `bound` has room for. That may be nullptr; then nobody loses what he has pinned.
+    explicit Limbo(Arenas& arenas, Board* board = nullptr,
+                   std::uint64_t most_held = Board::kNoLimit,
+                   std::shared_ptr<ArenaBound> bound = nullptr);
     Limbo(const Limbo&) = delete;
     Limbo& operator=(const Limbo&) = delete;
+    ~Limbo();
 
     // What is pinned in this table counts from now on, until its reader has gone.
     void add(std::shared_ptr<PinTable> table);
@@ -35,9 +46,14 @@ class Limbo {
     // The index has not had the block since before this call. It is freed now, or by a later
     // sweep(). `keeps` goes with it.
     void retire(const Block& block, std::shared_ptr<void> keeps = nullptr);
-    // Frees what nobody has pinned, and tells how much is pinned; to be called when a reader has
-    // gone, too.
-    void sweep();
+    // Frees what nobody has pinned, and tells how much is pinned. `needed`: there is no room. Then
+    // readers lose what they have pinned whose origin has more than its share of what waits.
+    void sweep(bool needed = false);
+    // The same where it is time for that, as somebody says that much has changed. Returns when it
+    // is to be called again; TimePoint::max() where it was done.
+    TimePoint sweep_soon(TimePoint now);
+    // Whether anything is pinned in this table.
+    bool pins_any(const PinTable& table) const;
 
     // Drops the tables of readers that have gone, and no more than that.
     void forget_gone();
@@ -54,15 +70,36 @@ class Limbo {
         Block block;
         std::shared_ptr<void> keeps;
     };
+    using Tables = std::vector<std::shared_ptr<PinTable>>;
+    // What the readers of one origin have pinned.
+    struct Share {
+        std::uint64_t held = 0;
+        std::uint64_t waiting = 0;  // of it
+        std::uint64_t allowed = 0;
+    };
+    struct Look;
 
-    void forget_gone_locked();
-    void sweep_locked();
-    std::uint64_t bytes_of(const std::unordered_set<Place>& places) const;
+    // What follows is under `sweeping_`.
+    void forget_gone_tables();
+    void look_and_free(bool needed);
+    Look look(const std::vector<Retired>& retired);
+    void look_at(const std::shared_ptr<PinTable>& table, Look& look) const;
+    bool revoke_from(const Look& look);
+    Tables tables() const;
 
     Arenas& arenas_;
     Board* const board_;
+    const std::uint64_t most_held_;
+    const std::shared_ptr<ArenaBound> bound_;
+
+    Mutex sweeping_;  // before mutex_
+    std::map<std::string, Share> shares_;
+    std::uint64_t allowed_before_ = 0;
+    std::int64_t kept_ = 0;  // as told to bound_
+    std::atomic<TimePoint> next_look_{};
+
     mutable Mutex mutex_;
-    std::vector<std::shared_ptr<PinTable>> tables_;
+    Tables tables_;
     PinTable::Seen seen_before_;  // by those that have gone
     std::vector<Retired> retired_;
     std::uint64_t bytes_ = 0;

@@ -13,6 +13,7 @@
 #include <new>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/status.hpp"
 #include "base/steps.hpp"
@@ -25,7 +26,9 @@ using std::memory_order_seq_cst;
 
 // ---- the server's side ----
 
-PinTable::PinTable(bool counts_uses, std::shared_ptr<const void> keeps) : keeps_(std::move(keeps)) {
+PinTable::PinTable(bool counts_uses, std::shared_ptr<const void> keeps,
+                   std::shared_ptr<Holder> holder)
+    : keeps_(std::move(keeps)), holder_(std::move(holder)) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         throw_errno("a pipe to a reader", ErrorKind::resource);
@@ -52,7 +55,12 @@ PinTable::PinTable(bool counts_uses, std::shared_ptr<const void> keeps) : keeps_
     descriptors_.table = std::move(file);
 }
 
-PinTable::~PinTable() { munmap(memory_, kFamilyBytes); }
+PinTable::~PinTable() {
+    if (holder_ != nullptr) {
+        holder_->charge(0);
+    }
+    munmap(memory_, kFamilyBytes);
+}
 
 PinTable::Descriptors PinTable::take_descriptors() { return std::move(descriptors_); }
 
@@ -72,6 +80,9 @@ std::uint64_t PinTable::tables() const {
 }
 
 bool PinTable::reader_gone() const {
+    if (revoked_) {
+        return true;
+    }
     if (!lifeline_ended()) {
         return false;
     }
@@ -97,22 +108,42 @@ unsigned PinTable::take_uses(Place place) const {
     return std::min(count, kMostUses);
 }
 
-void PinTable::collect(std::unordered_set<Place>& pinned) const {
+bool PinTable::collect(const Tell& tell) const {
+    if (revoked_) {
+        return true;
+    }
+    std::size_t left = kMostPins;
+    // A child has what its parent had under the same number: that is told once.
+    std::vector<Place> last(kPins);
+    std::vector<Place> found;
     const auto add = [&](std::uint64_t number) {
-        for (const auto& pin : table(number).pins) {
-            if (const Place place = pin.load(memory_order_seq_cst)) {
-                pinned.insert(place);
+        const auto& pins = table(number).pins;
+        for (std::size_t i = 0; i < kPins; ++i) {
+            const Place place = pins[i].load(memory_order_seq_cst);
+            if (place != 0 && std::exchange(last[i], place) != place) {
+                found.push_back(place);
             }
         }
+        const bool all = found.size() <= left;
+        left -= std::min(left, found.size());
+        tell(found);
+        found.clear();
+        return all;
     };
     // In ascending order: see lock_table().
-    if (!lifeline_ended()) {
-        add(0);
+    bool all = lifeline_ended() || add(0);
+    for (std::uint64_t number = 1; all && number < tables(); ++number) {
+        all = !is_locked(watch_, number) || add(number);
     }
-    for (std::uint64_t number = 1; number < tables(); ++number) {
-        if (is_locked(watch_, number)) {
-            add(number);
-        }
+    return all;
+}
+
+void PinTable::revoke(const std::string& why) {
+    end();
+    revoked_ = true;
+    if (holder_ != nullptr) {
+        holder_->charge(0);
+        holder_->lose(why);
     }
 }
 

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <unordered_set>
+#include <span>
+#include <string>
 
 #include "base/around_forks.hpp"
 #include "base/handle.hpp"
@@ -15,13 +17,25 @@
 
 namespace ucxstore::shared {
 
+// Whose account it is that a reader pins values on. Any thread.
+class Holder {
+  public:
+    virtual ~Holder() = default;
+    virtual const std::string& origin() const = 0;
+    // So many bytes are only there because the reader has them pinned.
+    virtual void charge(std::uint64_t bytes) = 0;
+    // It had too many of these pinned, and has lost them.
+    virtual void lose(const std::string& why) = 0;
+};
+
 // The server's side of a reader's tables. What a reader has pinned stays until it lets go of it, or
 // has gone, whatever becomes of its session: so the tables outlive that.
 class PinTable {
   public:
     // `counts_uses`: the reader counts which blocks it reads. `keeps` lives as long as this. Throws
     // Error(memory), Error(resource).
-    explicit PinTable(bool counts_uses = false, std::shared_ptr<const void> keeps = nullptr);
+    explicit PinTable(bool counts_uses = false, std::shared_ptr<const void> keeps = nullptr,
+                      std::shared_ptr<Holder> holder = nullptr);
     PinTable(const PinTable&) = delete;
     PinTable& operator=(const PinTable&) = delete;
     ~PinTable();
@@ -42,8 +56,18 @@ class PinTable {
     void set_held(std::uint64_t bytes) const {
         header().held.store(bytes, std::memory_order_relaxed);
     }
-    // Adds what is pinned right now.
-    void collect(std::unordered_set<Place>& pinned) const;
+    // nullptr where nobody is charged.
+    Holder* holder() const { return holder_.get(); }
+    // The reader finds nothing any more, and nothing that it has pinned counts.
+    void revoke(const std::string& why);
+
+    // What one look at its tables comes to at the most: a reader with more pins in different places
+    // counts as one that has everything pinned.
+    static constexpr std::size_t kMostPins = 64 * 1024;
+    // Tells what is pinned right now, as the tables say it: many places at once, some of them more
+    // than once. False where that is not all.
+    using Tell = std::function<void(std::span<const Place>)>;
+    bool collect(const Tell& tell) const;
 
     // What the reader says that it has read: values, and their bytes.
     struct Seen {
@@ -62,6 +86,8 @@ class PinTable {
     std::uint64_t tables() const;
 
     const std::shared_ptr<const void> keeps_;
+    const std::shared_ptr<Holder> holder_;
+    std::atomic<bool> revoked_ = false;
     Descriptors descriptors_;
     Fd lifeline_;
     Fd watch_;  // opened anew, to look at locks

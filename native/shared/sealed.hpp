@@ -24,8 +24,8 @@ std::uint64_t file_bytes(std::uint64_t size, std::size_t key_bytes);
 // holds pages of it.
 bool seal(const Fd& file);
 
-// The other side: whether this is a sealed file of just so many bytes. It does not wait for anything
-// that a client could hold up. Whether all of them are there, is_whole() tells.
+// The other side: whether this is a sealed file of just so many bytes. It does not wait for
+// anything that a client could hold up. Whether all of them are there, is_whole() tells.
 bool is_sealed(const Fd& file, std::uint64_t bytes);
 // The memory that a memfd has; 0 for any other file.
 std::uint64_t memory_of(const Fd& file);

@@ -15,6 +15,9 @@
 namespace ucxstore::shared {
 namespace {
 
+// How many bytes a thread may show before readers' pins are looked at again.
+constexpr std::uint64_t kLookEvery = 4 << 20;
+
 Fd duplicate(int descriptor) {
     Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
     if (!copy) {
@@ -94,7 +97,8 @@ Shelf::Shelf(const ShelfOptions& options)
     : counts_uses_(options.counts_uses),
       arenas_([this](std::uint32_t number) { dropped(number); }, options.first_bytes,
               options.most_bytes, options.keep_bytes, options.bound),
-      board_(options.most_held) {}
+      board_(options.most_held),
+      limbo_(arenas_, &board_, options.most_held, options.bound) {}
 
 std::shared_ptr<Shelf> Shelf::make(const ShelfOptions& options) {
     return std::shared_ptr<Shelf>(new Shelf(options));
@@ -152,6 +156,13 @@ std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, F
 void Shelf::publish(const Region& value, std::uint64_t until) {
     const Value* const ours = own(value);
     ensure(ours != nullptr && value.version() != 0, "only finished values of a shelf are shown");
+    // What readers may hold becomes less as memory is taken.
+    static thread_local std::uint64_t since_look = 0;
+    since_look += ours->extent().bytes;
+    if (since_look >= kLookEvery) {
+        since_look = 0;
+        limbo_.sweep_soon(Clock::now());
+    }
     const std::lock_guard lock(mutex_);
     try {
         step();
@@ -192,8 +203,9 @@ void Shelf::end() {
     dropped(kAllArenas);
 }
 
-std::shared_ptr<PinTable> Shelf::add_reader(std::shared_ptr<const void> keeps) {
-    auto table = std::make_shared<PinTable>(counts_uses_, std::move(keeps));
+std::shared_ptr<PinTable> Shelf::add_reader(std::shared_ptr<const void> keeps,
+                                            std::shared_ptr<Holder> holder) {
+    auto table = std::make_shared<PinTable>(counts_uses_, std::move(keeps), std::move(holder));
     const std::lock_guard lock(mutex_);
     if (ended_) {
         throw Error(ErrorKind::scratch_ended, "its values are not shown any more");
@@ -258,8 +270,14 @@ void Shelf::dropped(std::uint32_t number) {
 
 Shelf::SharedArena Shelf::arena(std::uint32_t number) const {
     const auto arena = arenas_.arena(number);
-    return arena == nullptr ? SharedArena()
-                            : SharedArena{duplicate(arena->descriptor()), arena->size()};
+    if (arena == nullptr) {
+        return {};
+    }
+    Fd descriptor = arena->open_for_reader();
+    if (!descriptor) {
+        throw_errno("a descriptor for a reader", ErrorKind::resource);
+    }
+    return {std::move(descriptor), arena->size()};
 }
 
 ShelfCounts Shelf::counts() {

@@ -24,7 +24,8 @@ namespace ucxstore::shared {
 struct ShelfOptions {
     std::uint64_t first_bytes = Arenas::kFirstBytes;  // of the first arena
     std::uint64_t most_bytes = Arenas::kAnyBytes;     // see Arenas
-    // The bytes of values that all readers together may hold for as long as they like.
+    // The bytes of values that all readers together may hold for as long as they like; fewer where
+    // `bound` has less room.
     std::uint64_t most_held = Board::kNoLimit;
     bool counts_uses = false;  // whether readers count what they read
     // Empty arenas of so many bytes together are kept for a while: see timer().
@@ -74,9 +75,13 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
 
     // A table for one more reader, whose pins count until that has gone; `keeps` lives as long.
     // Throws Error(memory), Error(resource), and Error(scratch_ended) after end().
-    std::shared_ptr<PinTable> add_reader(std::shared_ptr<const void> keeps = nullptr);
-    // To be called when a reader has gone, or holds much more or less than before.
-    void sweep() { limbo_.sweep(); }
+    std::shared_ptr<PinTable> add_reader(std::shared_ptr<const void> keeps = nullptr,
+                                         std::shared_ptr<Holder> holder = nullptr);
+    // Looks at what readers have pinned: see Limbo.
+    void sweep(bool needed = false) { limbo_.sweep(needed); }
+    TimePoint sweep_soon(TimePoint now) { return limbo_.sweep_soon(now); }
+    // Whether a reader has anything pinned.
+    bool pins_any(const PinTable& table) const { return limbo_.pins_any(table); }
     // Drops what is kept for readers that have gone.
     void forget_gone() { limbo_.forget_gone(); }
     // Gives back memory that has been empty for too long. To be called when timer() can be read.
@@ -137,7 +142,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // At once: whoever reads what was just written should be able to map it.
     Collapser collapser_{std::chrono::milliseconds(0)};
     Board board_;
-    Limbo limbo_{arenas_, &board_};
+    Limbo limbo_;
     mutable Mutex mutex_;
     bool ended_ = false;
     IndexWriter index_{[this](Place place, std::uint64_t) { return bytes_at(place); }};

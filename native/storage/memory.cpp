@@ -119,7 +119,7 @@ MemoryStorage::MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys,
             if (one == nullptr) {
                 return;
             }
-            one->sweep();
+            one->sweep(needed);
             if (needed) {
                 one->give_back();
             }

@@ -9,6 +9,9 @@ namespace {
 constexpr std::uint64_t kReservePart = 16;
 constexpr std::uint64_t kMostReserve = 1ull << 30;
 
+// Of the limit, what readers may hold at the most.
+constexpr std::uint64_t kReadersPart = 4;
+
 }  // namespace
 
 std::shared_ptr<Quota> Quota::of_memory(std::uint64_t limit, std::string hint) {
@@ -29,7 +32,19 @@ std::shared_ptr<Quota> Quota::memory_of(const std::shared_ptr<Quota>& quota) {
 }
 
 std::uint64_t Quota::idle() const {
-    return static_cast<std::uint64_t>(std::max<std::int64_t>(idle_, 0));
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(idle_, 0)) + leftovers_->bytes();
+}
+
+std::uint64_t Quota::kept() const {
+    const auto held = static_cast<std::uint64_t>(std::max<std::int64_t>(kept_, 0));
+    return reserve_ + std::min(held, limit_ / kReadersPart);
+}
+
+// Where there is room, half of it: each value that is held may have to be there twice. Else half of
+// what is kept for values that replace others.
+std::uint64_t Quota::room_for_readers() const {
+    const std::uint64_t free = limit_ - std::min(limit_, used() + reserve_);
+    return std::min(limit_ / kReadersPart, std::max(reserve_, free) / 2);
 }
 
 // The reserve is of what values take; the limit itself, of what lies idle, too.
@@ -38,7 +53,7 @@ bool Quota::has_room(const Amount& amount, std::uint64_t taken, std::uint64_t id
     const auto fits = [size](std::uint64_t used, std::uint64_t limit) {
         return size <= limit && used <= limit - size;
     };
-    return fits(taken, amount.replaces ? limit_ : limit_ - reserve_) && fits(taken + idle, limit_);
+    return fits(taken, amount.replaces ? limit_ : limit_ - kept()) && fits(taken + idle, limit_);
 }
 
 bool Quota::try_take(const Amount& amount) {
@@ -64,7 +79,7 @@ void Quota::refuse(const Amount& amount) const {
         text += ", and " + std::to_string(free) + " lie free between them";
     }
     if (!amount.replaces && reserve_ > 0) {
-        text += "; " + std::to_string(reserve_) + " are kept for replacing values";
+        text += "; " + std::to_string(kept()) + " are kept for replacing values";
     }
     throw NoRoomError(text + hint_);
 }
@@ -148,8 +163,9 @@ bool Quota::try_touch(std::uint64_t fresh, std::uint64_t used) {
     const std::uint64_t already = reused(fresh, used);
     taken_ += already;
     const auto more = static_cast<std::int64_t>(fresh) - static_cast<std::int64_t>(used);
+    const std::uint64_t left = leftovers_->bytes();
     const auto fits = [&](std::int64_t before) {
-        const auto after = static_cast<std::int64_t>(taken_ - already + fresh) + before;
+        const auto after = static_cast<std::int64_t>(taken_ - already + fresh + left) + before;
         return fresh == 0 || after <= static_cast<std::int64_t>(limit_);
     };
     std::int64_t idle = idle_;

@@ -13,6 +13,7 @@
 #include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "shared/arenas.hpp"
+#include "storage/write_budget.hpp"
 
 namespace ucxstore {
 
@@ -70,8 +71,11 @@ class Quota : public ArenaBound {
 
     std::uint64_t limit() const { return limit_; }
     std::uint64_t taken() const { return taken_; }
-    // What is taken, and what arenas do not give back.
+    // What is taken, what arenas do not give back, and what others keep of arenas that are gone.
     std::uint64_t used() const { return taken_ + idle(); }
+    // Room for large values on their way, as they are announced: so many bytes as there may be at
+    // all. To be taken before there is an arena for one.
+    WriteBudget& writes() { return writes_; }
     // The limit of memory itself that this is, or is within; nullptr for none.
     static std::shared_ptr<Quota> memory_of(const std::shared_ptr<Quota>& quota);
 
@@ -79,6 +83,9 @@ class Quota : public ArenaBound {
     bool try_touch(std::uint64_t fresh, std::uint64_t used) override;
     void give_reused(std::uint64_t bytes) override { taken_ -= bytes; }
     void add_idle(std::int64_t bytes) override { idle_ += bytes; }
+    const std::shared_ptr<Leftovers>& leftovers() const override { return leftovers_; }
+    std::uint64_t room_for_readers() const override;
+    void keep_for_readers(std::int64_t bytes) override { kept_ += bytes; }
 
   private:
     Quota(std::uint64_t limit, std::string of, std::shared_ptr<Quota> within, std::uint64_t reserve,
@@ -93,6 +100,8 @@ class Quota : public ArenaBound {
         return reserve_ > 0 ? amount.all() : amount.value;
     }
     std::uint64_t idle() const;
+    // What values that replace none must leave free.
+    std::uint64_t kept() const;
     bool has_room(const Amount& amount, std::uint64_t taken, std::uint64_t idle) const;
     bool try_take(const Amount& amount);
     [[noreturn]] void refuse(const Amount& amount) const;
@@ -105,6 +114,9 @@ class Quota : public ArenaBound {
     const std::string hint_;
     std::atomic<std::uint64_t> taken_ = 0;
     std::atomic<std::int64_t> idle_ = 0;
+    std::atomic<std::int64_t> kept_ = 0;  // for replacing what readers hold
+    const std::shared_ptr<Leftovers> leftovers_ = std::make_shared<Leftovers>();
+    WriteBudget writes_{limit_};
     Mutex mutex_;
     std::vector<std::weak_ptr<const Reclaim>> reclaims_;
 };

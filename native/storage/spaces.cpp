@@ -17,6 +17,15 @@ constexpr std::size_t kShownBytes = 8;
 // The least time between two looks at what is pinned of spaces that have ended.
 constexpr auto kSweepEvery = std::chrono::seconds(1);
 
+// How often it is looked whether owners' sessions have gone.
+constexpr auto kLookEvery = std::chrono::seconds(30);
+
+// Not of one that never was.
+bool is_gone(const std::weak_ptr<const void>& session) {
+    const std::weak_ptr<const void> none;
+    return session.expired() && (session.owner_before(none) || none.owner_before(session));
+}
+
 std::string called(std::string_view name) { return "scratch space '" + std::string(name) + "'"; }
 
 std::string gone(std::string_view name) {
@@ -38,7 +47,8 @@ Spaces::~Spaces() {
     }
 }
 
-void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout, TimePoint now) {
+void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout, TimePoint now,
+                   Owner owner) {
     if (timeout < Timeout(1) || timeout > kMaxTimeout) {
         throw Error(ErrorKind::storage,
                     "no time-out of a scratch space: " + std::to_string(timeout.count()) + " ms");
@@ -53,7 +63,8 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
     if (!thread_.joinable()) {
         thread_ = start_quiet_thread("ucxstore-scratch", [this] { run(); });
     }
-    if (!spaces_.try_emplace(name, Space{std::move(values), timeout, now, now + timeout}).second) {
+    Space space{std::move(values), timeout, now, now + timeout, std::move(owner)};
+    if (!spaces_.try_emplace(name, std::move(space)).second) {
         throw Error(ErrorKind::storage, "the " + called(name) + " is there already");
     }
     changed_.notify_all();
@@ -73,13 +84,15 @@ std::shared_ptr<shared::Shelf> Spaces::make_shelf(std::uint64_t quota) const {
     }
 }
 
-void Spaces::renew(const std::string& name, TimePoint now) {
+void Spaces::renew(const std::string& name, TimePoint now, std::weak_ptr<const void> session) {
     const std::lock_guard lock(mutex_);
     const auto found = spaces_.find(name);
     if (found == spaces_.end()) {
         throw Error(ErrorKind::scratch_ended, gone(name));
     }
     found->second.due = now + found->second.timeout;
+    found->second.owner.session = std::move(session);
+    found->second.owner_gone = TimePoint::max();
 }
 
 void Spaces::end(const std::string& name, std::function<void()> freed) {
@@ -185,12 +198,20 @@ Spaces::All::iterator Spaces::close(All::iterator at, std::function<void()> free
 }
 
 Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
-    TimePoint next = TimePoint::max();
+    TimePoint next = spaces_.empty() ? TimePoint::max() : now + kLookEvery;
     for (auto at = spaces_.begin(); at != spaces_.end();) {
-        if (at->second.due <= now) {
+        Space& space = at->second;
+        if (space.owner_gone == TimePoint::max() && is_gone(space.owner.session)) {
+            space.owner_gone = now;
+        }
+        TimePoint due = space.due;
+        if (space.owner_gone != TimePoint::max()) {
+            due = std::min(due, space.owner_gone + kOrphaned);
+        }
+        if (due <= now) {
             at = close(at, {});
         } else {
-            next = std::min(next, at->second.due);
+            next = std::min(next, due);
             ++at;
         }
     }

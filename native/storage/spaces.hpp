@@ -1,5 +1,5 @@
 // Scratch spaces: values in memory, each space with a quota. A space ends when its owner ends it,
-// or has not renewed it for the space's time-out.
+// or has not renewed it for the space's time-out, or for a while after his session has gone.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,15 @@ class Spaces {
     static constexpr std::size_t kMaxSpaces = 4096;
     // Of so many spaces at a time, clients of this host may see the values: each takes descriptors.
     static constexpr std::size_t kMaxVisible = 256;
-    static constexpr Timeout kMaxTimeout = std::chrono::hours(24 * 366);
+    static constexpr Timeout kMaxTimeout = std::chrono::hours(24);
+    // How long a space stays whose owner has no session any more. Owners renew theirs more often.
+    static constexpr Timeout kOrphaned = std::chrono::minutes(5);
+
+    // Who has begun a space, or renewed it last.
+    struct Owner {
+        std::weak_ptr<const void> session;
+        std::shared_ptr<const void> share;  // of his account, until the space ends
+    };
 
     // All spaces take their bytes from `room`. `visible`: each keeps its values on a shelf of its
     // own, so that clients of this host see those of the spaces whose names they know.
@@ -40,9 +48,11 @@ class Spaces {
     // Throws Error(storage) where there is a space of that name, there are too many spaces, or the
     // time-out is out of bounds.
     void begin(const std::string& name, std::uint64_t quota, Timeout timeout,
-               TimePoint now = Clock::now());
-    // Renews the lease of its owner. Throws Error(scratch_ended) where there is no such space.
-    void renew(const std::string& name, TimePoint now = Clock::now());
+               TimePoint now = Clock::now(), Owner owner = {});
+    // Renews the lease of its owner, by this session. Throws Error(scratch_ended) where there is no
+    // such space.
+    void renew(const std::string& name, TimePoint now = Clock::now(),
+               std::weak_ptr<const void> session = {});
     // Ends the space: nobody finds its values any more. A thread frees them and then calls `freed`.
     // Where there is no such space, `freed` is called at once.
     void end(const std::string& name, std::function<void()> freed);
@@ -67,6 +77,8 @@ class Spaces {
         Timeout timeout;
         TimePoint begun;
         TimePoint due;
+        Owner owner;
+        TimePoint owner_gone = TimePoint::max();  // when that was seen
     };
     struct Ended {
         MemoryStorage::Catalog values;

@@ -1,6 +1,11 @@
 // The limit of a server's memory: what counts, and that nothing passes it.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -334,6 +339,99 @@ TEST(MemoryLimitOfArenas, WritersThatGiveUpCannotPassItTogether) {
     }
     EXPECT_LE(quota->used(), kLimit);
     EXPECT_LE(memory_of(*shelf), quota->used());
+}
+
+// ---- what others keep ----
+
+// The server's memory is given back only once nobody has it any more, and counts until then.
+enum class Way { descriptor, mapping, path, child };
+std::string name_of(Way way) {
+    switch (way) {
+        case Way::descriptor:
+            return "Open";
+        case Way::mapping:
+            return "Mapped";
+        case Way::path:
+            return "OpenAsAPath";
+        default:
+            return "InAForkedChild";
+    }
+}
+
+class KeptByOthers : public testing::TestWithParam<Way> {
+  protected:
+    // Has the arena as `way` says, until the result goes.
+    std::shared_ptr<void> keep(const Shelf& shelf, std::uint32_t number) {
+        auto file = std::make_shared<Fd>(std::move(shelf.arena(number).descriptor));
+        if (GetParam() == Way::descriptor) {
+            return file;
+        }
+        if (GetParam() == Way::path) {
+            const std::string path = "/proc/self/fd/" + std::to_string(file->get());
+            return std::make_shared<Fd>(open(path.c_str(), O_PATH | O_CLOEXEC));
+        }
+        void* const memory = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file->get(), 0);
+        const std::shared_ptr<void> mapped(memory, [](void* at) { munmap(at, 4096); });
+        if (GetParam() == Way::mapping) {
+            return mapped;
+        }
+        const pid_t child = fork();
+        if (child == 0) {
+            pause();
+        }
+        return {nullptr, [child](void*) {
+                    kill(child, SIGKILL);
+                    waitpid(child, nullptr, 0);
+                }};
+    }
+
+    const std::shared_ptr<Quota> quota_ = Quota::of_memory(kLimit);
+};
+
+INSTANTIATE_TEST_SUITE_P(All, KeptByOthers,
+                         testing::Values(Way::descriptor, Way::mapping, Way::path, Way::child),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST_P(KeptByOthers, CountsWhereItsShelfIsGone) {
+    std::shared_ptr<void> kept;
+    {
+        const auto shelf = Shelf::make({.bound = quota_});
+        MemoryStorage storage(quota_, false, shelf);
+        store(storage, "a", 20 << 20);
+        kept = keep(*shelf, 1);
+    }
+    EXPECT_GE(quota_->used(), 20u << 20);
+    MemoryStorage other(quota_, false, nullptr);
+    EXPECT_EQ(error_of([&] { store(other, "a", 45 << 20); }), ErrorKind::storage);
+    kept.reset();
+    EXPECT_EQ(quota_->used(), 0u);
+    store(other, "a", 45 << 20);
+}
+
+TEST_P(KeptByOthers, NeverPassesTheLimit) {
+    const auto shelf = Shelf::make({.keep_bytes = 0, .bound = quota_});
+    MemoryStorage storage(quota_, false, shelf);
+    std::vector<std::shared_ptr<void>> kept;
+    int rounds = 0;
+    for (std::uint32_t number = 1; rounds < 12; ++rounds) {
+        try {
+            store(storage, "a", (10 + rounds % 3) << 20);
+        } catch (const NoRoomError&) {
+            break;
+        }
+        for (; shelf->arena(number).descriptor; ++number) {
+            kept.push_back(keep(*shelf, number));
+        }
+        storage.remove("a");
+        // From when a thread that makes huge pages of it has let go.
+        EXPECT_TRUE(test::eventually([&] { return quota_->used() >= 10u << 20; })) << rounds;
+        ASSERT_LE(quota_->used(), kLimit);
+    }
+    // What they have by a descriptor or mapping is used again.
+    EXPECT_TRUE(rounds == 12 || GetParam() == Way::path) << rounds;
+    kept.clear();
+    shelf->give_back();
+    EXPECT_EQ(quota_->used(), 0u);
 }
 
 // ---- memory of the process alone ----

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "support.hpp"
@@ -100,7 +101,8 @@ class Forking : public testing::Test {
     }
     bool pinned(Place place) const {
         std::unordered_set<Place> found;
-        table->collect(found);
+        table->collect(
+            [&](std::span<const Place> places) { found.insert(places.begin(), places.end()); });
         return found.contains(place);
     }
 

@@ -61,6 +61,28 @@ class SpacesTest : public testing::Test {
     const Spaces::TimePoint start_ = Spaces::Clock::now();
 };
 
+TEST_F(SpacesTest, EndSoonAfterTheirOwnersSession) {
+    auto session = std::make_shared<int>();
+    const auto share = std::make_shared<int>();
+    spaces_.begin(kOne, kAny, 20h, start_, {session, share});
+    spaces_.begin(kOther, kAny, 20h, start_, {session, nullptr});
+    spaces_.expire(start_ + 19h);
+    EXPECT_EQ(count(), 2u);
+    EXPECT_EQ(share.use_count(), 2);
+    session.reset();
+    spaces_.expire(start_ + 19h);
+    spaces_.expire(start_ + 19h + 4min);
+    EXPECT_EQ(count(), 2u);
+    // Whoever renews it has it from then on.
+    const auto other = std::make_shared<int>();
+    spaces_.renew(kOther, start_ + 19h + 4min, other);
+    spaces_.expire(start_ + 19h + 6min);
+    EXPECT_EQ(count(), 1u);
+    EXPECT_EQ(share.use_count(), 1);
+    spaces_.expire(start_ + 29h);
+    EXPECT_EQ(count(), 1u);
+}
+
 TEST_F(SpacesTest, TakeOfTheirQuotaAndOfTheRoomOfAll) {
     spaces_.begin(kOne, 700, 1h);
     spaces_.begin(kOther, kAny, 1h);

@@ -1,5 +1,5 @@
 // Values on their way to a storage that takes its time: how many bytes of them, and who waits.
-#include "cache/write_budget.hpp"
+#include "storage/write_budget.hpp"
 
 #include "remote_fixture.hpp"
 

@@ -1,4 +1,4 @@
-// A limit on the bytes of values that are on their way to a source. Room is taken until the last
+// A limit on the bytes of values that are on their way. Room is taken until the last
 // copy of its Room goes. Others wait meanwhile, first come first served.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "cache/write_budget.hpp"
+#include "storage/write_budget.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,0 +1,251 @@
+// What readers have pinned: what it costs to look at, who pays for it, and who loses it.
+#include "shared/limbo.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+
+#include "shared/shelf.hpp"
+#include "storage/memory.hpp"
+#include "support.hpp"
+
+namespace ucxstore::shared {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kLimit = 64 * kMiB;
+
+class Account : public Holder {
+  public:
+    explicit Account(std::string origin) : origin_(std::move(origin)) {}
+    const std::string& origin() const override { return origin_; }
+    void charge(std::uint64_t bytes) override { charged = bytes; }
+    void lose(const std::string& why) override { lost = why; }
+
+    std::uint64_t charged = 0;
+    std::string lost;
+
+  private:
+    const std::string origin_;
+};
+
+// A reader that writes into its tables what it likes.
+class Liar {
+  public:
+    explicit Liar(Shelf& shelf, const std::string& origin = "liar")
+        : account(std::make_shared<Account>(origin)), table(shelf.add_reader(nullptr, account)) {
+        descriptors_ = table->take_descriptors();
+        memory_ = static_cast<std::byte*>(mmap(nullptr, kFamilyBytes, PROT_READ | PROT_WRITE,
+                                               MAP_SHARED, descriptors_.table.get(), 0));
+    }
+    Liar(const Liar&) = delete;
+    Liar& operator=(const Liar&) = delete;
+    ~Liar() { munmap(memory_, kFamilyBytes); }
+
+    auto& pins(std::uint64_t number = 0) {
+        return reinterpret_cast<PinTableMemory*>(memory_ + table_offset(number))->pins;
+    }
+    void use_all_tables() {
+        opened_ = open_anew(descriptors_.table);
+        std::uint64_t last = 0;
+        while (const auto number = lock_table(opened_, last)) {
+            last = *number;
+        }
+        EXPECT_EQ(last, kFamilyTables - 1);
+        reinterpret_cast<FamilyHeader*>(memory_)->children = ~std::uint64_t{0};
+    }
+
+    const std::shared_ptr<Account> account;
+    const std::shared_ptr<PinTable> table;
+
+  private:
+    PinTable::Descriptors descriptors_;
+    Fd opened_;
+    std::byte* memory_;
+};
+
+class Hoarding : public testing::Test {
+  protected:
+    bool put(const std::string& key, std::uint64_t size) {
+        try {
+            const auto incoming = storage_.receive(key, size);
+            incoming->expect(size);
+            std::memset(incoming->data(), 1, size);
+            return incoming->commit(false);
+        } catch (const NoRoomError&) {
+            return false;
+        }
+    }
+    int fill(std::uint64_t size) {
+        int count = 0;
+        while (put(std::to_string(count), size)) {
+            ++count;
+        }
+        return count;
+    }
+    Place place_of_value(const std::string& key) {
+        const auto value = storage_.find(key);
+        for (std::uint32_t number = 1;; ++number) {
+            const auto arena = shelf_->arena(number);
+            if (shelf_->arena_with(*value) == number) {
+                return place_of(number, offset_in_arena(*value));
+            }
+        }
+    }
+    // By the bytes there: each value begins with a number of its own.
+    std::uint64_t offset_in_arena(const Region& value) {
+        const auto number = *shelf_->arena_with(value);
+        const auto arena = shelf_->arena(number);
+        void* const memory =
+            mmap(nullptr, arena.bytes, PROT_READ, MAP_SHARED, arena.descriptor.get(), 0);
+        std::memcpy(value.data(), &marks_, sizeof(marks_));
+        std::uint64_t at = 0;
+        while (std::memcmp(static_cast<std::byte*>(memory) + at, &marks_, sizeof(marks_)) != 0) {
+            at += Arenas::kPage;
+        }
+        ++marks_;
+        munmap(memory, arena.bytes);
+        return at;
+    }
+
+    const std::shared_ptr<Quota> quota_ = Quota::of_memory(kLimit);
+    const std::shared_ptr<Shelf> shelf_ = Shelf::make({.bound = quota_});
+    MemoryStorage storage_{quota_, false, shelf_};
+    std::uint64_t marks_ = 0x1234'5678'9abc'def0;
+};
+
+// The places where a block of whole pages can begin, in several arenas.
+void pin_all(Liar& liar) {
+    liar.use_all_tables();
+    for (std::uint64_t number = 0; number < kFamilyTables; ++number) {
+        for (std::uint64_t i = 0; i < kPins; ++i) {
+            const std::uint64_t at = number * kPins + i;
+            const auto arena = static_cast<std::uint32_t>(1 + at % 8);
+            liar.pins(number)[i] = place_of(arena, at / 8 * Arenas::kPage);
+        }
+    }
+}
+
+TEST_F(Hoarding, WhoPinsEverythingStopsNoOverwrite) {
+    const int count = fill(512 << 10);
+    ASSERT_GE(count, 100);
+    Liar liar(*shelf_);
+    pin_all(liar);
+    int refused = 0;
+    for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < count; ++i) {
+            refused += put(std::to_string(i), 512 << 10) ? 0 : 1;
+            ASSERT_LE(quota_->used(), kLimit);
+        }
+    }
+    EXPECT_EQ(refused, 0) << "of " << 2 * count;
+    EXPECT_NE(liar.account->lost.find("of values that were replaced or removed"), std::string::npos)
+        << liar.account->lost;
+    EXPECT_EQ(liar.account->charged, 0u);
+}
+
+TEST_F(Hoarding, WhatIsReplacedIsChargedToWhoHasItPinned) {
+    ASSERT_TRUE(put("a", 100'000));
+    Liar liar(*shelf_);
+    Liar other(*shelf_, "other");
+    liar.pins()[5] = place_of_value("a");
+    shelf_->sweep();
+    EXPECT_EQ(liar.account->charged, 0u);
+    ASSERT_TRUE(put("a", 100'000));
+    shelf_->sweep();
+    EXPECT_EQ(liar.account->charged, 102'400u);
+    EXPECT_EQ(other.account->charged, 0u);
+    EXPECT_EQ(shelf_->waiting(), 102'400u);
+    liar.pins()[5] = 0;
+    shelf_->sweep();
+    EXPECT_EQ(liar.account->charged, 0u);
+    EXPECT_EQ(shelf_->waiting(), 0u);
+}
+
+TEST_F(Hoarding, WhoKeepsToHisShareLosesNothing) {
+    ASSERT_TRUE(put("seen", 4 * kMiB));
+    Liar honest(*shelf_, "honest");
+    honest.pins()[5] = place_of_value("seen");
+    shelf_->sweep();
+    const int count = fill(512 << 10);
+    Liar liar(*shelf_);
+    pin_all(liar);
+    ASSERT_TRUE(put("seen", 4 * kMiB));
+    for (int i = 0; i < count; ++i) {
+        ASSERT_TRUE(put(std::to_string(i), 512 << 10)) << i;
+    }
+    EXPECT_NE(liar.account->lost, "");
+    EXPECT_EQ(honest.account->lost, "");
+    EXPECT_EQ(honest.account->charged, 4 * kMiB + Arenas::kPage);
+}
+
+TEST_F(Hoarding, WhereNoBlockBeginsNothingIsPinned) {
+    ASSERT_TRUE(put("a", 100'000));
+    const Place place = place_of_value("a");
+    Liar liar(*shelf_);
+    for (std::uint64_t i = 0; i < kPins; ++i) {
+        liar.pins()[i] = place + 1 + i % 3;
+    }
+    liar.pins()[0] = place_of(77, 0);
+    liar.pins()[1] = ~Place{0};
+    EXPECT_FALSE(shelf_->pins_any(*liar.table));
+    EXPECT_EQ(shelf_->counts().arena_bytes_held, 0u);
+    ASSERT_TRUE(put("a", 100'000));
+    shelf_->sweep();
+    EXPECT_EQ(shelf_->waiting(), 0u);
+    liar.pins()[2] = place_of_value("a");
+    EXPECT_TRUE(shelf_->pins_any(*liar.table));
+    EXPECT_EQ(shelf_->counts().arena_bytes_held, 102'400u);
+}
+
+TEST_F(Hoarding, ALookIsBounded) {
+    Liar liar(*shelf_);
+    pin_all(liar);
+    std::size_t told = 0;
+    EXPECT_FALSE(
+        liar.table->collect([&](std::span<const Place> places) { told += places.size(); }));
+    EXPECT_LE(told, PinTable::kMostPins + kPins);
+    // What a family has from its parent counts once.
+    for (std::uint64_t number = 0; number < kFamilyTables; ++number) {
+        for (std::uint64_t i = 0; i < kPins; ++i) {
+            liar.pins(number)[i] = place_of(1, i * Arenas::kPage);
+        }
+    }
+    told = 0;
+    EXPECT_TRUE(liar.table->collect([&](std::span<const Place> places) { told += places.size(); }));
+    EXPECT_EQ(told, kPins);
+}
+
+TEST_F(Hoarding, ToAskForLooksCostsFewOfThem) {
+    std::vector<std::unique_ptr<Liar>> liars;
+    for (int i = 0; i < 4; ++i) {
+        liars.push_back(std::make_unique<Liar>(*shelf_));
+        pin_all(*liars.back());
+    }
+    int looks = 0;
+    const TimePoint begun = Clock::now();
+    for (int i = 0; i < 20'000; ++i) {
+        looks += shelf_->sweep_soon(Clock::now()) == TimePoint::max() ? 1 : 0;
+    }
+    EXPECT_GE(looks, 1);
+    EXPECT_LE(looks, 1 + (Clock::now() - begun) / std::chrono::milliseconds(1));
+    EXPECT_TRUE(
+        test::eventually([&] { return shelf_->sweep_soon(Clock::now()) == TimePoint::max(); }));
+}
+
+TEST_F(Hoarding, ReadersAreToldWhatTheyMayHold) {
+    const BoardView board(shelf_->board());
+    EXPECT_EQ(board.limit(), kLimit / 4);
+    const Liar reader(*shelf_);
+    ASSERT_TRUE(put("a", 40 * kMiB));
+    shelf_->sweep();
+    EXPECT_LT(board.limit(), (kLimit - 40 * kMiB) / 2);
+    EXPECT_GE(board.limit(), kLimit / 32);
+    const auto little = Shelf::make({.most_held = 5000, .bound = quota_});
+    EXPECT_EQ(BoardView(little->board()).limit(), 5000u);
+}
+
+}  // namespace
+}  // namespace ucxstore::shared
