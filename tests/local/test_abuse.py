@@ -143,7 +143,7 @@ def test_memory_that_could_be_cut(intruder: RawClient) -> None:
 
 
 @pytest.mark.parametrize("size", [0, (16 << 20) + 4096])
-def test_memory_of_a_size_that_is_not_taken(intruder: Intruder, size: int) -> None:
+def test_memory_of_a_size_that_is_not_taken(intruder: RawClient, size: int) -> None:
     fd = memory(size)
     intruder.send(UPLOAD, descriptors=[fd])
     assert intruder.is_hung_up_on()
