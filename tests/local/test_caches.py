@@ -18,10 +18,10 @@ import zarr
 from obstore.store import MemoryStore
 from zarr.core.sync import sync
 
+from tests.adversity.greedy.raw import PINS, REPLY, REQUEST, RawClient
 from tests.adversity.scripts import Script
 from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
-from tests.local.test_abuse import PINS, REPLY, REQUEST, Intruder
 from tests.server.sources.http_objects import HttpObjects, http_objects
 from ucxstore import UcxStore
 from ucxstore.server import Server
@@ -170,9 +170,9 @@ def test_killed_readers_leave_nothing_pinned() -> None:
         assert read(store, "c/3") is None
 
 
-def pins_of(server: Server, key: bytes) -> tuple[Intruder, mmap.mmap, list[int]]:
+def pins_of(server: Server, key: bytes) -> tuple[RawClient, mmap.mmap, list[int]]:
     """Let a client that means ill be shown a value; return it, its pins, and descriptors."""
-    intruder = Intruder(server)
+    intruder = RawClient(server.address)
     item = struct.pack("<H", len(key)) + key
     item += struct.pack("<QQQQ", *[2**64 - 1] * 3, 0) + b"\0\0\0"
     intruder.send(REQUEST, intruder.token + struct.pack("<QIIII", 1, 1, 0, 1, 0), item)
