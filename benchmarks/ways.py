@@ -20,23 +20,31 @@ class Way:
         As rows print it.
     is_local : bool
         Whether the server shows its values to clients of its host, and the client reads them there.
+    shares_memory : bool
+        Whether both let UCX use its shared memory.
     ucx : mapping
         UCX options of both.
     """
 
     name: str
     is_local: bool = False
+    shares_memory: bool = False
     ucx: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def of_server(self) -> dict[str, Any]:
         """The options of `Server`."""
-        return {"local": self.is_local, "ucx": dict(self.ucx)}
+        return {
+            "local": self.is_local,
+            "ucx_shared_memory": self.shares_memory,
+            "ucx": dict(self.ucx),
+        }
 
     @property
     def of_client(self) -> dict[str, Any]:
         """The options of `UcxStore`, which can be sent to a child as JSON."""
-        return {"local": "auto" if self.is_local else "ucx", "ucx": dict(self.ucx)}
+        local = "auto" if self.is_local else "ucx" if self.shares_memory else "off"
+        return {"local": local, "ucx": dict(self.ucx)}
 
     def serve(self, storage: str | Path, **options: Any) -> AbstractContextManager[ServerProcess]:
         """Start a server in a process of its own; a directory may be new."""
@@ -56,12 +64,13 @@ class Way:
             If it has come another way: its figures would be taken for those of this one.
         """
         lanes = store.stats()["lanes"]
-        if not lanes or self.is_local != (lanes == ["local"]):
+        kinds = {lane.partition("/")[0] for lane in lanes}
+        if kinds != ({"local"} if self.is_local else {"posix"} if self.shares_memory else {"tcp"}):
             raise RuntimeError(f"a store that should go by {self.name} has the lanes {lanes}")
         return f"lanes, {self.name}: {', '.join(lanes)}"
 
 
 LOCAL = Way("local", is_local=True)
-SHARED_MEMORY = Way("shared memory")
+SHARED_MEMORY = Way("shared memory", shares_memory=True)
 TCP = Way("TCP", ucx={"TLS": "tcp"})
 WAYS = (LOCAL, SHARED_MEMORY, TCP)

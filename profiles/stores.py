@@ -82,7 +82,11 @@ class Row:
     @property
     def server_options(self) -> dict[str, Any]:
         """The options of the server that decide which way a client takes."""
-        return {"local": self.transport == "local", "ucx": self._ucx}
+        return {
+            "local": self.transport == "local",
+            "ucx_shared_memory": self.transport == "shared memory",
+            "ucx": self._ucx,
+        }
 
     @property
     def client_options(self) -> dict[str, Any]:
@@ -184,7 +188,8 @@ def check_transport(row: Row, store: Store) -> None:
     """
     if isinstance(store, UcxStore):
         lanes = store.stats()["lanes"]
-        if (row.transport == "local") != (lanes == ["local"]):
+        kind = {"local": "local", "shared memory": "posix", "TCP": "tcp"}[row.transport]
+        if {lane.partition("/")[0] for lane in lanes} != {kind}:
             raise AssertionError(f"the lanes over {row.transport} were {lanes}")
 
 

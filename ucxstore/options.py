@@ -4,7 +4,7 @@ import operator
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
 from ucxstore.secret import Secret
@@ -64,12 +64,6 @@ class UcxConfig:
     def of(cls, progress: str = "blocking", options: Mapping[str, UcxValue] | None = None) -> Self:
         """Check and normalise what a user gave as ``progress=`` and ``ucx=``."""
         return cls(progress=check_progress(progress), options=normalize_ucx(options))
-
-    def between_hosts(self) -> Self:
-        """Return these settings without UCX's shared memory, unless they choose transports."""
-        if "TLS" in dict(self.options):
-            return self
-        return replace(self, options=tuple(sorted((*self.options, ("TLS", "^sm")))))
 
     @property
     def polling(self) -> bool:
@@ -151,17 +145,15 @@ class ClientOptions:
         ValueError, TypeError
             If an option is not usable; the message starts with its name.
         """
-        way = check_local(local)
-        config = UcxConfig.of(progress, ucx)
         return cls(
             timeout=check_timeout("timeout", timeout),
             connect_timeout=check_timeout("connect_timeout", connect_timeout),
-            ucx=config.between_hosts() if way == "off" else config,
+            ucx=UcxConfig.of(progress, ucx),
             secret=Secret.of(secret),
             select_pipeline=select_pipeline,
             strict=strict,
             buffer_budget=check_buffer_budget(buffer_budget),
-            local=way,
+            local=check_local(local),
             map=check_map(map),
             integrity=check_integrity(integrity),
             encrypt=check_encrypt(encrypt),

@@ -157,7 +157,7 @@ class StoreStats(ChunkStats):
     bytes_read, bytes_written, staged_bytes : int
         Likewise, the bytes of values.
     lanes : list of str
-        The transports that UCX chose for the connections, such as ``"sysv/memory"``, each once;
+        The transports that UCX chose for the connections, such as ``"tcp/eth0"``, each once;
         ``"local"`` for a connection that does without UCX. Empty without a connection.
     integrity : bool
         Whether what goes over every open connection has checksums; ``False`` without a connection.

@@ -90,8 +90,9 @@ class UcxStore(ChannelStore):
         has one decoded chunk and what its codec needs.
     local : {"auto", "ucx", "off"} or None
         How to reach a server of the same host: over memory that it lets its clients see (unless its
-        option ``local`` is off); over UCX's shared memory; or as a server of another host, over
-        UCX's other transports. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment, else
+        option ``local`` is off); over UCX's shared memory, if the server's option
+        ``ucx_shared_memory`` lets it, and else over its other transports; or as a server of another
+        host, over those. ``None`` is the value of ``UCXSTORE_LOCAL`` in the environment, else
         ``"auto"``. The others are there for comparison.
     map : {"auto", True, False}
         Whether large raw chunks that lie together in what zarr returns are mapped there from the

@@ -32,6 +32,8 @@ using namespace nb::literals;
 namespace ucxstore::py {
 namespace {
 
+SharedMemory sharing(bool shares) { return shares ? SharedMemory::on : SharedMemory::off; }
+
 // A worker whose peer is still to come: the handshake needs its address.
 template <typename Owner>
 class Port {
@@ -164,11 +166,12 @@ class PyClient {
         }
     }
 
-    nb::typed<nb::object, ClientPort> open(int fd, Connection::Integrity integrity) {
+    nb::typed<nb::object, ClientPort> open(int fd, Connection::Integrity integrity,
+                                           bool shares_memory) {
         std::unique_ptr<Worker> worker;
         {
             const WithoutGil released;
-            worker = client_->open(fd);
+            worker = client_->open(fd, sharing(shares_memory));
         }
         return nb::cast(new ClientPort(client_, std::move(worker), integrity),
                         nb::rv_policy::take_ownership);
@@ -234,14 +237,15 @@ class PyLocalClient {
 
 class PyServer {
   public:
-    // Options and whether to poll; whether to make no use of UCX until a client needs it.
-    using Ucx = std::tuple<Options, bool, bool>;
+    // Options and whether to poll; whether to make no use of UCX until a client needs it; whether
+    // clients may use its shared memory.
+    using Ucx = std::tuple<Options, bool, bool, bool>;
 
     PyServer(Storages storages, int threads, const Ucx& ucx, bool read_only,
              std::optional<std::uint64_t> max_sessions)
         : server_(std::move(storages), threads,
-                  {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx)}, read_only,
-                  max_sessions.value_or(Places::kNoLimit)) {}
+                  {std::get<0>(ucx), std::get<1>(ucx), std::get<2>(ucx), sharing(std::get<3>(ucx))},
+                  read_only, max_sessions.value_or(Places::kNoLimit)) {}
     static void make(PyServer* self, const std::shared_ptr<Storage>& storage, int threads,
                      const Ucx& ucx, bool read_only, const std::shared_ptr<Spaces>& scratch,
                      std::optional<std::uint64_t> max_sessions) {
@@ -253,13 +257,13 @@ class PyServer {
         new (self) PyServer({source.source, scratch}, threads, ucx, read_only, max_sessions);
     }
 
-    nb::typed<nb::object, ServerPort> open(int thread, int fd) {
+    nb::typed<nb::object, ServerPort> open(int thread, int fd, bool shares_memory) {
         std::shared_ptr<ServerThread> owner;
         std::unique_ptr<Worker> worker;
         {
             const WithoutGil released;
             owner = server_.thread(thread);
-            worker = owner->open(fd);
+            worker = owner->open(fd, sharing(shares_memory));
         }
         return nb::cast(new ServerPort(owner, std::move(worker)), nb::rv_policy::take_ownership);
     }
@@ -444,7 +448,8 @@ NB_MODULE(_core, module) {
 
     nb::class_<PyClient>(module, "Client")
         .def(nb::init<const Options&, bool>(), "options"_a, "polling"_a)
-        .def("open", &PyClient::open, "fd"_a = -1, "integrity"_a.none() = nb::none())
+        .def("open", &PyClient::open, "fd"_a = -1, "integrity"_a.none() = nb::none(),
+             "shares_memory"_a = false)
         .def("close", &PyClient::close, "timeout"_a)
         .def("abandon", &PyClient::abandon);
 
@@ -515,7 +520,7 @@ NB_MODULE(_core, module) {
              "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
         .def("__init__", &PyServer::make_cached, "storage"_a, "threads"_a, "ucx"_a, "read_only"_a,
              "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
-        .def("open", &PyServer::open, "thread"_a, "fd"_a = -1)
+        .def("open", &PyServer::open, "thread"_a, "fd"_a = -1, "shares_memory"_a = false)
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
              "origin"_a)
         .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)

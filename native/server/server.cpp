@@ -80,7 +80,7 @@ Server::Server(Storages storages, int threads, Ucx ucx, bool read_only, std::uin
     threads_.resize(static_cast<std::size_t>(threads));
     for (int i = 0; i < threads; ++i) {
         if (!ucx_.when_needed) {
-            thread(i)->start_ucx();
+            thread(i)->start_ucx(ucx_.memory);
         }
         local_threads_.push_back(std::make_shared<LocalThread>(service_, i));
     }

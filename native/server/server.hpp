@@ -47,6 +47,8 @@ class Server {
         // Whether a thread for it is made once a client needs that: then what is wrong with the
         // options, or with UCX, is that client's error, and not the constructor's.
         bool when_needed = false;
+        // Whether it lets clients that ask for it use UCX's shared memory.
+        SharedMemory memory = SharedMemory::off;
     };
     // `most_sessions`: see Places.
     Server(Storages storages, int threads, Ucx ucx, bool read_only,

@@ -1,13 +1,11 @@
 #include "ucx/address.hpp"
 
 #include <netinet/in.h>
-#include <sys/shm.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <optional>
 
 #include "base/status.hpp"
 
@@ -166,21 +164,6 @@ bool has_tcp_device(std::string_view device) {
     return (family == AF_INET || family == AF_INET6) && device.size() == 2 + size;
 }
 
-// The segment of shared memory that a System V transport's address names: none smaller than ours
-// holds the queue that UCX is going to use there.
-std::optional<std::size_t> segment_size(std::string_view interface) {
-    std::uint64_t identifier = 0;
-    if (interface.size() < sizeof(identifier)) {
-        return std::nullopt;
-    }
-    std::memcpy(&identifier, interface.data(), sizeof(identifier));
-    shmid_ds about{};
-    if (shmctl(static_cast<int>(identifier), IPC_STAT, &about) != 0) {
-        return std::nullopt;
-    }
-    return about.shm_segsz;
-}
-
 constexpr std::size_t kPort = 2;
 constexpr std::size_t kSegment = 8;
 
@@ -189,16 +172,9 @@ void check_transport(const WorkerAddress::Transport& ours, const WorkerAddress::
         if (!has_tcp_device(theirs.device) || theirs.interface.size() != kPort) {
             refuse("it has no address of a TCP socket where there should be one");
         }
-    } else if (ours.name == transport_name("sysv") || ours.name == transport_name("posix")) {
+    } else if (ours.name == transport_name("posix")) {
         if (theirs.device.size() < kSegment || theirs.interface.size() < kSegment) {
             refuse("it has no segment of shared memory where there should be one");
-        }
-    }
-    if (ours.name == transport_name("sysv") && ours.device == theirs.device) {
-        const auto least = segment_size(ours.interface);
-        const auto size = segment_size(theirs.interface);
-        if (least && size && *size < *least) {
-            refuse("its segment of shared memory is too small");
         }
     }
 }

@@ -17,7 +17,7 @@
 namespace ucxstore {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 12> kDefaults = {{
+constexpr std::array<std::pair<const char*, const char*>, 9> kDefaults = {{
     // Without it, endpoints with peer error handling silently lose shared memory.
     {"MM_ERROR_HANDLING", "y"},
     // 8 KiB by default, which costs a factor of 4 to 5 with peer error handling.
@@ -34,9 +34,6 @@ constexpr std::array<std::pair<const char*, const char*>, 12> kDefaults = {{
     // 8 KiB, 256 and 512 by default. Larger fragments cost less each, and with fewer of them what
     // is under way stays in a core's cache: 1.2 times as fast where the cores are near each other,
     // up to twice where they are far. From 64 KiB on UCX's 16-bit length overflows, and it hangs.
-    {"SYSV_SEG_SIZE", "60K"},
-    {"SYSV_FIFO_SIZE", "32"},
-    {"SYSV_RX_BUFS_GROW", "64"},
     {"POSIX_SEG_SIZE", "60K"},
     {"POSIX_FIFO_SIZE", "32"},
     {"POSIX_RX_BUFS_GROW", "64"},
@@ -60,6 +57,8 @@ void apply_options(ucp_config_t* config, const Options& options) {
         }
     }
 }
+
+constexpr const char* kTransports = "TLS";
 
 // The ports of this host's adapters for RDMA, by UCX's names, each after a comma. UCX listens on no
 // socket for these.
@@ -88,6 +87,16 @@ void apply_device(ucp_config_t* config, const Options& options, const std::strin
     }
 }
 
+void apply_transports(ucp_config_t* config, const Options& options, SharedMemory memory) {
+    std::optional<std::string> wanted;
+    if (const auto found = options.find(kTransports); found != options.end()) {
+        wanted = found->second;
+    } else if (const char* variable = std::getenv("UCX_TLS"); variable != nullptr) {
+        wanted = variable;
+    }
+    check(ucp_config_modify(config, kTransports, transports(wanted, memory).c_str()), "UCX_TLS");
+}
+
 constexpr const char* kRegistrationCache = "RCACHE_ENABLE";
 
 // The user's option for the registration cache, if there is one.
@@ -110,13 +119,14 @@ bool hooks_are_off() {
            says("UCX_MEM_MMAP_HOOK_MODE", {"none"});
 }
 
-ConfigHandle configure(const Options& options, const std::string& device) {
+ConfigHandle configure(const Options& options, const std::string& device, SharedMemory memory) {
     ucp_config_t* config = nullptr;
     check(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
     ConfigHandle owner(config);
     apply_defaults(config, options);
     apply_device(config, options, device);
     apply_options(config, options);
+    apply_transports(config, options, memory);
     return owner;
 }
 
@@ -140,14 +150,14 @@ ucs_status_t start(const ucp_config_t* config, ContextHandle& handle) {
 void check_options(const Options& options) {
     load_ucx();  // not inside UCX, as in the constructor of Context
     const InUcx inside;
-    configure(options, kLoopback);
+    configure(options, kLoopback, SharedMemory::on);
 }
 
 bool is_given(const std::string& name, const Options& options) {
     return std::getenv(("UCX_" + name).c_str()) != nullptr || options.contains(name);
 }
 
-Context::Context(const Options& options, const std::string& device) {
+Context::Context(const Options& options, const std::string& device, SharedMemory memory) {
     // Not inside UCX: it may wait for the GIL, and its holder may be forking.
     const UcxLibrary& ucx = load_ucx();
     const bool has_hooks = ucx.has_hooks && !hooks_are_off();
@@ -157,7 +167,7 @@ Context::Context(const Options& options, const std::string& device) {
     if (!wanted || *wanted == "try") {
         // UCX tells whether it has a cache only by refusing to start where one is insisted on. A
         // cache that is made waits for the hooks' lock, which in a forked child may be for ever.
-        const ConfigHandle config = configure(options, device);
+        const ConfigHandle config = configure(options, device, memory);
         const bool may_have = has_hooks && hooks_are_safe;
         check(ucp_config_modify(config.get(), kRegistrationCache, may_have ? "y" : "n"),
               "UCX_RCACHE_ENABLE");
@@ -175,7 +185,7 @@ Context::Context(const Options& options, const std::string& device) {
         }
         has_registration_cache_ = insists && has_hooks;
     }
-    check(start(configure(options, device).get(), handle_), "starting UCX");
+    check(start(configure(options, device, memory).get(), handle_), "starting UCX");
 }
 
 Context::~Context() {

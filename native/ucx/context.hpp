@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/handle.hpp"
+#include "ucx/transports.hpp"
 
 namespace ucxstore {
 
@@ -24,9 +25,11 @@ inline constexpr const char* kDevices = "NET_DEVICES";
 class Context {
   public:
     // Our defaults give way to the environment, and the environment to `options`. UCX uses the
-    // network device `device`, and adapters for RDMA, unless these name others.
+    // network device `device`, and adapters for RDMA, unless these name others. Whatever they say,
+    // it uses shared memory only if `memory` is on.
     // Throws Error(argument) that names an option UCX does not know or take.
-    explicit Context(const Options& options, const std::string& device = kLoopback);
+    explicit Context(const Options& options, const std::string& device = kLoopback,
+                     SharedMemory memory = SharedMemory::off);
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
     ~Context();

@@ -19,9 +19,8 @@ namespace {
 constexpr std::size_t kPadding = 4096;
 
 // Transports whose data only ucp_worker_progress() moves, and no adapter.
-constexpr std::string_view kOfTheProcessor[] = {"self", "sysv", "posix", "tcp",
-                                                "cma",  "knem", "xpmem"};
-constexpr std::string_view kShared[] = {"self", "sysv", "posix"};
+constexpr std::string_view kOfTheProcessor[] = {"self", "posix", "tcp"};
+constexpr std::string_view kShared[] = {"self", "posix"};
 
 bool are_all_of(std::span<const std::string_view> transports,
                 const std::vector<std::string>& lanes) {

@@ -25,7 +25,7 @@ class Endpoint {
     bool failed() const { return failed_; }  // any thread
     const std::string& cause() const { return cause_; }
 
-    // The lanes that UCX has chosen: "sysv/memory", "tcp/lo"...
+    // The lanes that UCX has chosen: "posix/memory", "tcp/lo"...
     std::vector<std::string> lanes() const;
 
     // Closes by force, without telling the peer: completes every operation on it as cancelled,

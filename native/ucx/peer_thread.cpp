@@ -27,13 +27,15 @@ std::string device_between(int fd) {
     return !own || !peer || is_of_this_host(peer->host) ? kLoopback : device_of(own->host);
 }
 
-// UCX lets nobody else open its shared memory, and fails where it is another user's.
+// UCX lets nobody else open its shared memory, and fails where it is another user's; or where its
+// two sides, which wake each other by sockets, have not one network.
 bool may_share_memory(int fd) {
-    const auto user = user_at_other_end(fd);
-    return !user || *user == geteuid();
+    if (fd < 0) {
+        return true;
+    }
+    const auto peer = peer_end(fd);
+    return (!peer || is_of_this_host(peer->host)) && user_at_other_end(fd) == geteuid();
 }
-
-constexpr const char* kTransports = "TLS";
 
 }  // namespace
 
@@ -50,23 +52,22 @@ PeerThread::PeerThread(const Options& options, bool polling, std::string name, c
 
 PeerThread::~PeerThread() { close(1s); }
 
-std::unique_ptr<Worker> PeerThread::open(int fd) {
-    const auto context = this->context(fd);
+std::unique_ptr<Worker> PeerThread::open(int fd, SharedMemory memory) {
+    const auto context = this->context(fd, memory);
     return progress_->call([&] { return std::make_unique<Worker>(context); }, closed_text_);
 }
 
 // A context for this connection. Not on the progress thread: it takes long, and waits for the GIL
 // where UCX must be loaded.
-std::shared_ptr<const Context> PeerThread::context(int fd) {
-    Options options = options_;
-    if (!is_given(kTransports, options) && !may_share_memory(fd)) {
-        options[kTransports] = "^sm";
+std::shared_ptr<const Context> PeerThread::context(int fd, SharedMemory memory) {
+    if (!may_share_memory(fd)) {
+        memory = SharedMemory::off;
     }
-    const std::string device = is_given(kDevices, options) ? "" : device_between(fd);
+    const std::string device = is_given(kDevices, options_) ? "" : device_between(fd);
     const std::lock_guard lock(starting_);
-    auto& context = contexts_[{device, options}];
+    auto& context = contexts_[{device, memory}];
     if (context == nullptr) {
-        context = std::make_shared<const Context>(options, device);
+        context = std::make_shared<const Context>(options_, device, memory);
     }
     return context;
 }

@@ -24,10 +24,12 @@ class PeerThread {
     ~PeerThread();
 
     // Starts UCX, so that what is wrong with it shows at once. open() does it otherwise.
-    void start_ucx() { context(-1); }
+    void start_ucx(SharedMemory memory) { context(-1, memory); }
     // A worker for one peer: made before the handshake ends, as its address is part of that. It
     // uses the network device of the connection `fd`; that of this host's own where there is none.
-    std::unique_ptr<Worker> open(int fd = -1);
+    // `memory`: whether both sides ask for UCX's shared memory. It is used if they can: if their
+    // processes are of one user, and of this host.
+    std::unique_ptr<Worker> open(int fd = -1, SharedMemory memory = SharedMemory::off);
     // Destroys a worker whose handshake has failed.
     void discard(std::unique_ptr<Worker> worker);
     // Whether anything is under way with a peer.
@@ -72,12 +74,12 @@ class PeerThread {
 
     Driver driver_{*this};
     const char* const closed_text_;
-    std::shared_ptr<const Context> context(int fd);
+    std::shared_ptr<const Context> context(int fd, SharedMemory memory);
 
     const Options options_;
     Mutex starting_;
-    // By their device and options.
-    std::map<std::pair<std::string, Options>, std::shared_ptr<const Context>> contexts_;
+    // By their device, and whether they share memory.
+    std::map<std::pair<std::string, SharedMemory>, std::shared_ptr<const Context>> contexts_;
     std::vector<std::shared_ptr<Peer>> peers_;
     TimePoint deadline_ = TimePoint::max();
     bool closed_ = false;     // on the progress thread

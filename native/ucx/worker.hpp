@@ -73,7 +73,7 @@ class Worker {
     // writes by itself. Set by the endpoint.
     bool moves_only_in_progress = false;
 
-    // Whether all data goes over System V or POSIX shared memory, by two copies. Then we copy
+    // Whether all data goes over POSIX shared memory, by two copies. Then we copy
     // ourselves: see Copier. Set by the endpoint.
     bool shares_memory = false;
 

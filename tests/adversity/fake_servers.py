@@ -99,7 +99,7 @@ def welcomes(
         handshake = ServerHandshake(secret, "the client")
         yield from handshake.authenticate()
         yield from handshake.welcome(welcome)
-        attached((yield from handshake.attach()))
+        attached((yield from handshake.attach()).address)
         yield Send(handshake.ready(address))
 
     def behave(sock: socket.socket) -> None:

@@ -43,7 +43,7 @@ KEPT = 24
 
 _OPTIONS: dict[str, Any] = {
     "local": {"local": "auto"},
-    "shm": {"local": "ucx", "ucx": {"TLS": "sysv,posix,self,tcp"}},
+    "shm": {"local": "ucx", "ucx": {"TLS": "posix,self,tcp"}},
     "tcp": {"local": "ucx", "ucx": {"TLS": "tcp"}},
 }
 
@@ -197,11 +197,15 @@ def be_server(case: Case, scarce: Scarcity, pipe: Connection, folder: str) -> li
     begun = _open_files()
     scarce.begin()
     try:
-        server = Server(location, local=case.way == "local", threads=1)
+        server = Server(
+            location, local=case.way == "local", ucx_shared_memory=case.way == "shm", threads=1
+        )
     except Exception as error:
         errors.append(named(error))
         scarce.end()
-        server = Server(location, local=case.way == "local", threads=1)
+        server = Server(
+            location, local=case.way == "local", ucx_shared_memory=case.way == "shm", threads=1
+        )
     with server:
         pipe.send(server.address)
         assert pipe.recv() == "used"

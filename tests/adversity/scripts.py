@@ -57,6 +57,10 @@ class Script:
         assert self._process.stdout is not None
         self._stdout = self._process.stdout
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def line(self) -> str:
         """Return the next line that it prints."""
         line = self._stdout.readline()

@@ -28,6 +28,7 @@ def serve(
         read_only=read_only,
         shared=shared,
         local=local,
+        ucx_shared_memory=True,
     ) as server:
         channel.send(server.address)
         while True:

@@ -11,7 +11,7 @@ from ucxstore.server.spawn import ServerProcess
 
 WAYS: dict[str, dict[str, Any]] = {
     "local": {"local": True},
-    "shared-memory": {"local": False},
+    "shared-memory": {"local": False, "ucx_shared_memory": True},
     "tcp": {"local": False, "ucx": {"TLS": "tcp"}},
 }
 

@@ -7,66 +7,57 @@ from ucxstore._ucx import UcxLibrary
 from ucxstore.cli.doctor.advice import Finding, advise
 from ucxstore.cli.doctor.machine import Machine, parse_transports
 from ucxstore.cli.doctor.measure import Way
+from ucxstore.options import Local
 
 LIBRARY = UcxLibrary("system", "1.21.0", Path("/usr/lib/libucp.so.0"))
 MACHINE = Machine(
     transports={"self": ["memory"], "tcp": ["lo"], "sysv": ["memory"]},
     locked_memory=8 << 20,
     open_files=4096,
-    shm_total=1 << 30,
-    shm_free=1 << 30,
     container=False,
 )
-SHARED = Way(lanes=["sysv/memory"], same_host=True, round_trip=1e-5)
+SHARED = Way(lanes=["posix/memory"], same_host=True, round_trip=1e-5)
 TCP = Way(lanes=["tcp/lo"], same_host=True, round_trip=1e-5)
 RDMA = {"rc_mlx5": ["mlx5_0:1"], "tcp": ["eth0"]}
 
 
 def test_nothing_to_say() -> None:
-    expected = [Finding("ok", "shared memory is used: sysv/memory")]
-    assert advise(LIBRARY, MACHINE, SHARED, None) == expected
+    expected = [Finding("ok", "UCX's shared memory is used: posix/memory")]
+    assert advise(LIBRARY, MACHINE, SHARED, "auto") == expected
 
 
-@pytest.mark.parametrize("tls", ["tcp", "self,tcp", "^shm", "^sm,cuda", "^sysv,posix,cma", "rc,ud"])
-def test_transports_that_leave_shared_memory_out(tls: str) -> None:
-    [finding] = advise(LIBRARY, MACHINE, TCP, tls)
+def test_memory_that_is_not_seen() -> None:
+    [finding] = advise(LIBRARY, MACHINE, TCP, "auto")
     assert finding.level == "problem"
-    assert f"TLS={tls} leaves shared memory out here: tcp/lo" in finding.what
+    assert "its memory is not seen: tcp/lo" in finding.what
+    assert "--no-local" in finding.change
 
 
-@pytest.mark.parametrize("tls", [None, "all", "tcp,shm", "sysv,tcp", "^cuda", "^tcp", "^posix"])
-def test_the_other_side_leaves_shared_memory_out(tls: str | None) -> None:
-    [finding] = advise(LIBRARY, MACHINE, TCP, tls)
-    assert finding.level == "problem"
-    assert "does not share memory" in finding.what
-    assert "for the server" in finding.change
-
-
-def test_error_handling_leaves_shared_memory_out() -> None:
-    machine = replace(MACHINE, environment={"UCX_MM_ERROR_HANDLING": "n"})
-    [finding] = advise(LIBRARY, machine, TCP, None)
-    assert finding.level == "problem"
-    assert "UCX_MM_ERROR_HANDLING=n" in finding.what
+@pytest.mark.parametrize("local", ["ucx", "off"])
+def test_memory_that_nobody_wants_to_see(local: Local) -> None:
+    [finding] = advise(LIBRARY, MACHINE, TCP, local)
+    assert finding.level == "note"
+    assert f"UCXSTORE_LOCAL={local} asks for UCX: tcp/lo" in finding.what
 
 
 def test_another_machine() -> None:
-    [finding] = advise(LIBRARY, MACHINE, replace(TCP, same_host=False), "tcp")
+    [finding] = advise(LIBRARY, MACHINE, replace(TCP, same_host=False), "auto")
     assert finding.level == "ok"
     assert "not one of this machine" in finding.what
 
 
 def test_the_plane_of_one_host() -> None:
-    [finding] = advise(LIBRARY, MACHINE, replace(TCP, lanes=["local"]), None)
+    [finding] = advise(LIBRARY, MACHINE, replace(TCP, lanes=["local"]), "auto")
     assert finding.level == "ok"
 
 
 def test_rdma() -> None:
     machine = replace(MACHINE, transports=RDMA, locked_memory=-1)
     way = Way(lanes=["rc_mlx5/mlx5_0:1"], same_host=False, round_trip=1e-6)
-    assert [one.what for one in advise(LIBRARY, machine, way, None)] == [
+    assert [one.what for one in advise(LIBRARY, machine, way, "auto")] == [
         "the server is reached by RDMA: rc_mlx5/mlx5_0:1"
     ]
-    problem, _ = advise(LIBRARY, replace(machine, locked_memory=65536), way, None)
+    problem, _ = advise(LIBRARY, replace(machine, locked_memory=65536), way, "auto")
     assert (problem.level, problem.change) == ("problem", "ulimit -l unlimited")
 
 
@@ -76,7 +67,6 @@ def test_rdma() -> None:
         (replace(LIBRARY, version="1.22.0"), MACHINE, "problem", "1.22.0"),
         (replace(LIBRARY, origin="wheel"), MACHINE, "note", "wheel"),
         (LIBRARY, replace(MACHINE, transports=None), "note", "ucx_info"),
-        (LIBRARY, replace(MACHINE, shm_total=64 << 20), "note", "/dev/shm has 67.1 MB"),
         (LIBRARY, replace(MACHINE, open_files=256), "note", "256 files"),
         (LIBRARY, replace(MACHINE, no_fence="no way"), "note", "nor reached: no way"),
     ],
@@ -84,7 +74,7 @@ def test_rdma() -> None:
 def test_what_else_there_is_to_say(
     library: UcxLibrary, machine: Machine, level: str, what: str
 ) -> None:
-    finding, _ = advise(library, machine, SHARED, None)
+    finding, _ = advise(library, machine, SHARED, "auto")
     assert finding.level == level
     assert what in finding.what
     assert "docs/" not in finding.change  # an installed package has no pages
@@ -92,7 +82,7 @@ def test_what_else_there_is_to_say(
 
 def test_no_limits_are_no_problem() -> None:
     machine = replace(MACHINE, open_files=-1, locked_memory=-1)
-    assert len(advise(LIBRARY, machine, SHARED, None)) == 1
+    assert len(advise(LIBRARY, machine, SHARED, "auto")) == 1
 
 
 def test_transports() -> None:

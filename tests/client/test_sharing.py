@@ -310,8 +310,9 @@ def test_one_connection_for_all_stores_and_threads() -> None:
 @pytest.mark.parametrize("tls", ["tcp", "tcp,sm,self"])
 @pytest.mark.parametrize("progress", ["blocking", "polling"])
 def test_transports_and_progress(tls: str, progress: str) -> None:
-    with Server("memory://", ucx={"TLS": tls}, progress=progress) as server:
-        store = UcxStore(server.address, ucx={"TLS": tls}, progress=progress)
+    ucx = {"TLS": tls}
+    with Server("memory://", ucx=ucx, ucx_shared_memory=True, progress=progress) as server:
+        store = UcxStore(server.address, local="ucx", ucx=ucx, progress=progress)
         value = np.random.default_rng(0).integers(0, 256, 9_000_000, "u1")
         store.set_sync("key", cpu.Buffer.from_array_like(value))
         out = np.zeros_like(value)
@@ -319,7 +320,6 @@ def test_transports_and_progress(tls: str, progress: str) -> None:
         np.testing.assert_array_equal(out, value)
         (lanes,) = {lane.split("/")[0] for lane in store.stats()["lanes"]} & {
             "tcp",
-            "sysv",
             "posix",
         }
         assert (lanes == "tcp") == (tls == "tcp")

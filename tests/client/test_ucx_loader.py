@@ -114,7 +114,7 @@ assert ucx_is_mapped()
     [
         "core.ucx_version()",
         "core.Client({}, False)",
-        "core.Server(core.MemoryStorage(), 1, ({}, False, False), False)",
+        "core.Server(core.MemoryStorage(), 1, ({}, False, False, False), False)",
         "Server('memory://', local=False)",
         "Server('memory://', local=True, ucx={'TLS': 'tcp'})",
         "UcxStore(server.address, local='ucx').get_sync('key')",

@@ -16,7 +16,7 @@ RECORDER = Path(__file__).with_name("recorder.c")
 _SERVE = """
 import sys
 from ucxstore import Server
-with Server(sys.argv[1], durability=sys.argv[2], threads=2) as server:
+with Server(sys.argv[1], durability=sys.argv[2], threads=2, ucx_shared_memory=True) as server:
     print(server.address, flush=True)
     sys.stdin.read()
 """

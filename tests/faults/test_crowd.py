@@ -59,7 +59,9 @@ def test_all_connect_and_none_starves(nursery: Nursery, way: str) -> None:
     many, at_once, seconds = 200, 64, 60.0
     local, ucx = WAYS[way]
     with ExitStack() as stack:
-        server = stack.enter_context(Server.spawn("memory://", ucx=ucx))
+        server = stack.enter_context(
+            Server.spawn("memory://", ucx=ucx, ucx_shared_memory=way == "shared-memory")
+        )
         with UcxStore(server.address, ucx=ucx, local=local) as store:
             store.ping_sync()
         eventually(lambda: _settled(server))

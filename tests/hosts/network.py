@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 _LOST = " WARNING ucxstore.server: lost "
 
-_OWN = ["--net", "--ipc", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+_OWN = ["--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+_OWN_IPC = "--ipc"
 _LIVE = "mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys && "  # UCX reads it
 _LIVE += "ip link set lo up && echo ready && exec cat"
 _PORT = 7400
@@ -38,16 +39,25 @@ def why_not() -> str | None:
     missing = [name for name in ("ip", "tc", "unshare", "nsenter") if not shutil.which(name)]
     if missing:
         return f"no {', '.join(missing)} here (iproute2, util-linux)"
-    made = subprocess.run(["unshare", *_OWN, "true"], capture_output=True, text=True, timeout=20)
+    made = subprocess.run(
+        ["unshare", *_OWN, _OWN_IPC, "true"], capture_output=True, text=True, timeout=20
+    )
     return None if made.returncode == 0 else f"no namespaces here: {made.stderr.strip()}"
 
 
 class Namespaces:
-    """The namespaces of a host. A context manager; all that runs inside ends with it."""
+    """The namespaces of a host. A context manager; all that runs inside ends with it.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    shares_ipc : bool
+        Whether it has the machine's System V shared memory, as containers of one host may.
+    """
+
+    def __init__(self, *, shares_ipc: bool = False) -> None:
+        own = _OWN if shares_ipc else [*_OWN, _OWN_IPC]
         self._holder = subprocess.Popen(
-            ["unshare", *_OWN, "sh", "-c", _LIVE],
+            ["unshare", *own, "sh", "-c", _LIVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,10 +102,12 @@ class Host(Namespaces):
     Parameters
     ----------
     number : int
+    shares_ipc : bool
+        As of `Namespaces`.
     """
 
-    def __init__(self, number: int) -> None:
-        super().__init__()
+    def __init__(self, number: int, *, shares_ipc: bool = False) -> None:
+        super().__init__(shares_ipc=shares_ipc)
         self.ip = f"10.99.0.{number}"
         self.place = f"{self.ip}:{_PORT}"
         self.address = f"ucx://{self.place}"
@@ -187,13 +199,16 @@ class Host(Namespaces):
 
 
 @contextmanager
-def hosts_on_a_switch(count: int) -> Iterator[Sequence[Host]]:
+def hosts_on_a_switch(count: int, *, shares_ipc: bool = False) -> Iterator[Sequence[Host]]:
     """Make hosts, each with a link to one switch."""
     with ExitStack() as stack:
         switch = stack.enter_context(Namespaces())
         switch.run("ip link add bridge type bridge")
         switch.run("ip link set bridge up")
-        hosts = [stack.enter_context(Host(number)) for number in range(1, count + 1)]
+        hosts = [
+            stack.enter_context(Host(number, shares_ipc=shares_ipc))
+            for number in range(1, count + 1)
+        ]
         for host in hosts:
             host.link_to(switch)
         yield hosts

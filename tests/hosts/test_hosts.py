@@ -1,9 +1,12 @@
 """Two hosts and more: over the network, and only over it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
 
 from tests.hosts.conftest import RunOn
-from tests.hosts.network import Host
+from tests.hosts.network import Host, hosts_on_a_switch, why_not
 
 VALUES = """
 values = np.random.default_rng(5).integers(0, 1000, (1200, 1000), "i4")
@@ -34,6 +37,14 @@ print(*array.store.stats()["lanes"], array.store.stats()["integrity"])
 )
 
 
+@pytest.fixture(scope="module")
+def containers() -> Iterator[Sequence[Host]]:
+    if (problem := why_not()) is not None:
+        pytest.skip(problem)
+    with hosts_on_a_switch(2, shares_ipc=True) as containers:
+        yield containers
+
+
 def words(lanes: str) -> set[str]:
     return set(lanes.replace("/", " ").split())
 
@@ -44,8 +55,26 @@ def test_what_one_host_writes_another_reads(hosts: Sequence[Host], run_on: RunOn
         assert run_on(writing, serving.address, WRITE).end() == ""
         assert words(run_on(reading, serving.address, READ).end()) == {"tcp", "eth0", "True"}
         at_home = words(run_on(serving, serving.address, READ).end())
-        assert at_home & {"sysv", "posix"}
-        assert "False" in at_home  # no checksums over shared memory
+        assert at_home == {"tcp", "lo", "False"}  # no checksums within the host
+
+
+@pytest.mark.parametrize("way", ["socket", "network"])
+def test_containers_that_share_ipc_and_no_network(
+    way: str, containers: Sequence[Host], run_on: RunOn, tmp_path: Path
+) -> None:
+    """They reach one another by a Unix socket in a folder that both see, or else by TCP."""
+    serving, using = containers
+    options = ("--socket", str(tmp_path / "socket")) if way == "socket" else ()
+    code = """
+os.environ["UCXSTORE_LOCAL"] = "auto"
+store = UcxStore(store.address, connect_timeout=20)
+store.set_sync("key", as_buffer(b"value" * 1_000_000))
+assert store.get_sync("key").to_bytes() == b"value" * 1_000_000
+print(*store.stats()["lanes"])
+"""
+    with serving.serving("memory://", *options):
+        lanes = run_on(using, serving.address, code).end()
+    assert lanes.strip() == ("local" if way == "socket" else "tcp/eth0")
 
 
 def test_one_address_of_several(hosts: Sequence[Host], run_on: RunOn) -> None:

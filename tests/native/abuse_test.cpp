@@ -34,7 +34,7 @@ class BadClient : public testing::Test {
     // A new session for the puppet.
     void join() {
         ControlPair pair = control_pair();
-        auto worker = both_.server->open();
+        auto worker = both_.server->open(-1, SharedMemory::on);
         const std::string address = worker->address();
         both_.server->attach(std::move(worker), std::move(pair.one), token_, puppet_.address(),
                              "bad client");
@@ -466,7 +466,7 @@ class BadServer : public testing::Test {
   protected:
     BadServer() {
         ControlPair pair = control_pair();
-        auto worker = both_.client->open();
+        auto worker = both_.client->open(-1, SharedMemory::on);
         const std::string address = worker->address();
         connection_ = both_.client->attach(std::move(worker), std::move(pair.one), token_,
                                            puppet_.address(), "bad");

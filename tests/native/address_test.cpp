@@ -14,7 +14,7 @@ namespace ucxstore::test {
 namespace {
 
 const std::vector<Options> kWays = {
-    {{"TLS", "tcp"}}, {{"TLS", "sysv,posix,self"}}, {}, {{"ADDRESS_VERSION", "v2"}}};
+    {{"TLS", "tcp"}}, {{"TLS", "posix,self"}}, {}, {{"ADDRESS_VERSION", "v2"}}};
 
 bool is_refused(const std::string& ours, const std::string& theirs) {
     try {

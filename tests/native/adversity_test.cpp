@@ -30,7 +30,7 @@ class StalledServer : public testing::TestWithParam<Options> {
   protected:
     StalledServer() {
         ControlPair pair = control_pair();
-        auto worker = client_.open();
+        auto worker = client_.open(-1, SharedMemory::on);
         const std::string address = worker->address();
         connection_ = client_.attach(std::move(worker), std::move(pair.one), token_,
                                      puppet_.address(), "stalled");
@@ -447,16 +447,16 @@ TEST(Closed, OperationsFailAtOnce) {
 
 TEST(Closed, AServerTakesNobody) {
     Loopback both;
-    auto worker = both.server->open();
-    auto unused = both.server->open();
+    auto worker = both.server->open(-1, SharedMemory::on);
+    auto unused = both.server->open(-1, SharedMemory::on);
     both.server->close(1s);
     both.server->close(1s);
     EXPECT_EQ(error_of([&] {
                   both.server->attach(std::move(worker), control_pair().one, new_token(),
-                                      both.client->open()->address(), "");
+                                      both.client->open(-1, SharedMemory::on)->address(), "");
               }),
               ErrorKind::connect);
-    EXPECT_EQ(error_of([&] { both.server->open(); }), ErrorKind::connect);
+    EXPECT_EQ(error_of([&] { both.server->open(-1, SharedMemory::on); }), ErrorKind::connect);
     EXPECT_EQ(both.server->sessions(), 0u);
     EXPECT_FALSE(both.server->busy());
     both.server->discard(std::move(unused));
@@ -464,9 +464,9 @@ TEST(Closed, AServerTakesNobody) {
 
 TEST(Closed, WorkersThatCameToNothingAreDiscarded) {
     Loopback both;
-    both.client->discard(both.client->open());
-    both.server->discard(both.server->open());
-    const auto late = both.client->open();
+    both.client->discard(both.client->open(-1, SharedMemory::on));
+    both.server->discard(both.server->open(-1, SharedMemory::on));
+    const auto late = both.client->open(-1, SharedMemory::on);
     both.client->close(1s);
 }
 
@@ -474,13 +474,13 @@ TEST(Closed, AnAddressThatIsNoneIsRefused) {
     Loopback both;
     for (const std::string address : {"", "x", "no address of UCX's"}) {
         EXPECT_EQ(error_of([&] {
-                      both.server->attach(both.server->open(), control_pair().one, new_token(),
-                                          address, "");
+                      both.server->attach(both.server->open(-1, SharedMemory::on),
+                                          control_pair().one, new_token(), address, "");
                   }),
                   ErrorKind::connect);
         EXPECT_EQ(error_of([&] {
-                      both.client->attach(both.client->open(), control_pair().one, new_token(),
-                                          address, "");
+                      both.client->attach(both.client->open(-1, SharedMemory::on),
+                                          control_pair().one, new_token(), address, "");
                   }),
                   ErrorKind::connect);
     }
@@ -514,8 +514,8 @@ TEST(Closed, WhileOthersAttachAndAsk) {
                     for (++ready;;) {
                         ControlPair pair = control_pair();
                         const auto connection =
-                            client.attach(client.open(), std::move(pair.one), new_token(),
-                                          silent.address(), "server");
+                            client.attach(client.open(-1, SharedMemory::on), std::move(pair.one),
+                                          new_token(), silent.address(), "server");
                         const auto ping = call_operation(wire::Op::ping, "");
                         client.submit(connection, ping);
                         client.close(connection);

@@ -138,7 +138,7 @@ class AlteredReply : public testing::TestWithParam<Puppet::Way> {
   protected:
     AlteredReply() {
         ControlPair pair = control_pair();
-        auto worker = both_.client->open();
+        auto worker = both_.client->open(-1, SharedMemory::on);
         const std::string address = worker->address();
         connection_ = both_.client->attach(std::move(worker), std::move(pair.one), token_,
                                            puppet_.address(), "server", true);
@@ -268,7 +268,7 @@ class AlteredRequest : public testing::TestWithParam<Puppet::Way> {
     AlteredRequest() {
         both_.set("good", pattern(100));
         ControlPair pair = control_pair();
-        auto worker = both_.server->open();
+        auto worker = both_.server->open(-1, SharedMemory::on);
         const std::string address = worker->address();
         both_.server->attach(std::move(worker), std::move(pair.one), token_, puppet_.address(),
                              "client");
@@ -386,7 +386,7 @@ TEST(Unchecked, MessagesHaveNoSums) {
     const wire::Token token = new_token();
     Puppet puppet;
     ControlPair pair = control_pair();
-    auto worker = both.client->open();
+    auto worker = both.client->open(-1, SharedMemory::on);
     const std::string address = worker->address();
     const auto connection = both.client->attach(std::move(worker), std::move(pair.one), token,
                                                 puppet.address(), "server", false);

@@ -42,7 +42,8 @@ wire::Token new_token() {
 }
 
 std::unique_ptr<Worker> new_worker(const Options& options) {
-    auto worker = std::make_unique<Worker>(std::make_shared<const Context>(options));
+    auto worker = std::make_unique<Worker>(
+        std::make_shared<const Context>(options, kLoopback, SharedMemory::on));
     // A puppet is connected to as well.
     worker->gate().open({{.v6 = false, .bytes = {127, 0, 0, 1}}}, std::nullopt);
     return worker;
@@ -75,8 +76,8 @@ std::shared_ptr<Connection> Loopback::connect(Client& from, Connection::Integrit
                                               const Connection::Keys& keys) {
     ControlPair pair = control_pair();
     const wire::Token token = new_token();
-    auto ours = from.open();
-    auto theirs = server->open();
+    auto ours = from.open(-1, SharedMemory::on);
+    auto theirs = server->open(-1, SharedMemory::on);
     const std::string address = theirs->address();
     server->attach(std::move(theirs), std::move(pair.one), token, ours->address(), {"client"},
                    keys ? ServerThread::Keys({keys->receive, keys->send}) : std::nullopt);

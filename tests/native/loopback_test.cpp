@@ -407,26 +407,24 @@ TEST(SharedMemory, RowsOfAnArrayAreCopiedByUs) {
     constexpr std::uint64_t kStride = 2101;  // at any alignment
     const std::vector<Dim> dims = {{kRows, kStride}};
     const Layout rows = Layout::strided(50, kRow, dims);
-    for (const char* const transport : {"sysv", "posix"}) {
-        Loopback both(Options{{"TLS", transport}});
-        Worker& worker = both.connection->worker();
-        ASSERT_TRUE(worker.shares_memory) << transport;
-        for (const bool far : {false, true}) {
-            while (worker.distance.is_far() != far) {
-                worker.distance.note(1 << 20,
-                                     far ? std::chrono::seconds(1) : std::chrono::nanoseconds(1));
-            }
-            Bytes array = pattern(kRows * kStride, far);
-            both.run(set_operation({{"k", {array.data(), rows}}}));
-            Bytes out(array.size());
-            both.run(get_operation({{.key = "k", .memory = Memory{out.data(), rows}}}));
-            Bytes expected(array.size());
-            for (std::uint64_t row = 0; row < kRows; ++row) {
-                std::copy_n(array.data() + 50 + row * kStride, kRow,
-                            expected.data() + 50 + row * kStride);
-            }
-            EXPECT_TRUE(out == expected) << transport << ", far: " << far;
+    Loopback both(Options{{"TLS", "posix"}});
+    Worker& worker = both.connection->worker();
+    ASSERT_TRUE(worker.shares_memory);
+    for (const bool far : {false, true}) {
+        while (worker.distance.is_far() != far) {
+            worker.distance.note(1 << 20,
+                                 far ? std::chrono::seconds(1) : std::chrono::nanoseconds(1));
         }
+        Bytes array = pattern(kRows * kStride, far);
+        both.run(set_operation({{"k", {array.data(), rows}}}));
+        Bytes out(array.size());
+        both.run(get_operation({{.key = "k", .memory = Memory{out.data(), rows}}}));
+        Bytes expected(array.size());
+        for (std::uint64_t row = 0; row < kRows; ++row) {
+            std::copy_n(array.data() + 50 + row * kStride, kRow,
+                        expected.data() + 50 + row * kStride);
+        }
+        EXPECT_TRUE(out == expected) << "far: " << far;
     }
 }
 

@@ -24,7 +24,7 @@ class Scarce : public testing::TestWithParam<Options> {
   protected:
     Scarce() {
         ControlPair pair = control_pair();
-        auto worker = both_.server->open();
+        auto worker = both_.server->open(-1, SharedMemory::on);
         const std::string address = worker->address();
         both_.server->attach(std::move(worker), std::move(pair.one), token_, puppet_.address(),
                              "puppet");

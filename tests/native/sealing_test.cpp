@@ -360,7 +360,7 @@ class Forger : public testing::Test {
   protected:
     explicit Forger(Puppet::Way way) : way_(way) {
         ControlPair pair = control_pair();
-        auto worker = both_.client->open();
+        auto worker = both_.client->open(-1, SharedMemory::on);
         const std::string address = worker->address();
         connection_ = both_.client->attach(std::move(worker), std::move(pair.one), token_,
                                            puppet_.address(), "server", false, session_keys());
@@ -480,7 +480,7 @@ class ForgedRequest : public testing::TestWithParam<Puppet::Way> {
     ForgedRequest() {
         both_.set("good", pattern(100));
         ControlPair pair = control_pair();
-        auto worker = both_.server->open();
+        auto worker = both_.server->open(-1, SharedMemory::on);
         const std::string address = worker->address();
         both_.server->attach(std::move(worker), std::move(pair.one), token_, puppet_.address(),
                              "client", turned(session_keys()));

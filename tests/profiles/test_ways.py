@@ -76,7 +76,7 @@ def test_calls_go_their_ways(call: str, tmp_path: Any) -> None:
 def test_calls_do_not_copy_instead(call: str) -> None:
     row = Row("UcxStore", "zero-copy", "server", "shared memory", "memory", call=call)
     with (
-        Server("memory://", local=True) as server,
+        Server("memory://", local=True, ucx_shared_memory=True) as server,
         UcxStore(server.address, local="ucx") as store,
     ):
         make = action_of(row, store)

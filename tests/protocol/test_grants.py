@@ -53,9 +53,9 @@ def told_steps(secret: bytes) -> Steps[tuple[Bounds, bytes]]:
     handshake = ServerHandshake(secret, "the client")
     bounds = yield from handshake.authenticate()
     yield from handshake.welcome(WELCOME)
-    address = yield from handshake.attach()
+    attached = yield from handshake.attach()
     yield Send(handshake.ready(SERVER_ADDRESS))
-    return bounds, address
+    return bounds, attached.address
 
 
 def refusal(client: Client, server: Server) -> str:

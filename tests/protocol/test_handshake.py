@@ -26,6 +26,7 @@ from ucxstore.protocol.frames import (
     MAX_RECORD_BYTES,
     MAX_SOCKET_BYTES,
     PROTOCOL_VERSION,
+    Attach,
     Kind,
     RejectCode,
     Welcome,
@@ -139,7 +140,7 @@ def server_steps(secret: bytes, welcome: Welcome, address: bytes) -> Steps[bytes
     yield from handshake.welcome(welcome)
     attached = yield from handshake.attach()
     yield Send(handshake.ready(address))
-    return attached
+    return attached.address
 
 
 def client_side(secret: bytes = b"") -> Client:
@@ -574,7 +575,7 @@ class Ending(NamedTuple):
             yield from handshake.authenticate()
             yield from handshake.welcome(WELCOME)
             asked = yield from handshake.asked()
-            is_usual = isinstance(asked, bytes)
+            is_usual = isinstance(asked, Attach)
             yield Send(handshake.ready(SERVER_ADDRESS) if is_usual else self.answer(handshake))
             return asked
 
@@ -613,7 +614,7 @@ class TestOtherEndings:
     def test_a_server_takes_the_usual_frames_too(self, ending: Ending) -> None:
         client, server = client_side(b"s"), ending.server(b"s")
         converse(client, server)
-        assert server.result == CLIENT_ADDRESS
+        assert server.result == Attach(CLIENT_ADDRESS)
         assert client.result == (WELCOME, SERVER_ADDRESS)
 
     @pytest.mark.parametrize("ending", [RECORD, PEER], ids=["record", "peer"])

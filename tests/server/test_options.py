@@ -100,6 +100,7 @@ GIVEN = {
     "cache_dir_size": "3MB",
     "write_budget": "4MB",
     "local": True,
+    "ucx_shared_memory": True,
     "socket": Path("s"),
     "mapped_limit": "5MB",
     "durability": "fsync",

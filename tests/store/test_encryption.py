@@ -28,7 +28,7 @@ OVER_UCX: dict[str, Any] = {"secret": SECRET, "local": "ucx"}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server("memory://", secret=SECRET, encrypt=True) as server:
+    with Server("memory://", secret=SECRET, encrypt=True, ucx_shared_memory=True) as server:
         yield server
 
 

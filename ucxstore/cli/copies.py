@@ -177,7 +177,7 @@ def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
 
     with (
         tempfile.TemporaryDirectory(prefix="ucxstore-copies-") as folder,
-        Server.spawn("memory://", local=True) as server,
+        Server.spawn("memory://", local=True, ucx_shared_memory=True) as server,
     ):
         tcp = {"local": "ucx", "ucx": {"TLS": "tcp"}}
         rows = [

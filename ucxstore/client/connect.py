@@ -126,13 +126,15 @@ class Greeting:
             raise ConnectError(f"cannot connect to {self._server}: {error}") from error
         return self._run(self._handshake.agree(agreement))
 
-    def attach(self, worker_address: bytes) -> tuple[int, bytes]:
+    def attach(self, worker_address: bytes, *, shares_memory: bool = False) -> tuple[int, bytes]:
         """Exchange UCX addresses with the server.
 
         Parameters
         ----------
         worker_address : bytes
             That of this client's worker.
+        shares_memory : bool
+            Whether to use UCX's shared memory, as the `welcome` says that it may be.
 
         Returns
         -------
@@ -142,7 +144,8 @@ class Greeting:
         address : bytes
             That of the server's worker.
         """
-        address = self._run(self._handshake.attach(worker_address))
+        steps = self._handshake.attach(worker_address, shares_memory=shares_memory)
+        address = self._run(steps)
         self._sock.setblocking(False)
         return self._sock.detach(), address
 

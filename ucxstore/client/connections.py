@@ -222,15 +222,16 @@ class Connector:
             raise ConnectError(f"{self._key.server}: {error}") from error
 
     def _attach(self, greeting: Greeting, deadline: float) -> "Connection":
-        """Connect over UCX."""
+        """Connect over UCX; through its shared memory only if both sides ask for that."""
         server = self._key.server
+        shares_memory = self._key.local == "ucx" and greeting.welcome.shares_memory
         keys = greeting.agree()
         try:
             client = _clients.of(self._key.ucx, deadline)
-            port = client.open(greeting.fileno(), self._key.integrity)
+            port = client.open(greeting.fileno(), self._key.integrity, shares_memory)
         except ResourceError as error:
             raise ConnectError(f"cannot connect to {server}: {error}") from error
-        fd, address = greeting.attach(port.address)
+        fd, address = greeting.attach(port.address, shares_memory=shares_memory)
         try:
             token = greeting.welcome.token
             return port.attach(fd, token, address, str(server), _left(deadline), keys)

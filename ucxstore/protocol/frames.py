@@ -9,9 +9,10 @@ HELLO      nonce[32]
 CHALLENGE  flags u32 (1: a secret is required, 2: what goes over UCX is encrypted), nonce[32]
 PROOF      mac[32], caveats of a grant (`ucxstore.grants`)
 WELCOME    mac[32], token[16], identity[16], flags u32 (1: read-only,
-           2: shared, 4: volatile), size u16 of the name of a Unix socket,
-           that name, record of the set of servers
-ATTACH     mac[32], UCX address
+           2: shared, 4: volatile, 8: UCX's shared memory may be used),
+           size u16 of the name of a Unix socket, that name, record of the
+           set of servers
+ATTACH     mac[32], flags u8 (1: to use UCX's shared memory), UCX address
 READY      mac[32], UCX address
 REJECT     code u16, message in UTF-8
 JOIN       mac[32]
@@ -32,7 +33,7 @@ from typing import NamedTuple
 from ucxstore.grants import MAX_CAVEATS_BYTES
 
 MAGIC = b"UCXS"
-PROTOCOL_VERSION = 4  # the native core's PROTOCOL_VERSION is the same
+PROTOCOL_VERSION = 5  # the native core's PROTOCOL_VERSION is the same
 
 NONCE_BYTES = 32
 MAC_BYTES = 32  # SHA-256
@@ -50,12 +51,14 @@ PUBLIC_KEY_BYTES = 32  # of X25519
 _HEADER = struct.Struct("<4sHHI")
 _CHALLENGE = struct.Struct(f"<I{NONCE_BYTES}s")
 _WELCOME = struct.Struct(f"<{TOKEN_BYTES}s{IDENTITY_BYTES}sIH")
+_ATTACH = struct.Struct("<B")
 _CODE = struct.Struct("<H")
 
 HEADER_BYTES = _HEADER.size
 
 _SECRET_REQUIRED, _ENCRYPTS = 1, 2
-_READ_ONLY, _SHARED, _VOLATILE = 1, 2, 4
+_READ_ONLY, _SHARED, _VOLATILE, _SHARES_MEMORY = 1, 2, 4, 8
+_TO_SHARE_MEMORY = 1
 
 
 class Kind(IntEnum):
@@ -124,6 +127,8 @@ class Welcome(NamedTuple):
         none.
     record : bytes
         The record of the set of servers that this one belongs to; empty for none.
+    shares_memory : bool
+        Whether the server lets clients use UCX's shared memory.
     """
 
     token: bytes
@@ -133,6 +138,22 @@ class Welcome(NamedTuple):
     volatile: bool = False
     socket: bytes = b""
     record: bytes = b""
+    shares_memory: bool = False
+
+
+class Attach(NamedTuple):
+    """The body of an ATTACH.
+
+    Parameters
+    ----------
+    address : bytes
+        That of the client's UCX worker.
+    shares_memory : bool
+        Whether the client wants to use UCX's shared memory, as the server has said that it may.
+    """
+
+    address: bytes
+    shares_memory: bool = False
 
 
 # The least and the greatest body of each kind, so that a length is checked before a byte is read.
@@ -145,7 +166,7 @@ BODY_BYTES = {
         _FIXED_WELCOME_BYTES,
         _FIXED_WELCOME_BYTES + MAX_SOCKET_BYTES + MAX_RECORD_BYTES,
     ),
-    Kind.ATTACH: (MAC_BYTES + 1, MAX_BODY_BYTES),
+    Kind.ATTACH: (MAC_BYTES + _ATTACH.size + 1, MAX_BODY_BYTES),
     Kind.READY: (MAC_BYTES + 1, MAX_BODY_BYTES),
     Kind.REJECT: (_CODE.size, _CODE.size + MAX_REASON_BYTES),
     Kind.JOIN: (MAC_BYTES, MAC_BYTES),
@@ -191,6 +212,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
     """Write the body of a WELCOME, without its MAC."""
     flags = welcome.read_only * _READ_ONLY
     flags |= welcome.shared * _SHARED | welcome.volatile * _VOLATILE
+    flags |= welcome.shares_memory * _SHARES_MEMORY
     fixed = _WELCOME.pack(welcome.token, welcome.identity, flags, len(welcome.socket))
     return fixed + welcome.socket + welcome.record
 
@@ -207,7 +229,19 @@ def decode_welcome(body: bytes) -> Welcome:
         volatile=bool(flags & _VOLATILE),
         socket=rest[:size],
         record=rest[size:],
+        shares_memory=bool(flags & _SHARES_MEMORY),
     )
+
+
+def encode_attach(attach: Attach) -> bytes:
+    """Write the body of an ATTACH, without its MAC."""
+    return _ATTACH.pack(attach.shares_memory * _TO_SHARE_MEMORY) + attach.address
+
+
+def decode_attach(body: bytes) -> Attach:
+    """Read the body of an ATTACH, without its MAC."""
+    (flags,) = _ATTACH.unpack_from(body)
+    return Attach(body[_ATTACH.size :], shares_memory=bool(flags & _TO_SHARE_MEMORY))
 
 
 def encode_reject(code: RejectCode, reason: str) -> bytes:

@@ -8,7 +8,8 @@
     PROOF(mac, caveats)       ->      verifies: the client knows the secret, or has a grant
     verifies: so does         <-      WELCOME(mac, token, identity, flags, Unix socket, record)
     the server
-    ATTACH(mac, UCX address)  ->      verifies, makes a worker for this client
+    ATTACH(mac, flags,        ->      verifies, makes a worker for this client
+           UCX address)
     verifies                  <-      READY(mac, UCX address)
 
 At any point, the server may send REJECT(code, reason) instead. No side sends its UCX address before
@@ -75,16 +76,19 @@ from ucxstore.protocol.frames import (
     MAC_BYTES,
     NONCE_BYTES,
     PROTOCOL_VERSION,
+    Attach,
     Challenge,
     Header,
     Kind,
     RejectCode,
     Welcome,
+    decode_attach,
     decode_challenge,
     decode_header,
     decode_reject,
     decode_welcome,
     encode,
+    encode_attach,
     encode_challenge,
     encode_reject,
     encode_welcome,
@@ -224,13 +228,15 @@ class ClientHandshake:
         other = yield from dialogue.receive_from_server(Kind.ENCRYPTED, _ENCRYPTED_LABEL)
         return dialogue.keys(agreement, other)
 
-    def attach(self, worker_address: bytes) -> Steps[bytes]:
+    def attach(self, worker_address: bytes, *, shares_memory: bool = False) -> Steps[bytes]:
         """Exchange UCX addresses.
 
         Parameters
         ----------
         worker_address : bytes
             That of the client's worker.
+        shares_memory : bool
+            Whether to use UCX's shared memory, as the server has said that it may be.
 
         Returns
         -------
@@ -242,7 +248,8 @@ class ClientHandshake:
         NotAServerError, AuthenticationError, ConnectError
             As for `greet`.
         """
-        yield from self._dialogue.send_proven(Kind.ATTACH, _ATTACH_LABEL, worker_address)
+        said = encode_attach(Attach(worker_address, shares_memory))
+        yield from self._dialogue.send_proven(Kind.ATTACH, _ATTACH_LABEL, said)
         return (yield from self._dialogue.receive_from_server(Kind.READY, _READY_LABEL))
 
     def keep(self, expected: bytes, record: bytes) -> Steps[bytes]:
@@ -325,20 +332,20 @@ class ServerHandshake:
         said = encode_welcome(welcome)
         yield from self._dialogue.send_proven(Kind.WELCOME, _SERVER_LABEL, said)
 
-    def attach(self) -> Steps[bytes]:
-        """Return the UCX address of the client's worker.
+    def attach(self) -> Steps[Attach]:
+        """Return the UCX address of the client's worker, and what it is to use.
 
         Raises
         ------
         ProtocolError, ProtocolVersionError, AuthenticationError, ConnectError
             As for `authenticate`.
         """
-        proven, address = yield from self._dialogue.receive_proven(Kind.ATTACH, _ATTACH_LABEL)
+        proven, said = yield from self._dialogue.receive_proven(Kind.ATTACH, _ATTACH_LABEL)
         if not proven:
             yield from self._dialogue.refuse("the secret is wrong")
-        return address
+        return decode_attach(said)
 
-    def asked(self) -> Steps[bytes | Keep | Peer]:
+    def asked(self) -> Steps[Attach | Keep | Peer]:
         """Do as `attach`, or return what the client, or another server, wants instead."""
         dialogue = self._dialogue
         labels = {
@@ -358,7 +365,7 @@ class ServerHandshake:
                 "or a release that cannot)"
             )
         if kind is Kind.ATTACH:
-            return said
+            return decode_attach(said)
         if kind is Kind.PEER:
             return Peer()
         return Keep(said[:DIGEST_BYTES], said[DIGEST_BYTES:])

@@ -27,6 +27,7 @@ from ucxstore.errors import (
 from ucxstore.grants import ALL, Bounds
 from ucxstore.protocol.frames import (
     TOKEN_BYTES,
+    Attach,
     RejectCode,
     Welcome,
     encode_reject,
@@ -53,7 +54,6 @@ from ucxstore.server.shortage import (
     Spare,
     shortage_for_handshakes,
     shortage_of_files,
-    shortage_of_segments,
 )
 from ucxstore.server.users import Admit, admit_all
 
@@ -98,7 +98,7 @@ class Port(Protocol):
 class Sessions(Protocol):
     """The part of the native server that makes sessions for authenticated clients."""
 
-    def open(self, thread: int, fd: int) -> Port:
+    def open(self, thread: int, fd: int, shares_memory: bool) -> Port:
         """Make a UCX worker for the client of a connection on one of the server's threads."""
 
     def join(
@@ -129,6 +129,7 @@ class Terms:
     read_only: bool = False
     shared: bool = False
     volatile: bool = False
+    shares_memory: bool = False
 
 
 class Acceptor:
@@ -583,6 +584,7 @@ class Acceptor:
             self._terms.volatile,
             b"" if offer is None else offer.joining.name,
             record,
+            self._terms.shares_memory,
         )
 
     async def _run_steps[T](self, steps: Steps[T], guest: Guest) -> T:
@@ -625,7 +627,7 @@ class Acceptor:
         guest: Guest,
         handshake: ServerHandshake,
         token: bytes,
-        address: bytes,
+        asked: Attach,
         peer: str,
         bounds: Bounds,
     ) -> None:
@@ -641,11 +643,10 @@ class Acceptor:
             # And without a port, it would look for one for ever.
             if self._data_ports is not None and (shortage := self._data_ports.shortage()):
                 raise ResourceError(shortage)
-            port = self._sessions.open(next(self._turns), sock.fileno())
+            shares_memory = asked.shares_memory and self._terms.shares_memory
+            port = self._sessions.open(next(self._turns), sock.fileno(), shares_memory)
         except Exception as error:
             reason = f"the server could not start UCX for this client: {error}"
-            if (shortage := shortage_of_segments()) is not None:
-                reason += f": {shortage}"
             _refuse(sock, RejectCode.FAILED, reason)
             raise ResourceError(reason) from error
         ready = handshake.ready(port.address)
@@ -657,7 +658,7 @@ class Acceptor:
         with answer:
             try:
                 keys = handshake.keys
-                port.attach(sock.detach(), token, address, peer, bounds, guest.owner, keys)
+                port.attach(sock.detach(), token, asked.address, peer, bounds, guest.owner, keys)
             except Exception as error:
                 _refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error

@@ -82,6 +82,7 @@ class WorkerKeywords(TypedDict, total=False):
     cache_dir_size: int | str | None
     write_budget: int | str | None
     local: bool
+    ucx_shared_memory: bool
     socket: str | os.PathLike[str] | None
     mapped_limit: int | str | None
     durability: str | None
@@ -175,6 +176,9 @@ class ServerOptions:
     local : bool
         Serve clients of this host without UCX, as is the default: they join their session on a Unix
         socket, and see values in shared memory, which only the server can write to.
+    ucx_shared_memory : bool
+        Let clients of this host and user that ask for it (``UcxStore(local="ucx")``) use UCX's
+        shared memory, to compare it with the above. Else UCX has none.
     socket : str, os.PathLike or None
         The path of that socket, for clients in other containers that share its folder. ``None``
         for a name of its own, which all processes of this host's network namespace find.
@@ -354,6 +358,13 @@ class ServerOptions:
         "flag",
         check=checks.check_flag,
         default_text="yes",
+    )
+    ucx_shared_memory: bool = option(
+        False,
+        "let clients of this host and user that ask for it use UCX's shared memory, for comparison",
+        "flag",
+        check=checks.check_flag,
+        default_text="no",
     )
     socket: str | None = option(
         None,

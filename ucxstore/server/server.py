@@ -157,7 +157,12 @@ class Server:
                 opened,
                 options.threads,
                 # What a user has said of UCX is tried at once.
-                (dict(ucx.options), ucx.polling, options.local and ucx == UcxConfig()),
+                (
+                    dict(ucx.options),
+                    ucx.polling,
+                    options.local and ucx == UcxConfig(),
+                    options.ucx_shared_memory,
+                ),
                 options.read_only,
                 open_scratch(opened, options),
                 options.max_sessions,
@@ -173,6 +178,7 @@ class Server:
                     read_only=options.read_only,
                     shared=shared,
                     volatile=isinstance(opened, core.MemoryStorage) and not shared,
+                    shares_memory=options.ucx_shared_memory,
                 ),
                 joining,
                 admit_all if options.insecure or secret else admit_own_user,

@@ -16,12 +16,6 @@ RESERVED_FROM_LOCAL = 16
 # none.
 UNACCEPTED_FILES = 8
 
-# System V segments that a UCX worker may need.
-_SEGMENTS = 4
-
-_SEGMENTS_LIMIT = Path("/proc/sys/kernel/shmmni")
-_SEGMENTS_USED = Path("/proc/sysvipc/shm")
-
 
 def open_files() -> tuple[int, int]:
     """Return how many descriptors this process has, and how many it may have; -1 for any."""
@@ -31,19 +25,6 @@ def open_files() -> tuple[int, int]:
     except OSError:  # for want of a descriptor
         used = soft
     return used, -1 if soft == resource.RLIM_INFINITY else soft
-
-
-def segments() -> tuple[int, int]:
-    """Return how many System V segments there are on this host, and how many there may be.
-
-    The limit is -1 where it is not known.
-    """
-    try:
-        limit = int(_SEGMENTS_LIMIT.read_text())
-        with _SEGMENTS_USED.open("rb") as lines:
-            return sum(1 for _ in lines) - 1, limit  # the first line has the columns' names
-    except (OSError, ValueError):
-        return 0, -1
 
 
 def shortage_of_files(reserved: int = RESERVED_FILES) -> str | None:
@@ -98,14 +79,3 @@ class Spare:
     def _open(self) -> None:
         with suppress(OSError):  # somebody was faster
             self._descriptor = os.open(os.devnull, os.O_RDONLY)
-
-
-def shortage_of_segments() -> str | None:
-    """Return the limit of shared memory segments, where too few are left for another client."""
-    used, limit = segments()
-    if limit < 0 or used + _SEGMENTS <= limit:
-        return None
-    return (
-        f"{used} of the {limit} System V shared memory segments of its host are in use "
-        "(sysctl kernel.shmmni)"
-    )

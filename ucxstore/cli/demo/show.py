@@ -50,7 +50,9 @@ def show(megabytes: int) -> bool:
     )
     with (
         tempfile.TemporaryDirectory(prefix="ucxstore-demo-") as folder,
-        Server.spawn(Path(folder, "data"), local=True, create=True) as server,
+        Server.spawn(
+            Path(folder, "data"), local=True, ucx_shared_memory=True, create=True
+        ) as server,
     ):
         _say(f"Process {server.pid} serves a temporary directory at {server.address}.\n")
         site = _Site(server.address, folder)

@@ -2,14 +2,13 @@
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ucxstore.cli.command import add_client_options, open_store, run
-from ucxstore.cli.parser import Parser, make_parser, parse_pairs
+from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import printable, size_text
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _examine(arguments: argparse.Namespace) -> int:
     from ucxstore.cli.doctor.machine import examine_machine
     from ucxstore.cli.doctor.measure import is_this_host, measure
     from ucxstore.cli.doctor.ports import examine_ports
-    from ucxstore.options import DEFAULT_CONNECT_TIMEOUT
+    from ucxstore.options import DEFAULT_CONNECT_TIMEOUT, check_local
     from ucxstore.pipeline.selection import advise_on_pipeline
 
     library = load()
@@ -63,11 +62,7 @@ def _examine(arguments: argparse.Namespace) -> int:
         same_host = is_this_host(server, DEFAULT_CONNECT_TIMEOUT)
         way = measure(store, same_host=same_host, write=arguments.write)
         ports = examine_ports(server)
-    ucx = {
-        name.upper().removeprefix("UCX_"): value
-        for name, value in parse_pairs("--ucx", arguments.ucx).items()
-    }
-    findings = advise(library, machine, way, ucx.get("TLS", os.environ.get("UCX_TLS")))
+    findings = advise(library, machine, way, check_local(None))
     findings += advise_on_ports(ports, way)
     if other := advise_on_pipeline():
         findings.append(Finding("note", other))
@@ -103,9 +98,7 @@ def report(
         f"UCX          {library.version} ({library.origin}: {library.path})",
         f"transports   {_transports_text(machine)}",
         f"limits       locked memory {_limit_text(machine.locked_memory)}, open files "
-        f"{machine.open_files if machine.open_files >= 0 else 'unlimited'}, /dev/shm "
-        f"{size_text(machine.shm_free)} free of {size_text(machine.shm_total)}, System V segments "
-        f"{machine.segments} of {machine.most_segments if machine.most_segments >= 0 else '?'}",
+        f"{machine.open_files if machine.open_files >= 0 else 'unlimited'}",
     ]
     if machine.container:
         lines.append("container    yes")
@@ -167,14 +160,10 @@ def _transports_text(machine: "Machine") -> str:
 
     if machine.transports is None:
         return "unknown"
-    shared = sorted(machine.transports.keys() & SHARED)
-    others = [
+    return "; ".join(
         f"{name}: {' '.join(devices)}"
         for name, devices in machine.transports.items()
         if name not in SHARED and name != "self"
-    ]
-    return "; ".join(
-        [f"{', '.join(shared)} (shared memory)" if shared else "no shared memory", *others]
     )
 
 

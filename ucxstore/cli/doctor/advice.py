@@ -9,19 +9,13 @@ from ucxstore.cli.doctor.machine import Machine
 from ucxstore.cli.doctor.measure import Way
 from ucxstore.cli.doctor.ports import Ports
 from ucxstore.cli.text import size_text
+from ucxstore.options import Local
 
-SHARED = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
+SHARED = frozenset({"posix", "sysv", "cma", "knem", "xpmem"})  # of UCX: seldom used, or never
 _LOCAL = "local"  # the plane of one host, as `store.stats()` names it
 _RDMA = ("rc", "dc", "ud", "srd")
 
-# The values of UCX_TLS that allow shared memory.
-_SHARED_NAMES = SHARED | {"all", "shm", "sm", "mm"}
-
-_SMALL_SHM = 256 << 20  # containers have 64 MiB by default
 _FEW_FILES = 1024
-
-# Of the System V segments that a host may have: from this share on, clients over UCX soon fail.
-_MOST_OF_SEGMENTS = 0.9
 
 
 @dataclass(frozen=True)
@@ -43,15 +37,15 @@ class Finding:
     change: str = ""
 
 
-def advise(library: UcxLibrary, machine: Machine, way: Way, tls: str | None) -> list[Finding]:
+def advise(library: UcxLibrary, machine: Machine, way: Way, local: Local) -> list[Finding]:
     """Return the findings about UCX, the limits of the machine, and the connection.
 
     Parameters
     ----------
-    tls : str or None
-        The transports that the user allows, by ``UCX_TLS`` or ``--ucx TLS=``.
+    local : {"auto", "ucx", "off"}
+        How the user wants to reach servers of this machine.
     """
-    return [*_of_ucx(library, machine), *_of_limits(machine), _of_the_way(machine, way, tls)]
+    return [*_of_ucx(library, machine), *_of_limits(machine), _of_the_way(way, local)]
 
 
 def advise_on_ports(ports: Ports, way: Way) -> list[Finding]:
@@ -94,20 +88,6 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
             "what it moves",
             "ulimit -l unlimited",
         )
-    if machine.shm_total < _SMALL_SHM:
-        yield Finding(
-            "note",
-            f"/dev/shm has {size_text(machine.shm_total)}, which POSIX shared memory needs",
-            "give the container more: --shm-size=1g, or --ipc=host",
-        )
-    if 0 <= machine.most_segments * _MOST_OF_SEGMENTS <= machine.segments:
-        yield Finding(
-            "problem",
-            f"{machine.segments} of the {machine.most_segments} System V shared memory segments "
-            "of this machine are in use, and clients over UCX need some each",
-            f"sysctl kernel.shmmni={machine.most_segments * 4}, and remove what nobody uses: "
-            "ipcs -m, ipcrm",
-        )
     if 0 <= machine.open_files < _FEW_FILES:
         yield Finding(
             "note",
@@ -123,13 +103,13 @@ def _of_limits(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
-    """Explain why shared memory is used, or why not."""
+def _of_the_way(way: Way, local: Local) -> Finding:
+    """Explain the way to the server."""
     lanes = ", ".join(way.lanes)
     if _LOCAL in way.lanes:
         return Finding("ok", "the server's memory is seen where it lies, without UCX")
     if any(lane.partition("/")[0] in SHARED for lane in way.lanes):
-        return Finding("ok", f"shared memory is used: {lanes}")
+        return Finding("ok", f"UCX's shared memory is used: {lanes}")
     if any(_is_rdma(lane.partition("/")[0]) for lane in way.lanes):
         return Finding("ok", f"the server is reached by RDMA: {lanes}")
     if not way.same_host:
@@ -137,35 +117,20 @@ def _of_the_way(machine: Machine, way: Way, tls: str | None) -> Finding:
             "ok",
             f"the server's address is not one of this machine, so there is no shared memory: "
             f"{lanes}",
-            "if it is a container here, start both with --ipc=host and --network=host",
+            "if it is a container here, share a folder, and serve with --socket in it",
         )
-    if tls is not None and not _allows_shared(tls):
+    if local != "auto":
         return Finding(
-            "problem",
-            f"the server is on this machine, but TLS={tls} leaves shared memory out here: {lanes}",
-            "unset UCX_TLS, or add shm to it",
-        )
-    if machine.environment.get("UCX_MM_ERROR_HANDLING", "y").lower() in {"n", "no", "0", "off"}:
-        return Finding(
-            "problem",
-            "the server is on this machine, but UCX_MM_ERROR_HANDLING=n leaves shared memory out",
-            "unset UCX_MM_ERROR_HANDLING",
+            "note",
+            f"the server is on this machine, and UCXSTORE_LOCAL={local} asks for UCX: {lanes}",
+            "unset UCXSTORE_LOCAL, so that its memory is seen",
         )
     return Finding(
         "problem",
-        f"the server is on this machine, but does not share memory with this process: {lanes}",
-        "check whether UCX_TLS or --ucx TLS= is set for the server; containers must share one IPC "
-        "namespace (--ipc=host for both)",
+        f"the server is on this machine, but its memory is not seen: {lanes}",
+        "serve without --no-local; containers need one network namespace, or a folder that both "
+        "see, for --socket",
     )
-
-
-def _allows_shared(tls: str) -> bool:
-    """Tell whether a value of ``UCX_TLS`` allows shared memory."""
-    excluded = tls.startswith("^")
-    names = {name.strip().lstrip("\\") for name in tls.lstrip("^").lower().split(",")}
-    if excluded:
-        return not names & {"all", "shm", "sm", "mm"} and not names >= {"sysv", "posix"}
-    return bool(names & _SHARED_NAMES)
 
 
 def _is_rdma(transport: str) -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path
 from ucxstore._native import core
 from ucxstore._ucx import UcxLibrary
 from ucxstore.errors import UcxStoreError
-from ucxstore.server.shortage import segments
 from ucxstore.showing import one_line
 
 # ucx_info opens every device, so it hangs if a driver does.
@@ -32,10 +31,6 @@ class Machine:
         UCX's transports and the devices of each; ``None`` without ``ucx_info``.
     locked_memory, open_files : int
         The soft limits, in bytes and descriptors; -1 for none.
-    shm_total, shm_free : int
-        Bytes of ``/dev/shm``; 0 if there is none.
-    segments, most_segments : int
-        System V shared memory segments of this host, and how many there may be; -1 if unknown.
     container : bool
         Whether this seems to be a container.
     no_fence : str
@@ -47,27 +42,17 @@ class Machine:
     transports: Mapping[str, list[str]] | None
     locked_memory: int
     open_files: int
-    shm_total: int
-    shm_free: int
     container: bool
-    segments: int = 0
-    most_segments: int = -1
     no_fence: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def examine_machine(library: UcxLibrary) -> Machine:
     """Examine this machine."""
-    total, free = _space(Path("/dev/shm"))
-    used, most = segments()
     return Machine(
         transports=_transports(library),
         locked_memory=_limit(resource.RLIMIT_MEMLOCK),
         open_files=_limit(resource.RLIMIT_NOFILE),
-        shm_total=total,
-        shm_free=free,
-        segments=used,
-        most_segments=most,
         no_fence=_why_no_fence(),
         container=any(Path(sign).exists() for sign in ("/.dockerenv", "/run/.containerenv")),
         environment={
@@ -120,11 +105,3 @@ def _transports(library: UcxLibrary) -> dict[str, list[str]] | None:
 def _limit(kind: int) -> int:
     soft, _ = resource.getrlimit(kind)
     return -1 if soft == resource.RLIM_INFINITY else soft
-
-
-def _space(folder: Path) -> tuple[int, int]:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return 0, 0
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
