@@ -117,10 +117,8 @@ Gate::Gate(const Before& before, const std::string& address) {
     for (const auto& [fd, end] : found) {
         fences_.emplace_back(fd, end);
     }
-    // Before that anybody could connect. UCX has not looked at what he has sent.
     if (any_unaccepted() || !accepted().empty()) {
-        throw Error(ErrorKind::connect,
-                    "somebody has connected to a socket of UCX's while it was made");
+        throw Knocked();
     }
 }
 

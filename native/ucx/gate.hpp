@@ -15,9 +15,19 @@
 #include <string>
 #include <vector>
 
+#include "base/status.hpp"
 #include "ucx/fence.hpp"
 
 namespace ucxstore {
+
+// Somebody has connected to a socket of UCX's before it had a fence. UCX has not looked at what he
+// has sent, and must not: the worker is of no use, and another one may be.
+class Knocked : public Error {
+  public:
+    Knocked()
+        : Error(ErrorKind::connect,
+                "somebody has connected to a socket of UCX's while it was made") {}
+};
 
 class Gate {
   public:
@@ -33,7 +43,7 @@ class Gate {
     };
 
     // Shuts what a worker of this UCX address has begun to listen on since `before`. Throws
-    // Error(connect) where the kernel refuses that, or somebody has connected already.
+    // Error(connect) where the kernel refuses that, and Knocked.
     Gate(const Before& before, const std::string& address);
 
     // Lets the packets of these hosts in. `user`: the peer is a process of this user on this host,

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ucxstore import logs, process
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 
 # Seconds for each client to end its requests when the interpreter exits.
 _EXIT_TIMEOUT = 2.0
+
+
+# How often to connect anew where the server ends the session at once: it does if somebody else has
+# connected to what its UCX listens on for this client.
+_MOST_CUT = 12
+
+
+class _CutError(ConnectError):
+    """The server has ended the session before it answered."""
 
 
 class _Key(NamedTuple):
@@ -201,6 +210,12 @@ class Connector:
 
     def _connect(self, deadline: float) -> ServerConnection:
         logs.refresh()
+        for _ in range(_MOST_CUT):
+            with suppress(_CutError):
+                return self._connect_once(deadline)
+        return self._connect_once(deadline)
+
+    def _connect_once(self, deadline: float) -> ServerConnection:
         key = self._key
         with Greeting(key.server, key.secret, _left(deadline), key.encrypt) as greeting:
             native = self._join(greeting, deadline) if key.local == "auto" else None
@@ -236,7 +251,8 @@ class Connector:
             token = greeting.welcome.token
             return port.attach(fd, token, address, str(server), _left(deadline), keys)
         except (RequestTimeoutError, ServerLostError) as error:
-            raise ConnectError(
+            kind = _CutError if isinstance(error, ServerLostError) else ConnectError
+            raise kind(
                 f"{server}: the handshake went well, but the server does not answer over UCX "
                 "(is one of its transports reachable from here?)"
             ) from error
