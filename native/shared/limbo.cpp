@@ -54,9 +54,8 @@ class Places {
 
 Place place_of(const Block& block) { return shared::place_of(block.arena, block.offset); }
 
-const std::string& origin_of(const PinTable& table) {
-    static const std::string nobody;
-    return table.holder() == nullptr ? nobody : table.holder()->origin();
+std::string origin_of(const PinTable& table) {
+    return table.holder() == nullptr ? std::string() : table.holder()->origin();
 }
 
 }  // namespace
