@@ -40,11 +40,11 @@ class NoErrorsLeft {
     }
 };
 
-constinit Global<const CryptoLibrary::Cipher> of_process;
+constinit Global<const CryptoLibrary::Cipher> cipher_of_process;
 
 const CryptoLibrary::Cipher* cipher() {
-    const CryptoLibrary::Cipher* const fetched =
-        of_process.get([] { return crypto().cipher_fetch(nullptr, "AES-256-GCM", nullptr); });
+    const CryptoLibrary::Cipher* const fetched = cipher_of_process.get(
+        [] { return crypto().cipher_fetch(nullptr, "AES-256-GCM", nullptr); });
     if (fetched == nullptr) {
         throw Error(ErrorKind::connect, "encryption: OpenSSL has no AES-256-GCM");
     }

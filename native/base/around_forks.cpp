@@ -12,56 +12,56 @@
 namespace ucxstore {
 namespace {
 
-struct Enlisted {
+struct EnlistedForks {
     Mutex mutex;
     std::vector<AroundForks*> in_turn;
 };
 
-constinit Global<Enlisted> one;
+constinit Global<EnlistedForks> forks_of_process;
 
 // Never destroyed: threads may fork while the process exits.
-Enlisted& enlisted() {
-    return *one.get([] { return new Enlisted; });
+EnlistedForks& enlisted_forks() {
+    return *forks_of_process.get([] { return new EnlistedForks; });
 }
 
 }  // namespace
 
 void ForksOfProcess::before() {
-    enlisted().mutex.lock();
-    for (AroundForks* const each : enlisted().in_turn) {
+    enlisted_forks().mutex.lock();
+    for (AroundForks* const each : enlisted_forks().in_turn) {
         each->before_fork();
     }
 }
 
 void ForksOfProcess::parent() {
-    for (AroundForks* const each : std::views::reverse(enlisted().in_turn)) {
+    for (AroundForks* const each : std::views::reverse(enlisted_forks().in_turn)) {
         each->in_parent();
     }
-    enlisted().mutex.unlock();
+    enlisted_forks().mutex.unlock();
 }
 
 void ForksOfProcess::child() {
-    for (AroundForks* const each : std::views::reverse(enlisted().in_turn)) {
+    for (AroundForks* const each : std::views::reverse(enlisted_forks().in_turn)) {
         each->in_child();
     }
-    enlisted().mutex.unlock();
+    enlisted_forks().mutex.unlock();
 }
 
 void AroundForks::enlist() {
     step();
-    const std::lock_guard lock(enlisted().mutex);
-    enlisted().in_turn.insert(enlisted().in_turn.begin(), this);
+    const std::lock_guard lock(enlisted_forks().mutex);
+    enlisted_forks().in_turn.insert(enlisted_forks().in_turn.begin(), this);
     step();
 }
 
 void AroundForks::enlist_last() {
-    const std::lock_guard lock(enlisted().mutex);
-    enlisted().in_turn.push_back(this);
+    const std::lock_guard lock(enlisted_forks().mutex);
+    enlisted_forks().in_turn.push_back(this);
 }
 
 void AroundForks::strike_off() {
-    const std::lock_guard lock(enlisted().mutex);
-    std::erase(enlisted().in_turn, this);
+    const std::lock_guard lock(enlisted_forks().mutex);
+    std::erase(enlisted_forks().in_turn, this);
 }
 
 }  // namespace ucxstore

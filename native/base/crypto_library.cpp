@@ -57,12 +57,12 @@ CryptoLibrary load() {
     return found;
 }
 
-constinit Global<CryptoLibrary> of_process;
+constinit Global<CryptoLibrary> library_of_process;
 
 }  // namespace
 
 const CryptoLibrary& crypto() {
-    return *of_process.get([] { return new CryptoLibrary(load()); });
+    return *library_of_process.get([] { return new CryptoLibrary(load()); });
 }
 
 }  // namespace ucxstore

@@ -77,12 +77,12 @@ Mapping map(std::uint64_t size) {
 
 void unmap(const Mapping& mapping) { munmap(mapping.data, mapping.capacity); }
 
-constinit Global<Recycler> of_process;
+constinit Global<Recycler> recycler_of_process;
 
 }  // namespace
 
 Recycler& Recycler::instance() {
-    return *of_process.get([] { return new Recycler(limit_of_environment()); });
+    return *recycler_of_process.get([] { return new Recycler(limit_of_environment()); });
 }
 
 void Recycler::drop(std::list<Idle>::iterator entry, std::list<Idle>& dropped) {

@@ -1,14 +1,22 @@
 // A directory that keys cannot leave: every path is resolved beneath it, symbolic links included.
 #pragma once
 
+#include <dirent.h>
 #include <sys/stat.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "base/handle.hpp"
 
 namespace ucxstore {
+
+// A directory that is being listed.
+struct DirClose {
+    void operator()(DIR* directory) const { closedir(directory); }
+};
+using DirHandle = std::unique_ptr<DIR, DirClose>;
 
 class DirectoryRoot {
   public:

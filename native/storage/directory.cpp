@@ -14,6 +14,7 @@
 
 #include "base/mutex.hpp"
 #include "base/status.hpp"
+#include "files/directory_root.hpp"
 #include "files/value_file.hpp"
 #include "protocol/keys.hpp"
 #include "storage/durable_directories.hpp"
@@ -39,10 +40,6 @@ constexpr std::size_t kLeastBytes = 16 << 10;
 
 // Names that are read between two steps.
 constexpr std::size_t kStepNames = 512;
-
-struct DirClose {
-    void operator()(DIR* directory) const { closedir(directory); }
-};
 
 // The file of a key; an empty Fd where it has none.
 Fd open_value(const DirectoryRoot& root, const std::string& key) {
@@ -148,7 +145,7 @@ void Entries::read() {
         return;
     }
     Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    const std::unique_ptr<DIR, DirClose> directory(copy ? fdopendir(copy.get()) : nullptr);
+    const DirHandle directory(copy ? fdopendir(copy.get()) : nullptr);
     if (directory == nullptr) {
         throw_errno("listing '" + path_ + "'");
     }

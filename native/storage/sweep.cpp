@@ -16,15 +16,12 @@
 #include "base/mutex.hpp"
 #include "base/quiet_thread.hpp"
 #include "base/status.hpp"
+#include "files/directory_root.hpp"
 #include "files/value_file.hpp"
 #include "files/writers.hpp"
 
 namespace ucxstore {
 namespace {
-
-struct DirClose {
-    void operator()(DIR* directory) const { closedir(directory); }
-};
 
 void remove_if_left(int directory, const char* name) {
     // O_NONBLOCK: whatever it is, it must not hold the thread up.
@@ -55,7 +52,7 @@ struct Sweep::State {
     // Removes what is left in one directory, and notes those in it.
     void look(const std::string& path, std::vector<std::string>& below) {
         Fd fd = root.directory(path);
-        const std::unique_ptr<DIR, DirClose> directory(fd ? fdopendir(fd.get()) : nullptr);
+        const DirHandle directory(fd ? fdopendir(fd.get()) : nullptr);
         if (directory == nullptr) {
             return;
         }

@@ -10,12 +10,12 @@ namespace ucxstore {
 
 namespace {
 
-constinit Global<std::atomic<std::uint64_t>> of_process;
+constinit Global<std::atomic<std::uint64_t>> version_of_process;
 
 }  // namespace
 
 std::uint64_t next_version() {
-    auto& last = *of_process.get([] {
+    auto& last = *version_of_process.get([] {
         std::random_device random;
         return new std::atomic(std::uint64_t{random()} << 32 | random());
     });

@@ -38,8 +38,7 @@ bool may_share_memory(int fd) {
 }
 
 // How many workers are given up, one after another, because somebody has connected to what they
-// listen on in the millisecond before that has a fence. Who does so all the time meets one in three
-// of them, at the most (measured).
+// listen on in the moment before that has a fence.
 constexpr int kMostKnocks = 20;
 
 }  // namespace

@@ -34,8 +34,9 @@ _EXIT_TIMEOUT = 2.0
 
 
 # How often to connect anew where the server ends the session at once: it does if somebody else has
-# connected to what its UCX listens on for this client.
-_MOST_CUT = 12
+# connected to what its UCX listens on for this client. Beside a stranger who does so all the time,
+# 12 were too few for one client of 60.
+_MOST_CUT = 40
 
 
 class _CutError(ConnectError):
@@ -213,7 +214,10 @@ class Connector:
         for _ in range(_MOST_CUT):
             with suppress(_CutError):
                 return self._connect_once(deadline)
-        return self._connect_once(deadline)
+        try:
+            return self._connect_once(deadline)
+        except _CutError as error:
+            raise ConnectError(str(error)) from error.__cause__
 
     def _connect_once(self, deadline: float) -> ServerConnection:
         key = self._key
