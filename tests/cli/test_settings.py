@@ -30,6 +30,7 @@ GIVEN: dict[str, tuple[list[str], str, str, object]] = {
     "threads": (["--threads", "3"], "3", "3", 3),
     "insecure": (["--insecure"], "1", "true", True),
     "read_only": (["--read-only"], "yes", "true", True),
+    "ucx_shared_memory": (["--ucx-shared-memory"], "yes", "true", True),
     "create": (["--create"], "on", "true", True),
     "check": (["--no-check"], "off", "false", False),
     "shared": (["--no-shared"], "FALSE", "false", False),

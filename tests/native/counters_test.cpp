@@ -25,11 +25,13 @@ TEST(CountersTest, AClientIsToldForAsLongAsItIsHeld) {
     counters.count_set(*other, 7);
     counters.count_sent(*one, 9);
     one->bytes_in_flight = 11;
-    EXPECT_TRUE(has(counters.to_json(),
-                    R"({"peer": "10.0.0.1:5", "lanes": ["sysv/memory", "tcp/lo"], "gets": 1, )"
-                    R"("sets": 0, "bytes_sent": 9, "bytes_received": 0, "bytes_in_flight": 11, )"
-                    R"("gets_waiting": 0}, {"peer": "10.0.0.2:6", "lanes": [], "gets": 0, )"
-                    R"("sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
+    EXPECT_TRUE(has(
+        counters.to_json(),
+        R"({"peer": "10.0.0.1:5", "origin": "", "lanes": ["sysv/memory", "tcp/lo"], "gets": 1, )"
+        R"("sets": 0, "bytes_sent": 9, "bytes_received": 0, "bytes_in_flight": 11, )"
+        R"("gets_waiting": 0, "worked_s": 0.000000, "held": {}}, )"
+        R"({"peer": "10.0.0.2:6", "origin": "", "lanes": [], "gets": 0, )"
+        R"("sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
         << counters.to_json();
     EXPECT_TRUE(has(counters.to_json(), R"("connected": 2)"));
     other.reset();

@@ -265,7 +265,8 @@ class TestJoin:
             except (BrokenPipeError, ConnectionResetError):  # it hung up before the last byte
                 answer = b""
             assert answer == b""
-            eventually(lambda: accepting.turned_away == 1)
+            eventually(lambda: accepting.turned_away + accepting.probes == 1)
+            assert accepting.probes == (data == b"")
             fd = greeting.join()
             assert fd is not None
             os.close(fd)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from ucxstore._core import Allocation
 
+# How often to connect to those that have ended a connection since. A server has one first record.
+_MOST_ROUNDS = 3
+
 
 class Cluster(Channel):
     """A channel to several servers.
@@ -61,7 +64,11 @@ class Cluster(Channel):
         return self._membership.is_ready()
 
     def open_sync(self, timeout: float | None = None) -> None:
-        if not self._membership.is_ready():
+        # A server that gets its first record has its clients connect anew, and so may end what was
+        # connected just before.
+        for _ in range(_MOST_ROUNDS):
+            if self._membership.is_ready():
+                return
             self._membership.connect(timeout or self.connect_timeout)
 
     def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
