@@ -1,6 +1,8 @@
 #include "local/local_socket.hpp"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include "base/inherited.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
+#include "local/closing.hpp"
 
 namespace ucxstore::local {
 namespace {
@@ -34,14 +37,19 @@ Fd copy_of(int descriptor) {
     return copy;
 }
 
-LocalSocket::LocalSocket(Fd fd, Handler& handler)
-    : fd_(std::move(fd)), handler_(handler), ahead_(kAheadBytes) {
+LocalSocket::LocalSocket(Fd fd, Handler& handler, Passed passed)
+    : fd_(std::move(fd)), handler_(handler), passed_(passed), ahead_(kAheadBytes) {
     enlist_for_children(fd_.get());
 }
 
 LocalSocket::~LocalSocket() {
     end();
     strike_off_for_children(fd_.get());
+    // What nobody has read may have descriptors, which the kernel closes with the socket.
+    int unread = 0;
+    if (passed_ == Passed::memory && ioctl(fd_.get(), SIOCINQ, &unread) == 0 && unread > 0) {
+        close_apart(std::move(fd_));
+    }
 }
 
 void LocalSocket::end() {
@@ -154,6 +162,7 @@ LocalSocket::Moved LocalSocket::write(Out& out) {
 void LocalSocket::take_descriptors(const void* message) {
     const auto* const header = static_cast<const msghdr*>(message);
     auto* const mutable_header = const_cast<msghdr*>(header);
+    bool strange = false;
     for (cmsghdr* one = CMSG_FIRSTHDR(header); one != nullptr;
          one = CMSG_NXTHDR(mutable_header, one)) {
         if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) {
@@ -163,8 +172,16 @@ void LocalSocket::take_descriptors(const void* message) {
         for (std::size_t i = 0; i < count; ++i) {
             int fd;
             std::memcpy(&fd, CMSG_DATA(one) + i * sizeof(int), sizeof(int));
+            if (passed_ == Passed::memory && !is_memory(fd)) {
+                close_apart(Fd(fd));
+                strange = true;
+                continue;
+            }
             descriptors_.emplace_back(fd);
         }
+    }
+    if (strange) {
+        throw Error(ErrorKind::protocol, "a descriptor that is not memory");
     }
     if (header->msg_flags & MSG_CTRUNC || descriptors_.size() > 2 * kMaxDescriptors) {
         throw Error(ErrorKind::protocol, "more descriptors at once than are taken");

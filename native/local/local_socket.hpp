@@ -66,8 +66,12 @@ class LocalSocket {
         static constexpr std::uint64_t kTurnBytes = 8ull << 20;
     };
 
+    // What the other side may pass: of a client, only memory. A descriptor of anything else is
+    // closed where nobody waits for it.
+    enum class Passed { anything, memory };
+
     // Takes the descriptor over.
-    LocalSocket(Fd fd, Handler& handler);
+    LocalSocket(Fd fd, Handler& handler, Passed passed = Passed::anything);
     LocalSocket(const LocalSocket&) = delete;
     LocalSocket& operator=(const LocalSocket&) = delete;
     ~LocalSocket();
@@ -112,8 +116,9 @@ class LocalSocket {
     ssize_t receive(std::span<const ucp_dt_iov_t> pieces);
     void take_descriptors(const void* message);
 
-    const Fd fd_;
+    Fd fd_;
     Handler& handler_;
+    const Passed passed_;
     bool ended_ = false;
 
     std::deque<Out> out_;

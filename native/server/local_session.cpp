@@ -178,7 +178,7 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, in
       look_(std::move(look)),
       seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
-      socket_(std::move(socket), *this),
+      socket_(std::move(socket), *this, local::LocalSocket::Passed::memory),
       showings_(service.storages, life, client_->place(), [this] { return make_holder(); }),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zarr.core.sync import sync
 
+from tests.adversity.greedy.kinds import Lingering
 from tests.adversity.greedy.raw import (
     ARENA,
     DROPPED,
@@ -148,6 +149,21 @@ def test_memory_of_a_size_that_is_not_taken(intruder: RawClient, size: int) -> N
     intruder.send(UPLOAD, descriptors=[fd])
     assert intruder.is_hung_up_on()
     os.close(fd)
+
+
+@pytest.mark.parametrize("kind", [REQUEST, UPLOAD])
+def test_a_descriptor_whose_close_waits(server: Server, kind: int) -> None:
+    """Nobody waits for it: neither if it was read, nor if the socket was closed before that."""
+    with Lingering() as lingering:
+        for _ in range(2):
+            intruder = RawClient(server.address)
+            fds = [lingering.make() for _ in range(2)]
+            for fd in fds:
+                intruder.send(kind, bytes(40), descriptors=[fd])
+                lingering.close(fd)
+            assert intruder.is_hung_up_on()
+            intruder.close()
+            goes_on(server)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "pipe", "/dev/zero", "socket"])
