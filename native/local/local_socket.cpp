@@ -162,7 +162,6 @@ LocalSocket::Moved LocalSocket::write(Out& out) {
 void LocalSocket::take_descriptors(const void* message) {
     const auto* const header = static_cast<const msghdr*>(message);
     auto* const mutable_header = const_cast<msghdr*>(header);
-    bool strange = false;
     for (cmsghdr* one = CMSG_FIRSTHDR(header); one != nullptr;
          one = CMSG_NXTHDR(mutable_header, one)) {
         if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) {
@@ -174,14 +173,10 @@ void LocalSocket::take_descriptors(const void* message) {
             std::memcpy(&fd, CMSG_DATA(one) + i * sizeof(int), sizeof(int));
             if (passed_ == Passed::memory && !is_memory(fd)) {
                 close_apart(Fd(fd));
-                strange = true;
-                continue;
+                fd = -1;  // as none: whoever takes the message refuses it
             }
             descriptors_.emplace_back(fd);
         }
-    }
-    if (strange) {
-        throw Error(ErrorKind::protocol, "a descriptor that is not memory");
     }
     if (header->msg_flags & MSG_CTRUNC || descriptors_.size() > 2 * kMaxDescriptors) {
         throw Error(ErrorKind::protocol, "more descriptors at once than are taken");
