@@ -23,8 +23,8 @@ OWNERS = {
     "base/mutex.hpp": {
         "std::mutex",
         "std::timed_mutex",
-        "std::shared_mutex",
         "std::condition_variable",
+        "pthread_rwlock_*",
     },
     "base/fork.cpp": {"pthread_atfork"},
     # In memory that processes share: the kernel marks it when the thread that has it ends.
@@ -55,7 +55,7 @@ def bare_locks(native: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for file in sorted(native.rglob("*.?pp")):
         names = {match.group() for match in BARE.finditer(_code(file))}
-        names = {re.sub(r"(?<=pthread_mutex_).*", "*", re.sub("attr_", "_", one)) for one in names}
+        names = {re.sub(r"^(pthread_(?:mutex|rwlock))\w*", r"\1_*", one) for one in names}
         if names:
             found[file.relative_to(native).as_posix()] = names
     return found

@@ -1,6 +1,7 @@
 // Locks that a forked child can use, whoever held them in its parent. The core has no others.
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
@@ -9,7 +10,6 @@
 #include <cstdint>
 #include <mutex>
 #include <new>
-#include <shared_mutex>
 #include <type_traits>
 
 #include "base/steps.hpp"
@@ -125,25 +125,30 @@ class TimedMutex {
     RemadeInChild<std::timed_mutex> mutex_;
 };
 
+// Whoever writes comes before those who begin to read, so that readers who are always there do not
+// keep it out, as they would of a std::shared_mutex. A thread that reads must not begin again.
 class SharedMutex {
   public:
     SharedMutex() = default;
 
     void lock() {
-        mutex_.get().lock();
+        pthread_rwlock_wrlock(&lock_.get().native);
         step_under_lock();
     }
-    bool try_lock() { return mutex_.get().try_lock(); }
-    void unlock() { mutex_.get().unlock(); }
+    bool try_lock() { return pthread_rwlock_trywrlock(&lock_.get().native) == 0; }
+    void unlock() { pthread_rwlock_unlock(&lock_.get().native); }
     void lock_shared() {
-        mutex_.get().lock_shared();
+        pthread_rwlock_rdlock(&lock_.get().native);
         step_under_lock();
     }
-    bool try_lock_shared() { return mutex_.get().try_lock_shared(); }
-    void unlock_shared() { mutex_.get().unlock_shared(); }
+    void unlock_shared() { unlock(); }
 
   private:
-    RemadeInChild<std::shared_mutex> mutex_;
+    struct WriterFirst {
+        pthread_rwlock_t native = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+    };
+
+    RemadeInChild<WriterFirst> lock_;
 };
 
 class Condition {
