@@ -13,16 +13,13 @@ namespace {
 
 constexpr std::chrono::seconds kIdle{10};
 
-// Whose work is done by the last of so many threads that have some.
-Next next_of(int busy) {
-    return busy <= WorkerPool::kMostThreads       ? Next::anybody
-           : busy == WorkerPool::kMostThreads + 1 ? Next::idle_origins
-                                                  : Next::idle_sessions;
-}
-
 }  // namespace
 
 struct WorkerPool::State {
+    State(int most_threads, int spare_threads) : most(most_threads), spare(spare_threads) {}
+
+    const int most;  // threads, but for those that are spare
+    const int spare;
     Mutex mutex;
     Condition changed;  // there is work, or an end
     Condition settled;  // there is none
@@ -31,11 +28,18 @@ struct WorkerPool::State {
     int idle = 0;  // of these
     bool ending = false;
 
+    // Whose work is done by the last of so many threads that have some.
+    Next next_of(int busy) const {
+        return busy <= most       ? Next::anybody
+               : busy == most + 1 ? Next::idle_origins
+                                  : Next::idle_sessions;
+    }
     // Under the lock, by a thread that is not idle: what it is to do; nullopt for nothing.
     std::optional<FairQueue<Task>::Taken> take() { return tasks.take(next_of(threads - idle)); }
 };
 
-WorkerPool::WorkerPool() : state_(std::make_shared<State>()) {}
+WorkerPool::WorkerPool(int most_threads, int spare_threads)
+    : state_(std::make_shared<State>(most_threads, spare_threads)) {}
 
 WorkerPool::~WorkerPool() {
     const std::lock_guard lock(state_->mutex);
@@ -83,8 +87,8 @@ bool WorkerPool::ready_for_one_more() {
         return true;
     }
     const int threads = state_->threads;
-    if (threads >= kMostThreads + kSpareThreads ||
-        (threads >= kMostThreads && !tasks.has(next_of(threads + 1)))) {
+    if (threads >= state_->most + state_->spare ||
+        (threads >= state_->most && !tasks.has(state_->next_of(threads + 1)))) {
         return true;
     }
     try {

@@ -21,7 +21,7 @@ class WorkerPool {
     // others have ended what takes long.
     static constexpr int kSpareThreads = 2;
 
-    WorkerPool();
+    explicit WorkerPool(int most_threads = kMostThreads, int spare_threads = kSpareThreads);
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
     // Does not wait for the threads; they run what was posted.

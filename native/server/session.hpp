@@ -26,7 +26,7 @@ struct Service {
     Storages storages;
     std::shared_ptr<Counters> counters;
     bool read_only = false;
-    std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>();
+    std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>(storages.walks_wait());
     std::shared_ptr<Places> places = std::make_shared<Places>();
     std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
 

@@ -41,6 +41,9 @@ struct Storages {
         return local == nullptr ? nullptr : local->memory_limit();
     }
 
+    // Whether calls that look at many keys wait for a disk, mostly.
+    bool walks_wait() const { return root >= 0; }
+
     // Drops what is kept for clients that have gone.
     void forget_gone() const;
 

@@ -41,6 +41,7 @@ void Walk::rest() {
         page_.cursor = page_.names[next_];
     }
     page_.names = {};
+    page_.sizes = {};
     next_ = 0;
 }
 
@@ -103,7 +104,9 @@ std::optional<CallResult> Walk::go_on(const RemovePrefixCall& call, TimePoint un
 
 std::optional<CallResult> Walk::go_on(const MeasureCall& call, TimePoint until) {
     while (const std::string* key = next_key(call.prefix, call.any ? 1 : kListedBytes)) {
-        if (const auto bytes = storage_->size(*key)) {
+        const auto bytes =
+            page_.sizes.empty() ? storage_->size(*key) : std::optional(page_.sizes[next_ - 1]);
+        if (bytes) {
             ++sum_.keys;
             sum_.bytes += *bytes;
             if (call.any) {

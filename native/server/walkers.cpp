@@ -1,5 +1,7 @@
 #include "server/walkers.hpp"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace ucxstore {
@@ -7,6 +9,7 @@ namespace {
 
 // For so long one walk has a thread, and then another one.
 constexpr std::chrono::milliseconds kStep{20};
+constexpr std::chrono::milliseconds kStepInMemory{2};
 
 // How often a walk says that it goes on.
 constexpr std::chrono::milliseconds kReportEvery{100};
@@ -14,6 +17,11 @@ constexpr std::chrono::milliseconds kReportEvery{100};
 // So many walks at a time keep the names that they have listed, some MiB each. Others list them
 // again after each step.
 constexpr int kMostKeeping = 16;
+
+int half_of_processors() {
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1,
+                      WorkerPool::kMostThreads);
+}
 
 }  // namespace
 
@@ -39,15 +47,16 @@ void Errand::report() {
     }
 }
 
-bool Errand::step() noexcept try {
+bool Errand::step(Clock::duration duration) noexcept try {
     Answer answer;
     try {
-        auto result = walk_.step(Clock::now() + kStep);
+        auto result = walk_.step(Clock::now() + duration);
         if (!result) {
             report();
             return true;
         }
         answer = answer_of(*result);
+        walk_.rest();  // here, and not on the thread that gets the answer
     } catch (const Stopped&) {
         return false;
     } catch (const std::exception& error) {
@@ -59,13 +68,18 @@ bool Errand::step() noexcept try {
     return false;
 }
 
+Walkers::Walkers(bool wait)
+    : step_(wait ? kStep : kStepInMemory),
+      pool_(wait ? WorkerPool::kMostThreads : half_of_processors(),
+            wait ? WorkerPool::kSpareThreads : 1) {}
+
 bool Walkers::start(const std::shared_ptr<Errand>& errand) {
     return pool_.try_post([self = shared_from_this(), errand] { self->step(errand); },
                           errand->whose_);
 }
 
 void Walkers::step(const std::shared_ptr<Errand>& errand) noexcept try {
-    const bool more = errand->step();
+    const bool more = errand->step(step_);
     if (!more && errand->keeps_names_) {
         --keeping_;
     } else if (more && !errand->keeps_names_) {

@@ -32,8 +32,8 @@ class Errand {
   private:
     friend class Walkers;
 
-    // True if there is more to do.
-    bool step() noexcept;
+    // Goes on for about so long. True if there is more to do.
+    bool step(Clock::duration duration) noexcept;
     void report();
 
     const std::shared_ptr<Brake> brake_ = std::make_shared<Brake>();
@@ -48,6 +48,10 @@ class Errand {
 // Called from any thread.
 class Walkers : public std::enable_shared_from_this<Walkers> {
   public:
+    // `wait`: whether most walks wait for a disk. Else they take processors, and leave half of
+    // those to others.
+    explicit Walkers(bool wait = true);
+
     // False where there is no thread for it.
     [[nodiscard]] bool start(const std::shared_ptr<Errand>& errand);
     // Waits until no errand is under way; false where `patience` is not enough for that.
@@ -56,6 +60,7 @@ class Walkers : public std::enable_shared_from_this<Walkers> {
   private:
     void step(const std::shared_ptr<Errand>& errand) noexcept;
 
+    const Clock::duration step_;
     std::atomic<int> keeping_ = 0;  // errands that keep names
     WorkerPool pool_;
 };

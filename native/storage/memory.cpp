@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -296,6 +297,9 @@ Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::s
                 return page;
             }
             page.names.push_back(std::move(name));
+            if (!delimited) {
+                page.sizes.push_back(at->second->size());
+            }
         }
         at = next;
     }

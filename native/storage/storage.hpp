@@ -62,7 +62,8 @@ class Incoming {
 
 struct Page {
     std::vector<std::string> names;
-    std::string cursor;  // where the next page begins; "" for the last page
+    std::string cursor;                     // where the next page begins; "" for the last page
+    std::vector<std::uint64_t> sizes = {};  // of their values, where the storage has them at hand
 };
 
 // Runs now and then while a call takes long. What it throws ends the call.
