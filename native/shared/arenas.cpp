@@ -72,10 +72,11 @@ Arena::Arena(std::uint32_t number, std::uint64_t bytes)
     }
 }
 
-Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes)
+Arena::Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes,
+             std::shared_ptr<Reclaimer> reclaimer)
     : number_(number),
       size_(bytes),
-      taken_over_(true),
+      reclaimer_(std::move(reclaimer)),
       pid_(getpid()),
       readable_(std::move(sealed)),
       huge_(none_is_huge(bytes)) {
@@ -98,10 +99,13 @@ Arena::~Arena() {
         left_to_->add(readable_.get(), left_bytes_);
     }
     munmap(data_, size_);
+    if (reclaimer_ != nullptr) {
+        reclaimer_->reclaim(std::move(readable_), size_);
+    }
 }
 
 Fd Arena::open_for_reader() const {
-    if (taken_over_) {  // a lease of its maker's could let open() wait
+    if (reclaimer_ != nullptr) {  // a lease of its maker's could let open() wait
         return Fd(fcntl(readable_.get(), F_DUPFD_CLOEXEC, 0));
     }
     // Opened anew, so that is_alone() tells it from ours.
@@ -514,7 +518,8 @@ std::optional<Block> Arenas::adopt(Fd file, std::uint64_t bytes) {
     if (adopted_.size() >= most_adopted() || last_number_ == UINT32_MAX) {
         return std::nullopt;
     }
-    auto arena = std::make_shared<const Arena>(last_number_ + 1, std::move(file), bytes);
+    auto arena =
+        std::make_shared<const Arena>(last_number_ + 1, std::move(file), bytes, reclaimer_);
     if (!arena->is_whole()) {
         return std::nullopt;
     }

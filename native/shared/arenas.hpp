@@ -20,6 +20,7 @@
 #include "base/clock.hpp"
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
+#include "files/reclaimer.hpp"
 #include "shared/extents.hpp"
 #include "shared/leftovers.hpp"
 
@@ -31,8 +32,10 @@ class Arena {
   public:
     // Throws Error(memory).
     Arena(std::uint32_t number, std::uint64_t bytes);
-    // Takes a file over that is_sealed() (sealed.hpp), of so many bytes. Throws Error(memory).
-    Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes);
+    // Takes a file over that is_sealed() (sealed.hpp), of so many bytes, and leaves it to the
+    // reclaimer in the end. Throws Error(memory).
+    Arena(std::uint32_t number, Fd sealed, std::uint64_t bytes,
+          std::shared_ptr<Reclaimer> reclaimer);
     // Whether all bytes of such a file are there.
     bool is_whole() const;
     Arena(const Arena&) = delete;
@@ -63,7 +66,7 @@ class Arena {
   private:
     const std::uint32_t number_;
     const std::uint64_t size_;
-    const bool taken_over_ = false;
+    const std::shared_ptr<Reclaimer> reclaimer_;  // of one that was taken over
     const int pid_;
     Fd readable_;
     std::byte* data_ = nullptr;
@@ -229,6 +232,7 @@ class Arenas {
     const std::uint64_t keep_bytes_;
     const std::shared_ptr<ArenaBound> bound_;
     const std::shared_ptr<Leftovers> leftovers_;
+    const std::shared_ptr<Reclaimer> reclaimer_ = std::make_shared<Reclaimer>();
     const Fd timer_;
     mutable Mutex mutex_;
     Rooms rooms_;  // the oldest first

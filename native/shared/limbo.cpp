@@ -10,6 +10,9 @@
 namespace ucxstore::shared {
 namespace {
 
+constexpr std::chrono::milliseconds kAgain{1};
+constexpr std::chrono::hours kEver{24};
+
 // Places, each once. Of few words, as a reader may have many, and all of them nonsense.
 class Places {
   public:
@@ -96,6 +99,9 @@ Limbo::Limbo(Arenas& arenas, Board* board, std::uint64_t most_held,
 }
 
 Limbo::~Limbo() {
+    if (getpid() == pid_) {  // a forked child has not the thread
+        sweeper_.settle(kEver);
+    }
     if (bound_ != nullptr) {
         bound_->keep_for_readers(-kept_);
     }
@@ -153,8 +159,21 @@ TimePoint Limbo::sweep_soon(TimePoint now) {
     if (const TimePoint next = next_look_; now < next) {
         return next;
     }
-    if (const std::unique_lock lock(sweeping_, std::try_to_lock); lock) {
-        look_and_free(false);
+    if (sweeps_) {  // and may have seen already what is different now
+        return now + kAgain;
+    }
+    const auto sweep_now = [this] {
+        const std::lock_guard lock(sweeping_);
+        sweeps_ = true;
+        wanted_ = false;
+        try {
+            look_and_free(false);
+        } catch (const std::exception&) {  // for want of memory: a later sweep frees it
+        }
+        sweeps_ = false;
+    };
+    if (!wanted_.exchange(true) && !sweeper_.try_post(sweep_now)) {
+        sweep_now();
     }
     return TimePoint::max();
 }

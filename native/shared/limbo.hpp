@@ -1,6 +1,9 @@
 // Blocks that no key has any more: freed once no reader has them pinned.
 #pragma once
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -10,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "base/worker_pool.hpp"
 #include "shared/arenas.hpp"
 #include "shared/board.hpp"
 #include "shared/pins.hpp"
@@ -49,8 +53,8 @@ class Limbo {
     // Frees what nobody has pinned, and tells how much is pinned. `needed`: there is no room. Then
     // readers lose what they have pinned whose origin has more than its share of what waits.
     void sweep(bool needed = false);
-    // The same where it is time for that, as somebody says that much has changed. Returns when it
-    // is to be called again; TimePoint::max() where it was done.
+    // The same on a thread of its own, where it is time for that, as somebody says that much has
+    // changed. Returns when it is to be called again; TimePoint::max() where it will be done.
     TimePoint sweep_soon(TimePoint now);
     // Whether anything is pinned in this table.
     bool pins_any(const PinTable& table) const;
@@ -97,6 +101,8 @@ class Limbo {
     std::uint64_t allowed_before_ = 0;
     std::int64_t kept_ = 0;  // as told to bound_
     std::atomic<TimePoint> next_look_{};
+    std::atomic<bool> wanted_ = false;  // a sweep that has not begun
+    std::atomic<bool> sweeps_ = false;  // one that has
 
     mutable Mutex mutex_;
     Tables tables_;
@@ -106,6 +112,9 @@ class Limbo {
     // Where the next sweep is due: what is pinned for long must not have each block ask anew.
     std::size_t next_blocks_ = 0;
     std::uint64_t next_bytes_ = 0;
+
+    const pid_t pid_ = getpid();
+    WorkerPool sweeper_{1, 0};
 };
 
 }  // namespace ucxstore::shared

@@ -3,9 +3,9 @@
 
 #include "base/handle.hpp"
 #include "files/directory_root.hpp"
+#include "files/reclaimer.hpp"
 #include "files/writers.hpp"
 #include "storage/committer.hpp"
-#include "storage/reclaimer.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {

@@ -8,7 +8,7 @@
 
 #include "base/handle.hpp"
 #include "base/region.hpp"
-#include "storage/reclaimer.hpp"
+#include "files/reclaimer.hpp"
 
 namespace ucxstore {
 

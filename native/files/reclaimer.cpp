@@ -1,4 +1,4 @@
-#include "storage/reclaimer.hpp"
+#include "files/reclaimer.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,6 +21,9 @@ namespace {
 // files take room on the disk.
 constexpr std::size_t kMostFiles = 64;
 
+// The memory of those that wait, at the most, as nobody counts it any more. One file may have more.
+constexpr std::uint64_t kMostMemory = 256ull << 20;
+
 // How long the thread waits for more.
 constexpr std::chrono::milliseconds kIdle{500};
 
@@ -30,9 +33,14 @@ struct Reclaimer::State {
     const pid_t pid = getpid();
     Mutex mutex;
     Condition changed;
-    std::deque<Fd> files;
-    bool running = false;  // whether there is a thread
-    bool closing = false;  // whether it closes a file now
+    struct File {
+        Fd descriptor;
+        std::uint64_t memory;
+    };
+    std::deque<File> files;
+    std::uint64_t memory = 0;  // of all that are not closed
+    bool running = false;      // whether there is a thread
+    bool closing = false;      // whether it closes a file now
     bool ending = false;
 };
 
@@ -48,19 +56,21 @@ Reclaimer::~Reclaimer() {
     state_->changed.wait(lock, [this] { return !state_->running; });
 }
 
-void Reclaimer::reclaim(Fd file) noexcept try {
+void Reclaimer::reclaim(Fd file, std::uint64_t memory) noexcept try {
     if (!file) {
         return;
     }
     const std::lock_guard lock(state_->mutex);
-    if (state_->files.size() >= kMostFiles) {
+    if (state_->files.size() >= kMostFiles ||
+        (state_->memory > 0 && state_->memory + memory > kMostMemory)) {
         return;
     }
     if (!state_->running) {
         std::thread(run, state_).detach();
         state_->running = true;
     }
-    state_->files.push_back(std::move(file));
+    state_->files.push_back({std::move(file), memory});
+    state_->memory += memory;
     state_->changed.notify_all();
 } catch (const std::exception&) {  // no thread or no memory: it is closed here
 }
@@ -79,12 +89,13 @@ void Reclaimer::run(const std::shared_ptr<State>& state) {
     while (state->changed.wait_for(lock, kIdle, [&] {
         return state->ending || !state->files.empty();
     }) && !state->files.empty()) {
-        Fd file = std::move(state->files.front());
+        State::File file = std::move(state->files.front());
         state->files.pop_front();
         state->closing = true;
         lock.unlock();
-        file.reset();
+        file.descriptor.reset();
         lock.lock();
+        state->memory -= file.memory;
         state->closing = false;
         state->changed.notify_all();
     }
