@@ -22,6 +22,9 @@ using namespace std::chrono_literals;
 constexpr auto kTick = 1ms;
 constexpr auto kPoll = 50us;
 
+// A worker that takes so long when it is driven has the others wait.
+constexpr auto kSlow = 200us;
+
 // How long a worker is driven without events before it is armed. Longer than a round trip where
 // each hop has to wake a thread: else slow round trips stay slow (90 us instead of 25, with 50 us
 // here). Longer than zarr takes between two small reads, so that the second one wakes no thread (a
@@ -178,16 +181,40 @@ void Progress::sleep(TimePoint now, TimePoint until) {
 bool Progress::drive(TimePoint now) {
     bool active = false;
     for (Driven& one : driven_) {
-        if (one.armed && !one.worker->used) {
+        if (!drive(one, now)) {
             continue;
         }
-        one.worker->round = now;
-        if (one.worker->progress() || one.worker->used) {
-            one.last_active = now;
-            one.armed = false;
-            active = true;
+        active = true;
+        const TimePoint after = Clock::now();
+        one.is_slow = after - now >= kSlow;
+        now = after;
+        if (one.is_slow) {
+            active |= drive_others();
         }
-        one.worker->used = false;
+    }
+    return active;
+}
+
+bool Progress::drive(Driven& one, TimePoint now) {
+    if (one.armed && !one.worker->used) {
+        return false;
+    }
+    one.worker->round = now;
+    const bool active = one.worker->progress() || one.worker->used;
+    if (active) {
+        one.last_active = now;
+        one.armed = false;
+    }
+    one.worker->used = false;
+    return active;
+}
+
+// Those with much to do come after each of those with little, and not the other way round.
+bool Progress::drive_others() {
+    bool active = false;
+    poll_fds(0);
+    for (Driven& one : driven_) {
+        active |= !one.is_slow && drive(one, Clock::now());
     }
     return active;
 }

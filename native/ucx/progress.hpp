@@ -59,10 +59,13 @@ class Progress : public TaskThread {
         Worker* worker;
         TimePoint last_active;
         bool armed;
+        bool is_slow = false;  // it took long when it was last driven
     };
 
     void run();
     bool drive(TimePoint now);
+    bool drive(Driven& one, TimePoint now);
+    bool drive_others();
     bool arm_idle(TimePoint now);
     bool any_busy() const;
     void wait_longer(TimePoint now, Clock::duration idle, bool all_armed);
