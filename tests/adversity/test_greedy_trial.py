@@ -15,7 +15,7 @@ _SECONDS = 3.0
 @pytest.mark.parametrize("plane", PLANES)
 def test_honest_clients_beside_all_kinds_of_greedy_ones(plane: str, tmp_path: Path) -> None:
     with Trial(plane, tmp_path, honest=2, greedy=1) as trial:
-        found = trial.beside(list(trial.plane.kinds), _SECONDS, burn=False)
+        found = trial.beside(list(trial.plane.kinds), _SECONDS)
     assert found.lives
     assert not found.refused
     assert found.memory <= MEMORY + BESIDE

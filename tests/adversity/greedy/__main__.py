@@ -8,7 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.adversity.greedy.honest import times
 from tests.adversity.greedy.server import BESIDE, MEMORY
 from tests.adversity.greedy.trial import MOST_RATIO, OPERATIONS, PLANES, Round, Trial
 
@@ -29,21 +28,24 @@ def main() -> int:
     parser.add_argument("--kind", action="append", help="only this kind, for all of the time")
     parser.add_argument("--greedy", type=int, default=8, help="clients of each kind")
     parser.add_argument("--honest", type=int, default=4, help="honest clients")
+    parser.add_argument(
+        "--compete", action="store_true", help="all share the processors of this machine"
+    )
     arguments = parser.parse_args()
+    clients = arguments.honest, arguments.greedy
     bad = False
     with tempfile.TemporaryDirectory() as folder:
         for plane in arguments.plane or PLANES:
-            with Trial(plane, Path(folder), arguments.honest, arguments.greedy) as trial:
+            with Trial(plane, Path(folder), *clients, compete=arguments.compete) as trial:
                 bad |= _carry_out(plane, trial, arguments.seconds, arguments.kind)
     return int(bad)
 
 
 def _carry_out(plane: str, trial: Trial, seconds: float, chosen: list[str] | None) -> bool:
     print(
-        f"\nover {plane}: p50 and p99 of honest clients in ms; x: p99 by that of the idle server;"
+        f"\nover {plane}: p50 and p99 of honest clients in ms; x: p99 by that of the idle server\n"
     )
-    print("(x): the same beside processes that take as much of the processors, and nothing else\n")
-    header = f"{'beside':26}" + "".join(f"{name:>17}{'':16}" for name in OPERATIONS)
+    header = f"{'beside':26}" + "".join(f"{name:>17}{'':8}" for name in OPERATIONS)
     print(f"{header}{'memory':>8}{'group':>8}{'log':>8}  refused", flush=True)
     idle = trial.idle(max(seconds * _PART_OF_TIME, _LEAST_SECONDS) * 2)
     _show(idle, idle)
@@ -83,10 +85,8 @@ def _show(found: Round, idle: Round) -> None:
     line = f"{found.kind:26}"
     for name in OPERATIONS:
         p50, p99 = found.times(name)
-        ratios = f"{found.ratio(name, idle):.1f}x"
-        if found.burning:
-            ratios += f" ({times(found.burning, name).p99 / idle.times(name).p99:.1f}x)"
-        line += f"{p50 * 1e3:8.2f}{p99 * 1e3:9.2f} {ratios:<15}"
+        ratio = f"{found.ratio(name, idle):.1f}x"
+        line += f"{p50 * 1e3:8.2f}{p99 * 1e3:9.2f} {ratio:<7}"
     group = "" if found.counted is None else f"{found.counted / _MIB:.0f}"
     line += f"{found.memory / _MIB:8.0f}{group:>8}{found.log:8}  {len(found.refused)}"
     print(line, flush=True)

@@ -137,7 +137,7 @@ class RawClient:
         try:
             while True:
                 self._rest = self._rest or next(coming, b"")
-                if not self._rest or not select.select([], [self.sock], [], seconds)[1]:
+                if not self._rest or not _waits(self.sock, select.POLLOUT, seconds):
                     break
                 with suppress(BlockingIOError):
                     taken = self.sock.send(self._rest)
@@ -223,7 +223,7 @@ class RawClient:
     def drop(self) -> bool:
         """Read what is there, and drop it; ``False`` if the server has hung up."""
         try:
-            while select.select([self.sock], [], [], 0)[0]:
+            while _waits(self.sock, select.POLLIN, 0):
                 if not self.sock.recv(1 << 20):
                     return False
         except ConnectionResetError:
@@ -232,9 +232,7 @@ class RawClient:
 
     def has_hung_up(self) -> bool:
         """Whether the server has, without reading what it sent."""
-        poll = select.poll()
-        poll.register(self.sock, 0)  # for its end alone
-        return bool(poll.poll(0))
+        return _waits(self.sock, 0, 0)  # for its end alone
 
     def is_hung_up_on(self) -> bool:
         """Read to the end, if there is one."""
@@ -257,6 +255,13 @@ class RawClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _waits(sock: socket.socket, events: int, seconds: float) -> bool:
+    """Whether one of the events comes, or an end. Descriptors may have any number."""
+    poll = select.poll()
+    poll.register(sock, events)
+    return bool(poll.poll(seconds * 1e3))
 
 
 def frame(

@@ -29,9 +29,11 @@ class Measured:
     ----------
     folder : Path
         For its output.
+    processors : frozenset of int
+        Those that it may use.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, processors: frozenset[int]) -> None:
         self.secret = secrets.token_bytes(16).hex().encode()
         self._stack = ExitStack()
         self.group = _Group.make()
@@ -52,6 +54,7 @@ class Measured:
             )
         self._stack.callback(self._end)
         self.pid = self._process.pid
+        os.sched_setaffinity(self.pid, processors)  # before it has made threads
         self.peak = 0
         assert self._process.stdout is not None
         line = self._process.stdout.readline().decode()

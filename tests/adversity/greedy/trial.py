@@ -1,4 +1,4 @@
-"""A trial: honest clients alone, then beside greedy ones, then beside processes that only burn."""
+"""A trial: honest clients alone with a server, then beside greedy ones."""
 
 import os
 import resource
@@ -30,8 +30,6 @@ _LOOK_SECONDS = 0.05
 # For a greedy process to say that it has done its work to the end.
 _END_SECONDS = 0.2
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-
 
 class Plane(NamedTuple):
     """How clients reach the server."""
@@ -60,24 +58,18 @@ class Round:
         The most bytes that the server has mapped, files apart.
     counted : int or None
         The most that the kernel has counted to its control group, if it has one of its own.
-    processor : float
-        Processors that the greedy processes took.
     log : int
         Bytes that the server has written to its log.
     lives : bool
         Whether the server did not end.
-    burning : list of Seen
-        What they have seen beside processes that burn as much, and leave the server alone.
     """
 
     kind: str
     seen: list[Seen] = field(default_factory=list)
     memory: int = 0
     counted: int | None = None
-    processor: float = 0.0
     log: int = 0
     lives: bool = True
-    burning: list[Seen] = field(default_factory=list)
 
     @property
     def refused(self) -> list[str]:
@@ -107,14 +99,28 @@ class Trial:
         For outputs.
     honest, greedy : int
         How many clients: honest ones, and greedy ones of each kind.
+    compete : bool
+        Whether all processes share this machine's processors. Else the greedy ones have one half of
+        them, and the server and the honest ones the other, as if they were on other hosts.
     """
 
-    def __init__(self, plane: str, folder: Path, honest: int = 4, greedy: int = 8) -> None:
+    def __init__(
+        self,
+        plane: str,
+        folder: Path,
+        honest: int = 4,
+        greedy: int = 8,
+        *,
+        compete: bool = False,
+    ) -> None:
         self.plane = PLANES[plane]
         self._name = plane
         self._folder = folder
         self._honest = honest
         self._greedy = greedy
+        self._own, self._theirs = _halves()
+        if compete:
+            self._own = self._theirs = self._own | self._theirs
         self._user = _USER if os.geteuid() == 0 else 0
         self._nursery = Nursery(folder)
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -124,29 +130,21 @@ class Trial:
         """Let honest clients be alone with a server."""
         return self._round("idle", [], seconds)
 
-    def beside(self, names: Sequence[str], seconds: float, *, burn: bool = True) -> Round:
-        """Let them be beside greedy clients, and then beside processes that burn as much."""
-        found = self._round(", ".join(names), names, seconds)
-        if burn:
-            found.burning = self._beside_burners(
-                len(names) * self._greedy, found.processor, seconds
-            )
-        return found
+    def beside(self, names: Sequence[str], seconds: float) -> Round:
+        """Let them be beside greedy clients."""
+        return self._round(", ".join(names), names, seconds)
 
     def _round(self, kind: str, names: Sequence[str], seconds: float) -> Round:
         found = Round(kind=kind)
         with ExitStack() as stack:
-            server = stack.enter_context(Measured(self._folder))
+            server = stack.enter_context(Measured(self._folder, self._own))
             server.fill()
             until = time.monotonic() + seconds
             greedy = [child for name in names for child in self._start(name, server, until)]
             for child in greedy:
                 stack.callback(child.end)
-            begun = [_processor_seconds(child.pid) for child in greedy]
             honest = self._start_honest(server, until)
             _until(until, server.look)
-            spent = [_processor_seconds(child.pid) for child in greedy]
-            found.processor = (sum(spent) - sum(begun)) / seconds
             for child in greedy:
                 if child.channel.poll(_END_SECONDS):  # else it stands still
                     child.hear()
@@ -163,29 +161,18 @@ class Trial:
         secret = server.grant(kind.opens)
         for number in range(self._greedy):
             target = server.address, secret, until, number
-            yield self._nursery.start(jobs.be_greedy, name, self._name, target, self._user)
+            how = target, self._user, self._theirs
+            yield self._nursery.start(jobs.be_greedy, name, self._name, *how)
 
     def _start_honest(self, server: Measured, until: float) -> list[Child]:
         plane = self.plane
         call = server.address, server.secret
         return [
-            self._nursery.start(jobs.be_honest, *call, number, plane.ucx, plane.local, until)
+            self._nursery.start(
+                jobs.be_honest, *call, number, plane.ucx, plane.local, until, self._theirs
+            )
             for number in range(self._honest)
         ]
-
-    def _beside_burners(self, count: int, processors: float, seconds: float) -> list[Seen]:
-        with ExitStack() as stack:
-            server = stack.enter_context(Measured(self._folder))
-            server.fill()
-            until = time.monotonic() + seconds
-            share = min(processors / count, 1.0)
-            for _ in range(count):
-                stack.callback(self._nursery.start(jobs.burn, share, until).end)
-            honest = self._start_honest(server, until)
-            seen = [Seen(*child.hear(seconds + _PATIENCE)) for child in honest]
-            for child in honest:
-                child.close()
-            return seen
 
     def __enter__(self) -> "Trial":
         return self
@@ -200,9 +187,8 @@ def _until(until: float, look: Callable[[], None]) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _processor_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+def _halves() -> tuple[frozenset[int], frozenset[int]]:
+    """Return one half of the processors that this process may use, and the other; both, of one."""
+    processors = sorted(os.sched_getaffinity(0))
+    middle = -(-len(processors) // 2)
+    return frozenset(processors[:middle]), frozenset(processors[middle:] or processors)
