@@ -32,6 +32,20 @@ class LocalSession::LocalSending : public Sending {
 
     bool catch_up() override { return session_.catch_up(); }
 
+    // A message that is no reply. A client that takes none of these has no room for more of what
+    // they answer, either.
+    void send_other(OutMessage message) {
+        const std::uint64_t bytes = message.header.size() + message.body.size();
+        const Amount amount = begin_other(bytes);
+        message.sent = [this, amount] { other_sent(amount); };
+        try {
+            session_.send(std::move(message));
+        } catch (const std::exception&) {
+            other_sent(amount);
+            throw;
+        }
+    }
+
     bool show(const PendingGet& get) override {
         if (get.send_bytes() ||
             !session_.client_->bounds().may_see(wire::folder_of_space(get.key()))) {
@@ -40,7 +54,7 @@ class LocalSession::LocalSending : public Sending {
         std::vector<OutMessage> messages;
         const auto value = session_.showings_.show(get, session_.on_drop(), messages);
         for (OutMessage& message : messages) {
-            session_.send(std::move(message));
+            send_other(std::move(message));
         }
         if (value == nullptr) {
             return false;
@@ -65,7 +79,11 @@ class LocalSession::LocalSending : public Sending {
              .sent = [this, amount, value = std::move(message.value)] { sent(amount, true); }});
         return true;
     }
-    void end() override { session_.socket_.end(); }
+    // Of what waits in the socket nothing is sent any more.
+    void end() override {
+        session_.socket_.end();
+        forget_in_flight();
+    }
 
     LocalSession& session_;
 };
@@ -162,8 +180,10 @@ void LocalSession::UploadReceiver::drop(Parcel parcel) {
     if (current_ == segment.get()) {
         current_ = nullptr;
     }
-    if (!session_.closed_) {
-        session_.send({.kind = Kind::room, .header = raw(*segment)});
+    try {
+        session_.send_other({.kind = Kind::room, .header = raw(*segment)});
+    } catch (const std::exception&) {  // for want of memory: a value may go in a destructor
+        session_.client_->doom();
     }
 }
 
@@ -253,14 +273,22 @@ bool LocalSession::catch_up() {
     return !more;
 }
 
+void LocalSession::send_other(OutMessage message) {
+    if (!closed_ && !client_->doomed()) {
+        session_.guard([&] { session_.check_taken(); });
+        sending_->send_other(std::move(message));
+    }
+}
+
 void LocalSession::send(OutMessage message) {
     if (closed_) {
         return;
     }
-    waits_ = socket_.send(std::move(message));
+    const bool waited = socket_.has_more();
+    waits_ = socket_.send(std::move(message));  // where that throws, nothing is sent
     if (waits_ && !writes_) {
-        listen();
-    } else if (!waits_ && socket_.has_more()) {
+        session_.guard([&] { listen(); });
+    } else if (!waits_ && (waited || socket_.has_more())) {
         seat_.want();
     }
 }
@@ -304,7 +332,7 @@ void LocalSession::drop_arena(std::uint64_t shelf, std::uint32_t number) {
     std::vector<OutMessage> messages;
     showings_.drop(shelf, number, messages);
     for (OutMessage& message : messages) {
-        send(std::move(message));
+        send_other(std::move(message));
     }
 }
 
@@ -335,7 +363,7 @@ std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(Kind kind, std::str
 void LocalSession::take(InMessage message) {
     // Not before the client's first message: until then, it reads the socket in Python.
     if (shown_root_ != nullptr && !std::exchange(root_sent_, true)) {
-        send(shown_root_->take_message());
+        send_other(shown_root_->take_message());
     }
     switch (message.kind) {
         case Kind::request:
@@ -373,7 +401,7 @@ void LocalSession::on_file(InMessage& message) {
         throw Error(ErrorKind::protocol, "a file without its descriptor, or its key");
     }
     if (!takes_files_) {
-        send({.kind = Kind::files, .header = raw(local::FilesHeader{local::kNoFiles})});
+        send_other({.kind = Kind::files, .header = raw(local::FilesHeader{local::kNoFiles})});
     }
     session_.dispatch<wire::ValueHeader>(
         message.header.data(), message.header.size(), [&](const wire::ValueHeader& header) {

@@ -91,6 +91,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     Showings::OnDrop on_drop();
     std::shared_ptr<shared::Holder> make_holder();
     void send(local::OutMessage message);
+    // The same of what is no reply.
+    void send_other(local::OutMessage message);
 
     const std::shared_ptr<EventThread> thread_;
     const std::shared_ptr<ClientRecord> client_;

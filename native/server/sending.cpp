@@ -215,15 +215,7 @@ void Sending::give(Message message) {
     }
     const Amount amount = message.amount();
     const std::shared_ptr<Reading> reading = message.reading;
-    if (messages_++ == 0) {
-        last_sent_ = Clock::now();
-    }
-    in_flight_.bytes += amount.bytes;
-    if (amount.held + amount.read > 0) {
-        Account& account = *client_->account();
-        account.add(Held::reply_bytes, amount.held, true);
-        account.add(Held::read_bytes, amount.read, true);
-    }
+    begin_message(amount);
     if (reading != nullptr) {
         ++reading->messages;
     }
@@ -241,10 +233,26 @@ void Sending::give(Message message) {
     client_->note_in_flight(in_flight_.bytes);
 }
 
+void Sending::begin_message(Amount amount) {
+    if (messages_++ == 0) {
+        last_sent_ = Clock::now();
+    }
+    in_flight_.bytes += amount.bytes;
+    in_flight_.held += amount.held;
+    in_flight_.read += amount.read;
+    if (amount.held + amount.read > 0) {
+        Account& account = *client_->account();
+        account.add(Held::reply_bytes, amount.held, true);
+        account.add(Held::read_bytes, amount.read, true);
+    }
+}
+
 void Sending::end_message(Amount amount, const std::shared_ptr<Reading>& reading) {
     ensure(messages_ > 0 && in_flight_.bytes >= amount.bytes, "a message completes once");
     --messages_;
     in_flight_.bytes -= amount.bytes;
+    in_flight_.held -= amount.held;
+    in_flight_.read -= amount.read;
     if (amount.held + amount.read > 0) {
         Account& account = *client_->account();
         account.remove(Held::reply_bytes, amount.held);
@@ -277,6 +285,25 @@ void Sending::sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& 
     } catch (const std::exception&) {  // for want of memory; none may pass through UCX
         client_->doom();
     }
+}
+
+Sending::Amount Sending::begin_other(std::uint64_t bytes) {
+    const Amount amount{.held = bytes + kMessageBytes};
+    begin_message(amount);
+    return amount;
+}
+
+void Sending::other_sent(Amount amount) {
+    end_message(amount, nullptr);
+    last_sent_ = Clock::now();
+}
+
+void Sending::forget_in_flight() {
+    Account& account = *client_->account();
+    account.remove(Held::reply_bytes, in_flight_.held);
+    account.remove(Held::read_bytes, in_flight_.read);
+    in_flight_ = {};
+    messages_ = 0;
 }
 
 }  // namespace ucxstore

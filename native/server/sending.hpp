@@ -113,9 +113,16 @@ class Sending {
     virtual bool send(Message message) = 0;
     virtual void end() = 0;
     void sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& reading = nullptr);
+    // Counts a message of the carrier's own, with so many bytes, as a reply is: a client may leave
+    // these, too. The second once it has gone; then the carrier sees to it that the session works.
+    Amount begin_other(std::uint64_t bytes);
+    void other_sent(Amount amount);
+    // Gives back what is in flight: sent() is not called any more.
+    void forget_in_flight();
 
   private:
     void give(Message message);
+    void begin_message(Amount amount);
     void reply(const ItemId& id, wire::Status status, std::string payload, Timed timed,
                std::optional<Failing> why);
     // How long the request took until now, where it was timed.

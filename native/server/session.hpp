@@ -78,6 +78,10 @@ class Session {
     // The same, of a value that has come in a file.
     void on_file(const wire::ValueHeader& header, const std::string& key, Fd file);
 
+    // Throws Error(protocol) where more waits for the client to take it than one that heeds the
+    // limits ever has.
+    void check_taken() const;
+
     // Goes on with what waits, as far as there is room, until the turn is over.
     void work();
     // Whether more should be read from the client: nothing of it waits for room.
@@ -112,7 +116,6 @@ class Session {
     // False, and nothing done, where there is no room. As on_request().
     bool begin(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
     bool begin_waiting();
-    void check_taken() const;
     void on_stats(const wire::RequestHeader& header);
     bool on_get(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
     void on_space(const wire::RequestHeader& header, std::span<const std::byte> body);

@@ -1,6 +1,7 @@
 """What a client of this host takes of its server: bounded, and in turns with other clients."""
 
 import itertools
+import os
 import struct
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.adversity.greedy.raw import (
+    ABANDON,
     ANY,
     GET,
     GOING_ON,
@@ -24,7 +26,9 @@ from tests.adversity.greedy.raw import (
     SEND_BYTES,
     STAT,
     STATS,
+    UPLOAD,
     RawClient,
+    memory,
 )
 from tests.adversity.transfers import as_buffer
 from tests.eventually import eventually
@@ -122,6 +126,21 @@ def test_replies_that_nobody_reads(beside_memory: Greedy, op: int) -> None:
     before = beside_memory.memory()
     assert raw.pour(raw.frame_of(op) * 100, 4000) > 0
     assert beside_memory.memory() - before < 32 * MIB
+    other.ping()
+
+
+def test_room_in_an_upload_that_nobody_reads(beside_memory: Greedy) -> None:
+    """The messages that say so wait as replies do."""
+    raw, other = beside_memory.client(), beside_memory.client()
+    other.ping()
+    fd = memory(16 * MIB)
+    raw.send(UPLOAD, descriptors=[fd])
+    os.close(fd)
+    value = raw.dropped_value(raw.request(ABANDON))
+    before = beside_memory.memory()
+    assert raw.pour(value * 100, 4000) > 0
+    assert beside_memory.memory() - before < 32 * MIB
+    assert beside_memory.held("reply_bytes") >= 4 * MIB
     other.ping()
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.adversity.greedy.raw import (
     GET,
     GOING_ON,
     OK,
+    PING,
     PINS,
     REPLY,
     UPLOAD,
@@ -195,6 +197,25 @@ def test_who_pins_everything_stops_no_overwrite(
     assert hoarder.is_hung_up_on()
     eventually(lambda: "that were replaced or removed" in caplog.text)
     tables.close()
+
+
+# ---- what nobody takes ----
+
+
+def test_what_is_kept_for_a_client_goes_with_it(hoarder: Hoarder, store: UcxStore) -> None:
+    """Though it keeps its table of pins: that of all clients of its origin has room again."""
+
+    def held() -> int:
+        origins = store.server_stats_sync()["origins"]
+        return sum(origin["held"].get("reply_bytes", 0) for origin in origins)
+
+    assert is_stored(store, "key", MIB)
+    hoarder.get("key")
+    hoarder.send_for(1.0, repeat(hoarder.frame_of(PING) * 100, 1000))
+    assert held() >= MIB
+    hoarder.sock.close()
+    eventually(lambda: held() < PAGE)
+    assert PINS in hoarder.kept
 
 
 # ---- what is announced ----

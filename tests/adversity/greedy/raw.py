@@ -166,6 +166,11 @@ class RawClient:
         numbers = _VALUE.pack(request, 0, 0, size, segment, offset, length, place)
         self.send(VALUE, (token or self.token) + numbers + key, body)
 
+    def dropped_value(self, request: int) -> bytes:
+        """Return a value in the upload, of a request that was abandoned."""
+        numbers = _VALUE.pack(request, 0, 0, 4096, 4096, 0, 4096, 0)
+        return frame(VALUE, self.token + numbers + b"key")
+
     def file(self, key: bytes, total: int, fd: int) -> int:
         """Pass a file with a whole value, and return the number of the request."""
         self._request += 1
