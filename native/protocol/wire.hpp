@@ -69,6 +69,8 @@ class Segments {
              std::uint64_t length);
     bool begun() const { return segment_ > 0; }
     std::uint64_t total() const { return total_; }
+    // Those that have come before others in front of them: each is in a list.
+    std::uint64_t beyond() const { return beyond_.size(); }
 
   private:
     bool is_new(std::uint64_t index);

@@ -29,7 +29,7 @@ enum class Held : std::uint8_t {
     walks,          // those of the calls that walkers carry out
     values,         // that arrive
     small_values,   // that wait for a source, and came with their message
-    request_bytes,  // of messages that came before there was room for what they ask
+    request_bytes,  // of messages that came before there was room for what they ask, or others
     reply_bytes,    // of replies that the client has not taken, but for pinned values
     read_bytes,     // read from files to be sent
     descriptors,    // that came from the client
@@ -69,8 +69,8 @@ inline constexpr Limits kLimits{{
     {"values", "values that arrive", false, false, 16, 1024, 16'384, 131'072},
     {"small_values", "small values that wait for a source", false, false, 16, 2048, 16'384,
      131'072},
-    {"request_bytes", "requests that wait for any of these", true, true, 512ull << 10, 64ull << 20,
-     128ull << 20, 512ull << 20},
+    {"request_bytes", "requests, and parts of values, that wait for room or for others", true, true,
+     512ull << 10, 64ull << 20, 128ull << 20, 512ull << 20},
     {"reply_bytes", "replies that the client has not taken, but for values", true, true,
      512ull << 10, 4ull << 20, 32ull << 20, 256ull << 20},
     {"read_bytes", "values read from files to be sent", true, true, 2ull << 20, 16ull << 20,

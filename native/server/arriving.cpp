@@ -108,12 +108,19 @@ bool Arriving::receive(const wire::ValueHeader& header, const std::string& key,
         values_.erase(id_of(header));
         throw Error(ErrorKind::protocol, "a segment that does not fit its value");
     }
+    if (!value->charge_list(*client_->account())) {
+        throw Error(ErrorKind::protocol, "more segments out of order than a server takes");
+    }
     if (!begun) {
         accept(header, *value);
     }
     if (value->waits_for_room()) {
-        value->hold(header, bytes);
-        return bytes.parcel != nullptr;
+        if (value->hold(header, bytes, *client_->account())) {
+            return bytes.parcel != nullptr;
+        }
+        value->refuse();
+        sending_->reply(id_of(header), Status::busy);
+        end_waiting(value);
     }
     fill(header, value, bytes);
     return false;
@@ -270,6 +277,10 @@ void Arriving::admit(const ItemId& id, const Value& value, WriteBudget::Room roo
     } catch (const std::exception& error) {  // its scratch space has ended
         refuse(id, error);
     }
+    end_waiting(value);
+}
+
+void Arriving::end_waiting(const Value& value) {
     for (ArrivingValue::Held& one : value->held()) {
         if (fill(one.header, value,
                  {std::as_bytes(std::span(one.data)), one.parcel, one.sum, one.forged})) {

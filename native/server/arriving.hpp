@@ -64,6 +64,8 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
                      std::shared_ptr<Storage> storage);
     // Goes on with a value that has waited for room.
     void admit(const ItemId& id, const Value& value, WriteBudget::Room room, WriteBudget& budget);
+    // Receives what is held of it, or drops that.
+    void end_waiting(const Value& value);
     // True if it has taken the parcel over.
     bool fill(const wire::ValueHeader& header, const Value& value,
               const ArrivingValue::Bytes& bytes);

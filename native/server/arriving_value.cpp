@@ -6,9 +6,27 @@
 #include "base/ensure.hpp"
 
 namespace ucxstore {
+namespace {
+
+// What the list of segments takes for one, about.
+constexpr std::uint64_t kEntryInList = 64;
+
+}  // namespace
 
 bool ArrivingValue::add(const wire::ValueHeader& header) {
     return segments_.add(header.total, header.segment, header.offset, header.length);
+}
+
+bool ArrivingValue::charge_list(Account& account) {
+    const std::uint64_t bytes = segments_.beyond() * kEntryInList;
+    if (bytes > list_.amount()) {
+        auto more = account.hold(ucxstore::Held::request_bytes, 2 * bytes);
+        if (!more) {
+            return false;
+        }
+        list_ = std::move(*more);
+    }
+    return true;
 }
 
 bool ArrivingValue::count(std::uint64_t bytes) {
@@ -46,10 +64,20 @@ std::uint32_t ArrivingValue::checksum(std::uint64_t offset, std::uint64_t length
     return crc32c(std::span<const std::byte>(memory_at(offset, length), length));
 }
 
-void ArrivingValue::hold(const wire::ValueHeader& header, const Bytes& bytes) {
+bool ArrivingValue::hold(const wire::ValueHeader& header, const Bytes& bytes, Account& account) {
     ensure(waits_for_room(), "only what waits is held");
+    auto charge = account.hold(ucxstore::Held::request_bytes, sizeof(Held) + bytes.data.size());
+    if (!charge) {
+        return false;
+    }
     const auto* const data = reinterpret_cast<const char*>(bytes.data.data());
-    held_.push_back({header, bytes.parcel, {data, bytes.data.size()}, bytes.sum, bytes.forged});
+    held_.push_back({header,
+                     bytes.parcel,
+                     {data, bytes.data.size()},
+                     bytes.sum,
+                     bytes.forged,
+                     std::move(*charge)});
+    return true;
 }
 
 void ArrivingValue::stop_waiting() {

@@ -35,6 +35,7 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
         std::string data;  // without a parcel
         wire::Sum sum;
         bool forged;
+        Hold charge;
     };
 
     ArrivingValue(std::string key, bool if_absent) : key_(std::move(key)), if_absent_(if_absent) {}
@@ -49,6 +50,8 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     void keep(Hold place) { place_ = std::move(place); }
     // Notes that a segment has come. False where it does not fit those before.
     bool add(const wire::ValueHeader& header);
+    // Charges the list of those that have come out of order. False where there is no room for it.
+    bool charge_list(Account& account);
     bool begun() const { return segments_.begun(); }
     std::uint64_t total() const { return segments_.total(); }
     // Counts bytes that were received or dropped. True once that is all of them.
@@ -77,7 +80,8 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     // Until there is room for it, its segments are held; their parcels are `receiver`'s.
     void wait_for_room(Receiver& receiver) { waits_ = &receiver; }
     bool waits_for_room() const { return waits_ != nullptr; }
-    void hold(const wire::ValueHeader& header, const Bytes& bytes);
+    // False where the account has no room for that.
+    bool hold(const wire::ValueHeader& header, const Bytes& bytes, Account& account);
     std::vector<Held>& held() { return held_; }
     // Drops the parcels that are left.
     void stop_waiting();
@@ -111,6 +115,7 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     const bool if_absent_;
     Hold place_;
     wire::Segments segments_;
+    Hold list_;  // of those of them that have come out of order
     std::uint64_t counted_ = 0;
     bool refused_ = false;
     std::shared_ptr<Storage> storage_;  // before incoming_, which refers to it

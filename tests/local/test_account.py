@@ -17,6 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 from tests.adversity.greedy.raw import (
     ABANDON,
     ANY,
+    BUSY,
     GET,
     GOING_ON,
     LIST,
@@ -136,12 +137,44 @@ def test_room_in_an_upload_that_nobody_reads(beside_memory: Greedy) -> None:
     fd = memory(16 * MIB)
     raw.send(UPLOAD, descriptors=[fd])
     os.close(fd)
-    value = raw.dropped_value(raw.request(ABANDON))
+    value = raw.segment(b"key", b"", request=raw.request(ABANDON))
     before = beside_memory.memory()
     assert raw.pour(value * 100, 4000) > 0
     assert beside_memory.memory() - before < 32 * MIB
     assert beside_memory.held("reply_bytes") >= 4 * MIB
     other.ping()
+
+
+def segments(raw: Raw, request: int, total: int, offsets: range) -> Iterator[bytes]:
+    """Yield segments of a value, each with its bytes."""
+    for offset in offsets:
+        yield raw.segment(b"v", bytes(4096), request=request, total=total, offset=offset)
+
+
+def test_segments_of_a_value_that_waits_for_room(beside_memory: Greedy) -> None:
+    """Their bytes are held, as far as there is room for these."""
+    raw, other = beside_memory.client(), beside_memory.client()
+    other.ping()
+    raw.send_for(2, segments(raw, 1, 30 * MIB, range(0, 4096, 4096)))
+    before = beside_memory.memory()
+    raw.send_for(2, segments(raw, 2, 1 << 30, range(0, 300 * MIB, 4096)))
+    other.ping()
+    assert beside_memory.memory() - before < 80 * MIB
+    refused = raw.answer(2)
+    assert refused is not None
+    assert refused.status == BUSY
+    eventually(lambda: beside_memory.held("request_bytes") < MIB)
+    other.ping()
+
+
+def test_segments_out_of_order(beside_memory: Greedy) -> None:
+    """The list of them is charged, whatever becomes of the value."""
+    raw = beside_memory.client()
+    offsets = range(4096, 128 * MIB, 8192)
+    assert raw.send_for(10, segments(raw, 1, 1 << 33, offsets)) > 64 * MIB
+    eventually(lambda: beside_memory.held("request_bytes") > len(offsets) * 32)
+    raw.close()
+    eventually(lambda: beside_memory.held("request_bytes") == 0)
 
 
 def test_listings_that_nobody_reads(beside_directory: Greedy) -> None:

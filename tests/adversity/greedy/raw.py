@@ -24,7 +24,7 @@ PING, GET, STAT, REMOVE, REMOVE_PREFIX, MEASURE, LIST, ABANDON, STATS = range(9)
 BEGIN_SPACE, RENEW_SPACE, END_SPACE = range(9, 12)
 
 # Statuses of native/protocol/wire.hpp.
-OK, DENIED, GOING_ON = 0, 14, 15
+OK, BUSY, DENIED, GOING_ON = 0, 9, 14, 15
 
 SEND_BYTES = 1
 ANY = 2**64 - 1
@@ -166,10 +166,14 @@ class RawClient:
         numbers = _VALUE.pack(request, 0, 0, size, segment, offset, length, place)
         self.send(VALUE, (token or self.token) + numbers + key, body)
 
-    def dropped_value(self, request: int) -> bytes:
-        """Return a value in the upload, of a request that was abandoned."""
-        numbers = _VALUE.pack(request, 0, 0, 4096, 4096, 0, 4096, 0)
-        return frame(VALUE, self.token + numbers + b"key")
+    def segment(
+        self, key: bytes, body: bytes, *, request: int, total: int | None = None, offset: int = 0
+    ) -> bytes:
+        """Return a segment of a value, to be sent; without a body, it begins the upload."""
+        length, place = len(body) or 4096, IN_BODY if body else 0
+        total = length if total is None else total
+        numbers = _VALUE.pack(request, 0, 0, total, 4096, offset, length, place)
+        return frame(VALUE, self.token + numbers + key, body)
 
     def file(self, key: bytes, total: int, fd: int) -> int:
         """Pass a file with a whole value, and return the number of the request."""
