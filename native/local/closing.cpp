@@ -3,36 +3,98 @@
 #include <fcntl.h>
 
 #include <atomic>
+#include <deque>
 #include <exception>
+#include <mutex>
+#include <utility>
 
+#include "base/mutex.hpp"
 #include "base/quiet_thread.hpp"
 
 namespace ucxstore::local {
 namespace {
 
+// So many closes wait at once. Memory has threads of its own, as its closes end.
 constexpr int kMostThreads = 32;
+constexpr int kMostForMemory = 2;
 
-// A forked child has none of these threads, and closes nothing apart that is not its own.
-constinit std::atomic<int> threads = 0;
+struct Closing {
+    Fd fd;
+    std::shared_ptr<const void> until_closed;
+};
+
+// What waits for a thread that closes it.
+class Closings {
+  public:
+    Closings() = default;
+    Closings(const Closings&) = delete;
+    Closings& operator=(const Closings&) = delete;
+
+    void add(Fd& fd, std::shared_ptr<const void>&& until_closed, int most_threads) {
+        const std::lock_guard lock(mutex_);
+        waiting_.push_back({{}, std::move(until_closed)});
+        waiting_.back().fd = std::move(fd);
+        if (threads_ < most_threads) {
+            start_quiet_thread("ucxstore-close", [this] { run(); }).detach();
+            ++threads_;
+        }
+    }
+
+  private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        while (!waiting_.empty()) {
+            Closing next = std::move(waiting_.front());
+            waiting_.pop_front();
+            lock.unlock();
+            next.fd.reset();
+            next.until_closed.reset();
+            lock.lock();
+        }
+        --threads_;
+    }
+
+    Mutex mutex_;
+    std::deque<Closing> waiting_;
+    int threads_ = 0;
+};
+
+// A forked child has none of the threads, and closes nothing apart that is not its own.
+struct OfProcess {
+    const std::uint32_t depth = fork_depth.load();
+    Closings memory;
+    Closings others;
+};
+
+constinit std::atomic<OfProcess*> of_process = nullptr;
+
+OfProcess& closings() {
+    OfProcess* found = of_process.load();
+    if (found == nullptr || found->depth != fork_depth.load()) {
+        auto made = std::make_unique<OfProcess>();
+        if (of_process.compare_exchange_strong(found, made.get())) {
+            found = made.release();  // for as long as the process lives
+        }
+    }
+    return *found;
+}
 
 }  // namespace
 
-void close_apart(Fd fd) noexcept {
-    const int descriptor = fd.release();
-    if (descriptor < 0) {
+void close_apart(Fd fd, std::shared_ptr<const void> until_closed) noexcept {
+    if (!fd) {
         return;
     }
-    if (threads.fetch_add(1) < kMostThreads) {
-        try {
-            start_quiet_thread("ucxstore-close", [descriptor] {
-                Fd(descriptor).reset();
-                --threads;
-            }).detach();
-            return;
-        } catch (const std::exception&) {  // for want of threads
+    try {
+        OfProcess& all = closings();
+        if (is_memory(fd.get())) {
+            all.memory.add(fd, std::move(until_closed), kMostForMemory);
+        } else {
+            all.others.add(fd, std::move(until_closed), kMostThreads);
         }
+    } catch (const std::exception&) {  // no memory, or no thread: then it waits for the next one's
+        static_cast<void>(fd.release());
     }
-    --threads;
 }
 
 bool is_memory(int fd) { return fcntl(fd, F_GET_SEALS) >= 0; }

@@ -21,7 +21,9 @@ namespace {
 
 constexpr std::size_t kAheadBytes = 64 * 1024;
 constexpr std::size_t kMaxDescriptors = 8;  // of one message
-constexpr std::size_t kMaxPieces = 64;      // of one call
+// Of a message that a client has begun, and of the next.
+constexpr std::size_t kMostOfClient = 2;
+constexpr std::size_t kMaxPieces = 64;  // of one call
 
 iovec to_iovec(const ucp_dt_iov_t& piece) { return {piece.buffer, piece.length}; }
 
@@ -37,18 +39,29 @@ Fd copy_of(int descriptor) {
     return copy;
 }
 
-LocalSocket::LocalSocket(Fd fd, Handler& handler, Passed passed)
-    : fd_(std::move(fd)), handler_(handler), passed_(passed), ahead_(kAheadBytes) {
+LocalSocket::LocalSocket(Fd fd, Handler& handler, Refuse refuse)
+    : fd_(std::move(fd)), handler_(handler), refuse_(std::move(refuse)), ahead_(kAheadBytes) {
     enlist_for_children(fd_.get());
 }
 
 LocalSocket::~LocalSocket() {
     end();
     strike_off_for_children(fd_.get());
+    if (refuse_ == nullptr) {
+        return;
+    }
+    for (Fd& one : descriptors_) {
+        refuse_(std::move(one));
+    }
+    if (current_) {
+        for (Fd& one : current_->descriptors) {
+            refuse_(std::move(one));
+        }
+    }
     // What nobody has read may have descriptors, which the kernel closes with the socket.
     int unread = 0;
-    if (passed_ == Passed::memory && ioctl(fd_.get(), SIOCINQ, &unread) == 0 && unread > 0) {
-        close_apart(std::move(fd_));
+    if (ioctl(fd_.get(), SIOCINQ, &unread) == 0 && unread > 0) {
+        refuse_(std::move(fd_));
     }
 }
 
@@ -159,7 +172,11 @@ LocalSocket::Moved LocalSocket::write(Out& out) {
 
 // ---- in ----
 
+// All are taken: the kernel would close the others before it returns, and that may wait.
 void LocalSocket::take_descriptors(const void* message) {
+    const std::size_t most = refuse_ == nullptr ? 2 * kMaxDescriptors : kMostOfClient;
+    bool too_many = false;
+    bool strange = false;
     const auto* const header = static_cast<const msghdr*>(message);
     auto* const mutable_header = const_cast<msghdr*>(header);
     for (cmsghdr* one = CMSG_FIRSTHDR(header); one != nullptr;
@@ -169,16 +186,23 @@ void LocalSocket::take_descriptors(const void* message) {
         }
         const std::size_t count = (one->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (std::size_t i = 0; i < count; ++i) {
-            int fd;
-            std::memcpy(&fd, CMSG_DATA(one) + i * sizeof(int), sizeof(int));
-            if (passed_ == Passed::memory && !is_memory(fd)) {
-                close_apart(Fd(fd));
-                fd = -1;  // as none: whoever takes the message refuses it
+            int number;
+            std::memcpy(&number, CMSG_DATA(one) + i * sizeof(int), sizeof(int));
+            Fd fd(number);
+            const bool is_strange = refuse_ != nullptr && !is_memory(number);
+            strange = strange || is_strange;
+            too_many = too_many || descriptors_.size() >= most;
+            if (!is_strange && !too_many) {
+                descriptors_.push_back(std::move(fd));
+            } else if (refuse_ != nullptr) {
+                refuse_(std::move(fd));
             }
-            descriptors_.emplace_back(fd);
         }
     }
-    if (header->msg_flags & MSG_CTRUNC || descriptors_.size() > 2 * kMaxDescriptors) {
+    if (strange) {
+        throw Error(ErrorKind::protocol, "a descriptor that is not one of memory");
+    }
+    if (header->msg_flags & MSG_CTRUNC || too_many) {
         throw Error(ErrorKind::protocol, "more descriptors at once than are taken");
     }
 }
@@ -192,7 +216,7 @@ ssize_t LocalSocket::receive(std::span<const ucp_dt_iov_t> pieces) {
     msghdr header{};
     header.msg_iov = vectors.data();
     header.msg_iovlen = count;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostPassed)> control;
     header.msg_control = control.data();
     header.msg_controllen = control.size();
     ssize_t got;
@@ -307,6 +331,9 @@ bool LocalSocket::read() {
         current_.reset();
         turn += sizeof(Frame) + message.header.size() + message.body_bytes;
         handler_.take(std::move(message));
+        if (refuse_ != nullptr && begin_ == end_ && !descriptors_.empty()) {
+            throw Error(ErrorKind::protocol, "a descriptor that is no message's");
+        }
     }
     return true;
 }

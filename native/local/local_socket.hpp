@@ -66,12 +66,15 @@ class LocalSocket {
         static constexpr std::uint64_t kTurnBytes = 8ull << 20;
     };
 
-    // What the other side may pass: of a client, only memory. A descriptor of anything else is
-    // closed where nobody waits for it.
-    enum class Passed { anything, memory };
+    // So many descriptors the kernel passes at once, at the most (SCM_MAX_FD).
+    static constexpr std::size_t kMostPassed = 253;
 
-    // Takes the descriptor over.
-    LocalSocket(Fd fd, Handler& handler, Passed passed = Passed::anything);
+    // Takes a descriptor that is not used, and whose close may wait.
+    using Refuse = std::function<void(Fd)>;
+
+    // Takes the descriptor over. With `refuse`, the other side may pass a descriptor of memory with
+    // a message, and no other: all else goes there. So does the socket, if it has unread bytes.
+    LocalSocket(Fd fd, Handler& handler, Refuse refuse = nullptr);
     LocalSocket(const LocalSocket&) = delete;
     LocalSocket& operator=(const LocalSocket&) = delete;
     ~LocalSocket();
@@ -118,7 +121,7 @@ class LocalSocket {
 
     Fd fd_;
     Handler& handler_;
-    const Passed passed_;
+    const Refuse refuse_;
     bool ended_ = false;
 
     std::deque<Out> out_;

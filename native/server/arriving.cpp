@@ -164,7 +164,7 @@ bool Arriving::refuses(const ItemId& id, const std::string& key) {
     return false;
 }
 
-void Arriving::receive_file(const wire::ValueHeader& header, const std::string& key, Fd file) {
+void Arriving::receive_file(const wire::ValueHeader& header, const std::string& key, Fd&& file) {
     const ItemId id = id_of(header);
     if (header.offset != 0 || header.length != header.total ||
         header.total > wire::kMaxValueBytes || values_.contains(id)) {

@@ -32,8 +32,8 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     bool receive(const wire::ValueHeader& header, const std::string& key,
                  const ArrivingValue::Bytes& bytes);
     // Takes a whole value that has come in a file (shared/sealed.hpp), or replies that its bytes
-    // are to be sent. Throws Error(protocol) as above.
-    void receive_file(const wire::ValueHeader& header, const std::string& key, Fd file);
+    // are to be sent, and leaves the file as it is. Throws Error(protocol) as above.
+    void receive_file(const wire::ValueHeader& header, const std::string& key, Fd&& file);
     // Drops what of this request has come, and what is still to come.
     void abandon(std::uint64_t request);
     // Drops everything. Memory that is still being written to stays until that has ended.

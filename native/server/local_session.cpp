@@ -9,6 +9,7 @@
 #include "base/mutex.hpp"
 #include "base/status.hpp"
 #include "base/steps.hpp"
+#include "local/closing.hpp"
 #include "protocol/keys.hpp"
 
 namespace ucxstore {
@@ -89,6 +90,20 @@ class LocalSession::LocalSending : public Sending {
 };
 
 namespace {
+
+// What a client has passed and the server does not use: it is closed apart, on the client's
+// account.
+void refuse_passed(const std::shared_ptr<Account>& account, Fd fd) {
+    std::shared_ptr<const void> charge;
+    try {
+        charge = std::make_shared<Hold>(account->hold_anyway(Held::descriptors, 1));
+    } catch (const std::exception&) {  // no memory: it is not counted
+    }
+    local::close_apart(std::move(fd), std::move(charge));
+}
+
+// How many descriptors a message of this kind has.
+std::size_t descriptors_of(Kind kind) { return kind == Kind::upload || kind == Kind::file ? 1 : 0; }
 
 bool has_hung_up(int fd) {
     pollfd events{.fd = fd, .events = 0, .revents = 0};
@@ -198,7 +213,8 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, in
       look_(std::move(look)),
       seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
-      socket_(std::move(socket), *this, local::LocalSocket::Passed::memory),
+      socket_(std::move(socket), *this,
+              [account = client_->account()](Fd fd) { refuse_passed(account, std::move(fd)); }),
       showings_(service.storages, life, client_->place(), [this] { return make_holder(); }),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),
@@ -361,6 +377,20 @@ std::optional<std::vector<ucp_dt_iov_t>> LocalSession::place(Kind kind, std::str
 }
 
 void LocalSession::take(InMessage message) {
+    struct Unused {
+        ~Unused() {
+            for (Fd& fd : message.descriptors) {
+                if (fd) {
+                    refuse_passed(account, std::move(fd));
+                }
+            }
+        }
+        InMessage& message;
+        const std::shared_ptr<Account>& account;
+    } const unused{message, client_->account()};
+    if (message.descriptors.size() != descriptors_of(message.kind)) {
+        throw Error(ErrorKind::protocol, "a message with descriptors that it does not take");
+    }
     // Not before the client's first message: until then, it reads the socket in Python.
     if (shown_root_ != nullptr && !std::exchange(root_sent_, true)) {
         send_other(shown_root_->take_message());
@@ -377,9 +407,6 @@ void LocalSession::take(InMessage message) {
         case Kind::file:
             return on_file(message);
         case Kind::upload:
-            if (message.descriptors.size() != 1) {
-                throw Error(ErrorKind::protocol, "an upload without its descriptor");
-            }
             if (upload_) {
                 throw Error(ErrorKind::protocol, "a second upload");
             }
@@ -396,9 +423,8 @@ void LocalSession::take(InMessage message) {
 }
 
 void LocalSession::on_file(InMessage& message) {
-    if (message.descriptors.size() != 1 ||
-        message.header.size() > sizeof(wire::ValueHeader) + wire::kMaxKeyBytes) {
-        throw Error(ErrorKind::protocol, "a file without its descriptor, or its key");
+    if (message.header.size() > sizeof(wire::ValueHeader) + wire::kMaxKeyBytes) {
+        throw Error(ErrorKind::protocol, "a file without its key");
     }
     if (!takes_files_) {
         send_other({.kind = Kind::files, .header = raw(local::FilesHeader{local::kNoFiles})});

@@ -18,9 +18,9 @@ constexpr std::uint64_t kPiece = 64 << 10;
 
 }  // namespace
 
-SeenUpload::SeenUpload(Fd file)
-    : file_(std::move(file)),
-      mapping_(file_, local::Mapping::Access::read, local::kMaxUploadBytes) {}
+SeenUpload::SeenUpload(Fd&& file)
+    : mapping_(file, local::Mapping::Access::read, local::kMaxUploadBytes),
+      file_(std::move(file)) {}
 
 // To read a hole of a mapping would fill it, with memory that the kernel counts to this process.
 bool SeenUpload::is_there(std::uint64_t place, std::uint64_t length) const {

@@ -15,8 +15,8 @@ namespace ucxstore {
 // To read it takes no memory of the server's: its holes are zeros, and stay holes.
 class SeenUpload {
   public:
-    // Throws Error(protocol) for what is no upload.
-    explicit SeenUpload(Fd file);
+    // Throws Error(protocol) for what is no upload, and leaves that to the caller.
+    explicit SeenUpload(Fd&& file);
 
     std::uint64_t size() const { return mapping_.size(); }
     // Copies what lies at this place.
@@ -29,8 +29,8 @@ class SeenUpload {
     bool is_there(std::uint64_t place, std::uint64_t length) const;
     void read(std::uint64_t place, std::span<std::byte> target) const;
 
-    const Fd file_;
     const local::Mapping mapping_;
+    const Fd file_;
 };
 
 }  // namespace ucxstore

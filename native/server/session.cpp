@@ -299,7 +299,7 @@ void Session::refuse(const char* why) {
     client_->doom();
 }
 
-void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd file) {
+void Session::on_file(const wire::ValueHeader& header, const std::string& key, Fd&& file) {
     check_taken();
     arriving_->receive_file(header, key, std::move(file));
 }

@@ -75,8 +75,8 @@ class Session {
     // A request was changed on its way: tells the client.
     void on_altered(const wire::RequestHeader& header);
 
-    // The same, of a value that has come in a file.
-    void on_file(const wire::ValueHeader& header, const std::string& key, Fd file);
+    // The same, of a value that has come in a file, which is left as it is if it is not taken.
+    void on_file(const wire::ValueHeader& header, const std::string& key, Fd&& file);
 
     // Throws Error(protocol) where more waits for the client to take it than one that heeds the
     // limits ever has.

@@ -133,7 +133,7 @@ void Shelf::note_incomplete(const Region& value) {
     }
 }
 
-std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, Fd file,
+std::shared_ptr<Region> Shelf::adopt(std::string_view key, std::uint64_t size, Fd&& file,
                                      std::shared_ptr<void> keeps) {
     const auto block = size < kLeastInFile
                            ? std::nullopt

@@ -49,7 +49,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
                                      std::shared_ptr<void> keeps = nullptr);
     // A value that has come in a file (sealed.hpp), with the key behind it: it is published as one
     // of allocate(). nullptr where the file cannot be taken over. Throws Error(memory).
-    std::shared_ptr<Region> adopt(std::string_view key, std::uint64_t size, Fd file,
+    std::shared_ptr<Region> adopt(std::string_view key, std::uint64_t size, Fd&& file,
                                   std::shared_ptr<void> keeps = nullptr);
     // Notes that a value of allocate() will not be written to any more, and was not in full.
     void note_incomplete(const Region& value);

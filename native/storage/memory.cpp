@@ -185,7 +185,7 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
 }
 
 std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint64_t size,
-                                               Fd file) {
+                                               Fd&& file) {
     if (shelf_ == nullptr) {
         return nullptr;
     }

@@ -24,7 +24,7 @@ class MemoryStorage : public Storage {
     std::shared_ptr<const Region> find(const std::string& key) override;
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
-    std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size, Fd file) override;
+    std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size, Fd&& file) override;
     void remove(const std::string& key, const Consent& consent = {}) override;
     Page list(const std::string& prefix, bool delimited, const std::string& cursor,
               std::size_t max_bytes, const Pace& pace = {}) override;

@@ -80,7 +80,7 @@ class Storage {
     virtual std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) = 0;
     // A value of `size` bytes that has come in a file (shared/sealed.hpp), and is only to be
     // committed; nullptr where this storage does not keep it there.
-    virtual std::unique_ptr<Incoming> adopt(const std::string&, std::uint64_t, Fd) {
+    virtual std::unique_ptr<Incoming> adopt(const std::string&, std::uint64_t, Fd&&) {
         return nullptr;
     }
     // Does nothing for a missing key.

@@ -1,6 +1,7 @@
 """A client of this host that has joined, and then does not keep to the messages."""
 
 import os
+import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -164,6 +165,64 @@ def test_a_descriptor_whose_close_waits(server: Server, kind: int) -> None:
             goes_on(server)
             intruder.close()
             goes_on(server)
+
+
+def test_many_descriptors_whose_close_waits() -> None:
+    """Of more than there is room for, the kernel would close the rest as they are received."""
+    with (
+        Server.spawn("memory://", local=True) as server,
+        UcxStore(server.address, timeout=10) as store,
+        RawClient(server.address) as intruder,
+        Lingering() as lingering,
+    ):
+        store.set_sync("key", as_buffer(b"value"))
+        fds = [lingering.make() for _ in range(20)]
+        os.kill(server.pid, signal.SIGSTOP)
+        intruder.send(REQUEST, bytes(40), descriptors=fds, says=(0, 40, 0))
+        for fd in fds:  # the server has the last of each
+            os.close(fd)
+        os.kill(server.pid, signal.SIGCONT)
+        store.set_sync("key", as_buffer(b"other"))
+        assert intruder.is_hung_up_on()
+
+
+def test_descriptors_that_wait_to_be_closed(server: Server) -> None:
+    """However many, they are closed in the end, and are counted until then."""
+
+    def waiting() -> int:
+        origins = store.server_stats_sync()["origins"]
+        return sum(origin["held"].get("descriptors", 0) for origin in origins)
+
+    def pass_on(*fds: int) -> RawClient:
+        one = RawClient(server.address)
+        one.send(REQUEST, bytes(40), descriptors=fds, says=(0, 40, 0))
+        return one
+
+    with UcxStore(server.address) as store, Lingering() as lingering:
+        assert waiting() == 0
+        while (count := waiting()) < 40:
+            fd = lingering.make()
+            one = pass_on(fd)
+            lingering.close(fd)  # before the server does, mostly: the last one waits
+            assert one.is_hung_up_on()
+            one.close()
+        with pass_on(*[lingering.ends[0]] * 253) as one:
+            assert one.is_hung_up_on()
+        with pytest.raises(AssertionError):  # until then, no more of its origin may join
+            RawClient(server.address)
+        assert waiting() == count + 253
+        lingering.reset()
+        eventually(lambda: waiting() == 0)
+    goes_on(server)
+
+
+@pytest.mark.parametrize("kind", ["memory", "device"])
+@pytest.mark.parametrize("says", [0, 1])
+def test_a_descriptor_that_is_not_asked_for(intruder: RawClient, kind: str, says: int) -> None:
+    fd = memory(UPLOAD_BYTES) if kind == "memory" else os.open("/dev/null", os.O_RDONLY)
+    intruder.send(REQUEST, bytes(40), descriptors=[fd], says=(says, 40, 0))
+    assert intruder.is_hung_up_on()
+    os.close(fd)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "pipe", "/dev/zero", "socket"])

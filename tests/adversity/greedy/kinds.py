@@ -414,6 +414,11 @@ class Lingering:
         self._listener.listen(8)
         self._ends: list[socket.socket] = []
 
+    @property
+    def ends(self) -> list[int]:
+        """Return the descriptors of the other ends."""
+        return [end.fileno() for end in self._ends]
+
     def make(self) -> int:
         """Return the descriptor of one."""
         with socket.socket() as sock:
@@ -437,11 +442,15 @@ class Lingering:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.reset()
+        self._listener.close()
+
+    def reset(self) -> None:
         """Reset all: then nobody waits any more."""
         for end in self._ends:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             end.close()
-        self._listener.close()
+        self._ends.clear()
 
 
 @cache
