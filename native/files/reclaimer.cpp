@@ -1,18 +1,16 @@
 #include "files/reclaimer.hpp"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "base/quiet_thread.hpp"
 
 namespace ucxstore {
 namespace {
@@ -66,7 +64,7 @@ void Reclaimer::reclaim(Fd file, std::uint64_t memory) noexcept try {
         return;
     }
     if (!state_->running) {
-        std::thread(run, state_).detach();
+        start_quiet_thread("ucxstore-free", [state = state_] { run(state); }).detach();
         state_->running = true;
     }
     state_->files.push_back({std::move(file), memory});
@@ -81,10 +79,6 @@ void Reclaimer::wait() noexcept {
 }
 
 void Reclaimer::run(const std::shared_ptr<State>& state) {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);  // Python's handlers belong to its own threads
-    pthread_setname_np(pthread_self(), "ucxstore-free");
     std::unique_lock lock(state->mutex);
     while (state->changed.wait_for(lock, kIdle, [&] {
         return state->ending || !state->files.empty();

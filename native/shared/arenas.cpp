@@ -193,7 +193,7 @@ Block Arenas::take(std::uint64_t size) {
         throw Error(ErrorKind::memory, "a value larger than any memory");
     }
     const std::uint64_t bytes = capacity(size);
-    const std::lock_guard lock(mutex_);
+    const Locked lock(*this);
     const Block block = bytes > kMaxSmall ? take_pages(bytes, bytes) : take_small(bytes);
     if (bytes > kMaxSmall) {
         Room& room = rooms_.at(block.arena);
@@ -213,7 +213,7 @@ Block Arenas::take(std::uint64_t size) {
 
 void Arenas::give(const Block& block, bool incomplete) {
     std::shared_ptr<const Arena> gone;  // to unmap a large one takes a while: after the lock
-    const std::lock_guard lock(mutex_);
+    const Locked lock(*this);
     taken_ -= block.bytes;
     if (const auto adopted = adopted_.extract(block.arena)) {
         gone = std::move(adopted.mapped());
@@ -333,6 +333,7 @@ Block Arenas::take_pages(std::uint64_t bytes, std::uint64_t used) {
     for (auto room = longest_empty(true); room != rooms_.end() && too_many();
          room = longest_empty(true)) {
         try_drop(room);
+        gone_.clear();  // at once: its memory is wanted, and counts if others keep it
         tell_idle();
     }
     const auto refuse = [&] {
@@ -449,7 +450,7 @@ bool Arenas::try_drop(Rooms::iterator at) {
     reserved_ -= room.arena->size();
     kept_ -= room.arena->size();
     touched_ -= room.touched_bytes;
-    rooms_.erase(at);
+    gone_.insert(rooms_.extract(at));
     return true;
 }
 
@@ -471,7 +472,7 @@ Arenas::Rooms::iterator Arenas::longest_empty(bool untried) {
 void Arenas::trim(TimePoint now) {
     std::uint64_t expirations;
     static_cast<void>(!::read(timer_.get(), &expirations, sizeof(expirations)));
-    const std::lock_guard lock(mutex_);
+    const Locked lock(*this);
     ++round_;
     for (auto room = longest_empty(true);
          room != rooms_.end() && *room->second.empty_since + kKeepFor <= now;
@@ -483,7 +484,7 @@ void Arenas::trim(TimePoint now) {
 }
 
 void Arenas::give_back() {
-    const std::lock_guard lock(mutex_);
+    const Locked lock(*this);
     ++round_;
     for (auto room = longest_empty(true); room != rooms_.end(); room = longest_empty(true)) {
         try_drop(room);
@@ -510,7 +511,7 @@ std::size_t Arenas::most_adopted() {
     return std::min<std::size_t>(kMostAdopted, files.rlim_cur / 8);
 }
 
-std::optional<Block> Arenas::adopt(Fd file, std::uint64_t bytes) {
+std::optional<Block> Arenas::adopt(Fd&& file, std::uint64_t bytes) {
     if (!shared::is_sealed(file, bytes)) {
         return std::nullopt;
     }

@@ -163,7 +163,7 @@ class Arenas {
     // Takes a sealed file over as an arena with one block, which may only be read, and goes when
     // that is given. nullopt where there are enough of them, and where it is not sealed, of another
     // size, or has holes. Throws Error(memory).
-    std::optional<Block> adopt(Fd file, std::uint64_t bytes);
+    std::optional<Block> adopt(Fd&& file, std::uint64_t bytes);
     // So many at the most: each takes a descriptor of this process, and a mapping of every reader.
     static std::size_t most_adopted();
 
@@ -206,6 +206,24 @@ class Arenas {
     using Rooms = std::map<std::uint32_t, Room>;
     using SlabPlace = std::pair<std::uint32_t, std::uint64_t>;  // arena and offset
 
+    // Holds the lock. What is dropped meanwhile is freed after it: of a large arena that takes
+    // long.
+    class Locked {
+      public:
+        explicit Locked(Arenas& arenas) : arenas_(arenas), lock_(arenas.mutex_) {}
+        Locked(const Locked&) = delete;
+        Locked& operator=(const Locked&) = delete;
+        ~Locked() {
+            gone_.swap(arenas_.gone_);
+            lock_.unlock();
+        }
+
+      private:
+        Arenas& arenas_;
+        Rooms gone_;
+        std::unique_lock<Mutex> lock_;
+    };
+
     Block take_small(std::uint64_t block_bytes);
     // `used` are those of the bytes that a value is to have now.
     Block take_pages(std::uint64_t bytes, std::uint64_t used);
@@ -220,6 +238,7 @@ class Arenas {
     void untouch(Room& room, std::uint64_t offset, std::uint64_t bytes);
     void tell_idle() noexcept;
     void tell_given(const Block& block) noexcept;
+    // For one of those that hold the lock by a Locked.
     bool try_drop(Rooms::iterator room);
     Rooms::iterator longest_empty(bool untried = false);
     std::uint64_t bytes_at(std::uint32_t arena, std::uint64_t offset) const;
@@ -236,6 +255,7 @@ class Arenas {
     const Fd timer_;
     mutable Mutex mutex_;
     Rooms rooms_;  // the oldest first
+    Rooms gone_;   // are to be freed
     std::map<std::uint32_t, std::shared_ptr<const Arena>> adopted_;
     std::map<std::uint64_t, std::set<SlabPlace>> partly_;  // slabs with room, by block size
     std::uint32_t last_number_ = 0;

@@ -233,6 +233,9 @@ TEST_F(Adopting, AFileIsAnArenaOfOneBlock) {
 TEST_F(Adopting, WhatIsNotSealedIsNotTaken) {
     EXPECT_EQ(arenas.adopt(reopened(new_file()), kBytes), std::nullopt);
     EXPECT_EQ(arenas.adopt(sealed(), 2 * kBytes), std::nullopt);
+    Fd file = reopened(new_file());
+    EXPECT_EQ(arenas.adopt(std::move(file), kBytes), std::nullopt);
+    EXPECT_TRUE(file) << "its close may take long: whoever has passed it sees to that";
     EXPECT_EQ(arenas.usage().arenas, 0u);
 }
 
