@@ -112,17 +112,19 @@ void WorkerPool::run(const std::shared_ptr<State>& state) {
     while (true) {
         auto next = state->take();
         if (!next) {
+            if (state->ending) {
+                break;
+            }
             ++state->idle;
             state->settled.notify_all();
             const bool woken = state->changed.wait_for(lock, kIdle) == std::cv_status::no_timeout;
             --state->idle;
-            if (!woken || state->ending) {
-                next = state->take();
-                if (!next) {
-                    break;
-                }
-            } else {
+            if (woken) {
                 continue;
+            }
+            next = state->take();
+            if (!next) {
+                break;
             }
         }
         lock.unlock();

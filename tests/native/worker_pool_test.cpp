@@ -60,6 +60,32 @@ TEST(WorkerPool, HasSoManyThreadsAndNoMore) {
     EXPECT_EQ(gate.waiting, 3 * WorkerPool::kMostThreads);
 }
 
+// Sets a flag as its thread ends.
+struct AtExit {
+    ~AtExit() {
+        if (flag != nullptr) {
+            *flag = true;
+        }
+    }
+    std::atomic<bool>* flag = nullptr;
+};
+thread_local AtExit at_exit;
+
+TEST(WorkerPool, AThreadThatWorksAsThePoolGoesEndsWithItsTask) {
+    Gate gate;
+    std::atomic<bool> ended = false;
+    {
+        WorkerPool pool;
+        pool.post([&] {
+            at_exit.flag = &ended;
+            gate.pass();
+        });
+        ASSERT_TRUE(eventually([&] { return gate.waiting == 1; }));
+    }
+    gate.open();
+    EXPECT_TRUE(eventually([&] { return ended.load(); }, std::chrono::seconds(5)));
+}
+
 TEST(WorkerPool, RunsWhatIsFirstFirst) {
     WorkerPool pool;
     Gate gate;
