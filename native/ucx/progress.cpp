@@ -180,29 +180,29 @@ void Progress::sleep(TimePoint now, TimePoint until) {
 
 bool Progress::drive(TimePoint now) {
     bool active = false;
+    TimePoint begun = now;
     for (Driven& one : driven_) {
         if (!drive(one, now)) {
             continue;
         }
         active = true;
-        const TimePoint after = Clock::now();
-        one.is_slow = after - now >= kSlow;
-        now = after;
+        one.is_slow = Clock::now() - begun >= kSlow;
         if (one.is_slow) {
             active |= drive_others();
         }
+        begun = Clock::now();
     }
     return active;
 }
 
-bool Progress::drive(Driven& one, TimePoint now) {
+bool Progress::drive(Driven& one, TimePoint round) {
     if (one.armed && !one.worker->used) {
         return false;
     }
-    one.worker->round = now;
+    one.worker->round = round;
     const bool active = one.worker->progress() || one.worker->used;
     if (active) {
-        one.last_active = now;
+        one.last_active = round;
         one.armed = false;
     }
     one.worker->used = false;
@@ -213,8 +213,9 @@ bool Progress::drive(Driven& one, TimePoint now) {
 bool Progress::drive_others() {
     bool active = false;
     poll_fds(0);
+    const TimePoint now = Clock::now();
     for (Driven& one : driven_) {
-        active |= !one.is_slow && drive(one, Clock::now());
+        active |= !one.is_slow && drive(one, now);
     }
     return active;
 }

@@ -64,7 +64,7 @@ class Progress : public TaskThread {
 
     void run();
     bool drive(TimePoint now);
-    bool drive(Driven& one, TimePoint now);
+    bool drive(Driven& one, TimePoint round);
     bool drive_others();
     bool arm_idle(TimePoint now);
     bool any_busy() const;
