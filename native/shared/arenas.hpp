@@ -20,7 +20,7 @@
 #include "base/clock.hpp"
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
-#include "files/reclaimer.hpp"
+#include "base/reclaimer.hpp"
 #include "shared/extents.hpp"
 #include "shared/leftovers.hpp"
 

@@ -2,8 +2,8 @@
 // directory.
 #pragma once
 
+#include "base/reclaimer.hpp"
 #include "files/directory_root.hpp"
-#include "files/reclaimer.hpp"
 #include "files/writers.hpp"
 #include "storage/committer.hpp"
 #include "storage/storage.hpp"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/handle.hpp"
+#include "base/reclaimer.hpp"
 #include "files/directory_root.hpp"
-#include "files/reclaimer.hpp"
 #include "files/writers.hpp"
 #include "storage/committer.hpp"
 #include "storage/storage.hpp"

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "base/handle.hpp"
+#include "base/reclaimer.hpp"
 #include "base/region.hpp"
-#include "files/reclaimer.hpp"
 
 namespace ucxstore {
 

@@ -1,4 +1,4 @@
-#include "files/reclaimer.hpp"
+#include "base/reclaimer.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
