@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::size_t kAheadBytes = 64 * 1024;
 constexpr std::size_t kMaxDescriptors = 8;  // of one message
+constexpr std::size_t kMostPassed = 253;    // that the kernel passes at once (SCM_MAX_FD)
 // Of a message that a client has begun, and of the next.
 constexpr std::size_t kMostOfClient = 2;
 constexpr std::size_t kMaxPieces = 64;  // of one call

@@ -66,9 +66,6 @@ class LocalSocket {
         static constexpr std::uint64_t kTurnBytes = 8ull << 20;
     };
 
-    // So many descriptors the kernel passes at once, at the most (SCM_MAX_FD).
-    static constexpr std::size_t kMostPassed = 253;
-
     // Takes a descriptor that is not used, and whose close may wait.
     using Refuse = std::function<void(Fd)>;
 

@@ -32,7 +32,7 @@ enum class Held : std::uint8_t {
     request_bytes,  // of messages that came before there was room for what they ask, or others
     reply_bytes,    // of replies that the client has not taken, but for pinned values
     read_bytes,     // read from files to be sent
-    descriptors,    // that came from the client, are not used, and are still to be closed
+    descriptors,    // the client's own, and what it has passed that is still to be closed
     pin_tables,     // through which it pins values
     spaces,         // scratch spaces that it has begun
     upload_bytes,   // of memory that it has shared
@@ -75,8 +75,8 @@ inline constexpr Limits kLimits{{
      512ull << 10, 4ull << 20, 32ull << 20, 256ull << 20},
     {"read_bytes", "values read from files to be sent", true, true, 2ull << 20, 16ull << 20,
      128ull << 20, 512ull << 20},
-    {"descriptors", "passed descriptors that are still to be closed", false, false, 0, 256, 512,
-     2048},
+    {"descriptors", "its socket, and passed descriptors that are still to be closed", false, false,
+     0, 64, 256, 2048},
     {"pin_tables", "tables of pins", false, false, 4, 64, 1024, 16'384},
     {"spaces", "scratch spaces that it has begun", false, false, 4, 256, 1024, 4096},
     {"upload_bytes", "memory that it has shared, which is its own", true, false, 16ull << 20,

@@ -213,6 +213,7 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, in
       look_(std::move(look)),
       seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
+      socket_hold_(client_->account()->hold_anyway(Held::descriptors, 1)),
       socket_(std::move(socket), *this,
               [account = client_->account()](Fd fd) { refuse_passed(account, std::move(fd)); }),
       showings_(service.storages, life, client_->place(), [this] { return make_holder(); }),

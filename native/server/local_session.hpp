@@ -99,6 +99,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     const std::function<void()> look_;
     Turns::Seat seat_;
     const bool takes_files_;  // whether it takes over what comes in files
+    const Hold socket_hold_;  // so that all that is passed beside it counts for the origin
     local::LocalSocket socket_;
     Showings showings_;
     std::unique_ptr<ShownRoot> shown_root_;  // nullptr where there is nothing to see

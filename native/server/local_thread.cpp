@@ -41,9 +41,7 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
             auto session = std::make_shared<LocalSession>(thread_, turns_, life_->descriptor(),
                                                           std::move(socket), service_, token,
                                                           client, [this, self] { look(*self); });
-            // A message may bring so many; those that are closing cost this process descriptors.
-            if (!session->record().account()->has_room(Held::descriptors,
-                                                       local::LocalSocket::kMostPassed)) {
+            if (!session->record().account()->has_room(Held::descriptors, 1)) {
                 throw Error(ErrorKind::connect,
                             "descriptors that its origin has passed are still to be closed");
             }

@@ -309,10 +309,13 @@ TEST_F(CommittingLittle, FilesCountAsOtherValues) {
 class BadFile : public Committing {
   protected:
     BadFile() {
+        join();
+        set("good", pattern(100));
+    }
+    void join() {
         ControlPair pair = control_pair();
         server.attach(std::move(pair.one), token_, "bad client");
         socket_ = std::move(pair.other);
-        set("good", pattern(100));
     }
     wire::ValueHeader header(std::uint64_t size = kSize) const {
         return {.token = token_,
@@ -453,9 +456,10 @@ TEST_F(BadFile, IsNoFile) {
     ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
     const Fd read_end(ends[0]);
     const Fd write_end(ends[1]);
-    for (const int descriptor : {read_end.get(), write_end.get(), socket_.get()}) {
-        pass(header(), "evil", {descriptor});
-        expect_unmoved();
+    for (const int descriptor : {read_end.get(), write_end.get(), -1}) {
+        pass(header(), "evil", {descriptor < 0 ? socket_.get() : descriptor});
+        expect_thrown_out();
+        join();
     }
 }
 

@@ -15,6 +15,9 @@ namespace {
 
 class Standing : public Sending {
   public:
+    using Sending::begin_other;
+    using Sending::forget_in_flight;
+    using Sending::other_sent;
     using Sending::Sending;
 
     bool failed() const override { return false; }
@@ -136,6 +139,26 @@ TEST_F(SessionTest, RequestsAreNoProgress) {
     client.ask(wire::Op::ping);
     EXPECT_EQ(client.session.look(Clock::now()).due, first);
     EXPECT_TRUE(client.session.look(first + std::chrono::seconds(1)).over);
+}
+
+TEST_F(SessionTest, WhatIsNoReplyIsTakenInTimeToo) {
+    const auto amount = client.sending->begin_other(client.most(Held::reply_bytes));
+    EXPECT_FALSE(client.session.reads());
+    const auto due = client.session.look(Clock::now()).due;
+    EXPECT_TRUE(client.session.look(due + std::chrono::seconds(1)).over);
+    client.sending->other_sent(amount);
+    EXPECT_TRUE(client.session.reads());
+    EXPECT_EQ(client.held(Held::reply_bytes), 0u);
+    EXPECT_EQ(client.sending->stands_still(), std::nullopt);
+}
+
+TEST_F(SessionTest, WhatIsNeverTakenIsGivenBack) {
+    client.ask(wire::Op::ping);
+    client.sending->begin_other(1000);
+    EXPECT_GT(client.held(Held::reply_bytes), 1000u);
+    client.sending->forget_in_flight();
+    EXPECT_EQ(client.held(Held::reply_bytes), 0u);
+    EXPECT_EQ(client.sending->in_flight(), 0u);
 }
 
 TEST_F(SessionTest, GetsBeyondTheLimitWaitAsRequests) {
