@@ -23,7 +23,7 @@ constexpr std::size_t kMostFiles = 64;
 constexpr std::uint64_t kMostMemory = 256ull << 20;
 
 // How long the thread waits for more.
-constexpr std::chrono::milliseconds kIdle{500};
+constexpr std::chrono::milliseconds kWaitForMore{500};
 
 }  // namespace
 
@@ -80,7 +80,7 @@ void Reclaimer::wait() noexcept {
 
 void Reclaimer::run(const std::shared_ptr<State>& state) {
     std::unique_lock lock(state->mutex);
-    while (state->changed.wait_for(lock, kIdle, [&] {
+    while (state->changed.wait_for(lock, kWaitForMore, [&] {
         return state->ending || !state->files.empty();
     }) && !state->files.empty()) {
         State::File file = std::move(state->files.front());
