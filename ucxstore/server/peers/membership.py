@@ -151,8 +151,9 @@ class Change:
         self._wake()
 
     def go(self) -> None:
-        """Let it be sent."""
+        """Let it be sent. That it became due twice meanwhile means nothing any more."""
         self._goes = True
+        self._is_due = False
 
     def over(self, outcome: Outcome, *, keep: bool) -> None:
         """Tell the client."""

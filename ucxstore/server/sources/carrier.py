@@ -231,10 +231,11 @@ class Carrier:
         def reply(outcome: Outcome, keep: bool) -> None:
             if isinstance(outcome, Unknown):
                 self._storage.failed(ticket, outcome.why, True)
-            elif answer is None:
-                self._storage.failed(ticket, outcome.why if isinstance(outcome, Refused) else "")
-            else:
+            elif answer is not None:
                 answer(keep)
+            else:  # its request is not under way, or never was
+                assert isinstance(outcome, Refused), "what was made has an answer"
+                self._storage.failed(ticket, outcome.why)
 
         # Nobody waits for removals of prefixes, unless they were given up.
         for other, removal in list(self._removals.items()):
@@ -245,7 +246,6 @@ class Carrier:
             self._removals[ticket] = change
         try:
             while await change.is_due():
-                answer = None
                 try:
                     await self._turns.take(whose)
                 except TimeoutError as error:
@@ -272,13 +272,14 @@ class Carrier:
 
     async def _make(
         self, ticket: int, operation: str, arguments: tuple[object, ...], change: Change
-    ) -> tuple[bool, Outcome, Callable[[bool], None]]:
+    ) -> tuple[bool, Outcome, Callable[[bool], None] | None]:
         """Send the request of a change.
 
         Returns
         -------
         tuple
-            Whether the source has answered, how the change has ended, and what tells the client so.
+            Whether the source has answered, how the change has ended, and what tells the client
+            so; ``None`` for one that was not sent, as that is not its end.
         """
         begun = time.monotonic()
         try:
@@ -288,7 +289,7 @@ class Carrier:
                     ticket, operation, arguments, moved, change
                 )
         except NotSentError:
-            return True, NotSent(), lambda _: None
+            return False, NotSent(), None
         except Exception as error:
             answered = not (isinstance(error, TimeoutError) and limit.expired())
             why = self._explained(error, operation, arguments, begun, answered=answered)
