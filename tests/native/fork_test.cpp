@@ -101,10 +101,10 @@ TEST(ForkTest, OfAThreadThatIsInUcxItself) {
 constexpr unsigned kPatience = 20;  // seconds, after which a child that hangs is ended
 
 // The exit status of a child that does this; -1 where it hangs.
-int in_child(const std::function<void()>& act) {
+int in_child(const std::function<void()>& act, unsigned patience = kPatience) {
     const pid_t child = fork();
     if (child == 0) {
-        alarm(kPatience);
+        alarm(patience);
         act();
         _exit(0);
     }
@@ -304,48 +304,65 @@ struct Used {
 
 std::atomic<int> stands = 0;  // a thread, at a step: its number, and 0 once it may go on
 
-TEST(ForkTest, AtEachStepOfAFirstUse) {
+// AddressSanitizer's allocator (of GCC 12) does not hold its own locks across a fork, as glibc's
+// does: now and then a child hangs there. At a step where our own locks are wrong, each one does.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kTries = 3;
+#else
+constexpr int kTries = 1;
+#endif
+
+int fork_at_each_step_of_a_first_use() {
     // In a process that has used nothing yet.
-    EXPECT_EQ(in_child([] {
-                  static Used used;
-                  static std::atomic<int> steps = 0;
-                  static std::atomic<bool> over = false;
-                  static thread_local bool is_first = false;
-                  std::thread first([] {
-                      is_first = true;
-                      used.use();
-                      over = true;
-                  });
-                  on_step = [] {
-                      if (!is_first) {
-                          return;
-                      }
-                      stands = ++steps;
-                      // A fork may have to wait for the lock that is held here.
-                      for (int i = 0; i < 100 && stands != 0; ++i) {
-                          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                      }
-                  };
-                  int forks = 0;
-                  while (!over) {
-                      if (stands != 0) {
-                          ++forks;
-                          if (in_child([] {
-                                  used.use();
-                                  std::thread([] { used.use(); }).join();
-                              }) != 0) {
-                              _exit(2);
-                          }
-                          stands = 0;
-                      }
-                      sched_yield();
-                  }
-                  on_step = nullptr;
-                  first.join();
-                  used.use();
-                  _exit(forks >= 10 ? 0 : 3);
-              }),
-              0);
+    return in_child([] {
+        static Used used;
+        static std::atomic<int> steps = 0;
+        static std::atomic<bool> over = false;
+        static thread_local bool is_first = false;
+        std::thread first([] {
+            is_first = true;
+            used.use();
+            over = true;
+        });
+        on_step = [] {
+            if (!is_first) {
+                return;
+            }
+            stands = ++steps;
+            // A fork may have to wait for the lock that is held here.
+            for (int i = 0; i < 100 && stands != 0; ++i) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+        };
+        int forks = 0;
+        while (!over) {
+            if (stands != 0) {
+                ++forks;
+                if (in_child(
+                        [] {
+                            used.use();
+                            std::thread([] { used.use(); }).join();
+                        },
+                        kPatience / 4) != 0) {
+                    _exit(2);
+                }
+                stands = 0;
+            }
+            sched_yield();
+        }
+        on_step = nullptr;
+        first.join();
+        used.use();
+        _exit(forks >= 10 ? 0 : 3);
+    });
+}
+
+TEST(ForkTest, AtEachStepOfAFirstUse) {
+    int status = -1;
+    for (int i = 0; i < kTries && status != 0; ++i) {
+        status = fork_at_each_step_of_a_first_use();
+    }
+    EXPECT_EQ(status, 0);
 }
 
 }  // namespace
