@@ -82,6 +82,15 @@ class Allocation:
     def let_go(self) -> None:
         """Give the file back; arrays keep their bytes. Also for a forked child."""
 
+class Loan:
+    """Memory of a server that a value is lent in."""
+
+    @property
+    def lost(self) -> bool:
+        """
+        Whether the server has taken it back, so that other bytes may be there.
+        """
+
 class Connection:
     @property
     def alive(self) -> bool: ...

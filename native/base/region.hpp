@@ -59,6 +59,9 @@ class Region : public Sized {
 
     // Whether the memory may only be read.
     virtual bool read_only() const { return false; }
+    // Whether a server of this host has taken the memory back, so that other bytes may be there. To
+    // be asked after they were read.
+    virtual bool lost() const { return false; }
 
     // A number that no other value of the key has had. A storage sets it, and never to 0, before
     // anybody can find the value.

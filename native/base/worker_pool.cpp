@@ -16,10 +16,12 @@ constexpr std::chrono::seconds kIdle{10};
 }  // namespace
 
 struct WorkerPool::State {
-    State(int most_threads, int spare_threads) : most(most_threads), spare(spare_threads) {}
+    State(int most_threads, int spare_threads, const char* named)
+        : most(most_threads), spare(spare_threads), name(named) {}
 
     const int most;  // threads, but for those that are spare
     const int spare;
+    const char* const name;
     Mutex mutex;
     Condition changed;  // there is work, or an end
     Condition settled;  // there is none
@@ -38,8 +40,8 @@ struct WorkerPool::State {
     std::optional<FairQueue<Task>::Taken> take() { return tasks.take(next_of(threads - idle)); }
 };
 
-WorkerPool::WorkerPool(int most_threads, int spare_threads)
-    : state_(std::make_shared<State>(most_threads, spare_threads)) {}
+WorkerPool::WorkerPool(int most_threads, int spare_threads, const char* name)
+    : state_(std::make_shared<State>(most_threads, spare_threads, name)) {}
 
 WorkerPool::~WorkerPool() {
     const std::lock_guard lock(state_->mutex);
@@ -92,7 +94,7 @@ bool WorkerPool::ready_for_one_more() {
         return true;
     }
     try {
-        start_quiet_thread("ucxstore-files", [state = state_] { run(state); }).detach();
+        start_quiet_thread(state_->name, [state = state_] { run(state); }).detach();
         ++state_->threads;
     } catch (const std::exception&) {  // no thread, or no memory for one
         return state_->threads > 0;

@@ -21,7 +21,9 @@ class WorkerPool {
     // others have ended what takes long.
     static constexpr int kSpareThreads = 2;
 
-    explicit WorkerPool(int most_threads = kMostThreads, int spare_threads = kSpareThreads);
+    // `name`: of the threads.
+    explicit WorkerPool(int most_threads = kMostThreads, int spare_threads = kSpareThreads,
+                        const char* name = "ucxstore-files");
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
     // Does not wait for the threads; they run what was posted.

@@ -130,6 +130,11 @@ wire::Reader reply_of(const Item& item) {
     return wire::Reader({item.owned->data(), item.owned->size()});
 }
 
+// What is lent of a server's memory.
+struct PyLoan {
+    std::shared_ptr<Region> region;
+};
+
 // A list of what `convert` makes of each item, and None for a missing key.
 template <typename ConvertItem>
 nb::object each_item(Operation& done, ConvertItem convert) {
@@ -157,11 +162,16 @@ PyOperation::Object get(PyConnection& self, const How& how, const Keys& keys,
         operation->items[i].version = versions ? (*versions)[i] : wire::kAnyVersion;
     }
     want(*operation, std::move(wanted));
-    return self.start(operation, nb::none(), [](Operation& done) {
-        return each_item(done, [](const Item& item) {
+    return self.start(operation, nb::none(), [borrow](Operation& done) {
+        return each_item(done, [borrow](const Item& item) {
             const bool changed = item.status == wire::Status::changed;
             const nb::object data = changed ? nb::none() : to_readable(item.owned);
-            return nb::make_tuple(data, item.value_size, item.version);
+            if (!borrow) {
+                return nb::make_tuple(data, item.value_size, item.version);
+            }
+            const bool is_lent = !changed && item.owned->read_only();
+            const nb::object loan = is_lent ? nb::cast(PyLoan{item.owned}) : nb::none();
+            return nb::make_tuple(data, item.value_size, item.version, loan);
         });
     });
 }
@@ -415,6 +425,10 @@ void PyConnection::ping(double timeout) {
 }
 
 void bind_connection(nb::module_& module) {
+    nb::class_<PyLoan>(module, "Loan", "Memory of a server that a value is lent in.")
+        .def_prop_ro(
+            "lost", [](const PyLoan& self) { return self.region->lost(); },
+            "Whether the server has taken it back, so that other bytes may be there.");
     nb::class_<PyConnection> type(module, "Connection");
     type.def_prop_ro("alive", &PyConnection::alive)
         .def_prop_ro("leaving", &PyConnection::leaving)

@@ -28,6 +28,11 @@ namespace {
 // its failure, and the memory is leaked: never freed while the kernel may write to it.
 constexpr auto kLocalReleaseTimeout = std::chrono::seconds(10);
 
+constexpr const char* kTakenBack =
+    "the server has hung up, and has taken back memory that this process held too much of: views "
+    "and "
+    "mapped results of it may change";
+
 // The bytes that the caller's thread reads from files.
 std::uint64_t room_at_once(const Operation& operation) {
     const std::uint64_t bytes = operation.memory_bytes();
@@ -106,6 +111,12 @@ std::optional<std::uint64_t> LocalLink::see(std::string_view key, std::byte* out
 std::shared_ptr<const Visible> LocalLink::visible_for(std::string_view key) const {
     auto visible = closed_ ? nullptr : wire::space_of(key) ? spaces_.of(key) : visible_.load();
     return visible != nullptr && visible->usable() ? visible : nullptr;
+}
+
+bool LocalLink::lost_pins() const {
+    const auto visible = visible_.load();
+    return spaces_.lost() ||
+           (visible != nullptr && visible->pins != nullptr && visible->pins->lost());
 }
 
 std::shared_ptr<const VisibleFiles> LocalLink::usable_files() const {
@@ -231,7 +242,7 @@ void LocalLink::move() {
             }
         }
         if (socket_.ended()) {
-            end(ErrorKind::server_lost, "the server is gone", true);
+            end(ErrorKind::server_lost, lost_pins() ? kTakenBack : "the server is gone", true);
         } else if (more) {
             thread_->post([self = shared_from_this()] {
                 if (!self->closed_) {

@@ -82,6 +82,8 @@ class LocalLink : public Link,
     std::shared_ptr<const Visible> visible_for(std::string_view key) const;
     // nullptr where there are none.
     std::shared_ptr<const VisibleFiles> usable_files() const;
+    // Whether what this process has pinned was taken back.
+    bool lost_pins() const;
     void start(const Pointer& operation);
     void begin(const Pointer& operation);
     void move();

@@ -39,6 +39,7 @@ class Visible::Used {
     }
     std::atomic<shared::Place>* get() const { return pin_; }
     void pass_on() const { pins_->pass_on(pin_); }
+    bool lost() const { return pins_->lost(); }
 
   private:
     std::shared_ptr<shared::Pins> pins_;
@@ -127,6 +128,10 @@ std::optional<std::uint64_t> Visible::copy(std::string_view key, std::byte* out,
     Copier({&target, 1})
         .scatter(0, bytes_at(entry->place, entry->size), entry->size,
                  large ? Write::past_caches : Write::cached);
+    step();
+    if (pins->lost()) {
+        return std::nullopt;
+    }
     pins->count(entry->size);
     pins->note_use(entry->place);
     return entry->size;
@@ -145,6 +150,7 @@ class Visible::Borrowed : public Region {
     std::byte* data() const override { return const_cast<std::byte*>(data_); }
     std::uint64_t size() const override { return size_; }
     bool read_only() const override { return true; }
+    bool lost() const override { return pin_.lost(); }
 
   private:
     const std::optional<HeldValues::Hold> hold_;  // ends after the pin
@@ -161,7 +167,7 @@ std::shared_ptr<Region> Visible::hold(std::string_view key) const {
         return nullptr;
     }
     auto hold = held->add(entry->place, shared::block_bytes(entry->size, key.size()));
-    if (!hold) {
+    if (!hold || pins->lost()) {
         return nullptr;
     }
     pin.pass_on();
@@ -235,6 +241,9 @@ bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_
         return false;
     }
     Item& item = operation.items[number];
+    if (pins->lost()) {  // the key was compared with other bytes
+        return false;
+    }
     const auto selected = wire::select(operation.gets[number], entry->size, entry->version);
     wire::ReplyHeader header = header_of(number, *entry);
     if (const auto* refusal = std::get_if<wire::Refusal>(&selected)) {
@@ -262,6 +271,10 @@ bool Visible::answer(const std::string& peer, Operation& operation, std::uint32_
         step();
         copy_selected(value, wanted, item, operation.large ? Write::past_caches : Write::cached);
         step();
+    }
+    if (pins->lost()) {
+        item.owned = nullptr;
+        return false;
     }
     note_reply(peer, operation, header, {});
     item.size = item.received = wanted.size;

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -75,6 +76,12 @@ std::shared_ptr<const Visible> VisibleSpaces::of(std::string_view key) const {
     const auto all = all_.load();
     const auto found = all->find(*name);
     return found == all->end() ? nullptr : found->second;
+}
+
+bool VisibleSpaces::lost() const {
+    return std::ranges::any_of(*all_.load(), [](const auto& one) {
+        return one.second->pins != nullptr && one.second->pins->lost();
+    });
 }
 
 bool VisibleSpaces::is_for_space(const InMessage& message) {

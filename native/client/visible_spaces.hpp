@@ -23,6 +23,8 @@ class VisibleSpaces {
   public:
     // Any thread. What is seen of the space that a key is in; nullptr for nothing.
     std::shared_ptr<const Visible> of(std::string_view key) const;
+    // Whether what this process has pinned in any of them was taken back.
+    bool lost() const;
 
     // What follows is for one thread.
 

@@ -8,9 +8,10 @@ namespace {
 // This part of a limit is kept for origins that have less than that of it.
 constexpr std::uint64_t kKept = 8;
 
-// A session takes its origin's share in so many steps, and of memory in steps of this size.
+// A session takes its origin's share in so many steps, and of memory in steps of this size. The
+// first step is not counted: of each kind of memory it is less than a session takes itself.
 constexpr std::uint64_t kSteps = 64;
-constexpr std::uint64_t kMemoryStep = 64ull << 10;
+constexpr std::uint64_t kMemoryStep = 16ull << 10;
 
 AccountCounts counts_of(const std::string& origin, std::uint64_t worked,
                         const std::array<std::uint64_t, kHeldKinds>& held) {
@@ -39,16 +40,23 @@ void Hold::shrink(std::uint64_t amount) {
 
 std::shared_ptr<Account> Ledger::open(const std::string& origin) {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<Origin>& found = origins_[origin];
-    if (found == nullptr) {
-        found = std::make_shared<Origin>();
-        found->name = origin;
-    }
     accounts_.reserve(accounts_.size() + 1);
-    auto account = std::make_shared<Account>(shared_from_this(), found);
-    accounts_.push_back(account.get());
-    ++found->sessions;
-    return account;
+    const auto [at, added] = origins_.try_emplace(origin);
+    try {
+        if (added) {
+            at->second = std::make_shared<Origin>();
+            at->second->name = origin;
+        }
+        auto account = std::make_shared<Account>(shared_from_this(), at->second);
+        accounts_.push_back(account.get());
+        ++at->second->sessions;
+        return account;
+    } catch (...) {
+        if (added) {
+            origins_.erase(at);
+        }
+        throw;
+    }
 }
 
 void Ledger::close(const Account& account) {
@@ -62,34 +70,41 @@ void Ledger::close(const Account& account) {
     }
 }
 
-bool Ledger::take(Origin& origin, Held what, std::uint64_t amount, bool anyway) {
+// Others lose what they have pinned only where that is what is missing, and nothing else helps.
+bool Ledger::take(Origin& origin, Held what, std::uint64_t amount, Need need) {
+    Found found = try_take(origin, what, amount, need);
+    for (const bool needed : {false, true}) {
+        if (found != Found::no_memory || need == Need::asked || amount > memory_->limit()) {
+            break;
+        }
+        memory_->reclaim(needed);
+        found = try_take(origin, what, amount, need);
+    }
+    return found == Found::room;
+}
+
+Ledger::Found Ledger::try_take(Origin& origin, Held what, std::uint64_t amount, Need need) {
     const auto i = static_cast<std::size_t>(what);
     const Limit& limit = limits_[i];
     const bool of_memory = limit.is_memory && memory_ != nullptr;
-    const auto try_take = [&] {
-        const std::lock_guard lock(mutex_);
-        const std::uint64_t kept = limit.of_all / kKept;
-        const std::uint64_t of_origin = origin.taken[i] + amount;
-        const std::uint64_t all = taken_[i] + amount;
-        const bool has_room = of_origin <= limit.of_origin && all <= limit.of_all &&
-                              (all <= limit.of_all - kept || of_origin <= kept);
-        if (!anyway && (!has_room || (of_memory && !memory_->try_take(amount)))) {
-            return false;
-        }
-        if (anyway && of_memory) {
-            memory_->take_anyway(amount);
-        }
-        origin.taken[i] += amount;
-        taken_[i] += amount;
-        return true;
-    };
-    if (try_take()) {
-        return true;
+    const bool if_room = need == Need::asked || need == Need::room;
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t kept = limit.of_all / kKept;
+    const std::uint64_t of_origin = origin.taken[i] + amount;
+    const std::uint64_t all = taken_[i] + amount;
+    const bool of_all = all <= limit.of_all && (all <= limit.of_all - kept || of_origin <= kept);
+    if (need != Need::anyway && (of_origin > limit.of_origin || (if_room && !of_all))) {
+        return Found::none;
     }
-    if (of_memory) {
-        memory_->reclaim(true);
+    if (of_memory && if_room && !memory_->try_take(amount)) {
+        return Found::no_memory;
     }
-    return of_memory && try_take();
+    if (of_memory && !if_room) {
+        memory_->take_anyway(amount);
+    }
+    origin.taken[i] += amount;
+    taken_[i] += amount;
+    return Found::room;
 }
 
 void Ledger::give(Origin& origin, Held what, std::uint64_t amount) {
@@ -160,44 +175,54 @@ Account::~Account() { ledger_->close(*this); }
 
 std::uint64_t Account::step(Held what) const {
     const Limit& limit = ledger_->limit(what);
+    if (limit.always == 0) {
+        return 1;
+    }
     return limit.is_memory ? kMemoryStep : std::max<std::uint64_t>(limit.of_session / kSteps, 1);
 }
 
-bool Account::add(Held what, std::uint64_t amount, bool anyway) {
+std::uint64_t Account::uncounted(Held what) const {
+    return ledger_->limit(what).always == 0 ? 0 : step(what);
+}
+
+bool Account::add(Held what, std::uint64_t amount, Ledger::Need need) {
     Part& own = part(what);
     const std::uint64_t held = own.held.fetch_add(amount, std::memory_order_relaxed) + amount;
     const Limit& limit = ledger_->limit(what);
-    const bool in_any_case = anyway || held <= limit.always;
-    if ((held <= limit.of_session || in_any_case) &&
-        (held <= own.taken.load(std::memory_order_relaxed) + step(what) ||
-         take_more(what, held, in_any_case))) {
+    if (need != Ledger::Need::anyway && held <= limit.always) {
+        need = held == amount ? Ledger::Need::anyway : Ledger::Need::own;
+    }
+    const bool may = held <= limit.of_session || need == Ledger::Need::anyway;
+    if (may && (held <= own.taken.load(std::memory_order_relaxed) + uncounted(what) ||
+                take_more(what, held, need))) {
         return true;
     }
     own.held.fetch_sub(amount, std::memory_order_relaxed);
     return false;
 }
 
-bool Account::take_more(Held what, std::uint64_t held, bool anyway) {
+bool Account::take_more(Held what, std::uint64_t held, Ledger::Need need) {
     Part& own = part(what);
     const std::uint64_t step = this->step(what);
-    std::uint64_t taken = own.taken;
-    if (held <= taken + step) {
+    const std::uint64_t has = own.taken + uncounted(what);
+    if (held <= has) {
         return true;
     }
-    const std::uint64_t more = (held - taken - 1) / step * step;
-    if (!ledger_->take(*origin_, what, more, anyway)) {
+    const std::uint64_t more = (held - has + step - 1) / step * step;
+    if (!ledger_->take(*origin_, what, more, need)) {
         return false;
     }
     own.taken += more;
     return true;
 }
 
-// Keeps a step more than it needs: what comes and goes does not ask each time.
+// Keeps a step more than it needs, of what is not counted from the first on: what comes and goes
+// does not ask each time.
 void Account::remove(Held what, std::uint64_t amount) {
     Part& own = part(what);
     const std::uint64_t held = own.held.fetch_sub(amount, std::memory_order_relaxed) - amount;
     const std::uint64_t step = this->step(what);
-    if (own.taken.load(std::memory_order_relaxed) > held / step * step + step) {
+    if (own.taken.load(std::memory_order_relaxed) > held / step * step + uncounted(what)) {
         give_back(what);
     }
 }
@@ -208,7 +233,7 @@ void Account::give_back(Held what) {
     std::uint64_t taken = own.taken;
     std::uint64_t kept = 0;
     do {
-        kept = own.held / step * step + step;
+        kept = own.held / step * step + uncounted(what);
         if (taken <= kept) {
             return;
         }

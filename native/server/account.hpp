@@ -26,16 +26,15 @@ enum class Held : std::uint8_t {
     get_bytes,      // of keys and selections of these
     fetches,        // gets that wait for a source
     calls,          // other requests that wait for a storage, a source or a thread
-    walks,          // those of the calls that walkers carry out
     values,         // that arrive
-    small_values,   // that wait for a source, and came with their message
+    small_values,   // bytes of those that wait for a source, and came with their message
     request_bytes,  // of messages that came before there was room for what they ask, or others
     reply_bytes,    // of replies that the client has not taken, but for pinned values
     read_bytes,     // read from files to be sent
-    descriptors,    // the client's own, and what it has passed that is still to be closed
+    fetched_bytes,  // brought by a source, to be sent
+    descriptors,    // that the client has passed, are not used, and are still to be closed
     pin_tables,     // through which it pins values
     spaces,         // scratch spaces that it has begun
-    upload_bytes,   // of memory that it has shared
     pinned_bytes,   // of values that are only there because it has pinned them
 };
 
@@ -45,7 +44,9 @@ struct Limit {
     const char* what;  // in messages and in docs/requests.md
     bool is_bytes;
     bool is_memory;  // whether it counts for the limit of memory
-    // So much each session may hold, whatever others do: so it always gets on.
+    // So much each session may hold, whatever other origins do; and one thing of that size in any
+    // case: so it always gets on. 0 for what may outlive a session: else whoever connects again and
+    // again would hold any number of them.
     std::uint64_t always;
     std::uint64_t of_session;
     // Beyond this, and beyond what is left but for an eighth, kept for origins that have less than
@@ -54,7 +55,7 @@ struct Limit {
     std::uint64_t of_all;
 };
 
-inline constexpr std::size_t kHeldKinds = 15;
+inline constexpr std::size_t kHeldKinds = 14;
 using Limits = std::array<Limit, kHeldKinds>;
 
 // By Held. NOLINTBEGIN(readability-magic-numbers)
@@ -63,24 +64,23 @@ inline constexpr Limits kLimits{{
     {"gets", "gets that wait", false, false, 1024, 131'072, 262'144, 2'097'152},
     {"get_bytes", "keys and selections of these", true, true, 512ull << 10, 32ull << 20,
      64ull << 20, 256ull << 20},
-    {"fetches", "gets that wait for a source", false, false, 16, 128, 16'384, 131'072},
-    {"calls", "other requests under way", false, false, 16, 256, 4096, 65'536},
-    {"walks", "of these, at walkers", false, false, 4, 256, 4096, 65'536},
-    {"values", "values that arrive", false, false, 16, 1024, 16'384, 131'072},
-    {"small_values", "small values that wait for a source", false, false, 16, 2048, 16'384,
-     131'072},
+    {"fetches", "gets that wait for a source", false, false, 0, 128, 16'384, 131'072},
+    {"calls", "other requests under way", false, false, 0, 256, 4096, 65'536},
+    {"values", "values that arrive", false, false, 16, 1024, 2'097'152, 4'194'304},
+    {"small_values", "small values that wait for a source", true, true, 0, 8ull << 20, 512ull << 20,
+     2ull << 30},
     {"request_bytes", "requests, and parts of values, that wait for room or for others", true, true,
-     512ull << 10, 64ull << 20, 128ull << 20, 512ull << 20},
+     512ull << 10, 64ull << 20, 256ull << 20, 512ull << 20},
     {"reply_bytes", "replies that the client has not taken, but for values", true, true,
      512ull << 10, 4ull << 20, 32ull << 20, 256ull << 20},
     {"read_bytes", "values read from files to be sent", true, true, 2ull << 20, 16ull << 20,
      128ull << 20, 512ull << 20},
-    {"descriptors", "its socket, and passed descriptors that are still to be closed", false, false,
-     0, 64, 256, 2048},
-    {"pin_tables", "tables of pins", false, false, 4, 64, 1024, 16'384},
-    {"spaces", "scratch spaces that it has begun", false, false, 4, 256, 1024, 4096},
-    {"upload_bytes", "memory that it has shared, which is its own", true, false, 16ull << 20,
-     16ull << 20, 16ull << 30, 256ull << 30},
+    {"fetched_bytes", "values that a source has brought, to be sent", true, true, 4ull << 20,
+     256ull << 20, 1ull << 30, 4ull << 30},
+    {"descriptors", "passed descriptors that are still to be closed", false, false, 0, 64, 256,
+     2048},
+    {"pin_tables", "tables of pins", false, false, 0, 64, 8192, 16'384},
+    {"spaces", "scratch spaces that it has begun", false, false, 0, 256, 1024, 4096},
     {"pinned_bytes", "replaced and removed values that it has pinned", true, false, 0, 1ull << 30,
      2ull << 30, 16ull << 30},
 }};
@@ -148,8 +148,14 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
         std::atomic<std::uint64_t> worked = 0;
     };
 
-    // Takes so much more for a session; false where there is no room. With `anyway`, always.
-    bool take(Origin& origin, Held what, std::uint64_t amount, bool anyway);
+    // How much somebody needs it: it is only asked, and nothing taken for it that others have;
+    // where there is room; as far as the origin may have it; or in any case.
+    enum class Need : std::uint8_t { asked, room, own, anyway };
+    enum class Found : std::uint8_t { room, none, no_memory };
+
+    // Takes so much more for a session; false where there is no room.
+    bool take(Origin& origin, Held what, std::uint64_t amount, Need need);
+    Found try_take(Origin& origin, Held what, std::uint64_t amount, Need need);
     void give(Origin& origin, Held what, std::uint64_t amount);
     void close(const Account& account);
 
@@ -168,9 +174,10 @@ class Account : public Accounted, public std::enable_shared_from_this<Account> {
     // Of work, a unit is about a nanosecond of the server's time. After so many, others get their
     // turn.
     static constexpr std::uint64_t kTurn = 100'000;
-    // What a session takes of its origin's share at a time. Who holds less than that has taken
-    // none, and it is not counted for others.
+    // What a session takes of its origin's share at a time.
     std::uint64_t step(Held what) const;
+    // Who holds no more than that has taken none, and it is not counted for others.
+    std::uint64_t uncounted(Held what) const;
 
     Account(std::shared_ptr<Ledger> ledger, std::shared_ptr<Ledger::Origin> origin);
     ~Account() override;
@@ -186,23 +193,25 @@ class Account : public Accounted, public std::enable_shared_from_this<Account> {
         return {shared_from_this(), what, amount};
     }
     // The same without a Hold: for remove().
-    bool add(Held what, std::uint64_t amount, bool anyway = false);
+    bool add(Held what, std::uint64_t amount, bool anyway = false) {
+        return add(what, amount, anyway ? Ledger::Need::anyway : Ledger::Need::room);
+    }
     void remove(Held what, std::uint64_t amount);
 
     std::uint64_t held(Held what) const { return part(what).held; }
     // Whether hold() would find room.
     bool has_room(Held what, std::uint64_t amount) {
-        const bool room = add(what, amount);
+        const bool room = add(what, amount, Ledger::Need::asked);
         if (room) {
             remove(what, amount);
         }
         return room;
     }
-    // Whether the session holds as much as it may.
+    // Whether the session holds as much as it may. One that holds nothing gets on.
     bool is_full(Held what) {
         const Limit& limit = ledger_->limit(what);
         const std::uint64_t now = held(what);
-        return now >= limit.always && (now >= limit.of_session || !has_room(what, 1));
+        return now > 0 && (now >= limit.of_session || !has_room(what, 1));
     }
     const Limit& limit(Held what) const { return ledger_->limit(what); }
 
@@ -225,7 +234,8 @@ class Account : public Accounted, public std::enable_shared_from_this<Account> {
     };
     Part& part(Held what) { return parts_[static_cast<std::size_t>(what)]; }
     const Part& part(Held what) const { return parts_[static_cast<std::size_t>(what)]; }
-    bool take_more(Held what, std::uint64_t held, bool anyway);
+    bool add(Held what, std::uint64_t amount, Ledger::Need need);
+    bool take_more(Held what, std::uint64_t held, Ledger::Need need);
     void give_back(Held what);
 
     const std::shared_ptr<Ledger> ledger_;

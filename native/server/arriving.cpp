@@ -25,9 +25,11 @@ constexpr std::uint64_t kPastCaches = 256 << 10;
 // How many abandoned requests are remembered, as their values may still be on the way.
 constexpr std::size_t kRemembered = 256;
 
-// A client that has room for values, for which others wait, and sends nothing of them for so long
-// loses its session. Less than the time-outs of the others: 30 s by default.
+// A client that has room for values, for which others wait, and sends less than that of them in so
+// long loses its session. Less than the time-outs of the others, which are 30 s by default; and
+// half of what each must send for its own requests not to time out.
 constexpr auto kYieldTimeout = std::chrono::seconds(15);
+constexpr std::uint64_t kYieldBytes = 4ull << 20;
 
 ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.item}; }
 
@@ -44,10 +46,14 @@ class Arriving::Segment : public Receiver::Sink {
           expected_(expected),
           taken_(header.length) {
         ++arriving_->segments_;
+        value_->begin_transfer();
     }
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
-    ~Segment() override { --arriving_->segments_; }
+    ~Segment() override {
+        --arriving_->segments_;
+        value_->end_transfer();
+    }
 
     std::byte* memory() override { return value_->memory_at(header_.offset, header_.length); }
     void take(std::uint64_t offset, std::span<const std::byte> bytes) noexcept override {
@@ -199,10 +205,11 @@ void Arriving::accept(const wire::ValueHeader& header, ArrivingValue& value) {
         return;
     }
     auto place = client_->account()->hold(Held::values, 1);
-    if (!place) {
+    auto bytes = client_->account()->hold(Held::request_bytes, kValueBytes + value.key().size());
+    if (!place || !bytes) {
         return sending_->reply(id, Status::busy);
     }
-    value.keep(std::move(*place));
+    value.keep(std::move(*place), std::move(*bytes));
     std::shared_ptr<Storage> storage;
     try {
         storage = storages_.storage_of(value.key());
@@ -243,6 +250,7 @@ bool Arriving::take_room(const wire::ValueHeader& header, ArrivingValue& value,
                                  }
                              });
     if (room == nullptr) {
+        waits_on_ = &budget;
         value.wait_for_room(receiver_);
         count_waiting();
         return false;
@@ -260,6 +268,7 @@ void Arriving::take_memory(const wire::ValueHeader& header, ArrivingValue& value
             value.receive_into(std::move(storage));
         }
     } catch (const std::exception& error) {
+        value.refuse();
         refuse(id_of(header), error);
     }
 }
@@ -275,6 +284,7 @@ void Arriving::admit(const ItemId& id, const Value& value, WriteBudget::Room roo
     try {
         take_memory(value->held().front().header, *value, storages_.storage_of(value->key()));
     } catch (const std::exception& error) {  // its scratch space has ended
+        value->refuse();
         refuse(id, error);
     }
     end_waiting(value);
@@ -337,6 +347,10 @@ void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& val
         return;
     }
     const ItemId id = id_of(header);
+    if (arrived && value->has_room()) {
+        came_ += header.length;
+        value->budget()->note_moved();
+    }
     if (!arrived) {
         values_.erase(id);
         return;
@@ -370,17 +384,28 @@ void Arriving::store(const ItemId& id, const Value& value) {
     }
 }
 
-TimePoint Arriving::yields_at(TimePoint now) const {
+TimePoint Arriving::yields_at(TimePoint now) {
     bool has_room = false;
     bool is_short = false;
+    std::uint64_t left = 0;
     for (const auto& [id, value] : values_) {
-        has_room = has_room || value->has_room();
-        is_short = is_short || (value->has_room() && value->budget()->is_short());
+        if (value->has_room()) {
+            has_room = true;
+            is_short = is_short || value->budget()->is_short();
+            left += value->left();
+        }
     }
     if (!has_room) {
+        came_ = must_come_ = 0;
         return TimePoint::max();
     }
-    return is_short ? last_came_ + kYieldTimeout : now + kYieldTimeout;
+    const bool enough = came_ >= must_come_;
+    if (enough || !is_short) {
+        since_ = last_came_;
+        came_ = 0;
+        must_come_ = std::min(left, kYieldBytes);
+    }
+    return is_short ? since_ + kYieldTimeout : now + kYieldTimeout;
 }
 
 void Arriving::waiting_requests(std::set<std::uint64_t>& into) const {

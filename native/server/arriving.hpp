@@ -44,9 +44,11 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     // When a segment came last, or room was given to a value.
     TimePoint last_came() const { return last_came_; }
     bool awaits_room() const { return waiting_ > 0; }
-    // When the session is to end, since the client has room for values, but does not send them, and
-    // others wait for that room; or when to look again.
-    TimePoint yields_at(TimePoint now) const;
+    // When the session is to end, since the client has room for values, but sends too little of
+    // them, and others wait for that room; or when to look again.
+    TimePoint yields_at(TimePoint now);
+    // Grows while the room moves that a value waits for.
+    std::uint64_t room_moved() const { return waits_on_ == nullptr ? 0 : waits_on_->moved(); }
     // Adds the requests whose values wait for room.
     void waiting_requests(std::set<std::uint64_t>& into) const;
 
@@ -86,6 +88,11 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     std::uint64_t waiting_ = 0;   // those of them that wait for room
     std::uint64_t segments_ = 0;  // that are being received
     TimePoint last_came_{};
+    const WriteBudget* waits_on_ = nullptr;  // what a value has waited for last
+    // Of values with room: what has come since then, and what must.
+    TimePoint since_{};
+    std::uint64_t came_ = 0;
+    std::uint64_t must_come_ = 0;
     std::deque<std::uint64_t> abandoned_;  // requests whose values may still come
 };
 

@@ -94,6 +94,14 @@ void ArrivingValue::drop_held() {
     held_.clear();
 }
 
+void ArrivingValue::drop_refused() {
+    if (refused_ && transfers_ == 0) {
+        incoming_.reset();
+        region_.reset();
+        room_.reset();
+    }
+}
+
 bool ArrivingValue::commit() {
     const bool written = incoming_->commit(if_absent_);
     incoming_.reset();

@@ -17,6 +17,9 @@
 
 namespace ucxstore {
 
+// What a value on its way takes besides its key and its bytes, about.
+inline constexpr std::uint64_t kValueBytes = 512;
+
 // It has memory of one storage, or for the source, or none: then its segments are counted and
 // dropped. A transfer into the memory holds a pointer to this.
 class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
@@ -46,8 +49,11 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     const std::string& key() const { return key_; }
     bool if_absent() const { return if_absent_; }
 
-    // Keeps its place among the values that arrive.
-    void keep(Hold place) { place_ = std::move(place); }
+    // Keeps its place among the values that arrive, and what it takes besides its bytes.
+    void keep(Hold place, Hold bytes) {
+        place_ = std::move(place);
+        held_bytes_ = std::move(bytes);
+    }
     // Notes that a segment has come. False where it does not fit those before.
     bool add(const wire::ValueHeader& header);
     // Charges the list of those that have come out of order. False where there is no room for it.
@@ -56,6 +62,8 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     std::uint64_t total() const { return segments_.total(); }
     // Counts bytes that were received or dropped. True once that is all of them.
     bool count(std::uint64_t bytes);
+    // Bytes that are still to be counted.
+    std::uint64_t left() const { return total() - counted_; }
 
     // Take memory for the whole value. Throw Error, or std::bad_alloc.
     void receive_into(std::shared_ptr<Storage> storage);
@@ -67,8 +75,17 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
             incoming_->expect(bytes);
         }
     }
-    // Drops what is still to come. The memory stays for as long as UCX may write to it.
-    void refuse() { refused_ = true; }
+    // Drops what is still to come, and gives memory and room back, as soon as no transfer into the
+    // memory is under way.
+    void refuse() {
+        refused_ = true;
+        drop_refused();
+    }
+    void begin_transfer() { ++transfers_; }
+    void end_transfer() {
+        --transfers_;
+        drop_refused();
+    }
     // Whether its bytes are kept. If not, they are dropped.
     bool is_kept() const { return is_for_storage() || is_for_source(); }
     // Where a segment goes; nullptr where that is no memory, and its bytes go through write().
@@ -86,13 +103,13 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
     // Drops the parcels that are left.
     void stop_waiting();
     // Keeps the room until take_room(), or its end.
-    void give_room(WriteBudget::Room room, const WriteBudget& budget) {
+    void give_room(WriteBudget::Room room, WriteBudget& budget) {
         room_ = std::move(room);
         budget_ = &budget;
     }
     bool has_room() const { return room_ != nullptr; }
     // What that is of.
-    const WriteBudget* budget() const { return budget_; }
+    WriteBudget* budget() const { return budget_; }
     WriteBudget::Room take_room() { return std::move(room_); }
 
     // Where the whole value goes; neither is true for one that was refused.
@@ -110,19 +127,22 @@ class ArrivingValue : public std::enable_shared_from_this<ArrivingValue> {
 
   private:
     void drop_held();
+    void drop_refused();
 
     const std::string key_;
     const bool if_absent_;
     Hold place_;
+    Hold held_bytes_;
     wire::Segments segments_;
     Hold list_;  // of those of them that have come out of order
     std::uint64_t counted_ = 0;
     bool refused_ = false;
+    std::uint64_t transfers_ = 0;
     std::shared_ptr<Storage> storage_;  // before incoming_, which refers to it
     std::unique_ptr<Incoming> incoming_;
     std::shared_ptr<Region> region_;  // for the source
     WriteBudget::Room room_;
-    const WriteBudget* budget_ = nullptr;
+    WriteBudget* budget_ = nullptr;
     Receiver* waits_ = nullptr;
     std::vector<Held> held_;
 };

@@ -33,24 +33,43 @@ void Awaiting::fetch(PendingGet get) {
     const std::uint64_t ticket = ++last_ticket_;
     const PendingGet& kept = fetches_.emplace(ticket, std::move(get)).first->second;
     try {
-        fetching_.emplace(ticket, client_->account()->hold_anyway(Held::fetches, 1));
+        const auto place =
+            std::make_shared<Hold>(client_->account()->hold_anyway(Held::fetches, 1));
         source_->fetch(kept.key(), kept.selection(),
-                       later<Value>([ticket](Awaiting& self, Outcome<Value> outcome) {
+                       later<Value>([ticket, place](Awaiting& self, Outcome<Value> outcome) {
+                           place->shrink(0);
                            self.fetched(ticket, std::move(outcome));
                        }),
                        client_->mandate()->whose());
     } catch (...) {
-        fetching_.erase(ticket);
         fetches_.erase(ticket);  // the caller replies
         throw;
     }
 }
 
 void Awaiting::fetched(std::uint64_t ticket, Outcome<Value> outcome) {
-    fetching_.erase(ticket);
+    if (outcome.value != nullptr && !outcome.value->pieced()) {
+        last_bytes_ = outcome.value->size();
+    }
     auto node = fetches_.extract(ticket);
     on_fetched_(node.empty() ? std::nullopt : std::optional(std::move(node.mapped())),
                 std::move(outcome));
+}
+
+bool Awaiting::fetches_enough() const {
+    Account& account = *client_->account();
+    if (source_ == nullptr) {
+        return false;
+    }
+    const std::uint64_t fetching = fetches_.size();
+    const bool any = fetching > 0 || account.held(Held::fetched_bytes) > 0;
+    return !account.has_room(Held::fetches, 1) ||
+           (any && !account.has_room(Held::fetched_bytes, (fetching + 1) * last_bytes_));
+}
+
+bool Awaiting::may_keep(std::uint64_t bytes) const {
+    Account& account = *client_->account();
+    return account.held(Held::fetched_bytes) == 0 || account.has_room(Held::fetched_bytes, bytes);
 }
 
 void Awaiting::end_call(const ItemId& id) {
@@ -69,14 +88,17 @@ void Awaiting::requests(std::set<std::uint64_t>& into) const {
 void Awaiting::call(const ItemId& id, StorageCall call, CallRoom room) {
     const std::uint64_t ticket = ++last_ticket_;
     auto wanted = std::make_shared<std::atomic<bool>>(true);
-    asked_.emplace(ticket, Asked{id.request, wanted, std::move(room)});
+    asked_.emplace(ticket, Asked{id.request, wanted});
     begin_call(id);
     const Does does = changes(call) ? Does::change : Does::read;
-    auto done = later<CallResult>([id, ticket, does](Awaiting& self, Outcome<CallResult> outcome) {
-        self.asked_.erase(ticket);
-        self.end_call(id);
-        self.answer_to(id, does, answer_of(outcome.value));
-    });
+    auto done =
+        later<CallResult>([id, ticket, does, room = std::make_shared<CallRoom>(std::move(room))](
+                              Awaiting& self, Outcome<CallResult> outcome) {
+            *room = {};
+            self.asked_.erase(ticket);
+            self.end_call(id);
+            self.answer_to(id, does, answer_of(outcome.value));
+        });
     auto moved = later<bool>([id, ticket](Awaiting& self, Outcome<bool>) {
         if (self.asked_.contains(ticket)) {
             self.say_that_it_goes_on(id, 0);
@@ -100,24 +122,24 @@ void Awaiting::walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageC
                 self.say_that_it_goes_on(id, outcome.value);
             }
         });
-    auto done = later<Answer>([ticket](Awaiting& self, Outcome<Answer> outcome) {
-        self.walked(ticket, std::move(outcome.value));
+    const auto held = std::make_shared<CallRoom>(std::move(room));
+    auto done = later<Answer>([ticket, held](Awaiting& self, Outcome<Answer> outcome) {
+        self.walked(ticket, *held, std::move(outcome.value));
     });
     auto errand = std::make_shared<Errand>(
         std::move(storage), std::move(call), [moved](std::uint64_t keys) { moved({keys, {}}); },
         [done](Answer answer) { done({std::move(answer), {}}); }, [look = catch_up()] { look(); },
         client_->mandate());
-    walks_.emplace(ticket, Walking{id, errand, std::move(room),
-                                   client_->account()->hold_anyway(Held::walks, 1)});
+    walks_.emplace(ticket, Walking{id, errand});
     if (!walkers_->start(errand)) {
-        walked(ticket, {Status::storage, "the server has no thread for it"});
+        walked(ticket, *held, {Status::storage, "the server has no thread for it"});
     }
 }
 
-void Awaiting::walked(std::uint64_t ticket, Answer answer) {
+void Awaiting::walked(std::uint64_t ticket, CallRoom& room, Answer answer) {
+    room = {};
     auto node = walks_.extract(ticket);
     if (!node.empty()) {  // else the client has abandoned it
-        node.mapped().room = {};
         sending_->reply(node.mapped().id, answer.status, std::move(answer.payload));
     }
 }
@@ -142,18 +164,24 @@ void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> va
                    WriteBudget::Room room) {
     const std::uint64_t ticket = ++last_ticket_;
     auto wanted = std::make_shared<std::atomic<bool>>(true);
-    asked_.emplace(
-        ticket,
-        Asked{id.request, wanted, {client_->account()->hold_anyway(Held::small_values, 1), {}}});
+    asked_.emplace(ticket, Asked{id.request, wanted});
     begin_call(id);
     const std::uint64_t bytes = value->size();
+    std::shared_ptr<Hold> small;
+    if (bytes <= wire::kEagerBytes) {
+        small = std::make_shared<Hold>(
+            client_->account()->hold_anyway(Held::small_values, bytes + kValueBytes));
+    }
     source_->write(
         key, std::move(value), if_absent,
-        later<bool>(
-            [id, ticket, bytes, room = std::move(room)](Awaiting& self, Outcome<bool> outcome) {
-                self.asked_.erase(ticket);
-                self.end_write(id, bytes, std::move(outcome));
-            }),
+        later<bool>([id, ticket, bytes, small, room = std::move(room)](Awaiting& self,
+                                                                       Outcome<bool> outcome) {
+            if (small != nullptr) {
+                small->shrink(0);
+            }
+            self.asked_.erase(ticket);
+            self.end_write(id, bytes, std::move(outcome));
+        }),
         [wanted = std::move(wanted), bounds = client_->bounds()] {
             return wanted->load() && !bounds.expiry_fault();
         },
@@ -195,7 +223,7 @@ std::function<bool()> Awaiting::catch_up() {
 void Awaiting::commit(const ItemId& id, std::shared_ptr<ArrivingValue> value) {
     const std::uint64_t ticket = ++last_ticket_;
     auto wanted = std::make_shared<std::atomic<bool>>(true);
-    asked_.emplace(ticket, Asked{id.request, wanted, {}});
+    asked_.emplace(ticket, Asked{id.request, wanted});
     begin_call(id);
     ArrivingValue& arrived = *value;
     const std::uint64_t bytes = arrived.total();
@@ -218,12 +246,13 @@ WriteBudget::Room Awaiting::take_room(WriteBudget& budget, std::uint64_t bytes,
             then(std::move(outcome.value));
         });
     return budget.take(
-        bytes, [admitted](WriteBudget::Room room) { admitted({std::move(room), {}}); }, this);
+        bytes, [admitted](WriteBudget::Room room) { admitted({std::move(room), {}}); },
+        client_->origin());
 }
 
 WriteBudget::Room Awaiting::take_room_now(std::uint64_t bytes) {
-    return client_->account()->has_room(Held::small_values, 1)
-               ? source_->writes().take_now(bytes, this)
+    return client_->account()->has_room(Held::small_values, bytes + kValueBytes)
+               ? source_->writes().take_now(bytes, client_->origin())
                : nullptr;
 }
 

@@ -49,9 +49,10 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void fetch(PendingGet get);
     // Whether as many are being fetched as can then be sent at once. Those that were abandoned
     // count, as the source has them still.
-    bool fetches_enough() const {
-        return source_ != nullptr && !client_->account()->has_room(Held::fetches, 1);
-    }
+    bool fetches_enough() const;
+    // Whether a value of so many bytes that the source has brought may be kept until it is sent.
+    // Else its get waits for another turn, and the cache may have it then.
+    bool may_keep(std::uint64_t bytes) const;
     // Makes the call to the source, and replies with its result; meanwhile, that it goes on.
     void call(const ItemId& id, StorageCall call, CallRoom room);
     // The same, of a call to a storage.
@@ -86,7 +87,7 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     template <typename T, typename Then>
     Later<T> later(Then then);
     void fetched(std::uint64_t ticket, Outcome<Value> outcome);
-    void walked(std::uint64_t ticket, Answer answer);
+    void walked(std::uint64_t ticket, CallRoom& room, Answer answer);
     // Replies; that the grant has ended, where it has, and nothing was done before that.
     enum class Does : std::uint8_t { read, change };
     void answer_to(const ItemId& id, Does does, Answer answer);
@@ -105,13 +106,10 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     struct Asked {
         std::uint64_t request;
         std::shared_ptr<std::atomic<bool>> wanted;
-        CallRoom room;
     };
     struct Walking {
         ItemId id;
         std::shared_ptr<Errand> errand;
-        CallRoom room;
-        Hold at_walkers;
     };
 
     const std::shared_ptr<CachedSource> source_;
@@ -121,12 +119,13 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     const std::shared_ptr<Walkers> walkers_;
     OnFetched on_fetched_;
     std::function<void()> on_ended_;
-    // By ticket:
+    // By ticket. What they hold is not here, but with the work that somebody else does: it counts
+    // until that is over, also where the session has gone.
     std::unordered_map<std::uint64_t, PendingGet> fetches_;
-    std::unordered_map<std::uint64_t, Hold> fetching_;  // gets, also abandoned ones
-    std::unordered_map<std::uint64_t, Asked> asked_;    // calls to the source, and commits
+    std::unordered_map<std::uint64_t, Asked> asked_;  // calls to the source, and commits
     std::unordered_map<std::uint64_t, Walking> walks_;
     std::uint64_t last_ticket_ = 0;
+    std::uint64_t last_bytes_ = 0;  // of a fetched value: the next ones may have as many
     // Requests of all that wait but are no fetches and no walks.
     std::unordered_multiset<std::uint64_t> calls_;
 };

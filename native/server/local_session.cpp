@@ -117,11 +117,11 @@ bool has_hung_up(int fd) {
 class LocalSession::PinHolder : public shared::Holder {
   public:
     PinHolder(std::weak_ptr<EventThread> thread, std::weak_ptr<LocalSession> session,
-              std::shared_ptr<Account> account)
+              std::shared_ptr<Account> account, Hold table)
         : thread_(std::move(thread)),
           session_(std::move(session)),
           account_(std::move(account)),
-          table_(account_->hold_anyway(Held::pin_tables, 1)) {}
+          table_(std::move(table)) {}
 
     const std::string& origin() const override { return account_->origin(); }
     void charge(std::uint64_t bytes) override {
@@ -154,7 +154,12 @@ class LocalSession::PinHolder : public shared::Holder {
 };
 
 std::shared_ptr<shared::Holder> LocalSession::make_holder() {
-    return std::make_shared<PinHolder>(thread_, weak_from_this(), client_->account());
+    auto table = client_->account()->hold(Held::pin_tables, 1);
+    if (!table) {
+        throw Error(ErrorKind::resource, "no room for another table of pins");
+    }
+    return std::make_shared<PinHolder>(thread_, weak_from_this(), client_->account(),
+                                       std::move(*table));
 }
 
 // ---- what comes in the upload ----
@@ -213,7 +218,6 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, in
       look_(std::move(look)),
       seat_(turns, client_->account(), [this] { return move(); }),
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
-      socket_hold_(client_->account()->hold_anyway(Held::descriptors, 1)),
       socket_(std::move(socket), *this,
               [account = client_->account()](Fd fd) { refuse_passed(account, std::move(fd)); }),
       showings_(service.storages, life, client_->place(), [this] { return make_holder(); }),
@@ -317,10 +321,8 @@ TimePoint LocalSession::tick(TimePoint now) {
     const auto [over, due] = session_.look(now);
     if (over) {
         close();
-    } else if (sweep_at_ <= now) {
-        sweep_at_ = showings_.sweep_soon(now);
     }
-    return std::min(due, sweep_at_);
+    return due;
 }
 
 void LocalSession::close() {
@@ -412,11 +414,10 @@ void LocalSession::take(InMessage message) {
                 throw Error(ErrorKind::protocol, "a second upload");
             }
             upload_.emplace(std::move(message.descriptors[0]));
-            upload_hold_ = client_->account()->hold_anyway(Held::upload_bytes, upload_->size());
             return;
         case Kind::held:
             // However often it says so: the look is due once.
-            sweep_at_ = std::min(sweep_at_, Clock::now());
+            showings_.sweep_soon();
             return;
         default:
             throw Error(ErrorKind::protocol, "what no client sends");

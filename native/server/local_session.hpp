@@ -99,17 +99,13 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     const std::function<void()> look_;
     Turns::Seat seat_;
     const bool takes_files_;  // whether it takes over what comes in files
-    const Hold socket_hold_;  // so that all that is passed beside it counts for the origin
     local::LocalSocket socket_;
     Showings showings_;
     std::unique_ptr<ShownRoot> shown_root_;  // nullptr where there is nothing to see
     std::optional<SeenUpload> upload_;
-    Hold upload_hold_;
     UploadReceiver receiver_;
     const std::shared_ptr<LocalSending> sending_;
     Session session_;
-    // When it is to be looked again at what the client holds, as it has said that much has changed.
-    TimePoint sweep_at_ = TimePoint::max();
     bool catching_up_ = false;
     bool closed_ = false;
     bool root_sent_ = false;

@@ -42,6 +42,11 @@ void PendingGet::charge(Account& account) {
     charged_ = account.hold_anyway(Held::get_bytes, held_bytes());
 }
 
+void PendingGet::charge_value(Account& account) {
+    value_bytes_ = account.hold_anyway(Held::fetched_bytes,
+                                       value_->pieced() ? selected_.size : value_->size());
+}
+
 std::optional<wire::Refusal> PendingGet::open(std::shared_ptr<const Region> value) {
     if (value == nullptr) {
         return wire::Refusal{Status::missing};

@@ -66,6 +66,12 @@ class PendingGet {
     std::uint64_t held_bytes() const;
     // Charges itself and that.
     void charge(Account& account);
+    // Charges what it keeps of a value that a source has brought.
+    void charge_value(Account& account);
+    // Whether a source has brought the value before, for which there was no room.
+    bool was_fetched() const { return fetched_; }
+    void note_fetched() { fetched_ = true; }
+    bool is_charged() const { return value_bytes_.amount() > 0; }
     // Whether the bytes are wanted, even where the client could see them.
     bool send_bytes() const { return send_bytes_; }
 
@@ -106,6 +112,8 @@ class PendingGet {
     TimePoint begun_;
     Hold counted_;
     Hold charged_;
+    Hold value_bytes_;
+    bool fetched_ = false;
     std::shared_ptr<const Region> value_;
     wire::Selected selected_;
     std::uint64_t step_ = 0;  // the length of all segments but the last

@@ -76,7 +76,8 @@ Sending::Amount Sending::Message::amount() const {
     } else if (held < kLittle) {
         held = 0;
     }
-    return {header.length, was_read ? header.length : 0, held, timed};
+    return {header.length, was_read ? header.length : 0, held, was_fetched ? header.length : 0,
+            timed};
 }
 
 void Sending::close() {
@@ -118,6 +119,7 @@ Sending::Sent Sending::send_next() {
         message.pieces = std::move(segment.pieces);
         message.payload = std::move(segment.packed);
         message.was_read = segment.owner != nullptr;
+        message.was_fetched = next.is_charged();
         message.value = message.was_read ? std::move(segment.owner) : next.value();
         message.reading = std::move(segment.reading);
         more = !next.done();
@@ -240,10 +242,12 @@ void Sending::begin_message(Amount amount) {
     in_flight_.bytes += amount.bytes;
     in_flight_.held += amount.held;
     in_flight_.read += amount.read;
-    if (amount.held + amount.read > 0) {
+    in_flight_.fetched += amount.fetched;
+    if (amount.held + amount.read + amount.fetched > 0) {
         Account& account = *client_->account();
         account.add(Held::reply_bytes, amount.held, true);
         account.add(Held::read_bytes, amount.read, true);
+        account.add(Held::fetched_bytes, amount.fetched, true);
     }
 }
 
@@ -253,10 +257,12 @@ void Sending::end_message(Amount amount, const std::shared_ptr<Reading>& reading
     in_flight_.bytes -= amount.bytes;
     in_flight_.held -= amount.held;
     in_flight_.read -= amount.read;
-    if (amount.held + amount.read > 0) {
+    in_flight_.fetched -= amount.fetched;
+    if (amount.held + amount.read + amount.fetched > 0) {
         Account& account = *client_->account();
         account.remove(Held::reply_bytes, amount.held);
         account.remove(Held::read_bytes, amount.read);
+        account.remove(Held::fetched_bytes, amount.fetched);
     }
     if (reading == nullptr || --reading->messages > 0) {
         return;
@@ -302,6 +308,7 @@ void Sending::forget_in_flight() {
     Account& account = *client_->account();
     account.remove(Held::reply_bytes, in_flight_.held);
     account.remove(Held::read_bytes, in_flight_.read);
+    account.remove(Held::fetched_bytes, in_flight_.fetched);
     in_flight_ = {};
     messages_ = 0;
 }

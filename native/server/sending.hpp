@@ -84,9 +84,10 @@ class Sending {
   protected:
     struct Amount {
         std::uint64_t bytes = 0;
-        std::uint64_t read = 0;  // those of them that were read for it
-        std::uint64_t held = 0;  // the memory that it takes besides
-        Timed timed{};           // set where it ends a reply
+        std::uint64_t read = 0;     // those of them that were read for it
+        std::uint64_t held = 0;     // the memory that it takes besides
+        std::uint64_t fetched = 0;  // those of a value that a source has brought
+        Timed timed{};              // set where it ends a reply
     };
     // A reply, or a segment of one: pins the value, or owns the bytes, that it is sent from.
     struct Message {
@@ -95,6 +96,7 @@ class Sending {
         std::shared_ptr<const Region> value;
         std::string payload;
         bool was_read = false;
+        bool was_fetched = false;
         // Set where the pieces are yet to be read from the value.
         std::shared_ptr<Reading> reading;
         Timed timed{};

@@ -29,6 +29,9 @@ constexpr auto kGrantLooks = std::chrono::minutes(1);
 constexpr auto kTellEvery = std::chrono::milliseconds(250);
 constexpr std::size_t kMostTold = 4096;
 
+// How often it is looked for room that other sessions of the origin have given back.
+constexpr auto kTryEvery = std::chrono::milliseconds(100);
+
 // What is no reply goes under this id, which no request has.
 constexpr ItemId kNoRequest{0, 0};
 
@@ -115,6 +118,13 @@ Session::Look Session::look(TimePoint now) {
     }
     if (!client_->doomed() && !sending_->failed() && now <= std::min(stalls, yields)) {
         TimePoint next = std::min({stalls, yields, tell_of_waiting(now)});
+        if (awaits_account()) {
+            if (try_at_ <= now) {
+                try_at_ = now + kTryEvery;
+                seat_.want();
+            }
+            next = std::min(next, try_at_);
+        }
         if (granted) {
             const auto soon = std::chrono::ceil<Clock::duration>(*granted);
             next = std::min(next, now + std::min<Clock::duration>(soon, kGrantLooks));
@@ -126,7 +136,7 @@ Session::Look Session::look(TimePoint now) {
         const bool stalled = !client_->doomed() && !sending_->failed();
         client_->report(log::warning, log::Kind::lost,
                         !stalled        ? "it is gone"
-                        : now <= stalls ? "it sends nothing, and others wait for its room"
+                        : now <= stalls ? "it sends too little, and others wait for its room"
                                         : "nothing has moved for 60 s");
     } else {
         client_->report(log::info, log::Kind::closed);
@@ -134,13 +144,18 @@ Session::Look Session::look(TimePoint now) {
     return {true, TimePoint::max()};
 }
 
+std::uint64_t Session::moves() const {
+    const auto& source = service_.storages.source;
+    return (source == nullptr ? 0 : source->calls().answered()) + arriving_->room_moved();
+}
+
 TimePoint Session::tell_of_waiting(TimePoint now) {
-    if (!awaits_source()) {
+    if (!awaits_others()) {
         return tell_at_ = TimePoint::max();
     }
-    const std::uint64_t answers = service_.storages.source->calls().answered();
+    const std::uint64_t moves = this->moves();
     if (tell_at_ == TimePoint::max()) {
-        answers_told_ = answers;
+        moves_told_ = moves;
         return tell_at_ = now + kTellEvery;
     }
     if (now < tell_at_) {
@@ -148,7 +163,7 @@ TimePoint Session::tell_of_waiting(TimePoint now) {
     }
     tell_at_ = now + kTellEvery;
     // A client that does not read is told nothing more.
-    if (std::exchange(answers_told_, answers) == answers || !sending_->has_room()) {
+    if (std::exchange(moves_told_, moves) == moves || !sending_->has_room()) {
         return tell_at_;
     }
     std::set<std::uint64_t> requests;
@@ -334,7 +349,9 @@ void Session::pump() {
 
 // Sends the value if it is at hand, else fetches it.
 void Session::open(PendingGet get) {
-    client_->count_get();
+    if (!get.was_fetched()) {
+        client_->count_get();
+    }
     const ItemId id = get.id();
     const Timed timed = get.timed();
     if (auto fault = wire::key_fault(get.key())) {
@@ -352,17 +369,20 @@ void Session::open(PendingGet get) {
         if (value == nullptr && storage == nullptr) {
             awaiting_->fetch(std::move(get));
         } else {
-            send(std::move(get), std::move(value));
+            send(std::move(get), std::move(value), false);
         }
     } catch (const std::exception& error) {
         sending_->fail(id, error, timed);
     }
 }
 
-void Session::send(PendingGet get, std::shared_ptr<const Region> value) {
+void Session::send(PendingGet get, std::shared_ptr<const Region> value, bool fetched) {
     const auto refusal = get.open(std::move(value));
     if (!refusal) {
         if (!sending_->show(get)) {
+            if (fetched) {
+                get.charge_value(account_);
+            }
             sending_->add(std::move(get));
         }
         return;
@@ -377,8 +397,12 @@ void Session::fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> ou
     auto fault = get ? client_->bounds().read_fault(get->key()) : Bounds::Fault();
     if (fault) {
         sending_->reply(get->id(), Status::denied, std::move(*fault), get->timed());
+    } else if (get && outcome.value != nullptr && !outcome.value->pieced() &&
+               !awaiting_->may_keep(outcome.value->size())) {
+        get->note_fetched();
+        gets_.push_front(std::move(*get));
     } else if (get && outcome.failure.empty()) {
-        send(std::move(*get), std::move(outcome.value));
+        send(std::move(*get), std::move(outcome.value), true);
     } else if (get) {
         sending_->reply(get->id(), Status::storage, std::move(outcome.failure), get->timed());
     }

@@ -121,19 +121,25 @@ class Session {
     void on_space(const wire::RequestHeader& header, std::span<const std::byte> body);
     bool on_other(const wire::RequestHeader& header, std::span<const std::byte> body);
 
-    // Whether anything waits for the source.
-    bool awaits_source() const {
-        return service_.storages.source != nullptr &&
-               (awaiting_->busy() || arriving_->awaits_room() || !gets_.empty());
+    // Whether anything waits for the source, or for what others have of the room for writes.
+    bool awaits_others() const {
+        return arriving_->awaits_room() ||
+               (service_.storages.source != nullptr && (awaiting_->busy() || !gets_.empty()));
     }
-    // Tells the client which of its requests wait, from time to time, while the source moves. Until
-    // when it is not to be called again.
+    // Grows while that moves.
+    std::uint64_t moves() const;
+    // Whether anything waits for room in the account, which others of the origin may give back.
+    bool awaits_account() const {
+        return !requests_.empty() || paused_ || (!gets_.empty() && awaiting_->fetches_enough());
+    }
+    // Tells the client which of its requests wait, from time to time, while these move. Until when
+    // it is not to be called again.
     TimePoint tell_of_waiting(TimePoint now);
 
     // Sends what waits, while there is room in flight, until the turn is over.
     void pump();
     void open(PendingGet get);
-    void send(PendingGet get, std::shared_ptr<const Region> value);
+    void send(PendingGet get, std::shared_ptr<const Region> value, bool fetched);
     void fetched(std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome);
     void abandon(std::uint64_t request);
 
@@ -150,7 +156,8 @@ class Session {
     bool working_ = false;
     bool paused_ = false;
     TimePoint tell_at_ = TimePoint::max();  // of what waits
-    std::uint64_t answers_told_ = 0;        // of the source, when it was told last
+    std::uint64_t moves_told_ = 0;          // when it was told last
+    TimePoint try_at_{};                    // when it is looked for room again
 };
 
 template <typename Header, typename Handle>

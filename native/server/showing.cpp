@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/status.hpp"
 
 namespace ucxstore {
@@ -32,7 +31,7 @@ Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr
 Showing::~Showing() {
     if (pins_ != nullptr) {
         pins_->end();
-        shelf_->sweep_soon(Clock::now());  // its reader has gone, mostly
+        shelf_->sweep_soon();  // its reader has gone, mostly
     }
 }
 

@@ -62,7 +62,13 @@ std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop
     // A client that asks for a key in a scratch space knows its name, which is the secret of those
     // who may see it.
     const auto name = wire::space_of(get.key());
-    Showing& showing = name ? space(shelf, *name, on_drop, messages) : main(shelf);
+    Showing* found = nullptr;
+    try {
+        found = name ? &space(shelf, *name, on_drop, messages) : &main(shelf);
+    } catch (const Error&) {  // for want of room for another table
+        return nullptr;
+    }
+    Showing& showing = *found;
     const auto before = static_cast<std::ptrdiff_t>(messages.size());
     try {
         if (showing.show(*value, messages)) {
@@ -167,15 +173,13 @@ bool Showings::pinned() const {
            std::ranges::any_of(spaces_, [](const Space& one) { return one.showing->pinned(); });
 }
 
-TimePoint Showings::sweep_soon(TimePoint now) {
-    TimePoint next = TimePoint::max();
+void Showings::sweep_soon() {
     if (main_ != nullptr) {
-        next = main_->shelf()->sweep_soon(now);
+        main_->shelf()->sweep_soon();
     }
     for (const Space& one : spaces_) {
-        next = std::min(next, one.showing->shelf()->sweep_soon(now));
+        one.showing->shelf()->sweep_soon();
     }
-    return next;
 }
 
 void Showings::close() {

@@ -23,7 +23,8 @@ class Showings {
     // Shelf::kAllArenas, of the end of that shelf.
     using OnDrop = std::function<void(std::uint64_t shelf, std::uint32_t arena)>;
 
-    // Makes whose account it is that the client pins values on, for each table of pins.
+    // Makes whose account it is that the client pins values on, for each table of pins. Throws
+    // Error(resource) where it has no room for another one.
     using MakeHolder = std::function<std::shared_ptr<shared::Holder>()>;
 
     // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
@@ -48,9 +49,8 @@ class Showings {
     std::uint64_t seen() const;
     // Whether the client has anything pinned.
     bool pinned() const;
-    // Looks again at what clients hold, where it is time for that. Returns when it is to be called
-    // again; TimePoint::max() for never.
-    TimePoint sweep_soon(TimePoint now);
+    // Looks again at what clients hold, once it is time for that.
+    void sweep_soon();
     // From now on the client finds nothing.
     void close();
 

@@ -14,7 +14,8 @@ Turns::Seat::Seat(Turns& turns, std::shared_ptr<Account> account, Work work)
           }
           return origin;
       }()) {
-    turns_.wanting_.reserve(++turns_.seats_);  // so want() needs no memory
+    turns_.wanting_.reserve(turns_.seats_ + 1);  // so want() needs no memory
+    ++turns_.seats_;
 }
 
 Turns::Seat::~Seat() {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/huge_pages.hpp"
+#include "base/resident.hpp"
 #include "base/status.hpp"
 #include "shared/index.hpp"
 #include "shared/sealed.hpp"
@@ -123,7 +124,7 @@ bool Arena::is_alone() const {
     return !others;
 }
 
-bool Arena::is_whole() const { return shared::is_whole(readable_, data_, size_); }
+bool Arena::is_whole() const { return is_resident(readable_, data_, size_); }
 
 bool Arena::is_huge(std::uint64_t piece) const {
     return huge_[piece].load(std::memory_order_relaxed);
@@ -426,6 +427,11 @@ void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t
     }
     room.empty_since = Clock::now();
     kept_ += room.arena->size();
+    tell_idle();
+    // Where there is no room for another one beside it, a larger value needs its memory soon.
+    if (bound_ != nullptr && !bound_->has_room(room.arena->size())) {
+        tell_readers(room);
+    }
     ++round_;
     for (auto one = longest_empty(true); one != rooms_.end() && kept_ > keep_bytes_;
          one = longest_empty(true)) {
@@ -434,13 +440,18 @@ void Arenas::give_pages(std::uint32_t arena, std::uint64_t offset, std::uint64_t
     set_timer();
 }
 
+// They unmap it, if they have not been told yet.
+void Arenas::tell_readers(Room& room) {
+    if (on_drop_ && !std::exchange(room.told, true)) {
+        on_drop_(room.arena->number());
+    }
+}
+
 // False where others have it mapped: then it stays, and may be used again.
 bool Arenas::try_drop(Rooms::iterator at) {
     Room& room = at->second;
     room.tried = round_;
-    if (on_drop_ && !std::exchange(room.told, true)) {
-        on_drop_(at->first);
-    }
+    tell_readers(room);
     if (!room.arena->is_alone()) {
         room.empty_since = Clock::now() - kKeepFor + kTryEvery;
         return false;

@@ -238,6 +238,7 @@ class Arenas {
     void untouch(Room& room, std::uint64_t offset, std::uint64_t bytes);
     void tell_idle() noexcept;
     void tell_given(const Block& block) noexcept;
+    void tell_readers(Room& room);
     // For one of those that hold the lock by a Locked.
     bool try_drop(Rooms::iterator room);
     Rooms::iterator longest_empty(bool untried = false);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/status.hpp"
+#include "base/steady.hpp"
 
 namespace ucxstore::shared {
 namespace {
@@ -42,9 +43,8 @@ Board::~Board() { munmap(memory_, kBoardBytes); }
 
 BoardView::BoardView(const Fd& descriptor) {
     struct stat status{};
-    const int seals = fcntl(descriptor.get(), F_GET_SEALS);
     void* memory = MAP_FAILED;
-    if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(descriptor.get(), &status) == 0 &&
+    if (is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
         status.st_size == kBoardBytes) {
         memory = mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }

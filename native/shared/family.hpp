@@ -20,9 +20,14 @@ constexpr std::uint64_t kPinWords = 64;
 // Of one table.
 constexpr std::uint64_t kPins = 64 * kPinWords;
 
+// What `ended` says: the server lets the reader find nothing more, and uses what that has pinned
+// for something else.
+constexpr std::uint64_t kFindsNothing = 1;
+constexpr std::uint64_t kPinsNothing = 2;
+
 // What the file begins with: of the reader itself.
 struct FamilyHeader {
-    std::atomic<std::uint64_t> ended;  // 1 once the server lets the reader find nothing more
+    std::atomic<std::uint64_t> ended;  // these bits
     std::atomic<std::uint64_t> gets;   // that the reader has answered itself, and their bytes
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint64_t> children;     // the greatest number that a child's table ever had

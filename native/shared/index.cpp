@@ -15,6 +15,7 @@
 
 #include "base/boot_clock.hpp"
 #include "base/status.hpp"
+#include "base/steady.hpp"
 #include "base/steps.hpp"
 
 namespace ucxstore::shared {
@@ -255,9 +256,7 @@ IndexReader::IndexReader(const Fd& descriptor) {
         throw_errno("the server's index", ErrorKind::protocol);
     }
     bytes_ = static_cast<std::uint64_t>(status.st_size);
-    // Its size can be trusted to stay only where it is sealed.
-    const int seals = fcntl(descriptor.get(), F_GET_SEALS);
-    void* const memory = bytes_ < sizeof(IndexHeader) || seals < 0 || !(seals & F_SEAL_SHRINK)
+    void* const memory = bytes_ < sizeof(IndexHeader) || !is_steady(descriptor)
                              ? MAP_FAILED
                              : mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     if (memory == MAP_FAILED) {

@@ -11,6 +11,7 @@
 
 #include "base/ensure.hpp"
 #include "base/status.hpp"
+#include "base/steady.hpp"
 
 namespace ucxstore::shared {
 namespace {
@@ -57,9 +58,8 @@ Life::~Life() {
 
 LifeWatch::LifeWatch(const Fd& descriptor) {
     struct stat status{};
-    const int seals = fcntl(descriptor.get(), F_GET_SEALS);
     void* memory = MAP_FAILED;
-    if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(descriptor.get(), &status) == 0 &&
+    if (is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
         status.st_size == kLifeBytes) {
         memory = mmap(nullptr, kLifeBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
+#include <functional>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/steps.hpp"
@@ -10,48 +12,62 @@
 namespace ucxstore::shared {
 namespace {
 
-constexpr std::chrono::milliseconds kAgain{1};
+constexpr std::chrono::seconds kSeldom{1};  // looks come no later than that, whatever they take
 constexpr std::chrono::hours kEver{24};
 
-// Places, each once. Of few words, as a reader may have many, and all of them nonsense.
+// Places, each once, and numbered as they come. Of few words, as a reader may have many, and all of
+// them nonsense.
 class Places {
   public:
-    // False where it is there already.
-    bool add(Place place) {
+    struct Added {
+        std::size_t number;
+        bool fresh;
+    };
+    Added add(Place place) {
         if (2 * (size_ + 1) > cells_.size()) {
             grow();
         }
-        Place& cell = find(place);
-        const bool fresh = cell == 0;
-        cell = place;
-        size_ += fresh ? 1 : 0;
-        return fresh;
+        Cell& cell = find(place);
+        const bool fresh = cell.place == 0;
+        if (fresh) {
+            cell = {place, size_++};
+        }
+        return {cell.number, fresh};
     }
-    bool has(Place place) const {
-        return !cells_.empty() && const_cast<Places*>(this)->find(place) != 0;
+    // nullopt where it is not there.
+    std::optional<std::size_t> number_of(Place place) const {
+        if (cells_.empty()) {
+            return std::nullopt;
+        }
+        const Cell& cell = const_cast<Places*>(this)->find(place);
+        return cell.place == 0 ? std::nullopt : std::optional(cell.number);
     }
 
   private:
+    struct Cell {
+        Place place = 0;
+        std::size_t number = 0;
+    };
     static constexpr std::size_t kFirst = 256;
 
-    Place& find(Place place) {
+    Cell& find(Place place) {
         std::size_t at = (place * 0x9E3779B97F4A7C15ull) >> 20;
-        while (cells_[at % cells_.size()] != 0 && cells_[at % cells_.size()] != place) {
+        while (cells_[at % cells_.size()].place != 0 && cells_[at % cells_.size()].place != place) {
             ++at;
         }
         return cells_[at % cells_.size()];
     }
     void grow() {
-        std::vector<Place> old(std::max(2 * cells_.size(), kFirst));
+        std::vector<Cell> old(std::max(2 * cells_.size(), kFirst));
         old.swap(cells_);
-        for (const Place place : old) {
-            if (place != 0) {
-                find(place) = place;
+        for (const Cell& cell : old) {
+            if (cell.place != 0) {
+                find(cell.place) = cell;
             }
         }
     }
 
-    std::vector<Place> cells_;
+    std::vector<Cell> cells_;
     std::size_t size_ = 0;
 };
 
@@ -63,43 +79,59 @@ std::string origin_of(const PinTable& table) {
 
 }  // namespace
 
-// What readers have pinned. Only where a block begins: anything else pins nothing.
+// What readers have pinned. Only where a block begins: anything else pins nothing. Blocks that wait
+// go by their numbers in `waiting`.
 struct Limbo::Look {
     struct Reader {
         std::shared_ptr<PinTable> table;
         std::uint64_t held = 0;
-        std::uint64_t waiting = 0;  // of it
+        std::uint64_t waiting = 0;         // of it
+        std::vector<std::size_t> waits{};  // which blocks these are
+        bool has_all = false;              // as it has more pinned than is looked at
+    };
+    // All readers of one together: what several of them have pinned counts once.
+    struct Origin {
+        Share share;
+        Places held;
+        std::vector<std::uint32_t> pinners;  // of each block that waits
+        std::vector<std::size_t> readers;
     };
 
-    explicit Look(const std::vector<Retired>& blocks) {
+    explicit Look(const Blocks& blocks) {
         for (const Retired& one : blocks) {
-            retired.add(place_of(one.block));
-            retired_bytes += one.block.bytes;
+            waiting.add(place_of(one.block));
+            bytes.push_back(one.block.bytes);
+            waiting_bytes += one.block.bytes;
         }
+        pinners.resize(bytes.size());
     }
 
-    Places retired;
-    std::uint64_t retired_bytes = 0;
+    Places waiting;
+    std::vector<std::uint64_t> bytes;    // of each block that waits
+    std::vector<std::uint32_t> pinners;  // of each, readers
+    std::uint64_t waiting_bytes = 0;
     Places pinned;
     std::uint64_t pinned_bytes = 0;
-    bool is_all = false;  // somebody has pinned more than is looked at
     std::vector<Reader> readers;
-    std::map<std::string, Share> origins;
+    std::map<std::string, Origin> origins;
 };
 
 Limbo::Limbo(Arenas& arenas, Board* board, std::uint64_t most_held,
              std::shared_ptr<ArenaBound> bound)
     : arenas_(arenas), board_(board), most_held_(most_held), bound_(std::move(bound)) {
-    if (bound_ != nullptr) {
-        allowed_before_ = std::min(most_held_, bound_->room_for_readers());
-    }
-    if (board_ != nullptr && bound_ != nullptr) {
-        board_->set_limit(allowed_before_);
+    told_ = allowed();
+    if (board_ != nullptr) {
+        board_->set_limit(told_);
     }
 }
 
 Limbo::~Limbo() {
     if (getpid() == pid_) {  // a forked child has not the thread
+        {
+            const std::lock_guard lock(mutex_);
+            ending_ = true;
+        }
+        changed_.notify_all();
         sweeper_.settle(kEver);
     }
     if (bound_ != nullptr) {
@@ -107,16 +139,19 @@ Limbo::~Limbo() {
     }
 }
 
+std::uint64_t Limbo::allowed() const {
+    return bound_ == nullptr ? most_held_ : std::min(most_held_, bound_->room_for_readers());
+}
+
+// Not under `sweeping_`: a newcomer does not wait for the pins of others.
 void Limbo::add(std::shared_ptr<PinTable> table) {
-    const std::lock_guard sweeping(sweeping_);
-    if (bound_ != nullptr) {  // it is told what it may hold now
-        allowed_before_ = std::min(most_held_, bound_->room_for_readers());
-        if (board_ != nullptr) {
-            board_->set_limit(allowed_before_);
-        }
-    }
+    const std::uint64_t now = allowed();
     const std::lock_guard lock(mutex_);
     tables_.push_back(std::move(table));
+    told_ = std::max(told_, now);
+    if (board_ != nullptr) {  // it is told what it may hold now
+        board_->set_limit(now);
+    }
 }
 
 Limbo::Tables Limbo::tables() const {
@@ -144,7 +179,7 @@ void Limbo::retire(const Block& block, std::shared_ptr<void> keeps) {
         if (alone) {
             sweep();
         } else if (due) {
-            sweep_soon(Clock::now());
+            sweep_soon();
         }
     } catch (const std::exception&) {  // for want of memory: a later sweep frees it
     }
@@ -155,35 +190,37 @@ void Limbo::sweep(bool needed) {
     look_and_free(needed);
 }
 
-TimePoint Limbo::sweep_soon(TimePoint now) {
-    if (const TimePoint next = next_look_; now < next) {
-        return next;
+void Limbo::sweep_soon() {
+    if (wanted_.exchange(true)) {
+        return;
     }
-    if (sweeps_) {  // and may have seen already what is different now
-        return now + kAgain;
-    }
-    const auto sweep_now = [this] {
-        const std::lock_guard lock(sweeping_);
-        sweeps_ = true;
-        wanted_ = false;
-        try {
-            look_and_free(false);
-        } catch (const std::exception&) {  // for want of memory: a later sweep frees it
+    try {
+        const bool posted = sweeper_.try_post([this] { sweep_when_due(); });
+        if (!posted) {  // there is no thread
+            wanted_ = false;
+            if (next_look_.load() <= Clock::now()) {
+                sweep();
+            }
         }
-        sweeps_ = false;
-    };
-    if (!wanted_.exchange(true) && !sweeper_.try_post(sweep_now)) {
-        sweep_now();
+    } catch (...) {  // for want of memory
+        wanted_ = false;
+        throw;
     }
-    return TimePoint::max();
+}
+
+void Limbo::sweep_when_due() {
+    {
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_until(lock, next_look_.load(), [this] { return ending_; })) {
+            return;
+        }
+    }
+    const std::lock_guard lock(sweeping_);
+    wanted_ = false;  // what is different from now on is seen by another one
+    look_and_free(false);
 }
 
 void Limbo::forget_gone() {
-    const std::lock_guard lock(sweeping_);
-    forget_gone_tables();
-}
-
-void Limbo::forget_gone_tables() {
     Tables gone;
     for (auto& table : tables()) {
         if (table->reader_gone()) {
@@ -204,30 +241,19 @@ void Limbo::forget_gone_tables() {
 
 void Limbo::look_and_free(bool needed) {
     const TimePoint begun = Clock::now();
-    forget_gone_tables();
-    std::vector<Retired> retired;
+    forget_gone();
+    Blocks retired;
     {
         const std::lock_guard lock(mutex_);
         retired.swap(retired_);
     }
-    std::vector<Retired> freed;
+    // Moved from list to list, which takes no memory: each block is in one of them, once.
+    Blocks freed;
+    std::exception_ptr failure;
     try {
-        Look seen = look(retired);
-        while (needed && revoke_from(seen)) {
-            seen = look(retired);
-        }
-        std::erase_if(retired, [&](Retired& one) {
-            const bool free = !seen.is_all && !seen.pinned.has(place_of(one.block));
-            if (free) {
-                freed.push_back(std::move(one));
-            }
-            return free;
-        });
+        find_unpinned(retired, freed, needed);
     } catch (...) {  // for want of memory
-        const std::lock_guard lock(mutex_);
-        std::ranges::move(retired, std::back_inserter(retired_));
-        std::ranges::move(freed, std::back_inserter(retired_));
-        throw;
+        failure = std::current_exception();
     }
     std::uint64_t bytes = 0;
     for (const Retired& one : freed) {
@@ -237,102 +263,152 @@ void Limbo::look_and_free(bool needed) {
     }
     const std::lock_guard lock(mutex_);
     bytes_ -= bytes;
-    std::ranges::move(retired, std::back_inserter(retired_));
+    retired_.splice(retired_.begin(), retired);
     next_blocks_ = retired_.size() + kBlocks;
     next_bytes_ = bytes_ + std::min(kBytes, tables_.size() * kBytesPerReader);
     const TimePoint now = Clock::now();
-    next_look_ = now + (kPart - 1) * (now - begun);
+    next_look_ = now + std::min<Clock::duration>((kPart - 1) * (now - begun), kSeldom);
+    if (failure != nullptr) {
+        std::rethrow_exception(failure);
+    }
 }
 
-Limbo::Look Limbo::look(const std::vector<Retired>& retired) {
+// `needed`: see sweep(). First what nobody has pinned, for which nobody has to lose anything.
+void Limbo::find_unpinned(Blocks& retired, Blocks& freed, bool needed) {
+    const auto take = [&](const Look& seen) {
+        std::size_t number = 0;
+        for (auto at = retired.begin(); at != retired.end(); ++number) {
+            const auto one = at++;
+            if (seen.pinners[number] == 0) {
+                freed.splice(freed.end(), retired, one);
+            }
+        }
+    };
+    Look seen = look(retired);
+    take(seen);
+    if (!needed) {
+        return;
+    }
+    if (!freed.empty()) {  // the others have other numbers now
+        seen = look(retired);
+    }
+    if (revoke(seen)) {
+        forget_gone();
+        take(look(retired));
+    }
+}
+
+Limbo::Look Limbo::look(const Blocks& retired) {
     Look look(retired);
     for (const auto& table : tables()) {
         look_at(table, look);
     }
-    if (board_ != nullptr) {
-        board_->set_held(look.pinned_bytes);
-    }
-    if (bound_ == nullptr) {
-        return look;
-    }
     // Each origin may have what it was told when it took it, as long as it has it.
-    const std::uint64_t allowed = std::min(most_held_, bound_->room_for_readers());
-    const std::uint64_t before = std::exchange(allowed_before_, allowed);
+    const std::uint64_t now = allowed();
+    std::uint64_t before = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        before = std::exchange(told_, now);
+        if (board_ != nullptr) {
+            board_->set_held(look.pinned_bytes);
+            board_->set_limit(now);
+        }
+    }
+    std::map<std::string, std::uint64_t> shares;
     std::int64_t kept = 0;
-    for (auto& [origin, share] : look.origins) {
-        const auto old = shares_.find(origin);
-        const std::uint64_t earlier = old == shares_.end() ? before : old->second.allowed;
-        share.allowed = std::max(allowed, std::min(std::max(earlier, before), share.held));
+    for (auto& [name, origin] : look.origins) {
+        Share& share = origin.share;
+        const auto old = shares_.find(name);
+        const std::uint64_t earlier = old == shares_.end() ? before : old->second;
+        share.allowed = std::max(now, std::min(std::max(earlier, before), share.held));
+        shares.emplace(name, share.allowed);
         kept += static_cast<std::int64_t>(std::min(share.held, share.allowed) -
                                           std::min(share.waiting, share.allowed));
     }
-    shares_ = look.origins;
-    bound_->keep_for_readers(kept - std::exchange(kept_, kept));
-    if (board_ != nullptr) {
-        board_->set_limit(allowed);
+    shares_ = std::move(shares);
+    if (bound_ != nullptr) {
+        bound_->keep_for_readers(kept - std::exchange(kept_, kept));
     }
     return look;
 }
 
 void Limbo::look_at(const std::shared_ptr<PinTable>& table, Look& look) const {
-    Places own;
+    Look::Origin& origin = look.origins[origin_of(*table)];
+    origin.pinners.resize(look.bytes.size());
     Look::Reader reader{.table = table};
+    Places own;
     std::vector<std::uint64_t> bytes;
     const bool all = table->collect([&](std::span<const Place> places) {
         bytes.assign(places.size(), 0);
         arenas_.bytes_of(places, bytes);
         for (std::size_t i = 0; i < places.size(); ++i) {
-            if (bytes[i] == 0 || !own.add(places[i])) {
+            if (bytes[i] == 0 || !own.add(places[i]).fresh) {
                 continue;
             }
             reader.held += bytes[i];
-            reader.waiting += look.retired.has(places[i]) ? bytes[i] : 0;
-            look.pinned_bytes += look.pinned.add(places[i]) ? bytes[i] : 0;
+            origin.share.held += origin.held.add(places[i]).fresh ? bytes[i] : 0;
+            look.pinned_bytes += look.pinned.add(places[i]).fresh ? bytes[i] : 0;
+            if (const auto number = look.waiting.number_of(places[i])) {
+                reader.waits.push_back(*number);
+            }
         }
     });
+    reader.has_all = !all;
     if (!all) {
-        look.is_all = true;
-        reader.waiting = look.retired_bytes;
-        reader.held = std::max(reader.held, reader.waiting);
+        reader.waits.resize(look.bytes.size());
+        std::iota(reader.waits.begin(), reader.waits.end(), 0);
+        reader.held = std::max(reader.held, look.waiting_bytes);
+        origin.share.held = std::max(origin.share.held, look.waiting_bytes);
+    }
+    for (const std::size_t number : reader.waits) {
+        reader.waiting += look.bytes[number];
+        ++look.pinners[number];
+        origin.share.waiting += origin.pinners[number]++ == 0 ? look.bytes[number] : 0;
     }
     table->set_held(reader.held);
     if (table->holder() != nullptr) {
         table->holder()->charge(reader.waiting);
     }
-    Share& share = look.origins[origin_of(*table)];
-    share.held += reader.held;
-    share.waiting += reader.waiting;
+    origin.readers.push_back(look.readers.size());
     look.readers.push_back(std::move(reader));
 }
 
-// Takes what waits from the reader who has most of it, of the origin that has most, where that is
-// more than its share. False where nobody has more.
-bool Limbo::revoke_from(const Look& look) {
-    if (bound_ == nullptr) {
-        return false;
-    }
-    const auto most = std::ranges::max_element(look.origins, [](const auto& a, const auto& b) {
-        const auto over = [](const Share& share) {
-            return share.waiting - std::min(share.waiting, share.allowed);
-        };
-        return over(a.second) < over(b.second);
-    });
-    if (most == look.origins.end() || most->second.waiting <= most->second.allowed) {
-        return false;
-    }
-    const Look::Reader* worst = nullptr;
-    for (const Look::Reader& reader : look.readers) {
-        if (origin_of(*reader.table) == most->first &&
-            (worst == nullptr || reader.waiting > worst->waiting)) {
-            worst = &reader;
+// Takes what they have pinned from readers of each origin that has more than its share of what
+// waits, those with most first, until it has no more. All of them from one look: each look may take
+// long. False where nobody has lost anything.
+bool Limbo::revoke(Look& look) {
+    std::vector<std::pair<const Look::Reader*, std::uint64_t>> chosen;  // and what it may have
+    for (auto& [name, origin] : look.origins) {
+        auto& share = origin.share;
+        std::ranges::sort(origin.readers, std::greater(),
+                          [&](std::size_t reader) { return look.readers[reader].waiting; });
+        for (const std::size_t number : origin.readers) {
+            const Look::Reader& reader = look.readers[number];
+            const bool over = share.waiting > share.allowed || reader.has_all;
+            if (!over || reader.waiting == 0) {
+                break;
+            }
+            chosen.emplace_back(&reader, share.allowed);
+            for (const std::size_t block : reader.waits) {
+                --look.pinners[block];
+                share.waiting -= --origin.pinners[block] == 0 ? look.bytes[block] : 0;
+            }
         }
     }
-    worst->table->revoke("it has pinned " + std::to_string(worst->waiting) +
-                         " bytes of values that were replaced or removed, while there was no room; "
-                         "all clients of its origin may have " +
-                         std::to_string(most->second.allowed));
-    forget_gone_tables();
-    return true;
+    bool any = false;
+    for (const auto& [reader, allowed] : chosen) {
+        // Not where others keep all of its blocks.
+        if (std::ranges::none_of(reader->waits,
+                                 [&](std::size_t block) { return look.pinners[block] == 0; })) {
+            continue;
+        }
+        any = true;
+        reader->table->revoke("it has pinned " + std::to_string(reader->waiting) +
+                              " bytes of values that were replaced or removed, while there was no "
+                              "room; all clients of its origin may have " +
+                              std::to_string(allowed));
+    }
+    return any;
 }
 
 bool Limbo::pins_any(const PinTable& table) const {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,7 +34,7 @@ class Limbo {
     static constexpr int kPart = 10;
 
     // `board`: where readers are told what all of them hold, and may: `most_held` at the most, and
-    // as much as `bound` has room for. That may be nullptr; then nobody loses what he has pinned.
+    // as much as `bound` has room for, if there is one. Both may be nullptr.
     explicit Limbo(Arenas& arenas, Board* board = nullptr,
                    std::uint64_t most_held = Board::kNoLimit,
                    std::shared_ptr<ArenaBound> bound = nullptr);
@@ -50,12 +51,13 @@ class Limbo {
     // The index has not had the block since before this call. It is freed now, or by a later
     // sweep(). `keeps` goes with it.
     void retire(const Block& block, std::shared_ptr<void> keeps = nullptr);
-    // Frees what nobody has pinned, and tells how much is pinned. `needed`: there is no room. Then
-    // readers lose what they have pinned whose origin has more than its share of what waits.
+    // Frees what nobody has pinned, and tells how much is pinned. `needed`: there is no room, also
+    // after a sweep. Then readers lose what they have pinned whose origin has more than its share
+    // of what waits, where that frees anything.
     void sweep(bool needed = false);
-    // The same on a thread of its own, where it is time for that, as somebody says that much has
-    // changed. Returns when it is to be called again; TimePoint::max() where it will be done.
-    TimePoint sweep_soon(TimePoint now);
+    // The same on a thread of its own, once it is time for that, as somebody says that much has
+    // changed.
+    void sweep_soon();
     // Whether anything is pinned in this table.
     bool pins_any(const PinTable& table) const;
 
@@ -74,8 +76,9 @@ class Limbo {
         Block block;
         std::shared_ptr<void> keeps;
     };
+    using Blocks = std::list<Retired>;
     using Tables = std::vector<std::shared_ptr<PinTable>>;
-    // What the readers of one origin have pinned.
+    // What the readers of one origin have pinned; each block counts once.
     struct Share {
         std::uint64_t held = 0;
         std::uint64_t waiting = 0;  // of it
@@ -83,38 +86,41 @@ class Limbo {
     };
     struct Look;
 
-    // What follows is under `sweeping_`.
-    void forget_gone_tables();
-    void look_and_free(bool needed);
-    Look look(const std::vector<Retired>& retired);
-    void look_at(const std::shared_ptr<PinTable>& table, Look& look) const;
-    bool revoke_from(const Look& look);
+    std::uint64_t allowed() const;
     Tables tables() const;
+    void sweep_when_due();
+    // What follows is under `sweeping_`.
+    void look_and_free(bool needed);
+    void find_unpinned(Blocks& retired, Blocks& freed, bool needed);
+    Look look(const Blocks& retired);
+    void look_at(const std::shared_ptr<PinTable>& table, Look& look) const;
+    static bool revoke(Look& look);
 
     Arenas& arenas_;
     Board* const board_;
     const std::uint64_t most_held_;
     const std::shared_ptr<ArenaBound> bound_;
 
-    Mutex sweeping_;  // before mutex_
-    std::map<std::string, Share> shares_;
-    std::uint64_t allowed_before_ = 0;
-    std::int64_t kept_ = 0;  // as told to bound_
+    Mutex sweeping_;                               // before mutex_
+    std::map<std::string, std::uint64_t> shares_;  // of origins: what each may have
+    std::int64_t kept_ = 0;                        // as told to bound_
     std::atomic<TimePoint> next_look_{};
     std::atomic<bool> wanted_ = false;  // a sweep that has not begun
-    std::atomic<bool> sweeps_ = false;  // one that has
 
     mutable Mutex mutex_;
     Tables tables_;
     PinTable::Seen seen_before_;  // by those that have gone
-    std::vector<Retired> retired_;
+    std::uint64_t told_ = 0;      // the most that readers were told since the last look
+    Blocks retired_;
     std::uint64_t bytes_ = 0;
+    Condition changed_;
+    bool ending_ = false;
     // Where the next sweep is due: what is pinned for long must not have each block ask anew.
     std::size_t next_blocks_ = 0;
     std::uint64_t next_bytes_ = 0;
 
     const pid_t pid_ = getpid();
-    WorkerPool sweeper_{1, 0};
+    WorkerPool sweeper_{1, 0, "ucxstore-pins"};
 };
 
 }  // namespace ucxstore::shared

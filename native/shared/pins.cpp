@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "base/steady.hpp"
 #include "base/steps.hpp"
 
 namespace ucxstore::shared {
@@ -108,6 +110,34 @@ unsigned PinTable::take_uses(Place place) const {
     return std::min(count, kMostUses);
 }
 
+// Tells what each pin of a table has. To read a page of it that is not there would make it memory,
+// which nobody counts. If it comes to be meanwhile, what is pinned there was found in the index
+// after this look has begun. What is not there may also have been swapped out: read(2) gets that
+// back, and makes no memory of what is a hole. (Not SEEK_HOLE, which waits for whoever writes to
+// the file.)
+template <typename TellOne>
+void PinTable::read_table(std::uint64_t number, std::vector<Place>& absent, TellOne tell) const {
+    const auto& pins = table(number).pins;
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / sizeof(Place);
+    std::array<unsigned char, sizeof(PinTableMemory) / 4096> there;
+    const bool is_told =
+        mincore(const_cast<std::atomic<Place>*>(pins), sizeof(pins), there.data()) == 0;
+    for (std::size_t first = 0; first < kPins; first += page) {
+        const std::size_t count = std::min(page, kPins - first);
+        if (!is_told || (there[first / page] & 1) != 0) {
+            for (std::size_t i = first; i < first + count; ++i) {
+                tell(i, pins[i].load(memory_order_seq_cst));
+            }
+            continue;
+        }
+        const auto at = static_cast<off_t>(table_offset(number) + first * sizeof(Place));
+        const ssize_t got = pread(watch_.get(), absent.data(), count * sizeof(Place), at);
+        for (std::size_t i = 0; got > 0 && i < static_cast<std::size_t>(got) / sizeof(Place); ++i) {
+            tell(first + i, absent[i]);
+        }
+    }
+}
+
 bool PinTable::collect(const Tell& tell) const {
     if (revoked_) {
         return true;
@@ -116,14 +146,13 @@ bool PinTable::collect(const Tell& tell) const {
     // A child has what its parent had under the same number: that is told once.
     std::vector<Place> last(kPins);
     std::vector<Place> found;
+    std::vector<Place> absent(kPins);
     const auto add = [&](std::uint64_t number) {
-        const auto& pins = table(number).pins;
-        for (std::size_t i = 0; i < kPins; ++i) {
-            const Place place = pins[i].load(memory_order_seq_cst);
+        read_table(number, absent, [&](std::size_t i, Place place) {
             if (place != 0 && std::exchange(last[i], place) != place) {
                 found.push_back(place);
             }
-        }
+        });
         const bool all = found.size() <= left;
         left -= std::min(left, found.size());
         tell(found);
@@ -139,7 +168,8 @@ bool PinTable::collect(const Tell& tell) const {
 }
 
 void PinTable::revoke(const std::string& why) {
-    end();
+    // Before any block is freed: whoever reads there what comes later finds this, too.
+    header().ended.fetch_or(kFindsNothing | kPinsNothing, memory_order_seq_cst);
     revoked_ = true;
     if (holder_ != nullptr) {
         holder_->charge(0);
@@ -152,7 +182,7 @@ void PinTable::revoke(const std::string& why) {
 Pins::Pins(PinTable::Descriptors descriptors)
     : lifeline_(std::move(descriptors.lifeline)), file_(std::move(descriptors.table)) {
     struct stat status{};
-    if (fstat(file_.get(), &status) != 0 ||
+    if (!is_steady(file_) || fstat(file_.get(), &status) != 0 ||
         static_cast<std::uint64_t>(status.st_size) != kFamilyBytes) {
         throw Error(ErrorKind::protocol, "the server's table of pins is of another kind");
     }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/around_forks.hpp"
 #include "base/handle.hpp"
@@ -49,7 +50,7 @@ class PinTable {
     Descriptors take_descriptors();
 
     // From now on the reader finds nothing. Any thread.
-    void end() { header().ended.store(1, std::memory_order_seq_cst); }
+    void end() { header().ended.fetch_or(kFindsNothing, std::memory_order_seq_cst); }
     // Whether neither the reader nor a child that has a table of its own is there any more.
     bool reader_gone() const;
     // Tells the reader how much it holds, as far as the server has seen.
@@ -81,6 +82,8 @@ class PinTable {
   private:
     FamilyHeader& header() const;
     const PinTableMemory& table(std::uint64_t number) const;
+    template <typename TellOne>
+    void read_table(std::uint64_t number, std::vector<Place>& absent, TellOne tell) const;
     bool lifeline_ended() const;
     // The number behind that of the last table that a child may have.
     std::uint64_t tables() const;
@@ -102,8 +105,14 @@ class Pins final : private AroundForks {
     ~Pins() override;
 
     // Whether the server has ended the session: its values may be others by now. What is pinned
-    // stays as it is.
+    // stays as it is, unless it is lost.
     bool ended() const { return header_->ended.load(std::memory_order_acquire) != 0; }
+    // Whether nothing that is pinned counts any more, so that other bytes may be there. To be asked
+    // after they were read, by what no read before it can come after: the server says so before it
+    // uses the memory.
+    bool lost() const {
+        return (header_->ended.fetch_or(0, std::memory_order_acq_rel) & kPinsNothing) != 0;
+    }
     // For the server's statistics.
     void count(std::uint64_t bytes);
     // For the server's choice of what to keep: a block was read without asking for it.

@@ -6,7 +6,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/resident.hpp"
 #include "shared/arenas.hpp"
 #include "shared/index.hpp"
 
@@ -16,7 +15,6 @@ namespace {
 constexpr int kSealExec = 0x20;  // F_SEAL_EXEC, which is newer than some headers
 constexpr int kProof = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::uint64_t kSector = 512;  // the unit of st_blocks
-constexpr uid_t kNobody = 65534;        // users of other namespaces
 
 }  // namespace
 
@@ -64,17 +62,6 @@ std::uint64_t memory_of(const Fd& file) {
         return 0;
     }
     return static_cast<std::uint64_t>(status.st_blocks) * kSector;
-}
-
-bool is_whole(const Fd& file, const std::byte* data, std::uint64_t bytes) {
-    struct stat status{};
-    if (fstat(file.get(), &status) != 0) {
-        return false;
-    }
-    // Of others' files the kernel could be made to say that all is there.
-    const uid_t user = geteuid();
-    const bool own = status.st_uid == user || (user == 0 && status.st_uid != kNobody);
-    return own && is_resident(file, data, bytes);
 }
 
 }  // namespace ucxstore::shared

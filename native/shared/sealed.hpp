@@ -25,12 +25,10 @@ std::uint64_t file_bytes(std::uint64_t size, std::size_t key_bytes);
 bool seal(const Fd& file);
 
 // The other side: whether this is a sealed file of just so many bytes. It does not wait for
-// anything that a client could hold up. Whether all of them are there, is_whole() tells.
+// anything that a client could hold up. Whether all of them are there, is_resident() tells: then to
+// read them takes no memory, as nobody can take any out.
 bool is_sealed(const Fd& file, std::uint64_t bytes);
 // The memory that a memfd has; 0 for any other file.
 std::uint64_t memory_of(const Fd& file);
-// Whether all bytes of a sealed file are there, which is mapped at `data`: to read them takes no
-// memory, and nobody can take any out. False also of a file of another user, where nobody can tell.
-bool is_whole(const Fd& file, const std::byte* data, std::uint64_t bytes);
 
 }  // namespace ucxstore::shared

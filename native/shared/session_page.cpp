@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/status.hpp"
+#include "base/steady.hpp"
 
 namespace ucxstore::shared {
 namespace {
@@ -48,8 +49,7 @@ ReadCounts SessionPage::counts() const {
 
 SessionWatch::SessionWatch(const Fd& descriptor) {
     struct stat status{};
-    const int seals = fcntl(descriptor.get(), F_GET_SEALS);
-    if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(descriptor.get(), &status) == 0 &&
+    if (is_steady(descriptor) && fstat(descriptor.get(), &status) == 0 &&
         status.st_size == kPageBytes) {
         words_ = map(descriptor.get());
     }

@@ -161,7 +161,7 @@ void Shelf::publish(const Region& value, std::uint64_t until) {
     since_look += ours->extent().bytes;
     if (since_look >= kLookEvery) {
         since_look = 0;
-        limbo_.sweep_soon(Clock::now());
+        limbo_.sweep_soon();
     }
     const std::lock_guard lock(mutex_);
     try {
@@ -281,7 +281,7 @@ Shelf::SharedArena Shelf::arena(std::uint32_t number) const {
 }
 
 ShelfCounts Shelf::counts() {
-    limbo_.sweep();
+    limbo_.sweep_soon();
     const Arenas::Usage usage = arenas_.usage();
     const PinTable::Seen seen = limbo_.seen();
     return {.gets_seen = seen.gets,

@@ -79,7 +79,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
                                          std::shared_ptr<Holder> holder = nullptr);
     // Looks at what readers have pinned: see Limbo.
     void sweep(bool needed = false) { limbo_.sweep(needed); }
-    TimePoint sweep_soon(TimePoint now) { return limbo_.sweep_soon(now); }
+    void sweep_soon() { limbo_.sweep_soon(); }
     // Whether a reader has anything pinned.
     bool pins_any(const PinTable& table) const { return limbo_.pins_any(table); }
     // Drops what is kept for readers that have gone.
@@ -122,7 +122,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     using OnDrop = std::function<void(std::uint32_t)>;
     std::shared_ptr<void> watch_drops(OnDrop on_drop);
 
-    // Of what is there now: what nobody reads any more is freed first.
+    // Of what was there at the last look at pins. Another one follows.
     ShelfCounts counts();
 
   private:

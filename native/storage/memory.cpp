@@ -129,8 +129,14 @@ MemoryStorage::MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys,
 }
 
 std::uint64_t MemoryStorage::held() const {
-    quota_->reclaim();
+    look_again();
     return quota_->taken();
+}
+
+void MemoryStorage::look_again() const {
+    if (shelf_ != nullptr) {
+        shelf_->sweep_soon();
+    }
 }
 
 MemoryStorage::Catalog MemoryStorage::close(std::string why) {
@@ -225,7 +231,7 @@ std::uint64_t MemoryStorage::more_for(const std::string& key, std::uint64_t size
 }
 
 MemoryCounts MemoryStorage::memory() const {
-    quota_->reclaim();
+    look_again();
     const std::shared_lock lock(mutex_);
     return {.values = catalog_.size(),
             .bytes = stored_,

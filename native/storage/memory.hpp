@@ -45,6 +45,8 @@ class MemoryStorage : public Storage {
 
     // For Incoming: its region was not filled, and is not put under a key.
     void note_incomplete(const Region& value) const;
+    // Has what readers have pinned looked at soon.
+    void look_again() const;
     // For Incoming: puts the region under the key.
     bool put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent);
 

@@ -84,15 +84,27 @@ void Quota::refuse(const Amount& amount) const {
     throw NoRoomError(text + hint_);
 }
 
+// Readers lose what they have pinned only where nothing else helps.
+template <typename Fits>
+bool Quota::fits_after_reclaim(const Amount& amount, Fits fits) {
+    for (const bool needed : {false, true}) {
+        if (counted(amount) > limit_) {
+            return false;  // nothing helps
+        }
+        reclaim(needed);
+        if (fits()) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void Quota::check(const Amount& amount, Counting counting) {
     const auto fits = [&] {
         return has_room(amount, taken_, counting == Counting::with_idle ? idle() : 0);
     };
-    if (!fits()) {
-        reclaim(true);
-        if (!fits()) {
-            refuse(amount);
-        }
+    if (!fits() && !fits_after_reclaim(amount, fits)) {
+        refuse(amount);
     }
     if (within_ != nullptr) {
         within_->check(amount, counting);
@@ -100,11 +112,9 @@ void Quota::check(const Amount& amount, Counting counting) {
 }
 
 void Quota::take(const Amount& amount) {
-    if (!try_take(amount)) {
-        reclaim(true);
-        if (!try_take(amount)) {
-            refuse(amount);
-        }
+    const auto fits = [&] { return try_take(amount); };
+    if (!fits() && !fits_after_reclaim(amount, fits)) {
+        refuse(amount);
     }
     if (within_ != nullptr) {
         try {

@@ -104,6 +104,8 @@ class Quota : public ArenaBound {
     std::uint64_t kept() const;
     bool has_room(const Amount& amount, std::uint64_t taken, std::uint64_t idle) const;
     bool try_take(const Amount& amount);
+    template <typename Fits>
+    bool fits_after_reclaim(const Amount& amount, Fits fits);
     [[noreturn]] void refuse(const Amount& amount) const;
     void add(std::weak_ptr<const Reclaim> reclaim);
 

@@ -54,10 +54,6 @@ void Spaces::begin(const std::string& name, std::uint64_t quota, Timeout timeout
                     "no time-out of a scratch space: " + std::to_string(timeout.count()) + " ms");
     }
     const std::lock_guard lock(mutex_);
-    if (spaces_.size() >= kMaxSpaces) {
-        throw Error(ErrorKind::storage, "there are " + std::to_string(kMaxSpaces) +
-                                            " scratch spaces, more than which no server keeps");
-    }
     auto values = std::make_shared<MemoryStorage>(
         std::make_shared<Quota>(quota, called(name), room_), false, make_shelf(quota));
     if (!thread_.joinable()) {
@@ -220,10 +216,11 @@ Spaces::TimePoint Spaces::close_overdue(TimePoint now) {
 
 void Spaces::run() {
     TimePoint next_sweep{};
+    TimePoint next_trim{};
     std::unique_lock lock(mutex_);
     while (!stopping_) {
         try {
-            keep_house(lock, next_sweep);
+            keep_house(lock, next_sweep, next_trim);
         } catch (const std::exception&) {  // for want of memory: tried again
             if (!lock.owns_lock()) {
                 lock.lock();
@@ -233,19 +230,27 @@ void Spaces::run() {
     }
 }
 
-// Ends, frees or sweeps what is due, or waits until something is.
-void Spaces::keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep) {
+// Ends, frees, sweeps or trims what is due, or waits until something is.
+void Spaces::keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep,
+                        TimePoint& next_trim) {
     const TimePoint now = Clock::now();
+    if (next_trim <= now) {
+        trim_shelves(lock);
+        next_trim = now + Arenas::kKeepFor;
+    }
     TimePoint next = close_overdue(now);
     if (!pinned_.empty() && next_sweep <= now) {
-        std::erase_if(pinned_, [](const auto& shelf) {
-            shelf->sweep();
-            return shelf->waiting() == 0;
-        });
+        std::erase_if(pinned_, [](const auto& shelf) { return shelf->waiting() == 0; });
+        for (const auto& shelf : pinned_) {
+            shelf->sweep_soon();
+        }
         next_sweep = now + kSweepEvery;
     }
     if (!pinned_.empty()) {
         next = std::min(next, next_sweep);
+    }
+    if (visible_ && !(spaces_.empty() && pinned_.empty())) {
+        next = std::min(next, next_trim);
     }
     pinned_.reserve(pinned_.size() + ended_.size());
     auto ended = std::exchange(ended_, {});
@@ -266,6 +271,23 @@ void Spaces::keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep) {
     } else {
         changed_.wait_until(lock, next);
     }
+}
+
+// Gives back arenas that have been empty for too long. Without the lock: to unmap them takes a
+// while.
+void Spaces::trim_shelves(std::unique_lock<Mutex>& lock) {
+    auto shelves = pinned_;
+    for (const auto& [name, space] : spaces_) {
+        if (auto shelf = space.values->shelf()) {
+            shelves.push_back(std::move(shelf));
+        }
+    }
+    lock.unlock();
+    for (const auto& shelf : shelves) {
+        shelf->trim();
+    }
+    shelves.clear();
+    lock.lock();
 }
 
 void Spaces::free(Ended& one) noexcept {

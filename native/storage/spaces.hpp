@@ -24,7 +24,6 @@ class Spaces {
     using TimePoint = Clock::time_point;
     using Timeout = std::chrono::milliseconds;
 
-    static constexpr std::size_t kMaxSpaces = 4096;
     // Of so many spaces at a time, clients of this host may see the values: each takes descriptors.
     static constexpr std::size_t kMaxVisible = 256;
     static constexpr Timeout kMaxTimeout = std::chrono::hours(24);
@@ -45,8 +44,8 @@ class Spaces {
     Spaces& operator=(const Spaces&) = delete;
     ~Spaces();
 
-    // Throws Error(storage) where there is a space of that name, there are too many spaces, or the
-    // time-out is out of bounds.
+    // Throws Error(storage) where there is a space of that name, or the time-out is out of bounds.
+    // How many there may be is the server's account's to say.
     void begin(const std::string& name, std::uint64_t quota, Timeout timeout,
                TimePoint now = Clock::now(), Owner owner = {});
     // Renews the lease of its owner, by this session. Throws Error(scratch_ended) where there is no
@@ -93,7 +92,8 @@ class Spaces {
     std::shared_ptr<shared::Shelf> make_shelf(std::uint64_t quota) const;
     // What the thread does.
     void run();
-    void keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep);
+    void keep_house(std::unique_lock<Mutex>& lock, TimePoint& next_sweep, TimePoint& next_trim);
+    void trim_shelves(std::unique_lock<Mutex>& lock);
     static void free(Ended& one) noexcept;
 
     const std::shared_ptr<Quota> room_;

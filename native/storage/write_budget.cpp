@@ -18,7 +18,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
   public:
     explicit State(std::uint64_t limit) : limit_(limit), share_(limit / 4) {}
 
-    Room take(std::uint64_t bytes, std::function<void(Room)> then, Owner owner) {
+    Room take(std::uint64_t bytes, std::function<void(Room)> then, const Owner& owner) {
         const std::lock_guard lock(mutex_);
         if (waiting_.empty() && fits(bytes, owner)) {
             return give(bytes, owner);
@@ -35,7 +35,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
         is_short_ = !waiting_.empty();
         return room;
     }
-    Room take_now(std::uint64_t bytes, Owner owner) {
+    Room take_now(std::uint64_t bytes, const Owner& owner) {
         const std::lock_guard lock(mutex_);
         return give(bytes, owner);
     }
@@ -44,6 +44,8 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
         return taken_;
     }
     bool is_short() const { return is_short_; }
+    void note_moved() { moved_.fetch_add(1, std::memory_order_relaxed); }
+    std::uint64_t moved() const { return moved_; }
 
   private:
     struct Waiter {
@@ -55,7 +57,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     struct Taken {
         std::shared_ptr<State> state;
         std::uint64_t bytes = 0;
-        Owner owner = nullptr;
+        Owner owner;
 
         Taken() = default;
         Taken(const Taken&) = delete;
@@ -70,26 +72,26 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     };
 
     // What follows is under the lock.
-    std::uint64_t of(Owner owner) const {
+    std::uint64_t of(const Owner& owner) const {
         const auto found = taken_by_.find(owner);
         return found == taken_by_.end() ? 0 : found->second;
     }
     // What the others have taken, of each no more than the share.
-    std::uint64_t shares_without(Owner owner) const {
+    std::uint64_t shares_without(const Owner& owner) const {
         std::uint64_t sum = 0;
         for (const auto& [one, bytes] : taken_by_) {
             sum += one == owner ? 0 : std::min(bytes, share_);
         }
         return sum;
     }
-    bool fits(std::uint64_t bytes, Owner owner) const {
+    bool fits(std::uint64_t bytes, const Owner& owner) const {
         if (taken_ == 0 || (bytes <= limit_ && taken_ <= limit_ - bytes)) {
             return true;
         }
         const std::uint64_t own = of(owner) + std::min(bytes, share_);
         return own <= share_ && shares_without(owner) + own <= limit_;
     }
-    Room give(std::uint64_t bytes, Owner owner) {
+    Room give(std::uint64_t bytes, const Owner& owner) {
         auto taken = std::make_shared<Taken>();
         taken_by_[owner] += bytes;
         taken_ += bytes;
@@ -116,7 +118,8 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
             }
         }
     }
-    void release(std::uint64_t bytes, Owner owner) {
+    void release(std::uint64_t bytes, const Owner& owner) {
+        note_moved();
         std::vector<std::pair<std::function<void(Room)>, Room>> served;
         {
             const std::lock_guard lock(mutex_);
@@ -140,6 +143,7 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
     const std::uint64_t limit_;
     const std::uint64_t share_;
     std::atomic<bool> is_short_ = false;
+    std::atomic<std::uint64_t> moved_ = 0;
     Mutex mutex_;
     std::uint64_t taken_ = 0;
     std::unordered_map<Owner, std::uint64_t> taken_by_;
@@ -149,16 +153,20 @@ class WriteBudget::State : public std::enable_shared_from_this<State> {
 WriteBudget::WriteBudget(std::uint64_t limit) : state_(std::make_shared<State>(limit)) {}
 
 WriteBudget::Room WriteBudget::take(std::uint64_t bytes, std::function<void(Room)> then,
-                                    Owner owner) {
+                                    const Owner& owner) {
     return state_->take(bytes, std::move(then), owner);
 }
 
-WriteBudget::Room WriteBudget::take_now(std::uint64_t bytes, Owner owner) {
+WriteBudget::Room WriteBudget::take_now(std::uint64_t bytes, const Owner& owner) {
     return state_->take_now(bytes, owner);
 }
 
 std::uint64_t WriteBudget::taken() const { return state_->taken(); }
 
 bool WriteBudget::is_short() const { return state_->is_short(); }
+
+void WriteBudget::note_moved() { state_->note_moved(); }
+
+std::uint64_t WriteBudget::moved() const { return state_->moved(); }
 
 }  // namespace ucxstore

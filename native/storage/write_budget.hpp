@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace ucxstore {
 
@@ -14,20 +15,24 @@ namespace ucxstore {
 class WriteBudget {
   public:
     using Room = std::shared_ptr<void>;
-    // Tells takers apart; one that is used no more may be used again.
-    using Owner = const void*;
+    // Tells takers apart.
+    using Owner = std::string;
 
     explicit WriteBudget(std::uint64_t limit);
 
     // The room, if it is there, or nobody else has any. Else nullptr, and `then` gets it later, on
     // any thread, and not under a lock.
-    Room take(std::uint64_t bytes, std::function<void(Room)> then, Owner owner = nullptr);
+    Room take(std::uint64_t bytes, std::function<void(Room)> then, const Owner& owner = {});
     // The room, whether it is there or not: for bytes that are in memory already.
-    Room take_now(std::uint64_t bytes, Owner owner = nullptr);
+    Room take_now(std::uint64_t bytes, const Owner& owner = {});
 
     std::uint64_t taken() const;
     // Whether anybody waits for room.
     bool is_short() const;
+    // Who waits, waits in a queue that moves: bytes have come for which there was room.
+    void note_moved();
+    // How often that was, or room was given back.
+    std::uint64_t moved() const;
 
   private:
     class State;

@@ -7,12 +7,13 @@
 #include <thread>
 #include <vector>
 
+#include "protocol/wire.hpp"
 #include "storage/quota.hpp"
 
 namespace ucxstore {
 namespace {
 
-constexpr std::uint64_t kStep = 64ull << 10;
+constexpr std::uint64_t kStep = 16ull << 10;
 constexpr auto kBytes = Held::reply_bytes;
 
 Limits limits_of(std::uint64_t always, std::uint64_t session, std::uint64_t origin,
@@ -138,6 +139,81 @@ TEST(AccountTest, HoldsGoOnAnyThread) {
     }
     EXPECT_EQ(account->held(kBytes), 0u);
     EXPECT_LE(memory->taken(), 100 * kStep);
+}
+
+// What is refused by a limit has nobody's memory to gain: readers keep what they have pinned.
+TEST(AccountTest, OnlyWhatFindsNoMemoryReclaims) {
+    const auto memory = std::make_shared<Quota>(100 * kStep);
+    std::vector<bool> reclaimed;
+    const auto handle = memory->add_reclaim([&](bool needed) { reclaimed.push_back(needed); });
+    const auto ledger = std::make_shared<Ledger>(memory, limits_of(1, 60, 60, 1000));
+    const auto one = ledger->open("a");
+    const auto other = ledger->open("a");
+    EXPECT_TRUE(one->add(kBytes, 59 * kStep));
+    EXPECT_TRUE(other->add(kBytes, kStep));
+    EXPECT_FALSE(other->add(kBytes, 4 * kStep)) << "its origin has enough";
+    EXPECT_FALSE(other->has_room(kBytes, 4 * kStep));
+    EXPECT_TRUE(reclaimed.empty());
+    one->remove(kBytes, 40 * kStep);
+    memory->take_anyway(100 * kStep);
+    EXPECT_TRUE(one->is_full(kBytes) || !one->has_room(kBytes, 30 * kStep));
+    EXPECT_TRUE(reclaimed.empty()) << "to look costs nothing";
+    EXPECT_FALSE(one->add(kBytes, 30 * kStep));
+    EXPECT_EQ(reclaimed, std::vector({false, true})) << "first what nobody loses";
+}
+
+TEST(AccountTest, WhatOutlivesASessionCountsFromTheFirstOn) {
+    const auto ledger = std::make_shared<Ledger>();
+    const Limit& limit = ledger->limit(Held::spaces);
+    std::uint64_t begun = 0;
+    std::vector<Hold> spaces;
+    for (std::uint64_t session = 0; session < limit.of_origin; ++session) {
+        const auto account = ledger->open("a");  // which hangs up
+        for (int i = 0; i < 4; ++i) {
+            if (auto hold = account->hold(Held::spaces, 1)) {
+                spaces.push_back(std::move(*hold));
+                ++begun;
+            }
+        }
+    }
+    EXPECT_EQ(begun, limit.of_origin);
+    EXPECT_TRUE(ledger->open("b")->hold(Held::spaces, 1));
+    spaces.pop_back();
+    EXPECT_TRUE(ledger->open("a")->hold(Held::spaces, 1));
+}
+
+TEST(AccountTest, WhatEachHasInAnyCaseIsBounded) {
+    constexpr std::uint64_t most = 10 * kStep;
+    const auto ledger = std::make_shared<Ledger>(nullptr, limits_of(2, 8, 10, 1000));
+    std::vector<std::shared_ptr<Account>> accounts;
+    for (int i = 0; i < 20; ++i) {
+        accounts.push_back(ledger->open("a"));
+        for (std::uint64_t held = 0; held < 2 * kStep; held += kStep / 4) {
+            accounts.back()->add(kBytes, kStep / 4);
+        }
+    }
+    EXPECT_GE(ledger->held(kBytes), most);
+    EXPECT_LE(ledger->held(kBytes), most + 20 * kStep) << "a first step of each is not counted";
+    for (const auto& account : accounts) {
+        EXPECT_GT(account->held(kBytes), 0u) << "it gets on";
+        EXPECT_TRUE(account->is_full(kBytes) || account->held(kBytes) < kStep);
+    }
+}
+
+// Each of them heeds wire::kMaxUnanswered.
+TEST(AccountTest, HundredsOfProcessesOfAHostWriteAtOnce) {
+    const auto ledger = std::make_shared<Ledger>();
+    std::vector<Hold> holds;
+    for (int i = 0; i < 400; ++i) {
+        const auto account = ledger->open("a host");
+        auto values = account->hold(Held::values, wire::kMaxUnanswered);
+        auto bytes = account->hold(Held::request_bytes, wire::kMaxUnanswered * 600);
+        auto small = account->hold(Held::small_values, 100 * (wire::kEagerBytes + 512));
+        ASSERT_TRUE(values && bytes && small) << i;
+        holds.push_back(std::move(*values));
+        holds.push_back(std::move(*bytes));
+        holds.push_back(std::move(*small));
+    }
 }
 
 TEST(AccountTest, EachLimitLeavesRoomForOthers) {

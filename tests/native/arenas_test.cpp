@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "storage/quota.hpp"
 
 namespace ucxstore {
 namespace {
@@ -202,6 +203,21 @@ TEST(Arenas, AreFewHoweverMuchThereIs) {
     EXPECT_LE(arenas.usage().arenas, 12u);
     for (const Block& block : blocks) {
         arenas.give(block);
+    }
+}
+
+TEST(Arenas, ReadersAreToldOfAnEmptyOneThatLeavesNoRoomForALargerOne) {
+    for (const std::uint64_t limit : {30 * kMiB, 300 * kMiB}) {
+        std::vector<std::uint32_t> dropped;
+        const auto on_drop = [&](std::uint32_t number) { dropped.push_back(number); };
+        const auto quota = Quota::of_memory(limit);
+        Arenas arenas(on_drop, kMiB, Arenas::kAnyBytes, 64 * kMiB, quota);
+        const Block block = arenas.take(20 * kMiB);
+        std::memset(block.data, 7, block.bytes);
+        const Fd readers = arenas.arena(block.arena)->open_for_reader();
+        arenas.give(block);
+        EXPECT_EQ(dropped.size(), limit == 30 * kMiB ? 1u : 0u);
+        EXPECT_EQ(arenas.usage().arenas, 1u);
     }
 }
 

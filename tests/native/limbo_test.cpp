@@ -2,12 +2,17 @@
 #include "shared/limbo.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <new>
+#include <thread>
 
+#include "scarce.hpp"
 #include "shared/shelf.hpp"
 #include "storage/memory.hpp"
 #include "support.hpp"
@@ -25,11 +30,17 @@ class Account : public Holder {
     void charge(std::uint64_t bytes) override {
         charged = bytes;
         ++looks;
+        begun = true;
+        while (stands) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
     void lose(const std::string& why) override { lost = why; }
 
     std::atomic<std::uint64_t> charged = 0;
     std::atomic<int> looks = 0;  // at its tables
+    std::atomic<bool> begun = false;
+    std::atomic<bool> stands = false;  // so does whoever looks at them
     std::string lost;
 
   private:
@@ -48,6 +59,12 @@ class Liar {
     Liar(const Liar&) = delete;
     Liar& operator=(const Liar&) = delete;
     ~Liar() { munmap(memory_, kFamilyBytes); }
+
+    std::uint64_t memory() const {
+        struct stat status{};
+        fstat(opened_.get(), &status);
+        return static_cast<std::uint64_t>(status.st_blocks) * 512;
+    }
 
     auto& pins(std::uint64_t number = 0) {
         return reinterpret_cast<PinTableMemory*>(memory_ + table_offset(number))->pins;
@@ -196,12 +213,14 @@ TEST_F(Hoarding, WhereNoBlockBeginsNothingIsPinned) {
     liar.pins()[0] = place_of(77, 0);
     liar.pins()[1] = ~Place{0};
     EXPECT_FALSE(shelf_->pins_any(*liar.table));
+    shelf_->sweep();
     EXPECT_EQ(shelf_->counts().arena_bytes_held, 0u);
     ASSERT_TRUE(put("a", 100'000));
     shelf_->sweep();
     EXPECT_EQ(shelf_->waiting(), 0u);
     liar.pins()[2] = place_of_value("a");
     EXPECT_TRUE(shelf_->pins_any(*liar.table));
+    shelf_->sweep();
     EXPECT_EQ(shelf_->counts().arena_bytes_held, 102'400u);
 }
 
@@ -231,16 +250,166 @@ TEST_F(Hoarding, ToAskForLooksCostsFewOfThem) {
     }
     const TimePoint begun = Clock::now();
     for (int i = 0; i < 20'000; ++i) {
-        shelf_->sweep_soon(Clock::now());
+        shelf_->sweep_soon();
     }
-    const std::atomic<int>& looks = liars[0]->account->looks;
+    const auto& looks = liars[0]->account->looks;
     EXPECT_TRUE(test::eventually([&] { return looks >= 1; }));
     EXPECT_LE(looks, 2 + (Clock::now() - begun) / std::chrono::milliseconds(1));
+    // What is asked for while one goes on follows it.
     const int before = looks;
     EXPECT_TRUE(test::eventually([&] {
-        shelf_->sweep_soon(Clock::now());
+        shelf_->sweep_soon();
         return looks > before;
     }));
+}
+
+TEST_F(Hoarding, NobodyWaitsForALookButWhoNeedsRoom) {
+    ASSERT_TRUE(put("a", 100'000));
+    const Liar slow(*shelf_);
+    slow.account->stands = true;
+    shelf_->sweep_soon();
+    ASSERT_TRUE(test::eventually([&] { return slow.account->begun.load(); }));
+    std::atomic<int> done = 0;
+    std::thread others([&] {
+        const auto table = shelf_->add_reader();
+        ++done;
+        EXPECT_TRUE(put("b", 100'000));
+        ++done;
+        EXPECT_GT(shelf_->counts().arena_bytes, 0u);
+        ++done;
+        EXPECT_EQ(storage_.memory().values, 2u);
+        ++done;
+        shelf_->forget_gone();
+        ++done;
+    });
+    EXPECT_TRUE(test::eventually([&] { return done == 5; }, std::chrono::seconds(5))) << done;
+    slow.account->stands = false;
+    others.join();
+}
+
+TEST_F(Hoarding, WhatProcessesOfOneOriginShareCountsOnce) {
+    ASSERT_TRUE(put("shared", 10 * kMiB));
+    std::vector<std::unique_ptr<Liar>> workers;
+    for (int i = 0; i < 8; ++i) {
+        workers.push_back(std::make_unique<Liar>(*shelf_, "workers"));
+        workers.back()->pins()[7] = place_of_value("shared");
+    }
+    shelf_->sweep();
+    ASSERT_TRUE(put("shared", 10 * kMiB));
+    shelf_->sweep(true);
+    for (const auto& worker : workers) {
+        EXPECT_EQ(worker->account->lost, "");
+        EXPECT_EQ(worker->account->charged, 10 * kMiB + Arenas::kPage);
+    }
+}
+
+TEST_F(Hoarding, NobodyLosesWhatOthersKeepAnyway) {
+    ASSERT_TRUE(put("both", 4 * kMiB));
+    Liar honest(*shelf_, "honest");  // is told that it may hold so much
+    honest.pins()[0] = place_of_value("both");
+    shelf_->sweep();
+    quota_->take_anyway(50 * kMiB);
+    shelf_->sweep();
+    shelf_->sweep();  // from now on newcomers may hold less
+    Liar greedy(*shelf_, "greedy");
+    Liar other(*shelf_, "greedy");
+    greedy.pins()[0] = other.pins()[0] = place_of_value("both");
+    storage_.remove("both");
+    ASSERT_LT(quota_->room_for_readers(), 4 * kMiB);
+    shelf_->sweep(true);
+    EXPECT_EQ(greedy.account->lost, "");
+    EXPECT_EQ(other.account->lost, "");
+    honest.pins()[0] = 0;
+    shelf_->sweep(true);  // now it is free once both have gone
+    EXPECT_NE(greedy.account->lost, "");
+    EXPECT_NE(other.account->lost, "");
+    EXPECT_EQ(honest.account->lost, "");
+    EXPECT_EQ(shelf_->waiting(), 0u);
+    quota_->give(50 * kMiB);
+}
+
+TEST_F(Hoarding, ManyWhoPinEverythingGoAfterOneLook) {
+    const int count = fill(512 << 10);
+    Liar honest(*shelf_, "honest");
+    std::vector<std::unique_ptr<Liar>> liars;
+    for (int i = 0; i < 6; ++i) {
+        liars.push_back(std::make_unique<Liar>(*shelf_, "liar" + std::to_string(i % 2)));
+        pin_all(*liars.back());
+    }
+    for (int i = 0; i < std::min(count, 7); ++i) {
+        storage_.remove(std::to_string(i));
+    }
+    ASSERT_GT(shelf_->waiting(), quota_->room_for_readers());
+    // Looks that were asked for have ended.
+    shelf_->sweep();
+    shelf_->sweep();
+    const int before = honest.account->looks;
+    shelf_->sweep(true);
+    for (const auto& liar : liars) {
+        EXPECT_NE(liar->account->lost, "");
+    }
+    EXPECT_EQ(shelf_->waiting(), 0u);
+    EXPECT_LE(honest.account->looks - before, 3);
+}
+
+TEST_F(Hoarding, WhatANewcomerIsToldTakesNothingFromOthers) {
+    ASSERT_TRUE(put("seen", 12 * kMiB));
+    Liar first(*shelf_, "first");
+    shelf_->sweep();
+    ASSERT_GE(quota_->room_for_readers(), 12 * kMiB + Arenas::kPage);
+    first.pins()[0] = place_of_value("seen");
+    quota_->take_anyway(40 * kMiB);
+    const Liar second(*shelf_, "second");
+    ASSERT_LT(quota_->room_for_readers(), 12 * kMiB);
+    storage_.remove("seen");
+    shelf_->sweep(true);
+    EXPECT_EQ(first.account->lost, "");
+    quota_->give(40 * kMiB);
+}
+
+TEST_F(Hoarding, ALookMakesNoMemoryOfTables) {
+    Liar liar(*shelf_);
+    liar.use_all_tables();
+    liar.pins(100)[700] = place_of(1, 0);
+    const std::uint64_t before = liar.memory();
+    std::vector<Place> told;
+    EXPECT_TRUE(liar.table->collect([&](std::span<const Place> places) {
+        told.insert(told.end(), places.begin(), places.end());
+    }));
+    EXPECT_EQ(told, std::vector<Place>{place_of(1, 0)});
+    EXPECT_EQ(liar.memory(), before);
+}
+
+// Where there is no memory for a look, each block is freed once all the same.
+TEST_F(Hoarding, ALookForWhichThereIsNoMemoryLosesNoBlock) {
+    char name[16];
+    pthread_getname_np(pthread_self(), name, sizeof(name));
+    Liar reader(*shelf_);  // who keeps them from being freed at once
+    int ran_out = 0;
+    for (std::size_t after = 0; after < 60; ++after) {
+        for (int i = 0; i < 40; ++i) {
+            ASSERT_TRUE(put(std::to_string(i), 1000));
+        }
+        shelf_->sweep();
+        for (int i = 0; i < 40; ++i) {
+            storage_.remove(std::to_string(i));
+        }
+        ASSERT_GT(shelf_->waiting(), 0u);
+        pthread_setname_np(pthread_self(), "ucxstore-srv-t");  // whose memory is scarce
+        {
+            const test::ScarceMemory scarce(after);
+            try {
+                shelf_->sweep();
+            } catch (const std::bad_alloc&) {
+                ++ran_out;
+            }
+        }
+        pthread_setname_np(pthread_self(), name);
+        shelf_->sweep();
+        ASSERT_EQ(shelf_->waiting(), 0u);
+        ASSERT_EQ(shelf_->counts().arena_bytes_used, 0u) << after;
+    }
+    EXPECT_GT(ran_out, 5);
 }
 
 TEST_F(Hoarding, ReadersAreToldWhatTheyMayHold) {

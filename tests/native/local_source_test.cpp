@@ -168,6 +168,137 @@ TEST(WaitingGets, OfOneOriginAreBounded) {
     EXPECT_TRUE(eventually([&] { return ledger->held(Held::get_bytes) == 0; }));
 }
 
+// A server of one thread, with limits of the test, and clients of several origins.
+class Charged {
+  public:
+    Charged(Storages storages, const Limits& limits)
+        : ledger(std::make_shared<Ledger>(nullptr, limits)),
+          server(Service{.storages = std::move(storages),
+                         .counters = std::make_shared<Counters>(),
+                         .ledger = ledger},
+                 0) {}
+    std::shared_ptr<LocalLink> connect(const char* origin = "one") {
+        ControlPair pair = control_pair();
+        const wire::Token token = new_token();
+        server.attach(std::move(pair.one), token, {origin, {}, origin});
+        return client.attach(std::move(pair.other), token, "server");
+    }
+
+    const std::shared_ptr<Ledger> ledger;
+    LocalThread server;
+    LocalClient client;
+};
+
+Limit& limit_of(Limits& limits, Held what) { return limits[static_cast<std::size_t>(what)]; }
+
+std::shared_ptr<Operation> get_many(const std::shared_ptr<LocalLink>& link, int count,
+                                    const std::string& key = "key") {
+    std::vector<Get> gets;
+    for (int i = 0; i < count; ++i) {
+        gets.push_back({key + std::to_string(i)});
+    }
+    auto operation = get_operation(gets);
+    link->submit(operation);
+    return operation;
+}
+
+// Until the source has answered, whoever asks and hangs up has asked for that much.
+TEST(WaitingGets, CountUntilTheSourceHasAnswered) {
+    const auto source = std::make_shared<CachedSource>(64 << 20, 0);
+    Limits limits = kLimits;
+    limit_of(limits, Held::fetches).of_session = 100;
+    limit_of(limits, Held::fetches).of_origin = 150;
+    Charged charged(Storages(source), limits);
+    std::vector<Calls::Ticket> asked;
+    const auto asked_of_source = [&](std::size_t count) {
+        return eventually(
+            [&] {
+                for (const auto& [ticket, call] : source->calls().take()) {
+                    asked.push_back(ticket);
+                }
+                return asked.size() >= count;
+            },
+            5s);
+    };
+    int round = 0;
+    for (const std::size_t expected : {100u, 150u, 150u}) {
+        const auto link = charged.connect();
+        const auto gets = get_many(link, 200, std::to_string(++round) + "/");
+        EXPECT_TRUE(asked_of_source(expected));
+        link->close();
+        EXPECT_TRUE(eventually([&] { return charged.server.sessions() == 0; }));
+    }
+    EXPECT_EQ(asked.size(), 150u);
+    EXPECT_EQ(charged.ledger->held(Held::fetches), 150u);
+    // A session that had no room goes on by itself.
+    const auto link = charged.connect();
+    const auto gets = get_many(link, 20);
+    EXPECT_TRUE(eventually([&] {
+        (void)asked_of_source(1);
+        for (const Calls::Ticket ticket : std::exchange(asked, {})) {
+            source->calls().answer(ticket, Missing{});
+        }
+        return gets->done();
+    }));
+    EXPECT_NO_THROW(finish(gets));
+    link->close();
+    EXPECT_TRUE(eventually([&] { return charged.ledger->held(Held::fetches) == 0; }));
+}
+
+// More values than may wait at a time, none of which the cache keeps: all come in the end.
+TEST(WaitingGets, ValuesThatHaveNoRoomAreFetchedAgain) {
+    constexpr std::uint64_t kSize = 1 << 20;
+    constexpr int kCount = 24;
+    const auto source = std::make_shared<CachedSource>(kSize / 2, 0);
+    Limits limits = kLimits;
+    limit_of(limits, Held::fetched_bytes).of_session = 3 * kSize;
+    Charged charged(Storages(source), limits);
+    const auto link = charged.connect();
+    const auto gets = get_many(link, kCount);
+    int fetched = 0;
+    EXPECT_TRUE(eventually([&] {
+        for (const auto& [ticket, call] : source->calls().take()) {
+            ++fetched;
+            const Bytes value = pattern(kSize, static_cast<unsigned>(
+                                                   std::stoi(std::get<GetCall>(call).key.substr(3))));
+            source->calls().answer(ticket, Object{region(value), "e"});
+        }
+        EXPECT_LE(charged.ledger->held(Held::fetched_bytes), 8 * kSize);
+        return gets->done();
+    }));
+    EXPECT_NO_THROW(finish(gets));
+    for (int i = 0; i < kCount; ++i) {
+        EXPECT_EQ(reply_of(*gets, static_cast<std::size_t>(i)),
+                  pattern(kSize, static_cast<unsigned>(i)));
+    }
+    EXPECT_LE(fetched, 3 * kCount);
+    link->close();
+    EXPECT_TRUE(eventually([&] { return charged.ledger->held(Held::fetched_bytes) == 0; }));
+}
+
+// Where there is no room for a table of pins, a value is sent.
+TEST(WaitingGets, AValueIsSentWhereNoTableOfPinsIsLeft) {
+    const auto storage = std::make_shared<MemoryStorage>(Quota::of_memory(64 << 20), false,
+                                                         shared::Shelf::make());
+    const Bytes value = pattern(100'000);
+    const auto incoming = storage->receive("key0", value.size());
+    std::ranges::copy(value, incoming->data());
+    incoming->commit(false);
+    Limits limits = kLimits;
+    limit_of(limits, Held::pin_tables).of_origin = 1;
+    Charged charged(Storages(storage), limits);
+    const auto one = charged.connect();
+    const auto other = charged.connect();
+    for (const auto& link : {one, other, one}) {
+        const auto gets = get_many(link, 1);
+        EXPECT_NO_THROW(finish(gets));
+        EXPECT_EQ(reply_of(*gets), value);
+    }
+    EXPECT_EQ(charged.ledger->held(Held::pin_tables), 1u);
+    one->close();
+    other->close();
+}
+
 TEST_F(LocalSource, PartsOfIt) {
     using Kind = wire::Range::Kind;
     const Bytes value = pattern(10'000);

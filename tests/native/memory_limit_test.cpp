@@ -65,6 +65,28 @@ INSTANTIATE_TEST_SUITE_P(All, MemoryLimit, testing::Bool(), [](const auto& info)
     return info.param ? "OnAShelf" : "OfTheProcessAlone";
 });
 
+TEST(QuotaTest, ReadersLoseNothingWhereOthersCanGive) {
+    const auto quota = Quota::of_memory(100);
+    std::vector<bool> reclaimed;
+    std::uint64_t free = 0;
+    const auto handle = quota->add_reclaim([&](bool needed) {
+        reclaimed.push_back(needed);
+        quota->give(std::exchange(free, 0));
+    });
+    EXPECT_THROW(quota->take(101), NoRoomError);
+    EXPECT_THROW(quota->check(101), NoRoomError);
+    EXPECT_TRUE(reclaimed.empty()) << "nothing helps";
+    quota->take(90);
+    free = 40;
+    quota->take(30);
+    EXPECT_EQ(reclaimed, std::vector({false}));
+    free = 40;
+    quota->check(30);
+    EXPECT_EQ(reclaimed, std::vector({false, false}));
+    EXPECT_THROW(quota->take(80), NoRoomError);
+    EXPECT_EQ(reclaimed, std::vector({false, false, false, true}));
+}
+
 TEST_P(MemoryLimit, RefusesNewValuesAndTakesThoseThatReplace) {
     constexpr std::uint64_t size = 1 << 20;
     const std::uint64_t count = fill(size);

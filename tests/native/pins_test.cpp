@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -294,6 +295,14 @@ TEST_F(Forking, AChildThatIsHostileHarmsOnlyItself) {
     child.kill();
     EXPECT_FALSE(pinned(~Place{0}));
     EXPECT_TRUE(pinned(7));
+}
+
+TEST(Pins, ATableThatCouldBeCutIsRefused) {
+    PinTable::Descriptors descriptors;
+    descriptors.table = Fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(descriptors.table.get(), kFamilyBytes), 0);
+    EXPECT_EQ(test::error_of([&] { const Pins pins(std::move(descriptors)); }),
+              ErrorKind::protocol);
 }
 
 }  // namespace

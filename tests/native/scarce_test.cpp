@@ -62,13 +62,12 @@ class Scarce : public testing::TestWithParam<Options> {
     // So much, by so many others, that a session has no room of its own.
     std::vector<WriteBudget::Room> all_room() {
         std::vector<WriteBudget::Room> rooms;
-        for (const int& other : others_) {
-            rooms.push_back(remote_->writes().take_now(kBudget, &other));
+        for (const char* const other : {"a", "b", "c", "d", "e"}) {
+            rooms.push_back(remote_->writes().take_now(kBudget, other));
         }
         return rooms;
     }
 
-    const std::array<int, 5> others_{};
     std::uint64_t ping_ = 1'000'000;
     const std::shared_ptr<CachedSource> remote_ =
         std::make_shared<CachedSource>(64 << 20, kBlock, CachedSource::kForEver, kBudget);

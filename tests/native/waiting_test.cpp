@@ -35,6 +35,12 @@ class Waiting : public testing::Test {
         puppet_.send(Message::value, raw(header) + "k", std::string(length, 'x'),
                      length > wire::kEagerBytes ? Puppet::Way::rendezvous : Puppet::Way::eager);
     }
+    void send_segment(Puppet& from, const wire::Token& token, std::uint64_t total,
+                      std::uint64_t index) {
+        const wire::ValueHeader header{token, 1, 0, 0, total, kSegment, index * kSegment, kSegment};
+        from.send(Message::value, raw(header) + "k", std::string(kSegment, 'x'),
+                  Puppet::Way::rendezvous);
+    }
     // How often the puppet was told this of a request.
     std::size_t count(std::uint64_t number, wire::Status status) {
         return static_cast<std::size_t>(
@@ -55,6 +61,7 @@ class Waiting : public testing::Test {
         return found;
     }
 
+    static constexpr std::uint64_t kSegment = 16 << 10;
     static constexpr std::uint64_t kPing = 1'000'000;
     const std::shared_ptr<CachedSource> remote_ =
         std::make_shared<CachedSource>(64 << 20, kBlock, CachedSource::kForEver, kBudget);
@@ -127,7 +134,9 @@ TEST_F(Waiting, AClientWaitsForWhatMoves) {
 }
 
 TEST_F(Waiting, SmallValuesThatNobodyTakesAreBounded) {
-    constexpr std::uint64_t kMost = 4 * wire::kMaxUnanswered;
+    const std::uint64_t kMost =
+        kLimits[static_cast<std::size_t>(Held::small_values)].of_session / (1000 + kValueBytes);
+    EXPECT_GT(kMost, 4 * wire::kMaxUnanswered);
     for (std::uint64_t number = 1; number <= kMost + 100; ++number) {
         begin_value(number, 1000, 1000);
     }
@@ -169,12 +178,141 @@ TEST_F(Waiting, OnlyOneThatStandsInTheWayIsEnded) {
     ASSERT_TRUE(eventually([&] { return remote_->writes().taken() > 0; }));
     EXPECT_FALSE(puppet_.until([&] { return both_.server->sessions() == 1; }, 20s));
     std::vector<WriteBudget::Room> rooms;
-    const int owners[4] = {};
-    for (const int& owner : owners) {
-        rooms.push_back(remote_->writes().take(kBudget / 4, [](const auto&) {}, &owner));
+    for (const char* const owner : {"a", "b", "c", "d"}) {
+        rooms.push_back(remote_->writes().take(kBudget / 4, [](const auto&) {}, owner));
     }
     EXPECT_EQ(rooms.back(), nullptr) << "somebody waits";
     EXPECT_TRUE(puppet_.until([&] { return both_.server->sessions() == 1; }, 30s));
+}
+
+// A little now and then is not enough.
+TEST_F(Waiting, OneThatSendsTooLittleIsEndedWhereOthersWait) {
+    send_segment(puppet_, token_, 2 * kBudget, 0);
+    ASSERT_TRUE(eventually([&] { return remote_->writes().taken() > 0; }));
+    std::vector<WriteBudget::Room> rooms;
+    for (const char* const owner : {"a", "b", "c", "d"}) {
+        rooms.push_back(remote_->writes().take(kBudget / 4, [](const auto&) {}, owner));
+    }
+    bool ended = false;
+    for (std::uint64_t index = 1; index <= 15 && !ended; ++index) {
+        send_segment(puppet_, token_, 2 * kBudget, index);
+        ended = puppet_.until([&] { return both_.server->sessions() == 1; }, 2s);
+    }
+    EXPECT_TRUE(ended);
+}
+
+// However many sessions one has, it has one share.
+TEST_F(Waiting, TheSessionsOfAnOriginShareItsRoom) {
+    struct Greedy {
+        Puppet puppet;
+        wire::Token token = new_token();
+        Fd control;
+    };
+    std::vector<std::unique_ptr<Greedy>> all;
+    for (int i = 0; i < 4; ++i) {
+        all.push_back(std::make_unique<Greedy>());
+        Greedy& one = *all.back();
+        ControlPair pair = control_pair();
+        auto worker = both_.server->open(-1, SharedMemory::on);
+        const std::string address = worker->address();
+        both_.server->attach(std::move(worker), std::move(pair.one), one.token,
+                             one.puppet.address(), {"greedy", {}, "greedy"});
+        one.control = std::move(pair.other);
+        one.puppet.connect(address);
+        one.puppet.send(Message::request,
+                        raw(wire::RequestHeader{one.token, kPing, wire::Op::ping, 0, 1, 0}));
+        ASSERT_TRUE(one.puppet.until([&] { return !one.puppet.received().empty(); }));
+        send_segment(one.puppet, one.token, kBudget / 4, 0);
+        const std::uint64_t expected = (static_cast<std::uint64_t>(i) + 1) * (kBudget / 4);
+        ASSERT_TRUE(one.puppet.until([&] { return remote_->writes().taken() >= expected; }));
+    }
+    Bytes value = pattern(kBudget / 4);
+    const auto honest = set_operation({{"honest", memory_of(value)}});
+    both_.submit(honest);
+    std::vector<Calls::Ticket> found;
+    EXPECT_TRUE(eventually(
+        [&] {
+            for (const auto& [ticket, call] : remote_->calls().take()) {
+                found.push_back(ticket);
+            }
+            return !found.empty();
+        },
+        5s));
+    for (const Calls::Ticket ticket : found) {
+        remote_->calls().answer(ticket, Stored{true, "e"});
+    }
+    both_.client->close(both_.connection);
+    for (const auto& one : all) {
+        one->control.reset();
+    }
+}
+
+// What a source has brought for a client that takes nothing goes again.
+TEST_F(Waiting, ValuesThatNobodyTakesAreNotKept) {
+    constexpr std::uint64_t kSize = 8 << 20;
+    constexpr std::uint64_t kMost = Sending::kMaxMessages;
+    for (std::uint64_t number = 1; number <= kMost; ++number) {
+        std::string body;
+        wire::put_get_item(body, {"k" + std::to_string(number), {}});
+        request(wire::Op::get, number, body);
+    }
+    std::vector<std::weak_ptr<Region>> values;
+    for (const Calls::Ticket ticket : tickets(kMost)) {
+        auto value = allocate_region(kSize);
+        values.push_back(value);
+        remote_->calls().answer(ticket, Object{std::move(value), "e"});
+    }
+    const auto alive = [&] {
+        return static_cast<std::uint64_t>(
+            std::ranges::count_if(values, [](const auto& one) { return !one.expired(); }));
+    };
+    // Those in the cache, those that wait, and those in flight.
+    EXPECT_TRUE(puppet_.until(
+        [&] { return alive() * kSize <= (64ull << 20) + (256ull << 20) + Sending::kMaxBytes; }, 5s))
+        << alive();
+}
+
+// Also beside memory, who waits in a queue that moves is told so.
+TEST(WaitingForMemory, IsToldOfForAsLongAsOthersMove) {
+    constexpr std::uint64_t kRoom = 8 << 20;
+    const auto storage = std::make_shared<MemoryStorage>(Quota::of_memory(kRoom));
+    Loopback both{Options{}, false, storage};
+    WriteBudget& writes = storage->memory_limit()->writes();
+    std::vector<WriteBudget::Room> rooms;
+    for (const char* const owner : {"a", "b", "c", "d"}) {
+        rooms.push_back(writes.take_now(kRoom / 4, owner));
+    }
+    Bytes value = pattern(2 << 20);
+    const auto waits = set_operation({{"k", memory_of(value)}}, false, 1.5);
+    both.submit(waits);
+    for (int i = 0; i < 8; ++i) {
+        EXPECT_FALSE(waits->wait_for(500ms)) << i;
+        writes.take_now(1, "e").reset();
+    }
+    rooms.clear();
+    EXPECT_TRUE(waits->wait_for(kPatience));
+    EXPECT_NO_THROW(finish(waits));
+}
+
+// And a value that is refused has no room any more, though its bytes are still to come.
+TEST(WaitingForMemory, WhatIsRefusedKeepsNoRoom) {
+    constexpr std::uint64_t kRoom = 8 << 20;
+    const auto storage = std::make_shared<MemoryStorage>(Quota::of_memory(kRoom));
+    Loopback both{Options{}, false, storage};
+    const wire::Token token = new_token();
+    Puppet puppet;
+    ControlPair pair = control_pair();
+    auto worker = both.server->open(-1, SharedMemory::on);
+    const std::string address = worker->address();
+    both.server->attach(std::move(worker), std::move(pair.one), token, puppet.address(), "puppet");
+    puppet.connect(address);
+    puppet.send(Message::request, raw(wire::RequestHeader{token, 1, wire::Op::ping, 0, 1, 0}));
+    ASSERT_TRUE(puppet.until([&] { return puppet.received().size() == 1; }));
+    const wire::ValueHeader header{token, 2, 0, 0, 2 * kRoom, 4096, 0, 4096};
+    puppet.send(Message::value, raw(header) + "k", std::string(4096, 'x'));
+    ASSERT_TRUE(puppet.until([&] { return puppet.received().size() == 2; })) << "it is refused";
+    EXPECT_EQ(storage->memory_limit()->writes().taken(), 0u);
+    pair.other.reset();
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using Room = WriteBudget::Room;
 // What a taker has, as soon as it has it.
 struct Taker {
     Room room;
-    void take(WriteBudget& budget, std::uint64_t bytes, WriteBudget::Owner owner = nullptr) {
+    void take(WriteBudget& budget, std::uint64_t bytes, const WriteBudget::Owner& owner = {}) {
         room = budget.take(bytes, [this](Room later) { room = std::move(later); }, owner);
     }
 };
@@ -55,22 +55,19 @@ TEST(WriteBudget, WhatIsLargerThanAllOfItGoesAlone) {
 }
 
 TEST(WriteBudget, NoOwnerKeepsTheOthersOut) {
-    const int greedy = 0;
-    const int other = 0;
-    const int third = 0;
     WriteBudget budget(100);
     std::vector<Taker> takers(7);
-    takers[0].take(budget, 1'000'000, &greedy);
-    takers[1].take(budget, 1, &greedy);
+    takers[0].take(budget, 1'000'000, "greedy");
+    takers[1].take(budget, 1, "greedy");
     EXPECT_EQ(takers[1].room, nullptr);
     EXPECT_TRUE(budget.is_short());
-    takers[2].take(budget, 20, &other);
+    takers[2].take(budget, 20, "other");
     EXPECT_NE(takers[2].room, nullptr) << "its share, though the greedy one has all and waits";
-    takers[3].take(budget, 20, &other);
+    takers[3].take(budget, 20, "other");
     EXPECT_EQ(takers[3].room, nullptr) << "more than its share";
-    takers[4].take(budget, 1000, &third);
+    takers[4].take(budget, 1000, "third");
     EXPECT_NE(takers[4].room, nullptr) << "one that is larger than its share goes alone";
-    takers[5].take(budget, 1, &third);
+    takers[5].take(budget, 1, "third");
     EXPECT_EQ(takers[5].room, nullptr);
     takers[2].room = nullptr;
     EXPECT_NE(takers[3].room, nullptr);

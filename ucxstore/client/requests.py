@@ -18,10 +18,13 @@ from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import Layout, Memory
 
 if TYPE_CHECKING:
-    from ucxstore._core import Allocation, Completions, Connection, Operation, ResultMemory
+    from ucxstore._core import Allocation, Completions, Connection, Loan, Operation, ResultMemory
 
 type Found = tuple[npt.NDArray[np.uint8], int, int]
 """The bytes of the ranges that were asked for, joined; then size and version of the value."""
+
+type Lent = tuple[npt.NDArray[np.uint8], int, int, "Loan | None"]
+"""The same, and the loan of a server's memory that the bytes are in; ``None`` for a copy."""
 
 type Part = tuple[int, int, Sequence[int], Sequence[int], npt.NDArray[np.int64] | None]
 """First byte, bytes of a run, counts and strides of runs, and offsets to repeat all of it at."""
@@ -214,6 +217,7 @@ def _next_page(
 
 
 _GET: Kind[list[Found | None]] = Kind("get", Route.READ, _each, {"ranges", "versions"})
+_BORROW: Kind[list[Lent | None]] = Kind("get", Route.READ, _each, {"ranges", "versions"})
 _GET_INTO: Kind[list[int | None]] = Kind(
     "get_into", Route.READ, _each, {"ranges", "outs", "owners"}
 )
@@ -256,8 +260,6 @@ def get(
     keys: Sequence[str],
     ranges: Sequence[Sequence[NativeRange]],
     versions: Sequence[int] | None = None,
-    *,
-    borrow: bool = False,
 ) -> Request[list[Found | None]]:
     """Read values into memory of the core's.
 
@@ -269,16 +271,31 @@ def get(
     versions : sequence of int, optional
         The version that each must have. A value of another version is found with
         ``None`` in place of its bytes.
-    borrow : bool
-        Take the server's own memory where it can be seen, in place of a copy. It cannot be written
-        to, and what is held of it, the server cannot use for anything else.
     """
     arguments: dict[str, Any] = {"ranges": ranges}
     if versions is not None:
         arguments["versions"] = versions
-    if borrow:
-        arguments["borrow"] = True
     return Request(_GET, keys, arguments)
+
+
+def borrow(
+    keys: Sequence[str],
+    ranges: Sequence[Sequence[NativeRange]],
+    versions: Sequence[int] | None = None,
+) -> Request[list[Lent | None]]:
+    """Read values as `get` does, but take the server's own memory where it can be seen.
+
+    That cannot be written to, and what is held of it, the server cannot use for anything else. It
+    takes the memory back from a client that holds too much: whoever has read bytes there must look
+    afterwards whether the loan is lost.
+
+    Parameters
+    ----------
+    keys, ranges, versions
+        As for `get`.
+    """
+    request = get(keys, ranges, versions)
+    return Request(_BORROW, keys, {**request.arguments, "borrow": True})
 
 
 def get_into(

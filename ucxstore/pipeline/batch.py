@@ -10,7 +10,7 @@ from zarr.storage import StorePath
 
 from ucxstore.client.byte_ranges import NativeRange
 from ucxstore.client.memory import Layout
-from ucxstore.client.requests import Found
+from ucxstore.client.requests import Found, Lent
 from ucxstore.pipeline.compressors import Bytes
 from ucxstore.pipeline.geometry.runs import Runs, all_runs
 from ucxstore.zarr_compat import ArraySpec, NDBuffer, cpu
@@ -190,7 +190,7 @@ class Group:
         )
 
 
-def split_ranges(value: Found | None, ranges: Sequence[NativeRange]) -> list[Bytes] | None:
+def split_ranges(value: Found | Lent | None, ranges: Sequence[NativeRange]) -> list[Bytes] | None:
     """Return what was fetched of a shard, range by range; ``None`` if its version has changed."""
     if value is None or value[0] is None:
         return None

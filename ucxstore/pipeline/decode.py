@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import GetResult
 
 from ucxstore import process
-from ucxstore.client.requests import Found, Request, get
+from ucxstore.client.requests import Found, Lent, Request, borrow, get
 from ucxstore.errors import ChunkSizeError
 from ucxstore.pipeline.access import ChunkAccess
 from ucxstore.pipeline.batch import Batch, Group, split_ranges
@@ -20,6 +20,8 @@ from ucxstore.pipeline.compressors import Bytes
 from ucxstore.pipeline.decode_frames import FrameReader, SplitChunk, is_large
 from ucxstore.pipeline.scheduler import Scheduler
 from ucxstore.zarr_compat import NDBuffer, scatter_chunk
+
+type _Values = list[Found | Lent | None]
 
 type Arrived = tuple[int, bool, Bytes | None]
 """A chunk's position, whether all of it is wanted, and its bytes; ``None`` if it is missing."""
@@ -59,7 +61,8 @@ class Decoding:
         self._straight = chain.straight and chain.dtype == batch.values.dtype
         self._scheduler = Scheduler(access.budget)
         self._scratch: list[Bytes] = []  # memory that no thread uses right now
-        self._again: list[Group] = []  # chunks whose values were longer than what was fetched
+        self._again: list[Group] = []  # what must be fetched again: see _work_on, _take_chunks
+        self._borrow = True
         self._lock = process.lock()
         self._received = self._in_place = 0
 
@@ -108,18 +111,36 @@ class Decoding:
 
     # ---- in threads ----
 
-    def _request(self, group: Group) -> Request[list[Found | None]]:
+    def _request(self, group: Group) -> Request[_Values]:
         keys = self._access.full_keys(group.keys)
-        return get(keys, group.ranges, group.versions, borrow=True)
+        read = borrow if self._borrow else get
+        return cast(Request[_Values], read(keys, group.ranges, group.versions))
 
-    def _work_on(self, group: Group, found: list[Found | None], claim: Claim) -> None:
-        """Decode what was fetched of a group, one chunk after another."""
+    def _work_on(self, group: Group, found: _Values, claim: Claim) -> None:
+        """Decode what was fetched of a group, one chunk after another.
+
+        If the server has taken back what it had lent meanwhile, the bytes may have been others.
+        Then the group is read again, by copies.
+        """
         received = sum(
             value[0].size for value in found if value is not None and value[0] is not None
         )
         claim.resize(received)
         with self._lock:
             self._received += received
+        loans = [loan for value in found if value is not None for loan in value[3:]]
+        try:
+            self._decode_all(group, found)
+        except Exception:
+            if not any(loan is not None and loan.lost for loan in loans):
+                raise
+        if any(loan is not None and loan.lost for loan in loans):
+            self._borrow = False
+            for position in group.positions:
+                self.missing.pop(position, None)
+            self._again.append(group)
+
+    def _decode_all(self, group: Group, found: _Values) -> None:
         take = self._take_chunks if group.versions is None else self._take_inner_chunks
         arrived = take(group, found)[::-1]
         found.clear()
@@ -138,7 +159,7 @@ class Decoding:
         with self._lock:
             self._in_place += in_place
 
-    def _take_chunks(self, group: Group, found: list[Found | None]) -> list[Arrived]:
+    def _take_chunks(self, group: Group, found: _Values) -> list[Arrived]:
         """Return chunks with their bytes. Those that were cut off are noted to be read again."""
         if self._chain.raw:
             self._check_sizes(group, found)
@@ -151,7 +172,7 @@ class Decoding:
             arrived.append((group.positions[index], group.whole[index], data))
         return arrived
 
-    def _take_inner_chunks(self, group: Group, found: list[Found | None]) -> list[Arrived]:
+    def _take_inner_chunks(self, group: Group, found: _Values) -> list[Arrived]:
         """Return inner chunks with their bytes; note shards that have been replaced."""
         arrived: list[Arrived] = []
         chunks = zip(group.positions, group.whole, strict=True)
@@ -164,7 +185,7 @@ class Decoding:
                 arrived += [(*chunk, data) for chunk, data in zip(its_chunks, values, strict=True)]
         return arrived
 
-    def _check_sizes(self, group: Group, found: list[Found | None]) -> None:
+    def _check_sizes(self, group: Group, found: _Values) -> None:
         """Raise if a raw value is not as long as its chunk."""
         for key, ((_, start, end),), value in zip(group.keys, group.ranges, found, strict=True):
             size = end - start
