@@ -259,8 +259,8 @@ TEST(WaitingGets, ValuesThatHaveNoRoomAreFetchedAgain) {
     EXPECT_TRUE(eventually([&] {
         for (const auto& [ticket, call] : source->calls().take()) {
             ++fetched;
-            const Bytes value = pattern(kSize, static_cast<unsigned>(
-                                                   std::stoi(std::get<GetCall>(call).key.substr(3))));
+            const Bytes value = pattern(
+                kSize, static_cast<unsigned>(std::stoi(std::get<GetCall>(call).key.substr(3))));
             source->calls().answer(ticket, Object{region(value), "e"});
         }
         EXPECT_LE(charged.ledger->held(Held::fetched_bytes), 8 * kSize);
@@ -278,8 +278,8 @@ TEST(WaitingGets, ValuesThatHaveNoRoomAreFetchedAgain) {
 
 // Where there is no room for a table of pins, a value is sent.
 TEST(WaitingGets, AValueIsSentWhereNoTableOfPinsIsLeft) {
-    const auto storage = std::make_shared<MemoryStorage>(Quota::of_memory(64 << 20), false,
-                                                         shared::Shelf::make());
+    const auto storage =
+        std::make_shared<MemoryStorage>(Quota::of_memory(64 << 20), false, shared::Shelf::make());
     const Bytes value = pattern(100'000);
     const auto incoming = storage->receive("key0", value.size());
     std::ranges::copy(value, incoming->data());
