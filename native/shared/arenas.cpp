@@ -96,9 +96,6 @@ Arena::~Arena() {
     if (getpid() != pid_) {
         return;  // a forked child does not have it, and may have others there
     }
-    if (left_to_ != nullptr) {
-        left_to_->add(readable_.get(), left_bytes_);
-    }
     munmap(data_, size_);
     if (reclaimer_ != nullptr) {
         reclaimer_->reclaim(std::move(readable_), size_);
@@ -152,7 +149,7 @@ Arenas::Arenas(OnDrop on_drop, std::uint64_t first_bytes, std::uint64_t most_byt
 
 Arenas::~Arenas() {
     for (const auto& [number, room] : rooms_) {
-        room.arena->leave(leftovers_, room.touched_bytes);
+        room.arena->leave(*leftovers_, room.touched_bytes);
     }
     if (bound_ != nullptr) {
         bound_->add_idle(-told_);
@@ -456,8 +453,8 @@ bool Arenas::try_drop(Rooms::iterator at) {
         room.empty_since = Clock::now() - kKeepFor + kTryEvery;
         return false;
     }
-    // Where somebody else has it nevertheless, its memory counts on.
-    room.arena->leave(leftovers_, room.touched_bytes);
+    // Its memory counts on until nobody has it.
+    room.arena->leave(*leftovers_, room.touched_bytes);
     reserved_ -= room.arena->size();
     kept_ -= room.arena->size();
     touched_ -= room.touched_bytes;

@@ -57,11 +57,9 @@ class Arena {
     // Whether no other process has it open or mapped, as far as the kernel tells. Not of one that
     // was taken over.
     bool is_alone() const;
-    // So many bytes of it are to count as left over, from its end on. Not for several threads.
-    void leave(std::shared_ptr<Leftovers> to, std::uint64_t bytes) const {
-        left_to_ = std::move(to);
-        left_bytes_ = bytes;
-    }
+    // So many bytes of it count as left over from now on, until nobody has it: who drops it may not
+    // be the last in this process.
+    void leave(Leftovers& to, std::uint64_t bytes) const { to.add(readable_.get(), bytes); }
 
   private:
     const std::uint32_t number_;
@@ -71,8 +69,6 @@ class Arena {
     Fd readable_;
     std::byte* data_ = nullptr;
     const std::unique_ptr<std::atomic<bool>[]> huge_;  // for each piece
-    mutable std::shared_ptr<Leftovers> left_to_;
-    mutable std::uint64_t left_bytes_ = 0;
 };
 
 // Where a value may lie. `bytes` is what the block has room for; `reused` are those of them that a

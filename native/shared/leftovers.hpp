@@ -17,7 +17,8 @@ namespace ucxstore {
 class Leftovers {
   public:
     // So many bytes of a file count from now on, until it is no more. To be called before this
-    // process lets go of it. Where the kernel does not tell, they do not count.
+    // process lets go of it, and before they are no longer counted elsewhere. Where the kernel does
+    // not tell, they do not count.
     void add(int descriptor, std::uint64_t bytes) noexcept;
     std::uint64_t bytes();
 

@@ -72,7 +72,7 @@ class Quota : public ArenaBound {
     std::uint64_t limit() const { return limit_; }
     std::uint64_t taken() const { return taken_; }
     // What is taken, what arenas do not give back, and what others keep of arenas that are gone.
-    std::uint64_t used() const { return taken_ + idle(); }
+    std::uint64_t used() const;
     // Room for large values on their way, as they are announced: so many bytes as there may be at
     // all. To be taken before there is an arena for one.
     WriteBudget& writes() { return writes_; }
