@@ -96,6 +96,7 @@ Arena::~Arena() {
     if (getpid() != pid_) {
         return;  // a forked child does not have it, and may have others there
     }
+    reference_->clear();
     munmap(data_, size_);
     if (reclaimer_ != nullptr) {
         reclaimer_->reclaim(std::move(readable_), size_);

@@ -61,6 +61,31 @@ class Arena {
     // be the last in this process.
     void leave(Leftovers& to, std::uint64_t bytes) const { to.add(readable_.get(), bytes); }
 
+    // Whoever has one finds the arena for as long as it is there, and does not keep it: the arena's
+    // end waits until nobody uses it.
+    class Reference {
+      public:
+        explicit Reference(const Arena& arena) : arena_(&arena) {}
+        // False where the arena is gone.
+        template <typename Use>
+        bool use(Use&& what) {
+            const std::lock_guard lock(mutex_);
+            if (arena_ != nullptr) {
+                what(*arena_);
+            }
+            return arena_ != nullptr;
+        }
+        void clear() {
+            const std::lock_guard lock(mutex_);
+            arena_ = nullptr;
+        }
+
+      private:
+        Mutex mutex_;
+        const Arena* arena_;
+    };
+    const std::shared_ptr<Reference>& reference() const { return reference_; }
+
   private:
     const std::uint32_t number_;
     const std::uint64_t size_;
@@ -69,6 +94,7 @@ class Arena {
     Fd readable_;
     std::byte* data_ = nullptr;
     const std::unique_ptr<std::atomic<bool>[]> huge_;  // for each piece
+    const std::shared_ptr<Reference> reference_ = std::make_shared<Reference>(*this);
 };
 
 // Where a value may lie. `bytes` is what the block has room for; `reused` are those of them that a

@@ -42,14 +42,13 @@ Collapser::~Collapser() {
     }
 }
 
-void Collapser::add(std::shared_ptr<const Arena> arena, const Block& block,
-                    std::weak_ptr<void> alive) {
+void Collapser::add(const Arena& arena, const Block& block, std::weak_ptr<void> alive) {
     const std::lock_guard lock(mutex_);
     if (refused_ >= kRefusals || getpid() != pid_) {
         return;
     }
     const TimePoint due = std::chrono::steady_clock::now() + settles_;
-    values_.push_back({std::move(arena), block.offset, block.bytes, std::move(alive), due});
+    values_.push_back({arena.reference(), block.offset, block.bytes, std::move(alive), due});
     if (!thread_.joinable()) {
         try {
             thread_ = start_quiet_thread("ucxstore-huge", [this] { run(); });
@@ -82,7 +81,6 @@ void Collapser::run() {
         values_.pop_front();
         lock.unlock();
         collapse(value);
-        value = {};  // perhaps the last to have the arena
         lock.lock();
         if (refused_ >= kRefusals) {
             values_.clear();
@@ -94,28 +92,37 @@ void Collapser::collapse(const Value& value) {
     const std::uint64_t end = value.offset + value.bytes;
     for (std::uint64_t at = value.offset / kPiece * kPiece; at < end; at += kPiece) {
         // All of a huge page is memory: what lies beyond the value would be, and count nowhere.
-        if (at < value.offset || at + kPiece > end || value.arena->is_huge(at / kPiece)) {
+        if (at < value.offset || at + kPiece > end) {
             continue;
         }
         if (value.alive.expired() || stopped()) {
             return;
         }
-        bool done = false;
-        for (int i = 0; i < kCollapseTries && !done; ++i) {
-            done = madvise(value.arena->data() + at, kPiece, kCollapse) == 0;
-            if (!done && errno == EINVAL) {
-                break;
-            }
-        }
-        const std::lock_guard lock(mutex_);
-        refused_ = done ? 0 : refused_ + 1;
-        if (done) {
-            value.arena->set_huge(at / kPiece);
-        }
-        if (refused_ >= kRefusals) {
+        bool goes_on = true;
+        if (!value.arena->use([&](const Arena& arena) { goes_on = collapse(arena, at); }) ||
+            !goes_on) {
             return;
         }
     }
+}
+
+bool Collapser::collapse(const Arena& arena, std::uint64_t at) {
+    if (arena.is_huge(at / kPiece)) {
+        return true;
+    }
+    bool done = false;
+    for (int i = 0; i < kCollapseTries && !done; ++i) {
+        done = madvise(arena.data() + at, kPiece, kCollapse) == 0;
+        if (!done && errno == EINVAL) {
+            break;
+        }
+    }
+    if (done) {
+        arena.set_huge(at / kPiece);
+    }
+    const std::lock_guard lock(mutex_);
+    refused_ = done ? 0 : refused_ + 1;
+    return refused_ < kRefusals;
 }
 
 }  // namespace ucxstore::shared

@@ -24,12 +24,12 @@ class Collapser {
 
     // A large value lies in this block, and does not change any more. It is there as long as
     // `alive` is. A piece that is only partly its own is left as it is.
-    void add(std::shared_ptr<const Arena> arena, const Block& block, std::weak_ptr<void> alive);
+    void add(const Arena& arena, const Block& block, std::weak_ptr<void> alive);
 
   private:
     using TimePoint = std::chrono::steady_clock::time_point;
     struct Value {
-        std::shared_ptr<const Arena> arena;
+        std::shared_ptr<Arena::Reference> arena;
         std::uint64_t offset;
         std::uint64_t bytes;
         std::weak_ptr<void> alive;
@@ -38,6 +38,8 @@ class Collapser {
 
     void run();
     void collapse(const Value& value);
+    // False where there is no more to be done.
+    bool collapse(const Arena& arena, std::uint64_t at);
     bool stopped();
 
     const std::chrono::milliseconds settles_;

@@ -72,7 +72,7 @@ class Shelf::Value : public Region {
     void settle() const {
         if (!read_only_ && block_.bytes >= Arenas::kHugePage) {
             alive_ = std::make_shared<char>();
-            shelf_->collapser_.add(shelf_->arenas_.arena(block_.arena), block_, alive_);
+            shelf_->collapser_.add(*shelf_->arenas_.arena(block_.arena), block_, alive_);
         }
     }
 

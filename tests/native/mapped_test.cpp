@@ -155,7 +155,7 @@ TEST(Collapser, MakesHugePagesOfWhatIsLarge) {
     const auto arena = arenas.arena(block.arena);
     EXPECT_FALSE(arena->is_huge(block.offset / kPiece));
     const auto alive = std::make_shared<int>();
-    collapser.add(arena, block, alive);
+    collapser.add(*arena, block, alive);
     const std::uint64_t first = block.offset / kPiece;
     EXPECT_TRUE(eventually([&] { return arena->is_huge(first + 2); }));
     EXPECT_TRUE(arena->is_huge(first));
@@ -219,10 +219,38 @@ TEST(Collapser, LeavesWhatHasGoneMeanwhile) {
     const Block block = arenas.take(3 * kPiece);
     std::memset(block.data, 7, block.bytes);
     const auto arena = arenas.arena(block.arena);
-    collapser.add(arena, block, std::make_shared<int>());  // which has gone already
+    collapser.add(*arena, block, std::make_shared<int>());  // which has gone already
     std::this_thread::sleep_for(100ms);
     EXPECT_FALSE(arena->is_huge(block.offset / kPiece));
     arenas.give(block);
+}
+
+TEST(Collapser, KeepsNoArena) {
+    shared::Collapser collapser(10s);
+    const auto alive = std::make_shared<int>();
+    std::weak_ptr<const Arena> waiting;
+    {
+        Arenas arenas;
+        const Block block = arenas.take(3 * kPiece);
+        const auto arena = arenas.arena(block.arena);
+        collapser.add(*arena, block, alive);
+        waiting = arena;
+        arenas.give(block);
+    }
+    EXPECT_TRUE(waiting.expired());
+}
+
+TEST(Collapser, NoArenaEndsWhileItIsUsed) {
+    shared::Collapser collapser(0ms);
+    const auto alive = std::make_shared<int>();
+    for (int i = 0; i < 50; ++i) {
+        Arenas arenas;
+        const Block block = arenas.take(8 * kPiece);
+        std::memset(block.data, 7, block.bytes);
+        collapser.add(*arenas.arena(block.arena), block, alive);
+        std::this_thread::sleep_for(std::chrono::microseconds(50 * i));
+        arenas.give(block);
+    }
 }
 
 TEST(Collapser, EndsWithWorkLeft) {
@@ -232,7 +260,7 @@ TEST(Collapser, EndsWithWorkLeft) {
     const auto alive = std::make_shared<int>();
     for (int i = 0; i < 20; ++i) {
         shared::Collapser collapser(std::chrono::milliseconds(i % 3 == 0 ? 10'000 : 0));
-        collapser.add(arenas.arena(block.arena), block, alive);
+        collapser.add(*arenas.arena(block.arena), block, alive);
         std::this_thread::sleep_for(std::chrono::milliseconds(i));
     }
     EXPECT_EQ(block.data[block.bytes - 1], std::byte{7});
@@ -245,7 +273,7 @@ TEST(Collapser, AForkedChildLeavesItAlone) {
     const Block block = arenas.take(3 * kPiece);
     std::memset(block.data, 7, block.bytes);
     const auto alive = std::make_shared<int>();
-    collapser->add(arenas.arena(block.arena), block, alive);
+    collapser->add(*arenas.arena(block.arena), block, alive);
     const pid_t pid = fork();
     if (pid == 0) {
         collapser.reset();
