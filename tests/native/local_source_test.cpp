@@ -348,6 +348,8 @@ TEST_F(LocalSource, WhatIsWrittenIsReadAtOnce) {
             const Bytes value = pattern(size, seed);
             set(*other, "k", value);
             EXPECT_EQ(objects.get("k"), value);
+            // The source is asked for it until a little after the answer.
+            EXPECT_TRUE(eventually([&] { return source->believes("k"); }));
             EXPECT_FALSE(seen("k", value)) << "it replaces one that was seen";
             EXPECT_TRUE(seen("k", value)) << size;
         }
