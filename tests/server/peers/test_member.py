@@ -20,6 +20,7 @@ from ucxstore.server.peers.events import (
     Doubted,
     Ended,
     Event,
+    Failed,
     Fence,
     Fenced,
     Found,
@@ -33,6 +34,7 @@ from ucxstore.server.peers.events import (
     ReadNote,
     Received,
     Refused,
+    RemoveNotes,
     Reply,
     Request,
     Tell,
@@ -70,6 +72,8 @@ class Run:
         self.done: list[Action] = []
         self.presence: Answer = None  # instead of what is there
         self.notes: dict[str, Names] = {}
+        self.written: list[Names] = []
+        self.refuses_notes = False
         self.left: dict[str, Names] = {}
         self.numbers = itertools.count(1)
 
@@ -101,7 +105,13 @@ class Run:
                 card = self.member.card
                 return self.presence or (None if card is None else Found(card))
             case WriteNote(note, names):
+                self.written.append(names)
+                if self.refuses_notes:
+                    return Failed("no")
                 self.notes[note] = names
+            case RemoveNotes(start):
+                for note in [one for one in self.notes if one.startswith(start)]:
+                    del self.notes[note]
             case ReadNote(note):
                 return self.left.get(note)
         return None
@@ -322,6 +332,25 @@ def test_one_that_leaves_notes_what_exactly_is_in_doubt(run: Run) -> None:
     run.change("a/l")
     run.feed(Leave())
     assert list(run.notes.values())[-1] == keys("a/k")
+
+
+def test_one_that_leaves_after_it_was_shut_out_keeps_its_note_of_doubts(run: Run) -> None:
+    run.change("a/k", outcome=Unknown())
+    run.presence = Fenced()
+    run.pass_time(times.RENEW_SECONDS)
+    assert run.member.phase == "out"
+    run.feed(Leave())
+    assert list(run.notes.values()) == [keys("a/k")]
+
+
+def test_a_note_is_taken_back_by_its_name(run: Run) -> None:
+    run.change("a/k")
+    assert run.notes
+    run.pass_time(times.IDLE_SECONDS)
+    assert not run.notes
+    run.change("b/k")
+    removed = [one.what.start for one in run.said(Request) if isinstance(one.what, RemoveNotes)]
+    assert removed == ["a-1-00000001"], "a late removal takes no later note with it"
 
 
 def test_changes_that_were_refused_leave_no_doubt(run: Run) -> None:

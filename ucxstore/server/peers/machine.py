@@ -81,6 +81,9 @@ MOST_LOST = 10_000
 # Prefixes in a note. Beyond that it says all.
 _MOST_NOTED = 16
 
+# Notes to be removed. Of more, those that could not be written stay until this server leaves.
+_MOST_OLD_NOTES = 100
+
 # Servers that were shut out, and may come back.
 _MOST_UNREACHED = 100
 
@@ -216,7 +219,7 @@ class Member:
             case Answered(request, answer):
                 pending = self.requests.pop(request, None)
                 if pending is not None:
-                    self._answered(pending, request, answer)
+                    self._answered(pending, answer)
             case Doubted(number, names, condition):
                 self.doubts[number] = Doubt(names, condition, now + self.lasting)
             case Landed(number):
@@ -659,30 +662,35 @@ class Member:
         if len(names) > _MOST_NOTED:
             names = _ALL
         note.count += 1
-        note.request = self._request(WriteNote(f"{self.card.name}-{note.count:08}", names))
+        name = f"{self.card.name}-{note.count:08}"
+        if len(note.old) < _MOST_OLD_NOTES:
+            note.old.add(name)  # if it fails, it may be there all the same
+        note.request = self._request(WriteNote(name, names))
 
-    def _note_answered(self, request: int, what: What, answer: Answer) -> None:
+    def _note_answered(self, what: WriteNote, answer: Answer) -> None:
         note = self.note
-        if request != note.request:
-            return
         note.request = 0
-        if isinstance(what, WriteNote):
-            if isinstance(answer, Failed):
-                note.wanted = Names()
-                note.old.add(what.note)  # it may be there all the same
-                for number in list(self.unready):
-                    change = self.changes.get(number)
-                    covered = change is None or all(map(note.names.covers, change.names))
-                    if change is not None and change.step == "told" and not covered:
-                        self._conclude(number, Refused(answer.why))
-                return
-            if note.name:
-                note.old.add(note.name)
-            note.name, note.names = what.note, what.names
-            note.wanted = Names.of(one for one in note.wanted if not note.names.covers(one))
-            if not note.wanted:
-                self._remove_old_notes()
+        if isinstance(answer, Failed):
+            note.wanted = Names()
+            for number in list(self.unready):
+                change = self.changes.get(number)
+                covered = change is None or all(map(note.names.covers, change.names))
+                if change is not None and change.step == "told" and not covered:
+                    self._conclude(number, Refused(answer.why))
+            return
+        self._leave_note()
+        note.old.discard(what.note)
+        note.name, note.names = what.note, what.names
+        note.wanted = Names.of(one for one in note.wanted if not note.names.covers(one))
+        if not note.wanted:
+            self._remove_old_notes()
         self._write_note()
+
+    def _leave_note(self) -> None:
+        """Count the note as an old one, which is removed by its name, and no later one with it."""
+        if self.note.name:
+            self.note.old.add(self.note.name)
+        self.note.name, self.note.names = "", Names()
 
     def _remove_old_notes(self) -> None:
         for old in self.note.old:
@@ -698,11 +706,8 @@ class Member:
         )
 
     def _take_note_back(self) -> None:
-        note = self.note
+        self._leave_note()
         self._remove_old_notes()
-        if note.name and self.card is not None:
-            note.name, note.names = "", Names()
-            note.request = self._request(RemoveNotes(f"{self.card.name}-"))
 
     # ---- requests to the source ----
 
@@ -712,14 +717,14 @@ class Member:
         self._out.append(Request(self.last, what))
         return self.last
 
-    def _answered(self, pending: Pending, request: int, answer: Answer) -> None:
+    def _answered(self, pending: Pending, answer: Answer) -> None:
         match pending.what:
             case WriteNote() if self.phase == "leaving":
                 if not isinstance(answer, Failed):
                     self._remove_old_notes()
-            case WriteNote() | RemoveNotes():
-                self._note_answered(request, pending.what, answer)
-            case RemoveCard():
+            case WriteNote():
+                self._note_answered(pending.what, answer)
+            case RemoveNotes() | RemoveCard():
                 pass
             case IsOver(card):
                 self._judged(card, answer)
@@ -906,10 +911,10 @@ class Member:
         self.unready.clear()
         note = self.note
         if self.card is not None:
-            note.old.add(f"{self.card.name}-")
             self.requests.clear()
             self._request(RemoveCard(self.card.name))
-        note.name, note.names, note.wanted, note.request = "", Names(), Names(), 0
+        self._leave_note()
+        note.wanted, note.request = Names(), 0
         for change in self.changes.values():
             if change.step in ("told", "ready"):
                 change.step = "waiting"
@@ -1239,8 +1244,7 @@ class Member:
                 # What exactly may still be carried out takes the place of what might have been.
                 note.count += 1
                 at = f"{self.server}-{self.epoch}-{note.count:08}"
-                if note.name:
-                    note.old.add(note.name)
+                self._leave_note()
                 self._request(WriteNote(at, lost.names()))
         if not self.requests:
             self.phase = "left"

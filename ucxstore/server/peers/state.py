@@ -154,11 +154,11 @@ class Note(Record):
     wanted : Names
         What it must say, too.
     request : int
-        That writes or removes it; 0 for none.
+        That writes it; 0 for none.
     count : int
         Of all that were written.
     old : set of str
-        How the names of others begin that are to be removed once this one says all.
+        The names of others that may be there, and are to be removed once this one says all.
     idle_since : float
     """
 
