@@ -1,7 +1,7 @@
 """The machine of a member, driven by hand."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -75,6 +75,7 @@ class Run:
         self.written: list[Names] = []
         self.refuses_notes = False
         self.left: dict[str, Names] = {}
+        self.on_read: Callable[[str], object] = lambda note: None
         self.numbers = itertools.count(1)
 
     def joined(self) -> "Run":
@@ -113,6 +114,7 @@ class Run:
                 for note in [one for one in self.notes if one.startswith(start)]:
                     del self.notes[note]
             case ReadNote(note):
+                self.on_read(note)
                 return self.left.get(note)
         return None
 
@@ -325,6 +327,24 @@ def test_what_one_that_was_lost_has_noted_is_asked_for(run: Run) -> None:
     assert not again.answers("a/k"), "nobody knows of the others below"
     again.pass_time(times.LATE_SECONDS)
     assert again.answers("a/k")
+
+
+@pytest.mark.parametrize("others", [{}, {"a-1-00000001": keys("b/k")}])
+def test_a_note_that_was_replaced_meanwhile_is_found(others: dict[str, Names]) -> None:
+    """Its server has left, and has noted exactly what is in doubt."""
+    run = Run("c")
+    gone = "a-1-00000002"
+    run.left = {**others, gone: Names(prefixes=frozenset({"a/"}))}
+
+    def replace(note: str) -> None:
+        if note == gone:
+            run.left = {**others, "a-1-00000003": keys("a/k")}
+
+    run.on_read = replace
+    run.joined()
+    assert not run.answers("a/k")
+    assert run.answers("a/other")
+    assert run.answers("b/k") is not bool(others)
 
 
 def test_one_that_leaves_notes_what_exactly_is_in_doubt(run: Run) -> None:

@@ -166,6 +166,7 @@ class Member:
         self.stage = ""  # of joining: "card", "meet", "notes", "look"
         self.meeting: dict[str, float] = {}  # whom this one must meet; until when it waits
         self.skipped: set[str] = set()  # servers that need not be met
+        self.read: dict[str, Answer] = {}  # notes of one listing, and what they say
         self.links: dict[int, LinkState] = {}
         self.peers: dict[str, Peer] = {}
         # Changes of clients. `lines`: the last one of each key.
@@ -778,8 +779,7 @@ class Member:
             case ReadCard(name) if self.stage == "meet":
                 self._met(name, answer)
             case ReadNote(note):
-                if isinstance(answer, Names):
-                    self._hold(note, answer)
+                self.read[note] = answer
             case ReadCard():
                 if not (isinstance(answer, Found) and answer.card == self.card):
                     self._not_joined(Failed("another server has shut this one out", passing=True))
@@ -836,11 +836,20 @@ class Member:
                 if until < inf:
                     self._request(RemoveCard(name))
             self.meeting.clear()
-            self.stage = "notes"
-            self._request(ListAll(), "join")
+            self._list_notes()
+        elif None in self.read.values():
+            self._list_notes()  # its server may have left another one in its place
         else:
+            for note, names in self.read.items():
+                self._hold(note, cast(Names, names))
+            self.read.clear()
             self.stage = "look"
             self._request(ReadCard(cast(Card, self.card).name), "join")
+
+    def _list_notes(self) -> None:
+        self.stage = "notes"
+        self.read.clear()
+        self._request(ListAll(), "join")
 
     def _read_notes(self, listing: Listing) -> None:
         """Read what those have noted of whom nobody can tell what they may still change."""
