@@ -317,6 +317,34 @@ def test_names_are_noted_before_they_are_sent(run: Run) -> None:
     )
 
 
+def test_what_a_note_must_say_is_not_forgotten_when_it_cannot_be_written(run: Run) -> None:
+    run.change("a/k", outcome=Unknown())
+    run.refuses_notes = True
+    run.presence = Fenced()
+    run.pass_time(times.RENEW_SECONDS)
+    run.presence = None
+    run.pass_time(1.0)
+    assert run.member.epoch == 2
+    assert list(run.notes) == ["a-1-00000001"]
+    tried = len(run.written)
+    run.pass_time(times.AGAIN_SECONDS)
+    assert len(run.written) == tried + 1
+    run.refuses_notes = False
+    run.pass_time(times.AGAIN_SECONDS)
+    assert list(run.notes.values()) == [Names(prefixes=frozenset({"a/"}))]
+    assert "a-1-00000001" not in run.notes
+
+
+def test_a_change_that_was_refused_is_not_noted_for_ever(run: Run) -> None:
+    run.refuses_notes = True
+    change = run.ask("a/k")
+    assert run.said(Reply) == [Reply(change, Refused("no"))]
+    run.pass_time(times.IDLE_SECONDS)
+    tried = len(run.written)
+    run.pass_time(times.IDLE_SECONDS)
+    assert len(run.written) == tried
+
+
 def test_what_one_that_was_lost_has_noted_is_asked_for(run: Run) -> None:
     again = Run("c")
     again.left = {"a-1-00000001": Names(prefixes=frozenset({"a/"}))}

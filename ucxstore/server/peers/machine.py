@@ -663,6 +663,7 @@ class Member:
         if len(names) > _MOST_NOTED:
             names = _ALL
         note.count += 1
+        note.retry_at = inf
         name = f"{self.card.name}-{note.count:08}"
         if len(note.old) < _MOST_OLD_NOTES:
             note.old.add(name)  # if it fails, it may be there all the same
@@ -672,7 +673,7 @@ class Member:
         note = self.note
         note.request = 0
         if isinstance(answer, Failed):
-            note.wanted = Names()
+            note.retry_at = self._now + times.AGAIN_SECONDS
             for number in list(self.unready):
                 change = self.changes.get(number)
                 covered = change is None or all(map(note.names.covers, change.names))
@@ -689,9 +690,14 @@ class Member:
 
     def _leave_note(self) -> None:
         """Count the note as an old one, which is removed by its name, and no later one with it."""
-        if self.note.name:
-            self.note.old.add(self.note.name)
-        self.note.name, self.note.names = "", Names()
+        note = self.note
+        if note.name:
+            note.old.add(note.name)
+        note.name, note.names = "", Names()
+
+    def _want_no_note(self) -> None:
+        self._leave_note()
+        self.note.wanted, self.note.retry_at, self.note.request = Names(), inf, 0
 
     def _remove_old_notes(self) -> None:
         for old in self.note.old:
@@ -707,7 +713,7 @@ class Member:
         )
 
     def _take_note_back(self) -> None:
-        self._leave_note()
+        self._want_no_note()
         self._remove_old_notes()
 
     # ---- requests to the source ----
@@ -918,12 +924,10 @@ class Member:
         self.claims.clear()
         self.trials.clear()
         self.unready.clear()
-        note = self.note
         if self.card is not None:
             self.requests.clear()
             self._request(RemoveCard(self.card.name))
-        self._leave_note()
-        note.wanted, note.request = Names(), 0
+        self._want_no_note()
         for change in self.changes.values():
             if change.step in ("told", "ready"):
                 change.step = "waiting"
@@ -1297,6 +1301,8 @@ class Member:
                 self._request(ListAll(), "trial")
             if self._may_take_note_back() and self.note.idle_since + times.IDLE_SECONDS <= now:
                 self._take_note_back()
+            if self.note.retry_at <= now:
+                self._write_note()
         if self.here_at <= now:
             self.here_at = now + times.RENEW_SECONDS
             self._tell_all(Here())
@@ -1352,6 +1358,7 @@ class Member:
                 yield self.yields_until
             if self._may_take_note_back():
                 yield self.note.idle_since + times.IDLE_SECONDS
+            yield self.note.retry_at
         if self.peers:
             yield self.here_at
         for change in self.changes.values():

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Literal, cast
 
 from ucxstore.server.peers.card import Card
@@ -155,6 +156,8 @@ class Note(Record):
         What it must say, too.
     request : int
         That writes it; 0 for none.
+    retry_at : float
+        When it is written anew, as that has failed.
     count : int
         Of all that were written.
     old : set of str
@@ -166,6 +169,7 @@ class Note(Record):
     names: Names = field(default_factory=Names)
     wanted: Names = field(default_factory=Names)
     request: int = 0
+    retry_at: float = inf
     count: int = 0
     old: set[str] = field(default_factory=set)
     idle_since: float = 0.0

@@ -17,7 +17,7 @@ SILENCE_SECONDS = 2.5 * RENEW_SECONDS
 # Between two attempts to join; a write that waits brings the next one forward.
 PAUSES = (0.1, 0.5, 2.0, 5.0, 15.0, 60.0)
 
-# Between two attempts to shut a peer out, while the source fails.
+# Between two attempts to shut a peer out, to look or to note, while the source fails.
 AGAIN_SECONDS = 1.0
 
 # A write waits for others for so long, and then fails before it is sent.
