@@ -54,6 +54,7 @@ from ucxstore.server.peers.events import (
     Tick,
     Trust,
     TurnCame,
+    Unknown,
     What,
 )
 from ucxstore.server.peers.links import Link
@@ -133,7 +134,7 @@ class Change:
 
     def may_go_on(self) -> bool:
         """Tell whether it may be sent again."""
-        return self._members.machine.may_send(self._number, boot_seconds())
+        return not self._is_over and self._members.machine.may_send(self._number, boot_seconds())
 
     def end(self, outcome: Outcome) -> None:
         """Say what the source has answered."""
@@ -221,6 +222,7 @@ class Membership:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tried = threading.Event()
         self._warned = False
+        self._failed = ""  # why no machine decides any more
         self._tasks = Tasks()
         self._numbers = itertools.count(1)
         self._changes: dict[int, Change] = {}
@@ -256,6 +258,8 @@ class Membership:
     @property
     def trouble(self) -> str:
         """Why writes fail now; "" if they do not for want of a membership."""
+        if self._failed:
+            return self._failed
         if self.machine.phase in ("alone", "member"):
             return ""
         return "the other servers of the source cannot know of this one, so writes fail"
@@ -273,7 +277,7 @@ class Membership:
     def start(self) -> None:
         """Begin, in the running event loop; `join` may come before or after."""
         self._loop = asyncio.get_running_loop()
-        self._tick()
+        self.feed(Tick())
         if self._contact is not None:
             self._contacted()
 
@@ -292,8 +296,12 @@ class Membership:
     def change(self, names: Names, value: object, reply: Callable[[Outcome, bool], None]) -> Change:
         """Ask for a change. `reply` is called once, maybe at once; then all is over."""
         number = next(self._numbers)
-        change = self._changes[number] = Change(self, number, reply)
-        self.feed(Asked(number, names, value))
+        change = Change(self, number, reply)
+        if self._failed:
+            change.over(Refused(self._failed), keep=False)
+        else:
+            self._changes[number] = change
+            self.feed(Asked(number, names, value))
         return change
 
     def heard(self) -> None:
@@ -303,33 +311,49 @@ class Membership:
 
     def feed(self, event: Event) -> None:
         """Let the machine take an event, and do what it says."""
+        if self._failed:
+            return
         now = boot_seconds()
         try:
             for action in self.machine.handle(event, now):
                 self._do(action)
-        except Exception:
-            self._caches.believe_until(0.0)  # nothing is known any more
-            raise
-        if self.machine.phase == "left":
-            self._left.set()
-        if self._timer is not None and self._ticks_at > now + _TICK_SECONDS:
+            if self.machine.phase == "left":
+                self._left.set()
+            if isinstance(event, Tick):
+                self._tick_in(min(max(self.machine.wakes_at() - now, 0.01), times.RENEW_SECONDS))
+            elif self._timer is not None and self._ticks_at > now + _TICK_SECONDS:
+                self._tick_in(_TICK_SECONDS)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Rely on nothing, and send nothing, for good: nobody knows any more who changes what."""
+        self._caches.believe_until(0.0)
+        logs.server.exception("what this server knows of others of its source is lost")
+        self._failed = f"the server has failed, and must be started anew: {error!r}"
+        if self._timer is not None:
             self._timer.cancel()
-            self._tick_in(_TICK_SECONDS)
+        changes, self._changes = self._changes, {}
+        for change in changes.values():
+            with suppress(Exception):
+                change.over(Unknown(self._failed), keep=False)
+        self._tasks.cancel()
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._tried.set()
+        self._left.set()
 
     def _contacted(self) -> None:
         if self.machine.phase == "new" and self._contact is not None:
             contact = self._contact
             self.feed(Contacted(contact.addresses, contact.port, this_process()))
 
-    def _tick(self) -> None:
-        self._timer = None
-        self.feed(Tick())
-        left = self.machine.wakes_at() - boot_seconds()
-        self._tick_in(min(max(left, 0.01), times.RENEW_SECONDS))
-
     def _tick_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._ticks_at = boot_seconds() + seconds
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.feed, Tick())
 
     # ---- what the machine says ----
 
@@ -458,7 +482,10 @@ class Membership:
         await self._serve(at, link)
 
     def _welcome(self, sock: socket.socket, keys: SessionKeys | None) -> None:
-        self._tasks.start(self._accept(sock, keys))
+        if self._failed:
+            sock.close()
+        else:
+            self._tasks.start(self._accept(sock, keys))
 
     async def _accept(self, sock: socket.socket, keys: SessionKeys | None) -> None:
         link = await Link.of(sock, keys)
