@@ -201,6 +201,20 @@ async def test_what_waits_for_a_slow_disk_is_bounded(
     assert source.gets == 5
 
 
+@pytest.mark.parametrize("answers", [(False, True), (True, False)], ids=["before", "after"])
+async def test_what_is_not_believed_before_and_after_it_was_read_is_asked_for(
+    tier: TieredSource, answers: tuple[bool, ...]
+) -> None:
+    """A server that has joined meanwhile has forgotten what it read before."""
+    await get_and_keep(tier, "k")
+    await asyncio.to_thread(eventually, lambda: tier._disk.find("k") is not None)
+    left = iter(answers)
+    tier.believes = lambda _: next(left)
+    await tier.get("k", None)
+    source: Any = tier.source
+    assert source.gets == 2
+
+
 @pytest.mark.parametrize("believed", [True, False], ids=["forever", "always"])
 async def test_a_look_at_an_object_finds_all_of_a_small_one(folder: Path, believed: bool) -> None:
     """The first request for an unknown object is for its beginning, which may be all of it."""

@@ -89,9 +89,10 @@ class TieredSource:
         self._directory.close()
 
     async def get(self, key: str, part: Part | None, known: str = "") -> Found | None:
-        kept = await self._read(key, part)
+        # Before, too: what a server has read before it joined may be older than what it has missed.
         believed = self._believed and self.believes(key)
-        if kept is not None and (believed or _has_tag(part)):
+        kept = await self._read(key, part)
+        if kept is not None and ((believed and self.believes(key)) or _has_tag(part)):
             self._hits += 1
             return kept
         try:
