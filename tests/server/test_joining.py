@@ -6,7 +6,10 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from tests.eventually import eventually
 from ucxstore import grants
 from ucxstore.address import Address, HostPort
 from ucxstore.client.connect import Greeting
+from ucxstore.errors import ConnectError
 from ucxstore.grants import ALL, Bounds
 from ucxstore.protocol.frames import TOKEN_BYTES, Kind, RejectCode, encode, encode_reject
 from ucxstore.protocol.handshake import join_mac, joined
@@ -35,6 +39,8 @@ class Sessions:
     def __init__(self) -> None:
         self.joined: dict[bytes, tuple[int, socket.socket]] = {}
         self.bounds: dict[bytes, Bounds] = {}
+        self.on_room: Callable[[], bool] = lambda: True
+        self.renewed = 0
 
     def open(self, thread: int, fd: int) -> "Sessions":
         raise NotImplementedError
@@ -49,7 +55,10 @@ class Sessions:
         raise NotImplementedError
 
     def make_room(self, origin: str, waiting: int, is_short: bool) -> bool:
-        return True
+        return self.on_room()
+
+    def renew_sessions(self, timeout: float) -> None:
+        self.renewed += 1
 
     def join(
         self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds, origin: str
@@ -230,6 +239,21 @@ class TestJoin:
             assert greeting.join() is None
         assert not sessions.joined
 
+    def test_a_server_that_joins_a_set_while_a_client_waits_for_room(
+        self, accepting: acceptor.Acceptor, sessions: Sessions
+    ) -> None:
+        identity = accepting._terms.identity
+
+        def make_room() -> bool:
+            had_record, identity.record = bool(identity.record), b"a record"
+            return had_record
+
+        sessions.on_room = make_room
+        with greet(accepting) as greeting:
+            assert greeting.join() is None
+        assert identity.record
+        assert not sessions.joined, "it was told of no set"
+
     def test_one_that_has_joined_may_hang_up_when_it_likes(
         self,
         accepting: acceptor.Acceptor,
@@ -295,6 +319,33 @@ class TestJoin:
             assert fd is not None
             os.close(fd)
             assert b"silent for longest" in silent[0].recv(4096)
+
+
+def test_clients_connect_anew_also_if_who_has_made_the_set_goes_before_it_is_kept(
+    accepting: acceptor.Acceptor, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = accepting._terms.identity
+    keep, keeping, go_on = identity.keep, threading.Event(), threading.Event()
+
+    def dawdle(expected: bytes, record: bytes) -> bytes:
+        keeping.set()
+        assert go_on.wait(20.0)
+        return keep(expected, record)
+
+    monkeypatch.setattr(identity, "keep", dawdle)
+    monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.3)
+    with greet(accepting) as greeting, pytest.raises(ConnectError):
+        greeting.keep(b"", b"a record")
+    assert keeping.is_set()
+    monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 20.0)
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(lambda: greet(accepting))
+        time.sleep(0.1)
+        assert not later.done(), "it is to be told of the set"
+        go_on.set()
+        with later.result(20.0) as greeting:
+            assert greeting.welcome.record == b"a record"
+    assert sessions.renewed == 1
 
 
 class TestClients:

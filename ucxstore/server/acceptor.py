@@ -189,7 +189,7 @@ class Acceptor:
         # Takes a connection of another server of the same source; None where there are none.
         self.on_peer: Callable[[socket.socket, SessionKeys | None], None] | None = None
         self._stopping = False
-        self._renewed: asyncio.Future[None] | None = None  # once a client has sent a record
+        self._renewed: asyncio.Future[bytes] | None = None  # once a client has sent a record
         self._loop = asyncio.SelectorEventLoop()
         self._task = self._loop.create_task(self._accept())
         self._thread = threading.Thread(target=self._run, name="ucxstore-accept", daemon=True)
@@ -366,8 +366,7 @@ class Acceptor:
                     async with asyncio.timeout(HANDSHAKE_SECONDS):
                         bounds = await self._run_steps(handshake.authenticate(), guest)
                         # Whoever knows the record writes to the others of the set.
-                        if self._renewed is not None:
-                            await asyncio.shield(self._renewed)
+                        await self._until_renewed()
                         record = self._terms.identity.record
                         offer = offering.enter_context(
                             self._offer(guest, token, peer, bounds, record)
@@ -437,19 +436,24 @@ class Acceptor:
         record, no such client may go on, or it would take chunks of the others for missing. So each
         connects anew, and learns of the set, before anybody is told that the record is kept.
         """
-        while self._renewed is not None:
-            await asyncio.shield(self._renewed)
-        identity = self._terms.identity
-        self._renewed = self._loop.create_future()
-        try:
+        await self._until_renewed()
+        identity, sessions = self._terms.identity, self._sessions
+
+        def keep() -> bytes:
             before = identity.record
-            kept = await asyncio.to_thread(identity.keep, asked.digest, asked.record)
+            kept = identity.keep(asked.digest, asked.record)
             if kept and not before:
-                await asyncio.to_thread(self._sessions.renew_sessions, _RENEW_SECONDS)
-        finally:
-            self._renewed.set_result(None)
-            self._renewed = None
-        return kept
+                sessions.renew_sessions(_RENEW_SECONDS)
+            return kept
+
+        # It goes on if the client that has asked for it is given up.
+        self._renewed = self._loop.run_in_executor(None, keep)
+        return await asyncio.shield(self._renewed)
+
+    async def _until_renewed(self) -> None:
+        """Wait while a record is being kept."""
+        while self._renewed is not None and not self._renewed.done():
+            await asyncio.wait([self._renewed])
 
     def _check_told(self, record: bytes, peer: str) -> None:
         """Refuse a client that was told of no set, where there is one by now."""
@@ -482,10 +486,10 @@ class Acceptor:
             if offer is None:
                 raise AuthenticationError(f"{peer} was not told that it may join")
             peer = offer.peer
-            self._check_told(offer.record, peer)
             # It goes on with UCX where there is none, and is then told so.
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await self._find_room(offer.origin, RESERVED_FROM_LOCAL)
+            self._check_told(offer.record, peer)
             let_pass_descriptors(sock, allowed=True)
             with sock.dup() as answer:  # `sock` itself is handed over
                 turn = next(self._turns)
