@@ -138,11 +138,17 @@ def has_ended(process: tuple[str, str, int, int]) -> bool:
         return False
     try:
         state, began = _look(number)
-    except OSError:
-        return not Path(f"/proc/{number}").exists()
-    except ValueError:
-        return False
+    except (OSError, ValueError):  # it has gone, or /proc hides processes of other users
+        return _is_gone(number)
     return began != start or state in "ZX"
+
+
+def _is_gone(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
+    return False
 
 
 def _look(number: int) -> tuple[str, int]:
