@@ -24,6 +24,7 @@ from ucxstore.server.peers.events import (
     Fence,
     Fenced,
     Found,
+    GivenUp,
     Go,
     Landed,
     Leave,
@@ -254,6 +255,26 @@ def test_nothing_is_sent_once_the_lease_is_over(run: Run) -> None:
     assert run.send(change)
 
 
+def test_one_that_is_told_again_waits_anew(run: Run) -> None:
+    change = run.ask("k")
+    assert run.send(change)
+    run.pass_time(times.PATIENCE_SECONDS)
+    run.link()
+    run.feed(Ended(change, NotSent()))
+    run.feed(Tick())
+    assert not run.said(Reply), "it begins to wait for the others now"
+
+
+def test_what_was_not_sent_tells_nothing_of_the_source(run: Run) -> None:
+    first, second = run.ask("k"), run.ask("k")
+    assert run.send(first)
+    run.pass_time(run.member.patience - 1)
+    run.feed(Ended(first, NotSent()))
+    assert run.send(first)
+    run.pass_time(1)
+    assert [one.change for one in run.said(Reply)] == [second]
+
+
 @pytest.mark.parametrize("is_shut_out", [True, False])
 def test_only_one_that_was_not_shut_out_shuts_out_others(run: Run, is_shut_out: bool) -> None:
     run.link()
@@ -273,6 +294,16 @@ def test_one_that_leaves_sends_nothing(run: Run) -> None:
     assert not run.send(waiting)
     assert run.member.phase == "left"
     assert not run.answers()
+
+
+def test_a_removal_of_which_only_a_part_was_sent_is_told_as_such(run: Run) -> None:
+    change = run.ask(prefix="p/", value=None)
+    assert run.send(change)
+    run.presence = Fenced()
+    run.now += times.LEASE_SECONDS
+    run.feed(Ended(change, NotSent(partly=True)))
+    run.feed(GivenUp(change))
+    assert run.said(Reply) == [Reply(change, Refused(GivenUp(change).why, partly=True))]
 
 
 # ---- what was made is never told as what was not ----

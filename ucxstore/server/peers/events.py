@@ -32,7 +32,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """It was not sent, since `may_send` did not allow it any more. It is told anew, and carried."""
+    """It was not sent, since `may_send` did not allow it any more. It is told anew, and carried.
+
+    `partly`: some of its keys were changed before that.
+    """
+
+    partly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Nobody waits for a change any more. Before it is sent, it ends; else others overtake it."""
+    """Nobody waits for a change any more. Before it is sent, it ends.
+
+    A removal of a prefix goes on once it is sent, and later changes below that wait for its end.
+    """
 
     change: int
     why: str = "nobody waits for it any more"

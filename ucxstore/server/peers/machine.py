@@ -5,6 +5,7 @@ change may be sent, and when it may be acknowledged. docs/consistency.md has the
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
 from math import inf
 from typing import cast
 
@@ -550,6 +551,7 @@ class Member:
     def _tell_again(self, number: int) -> None:
         """Take back that a change may be sent, as this membership, or its lease, may be over."""
         change = self.changes[number]
+        change.since = self._now
         if self.phase == "member" and change.epoch == self.epoch:
             change.step = "told"
             self.unready[number] = None
@@ -568,12 +570,12 @@ class Member:
             self._conclude(number, outcome)
 
     def _ended(self, number: int, outcome: Outcome) -> None:
-        self.heard_at = self._now
         change = self.changes.get(number)
         if change is None or change.step != "sent":
             return
         is_made = isinstance(outcome, Done) or (isinstance(outcome, Refused) and outcome.partly)
         if isinstance(outcome, NotSent):
+            change.partly |= outcome.partly
             self._tell_again(number)
         elif not is_made or self._covers(change, self._now):
             self._conclude(number, outcome)
@@ -602,6 +604,8 @@ class Member:
                 del self.begun[key]
         begun = change.step != "queued"
         done = isinstance(outcome, Done)
+        if isinstance(outcome, Refused) and change.partly:
+            outcome = replace(outcome, partly=True)
         if isinstance(outcome, Unknown):
             self._want_note(change.names)
             self._lose(self.server, change.names)

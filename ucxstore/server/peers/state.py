@@ -44,6 +44,8 @@ class Change(Record):
         Whether nobody else has changed its names meanwhile.
     unwanted : bool
         Whether nobody waits for it any more.
+    partly : bool
+        Whether some of its keys were changed, before the rest could not be sent.
     outcome : Outcome or None
         What is to be told to the client, once that is confirmed.
     """
@@ -59,6 +61,7 @@ class Change(Record):
     seq: int = 0
     alone: bool = True
     unwanted: bool = False
+    partly: bool = False
     outcome: Outcome | None = None
 
 

@@ -289,7 +289,7 @@ class Carrier:
                     ticket, operation, arguments, moved, change
                 )
         except NotSentError:
-            return False, NotSent(), None
+            return False, NotSent(partly=operation == "remove_prefix"), None
         except Exception as error:
             answered = not (isinstance(error, TimeoutError) and limit.expired())
             why = self._explained(error, operation, arguments, begun, answered=answered)
