@@ -459,6 +459,15 @@ def test_doubts_end_with_a_later_change(run: Run) -> None:
     assert run.told()[-1] == End(keys("k"), done=False)
 
 
+def test_doubts_end_without_a_later_change(run: Run) -> None:
+    run.change("k", outcome=Unknown())
+    run.pass_time(times.LATE_SECONDS - 1)
+    assert not run.answers()
+    run.pass_time(1)
+    assert run.answers()
+    assert not run.notes, "nor must any later server ask for it"
+
+
 def test_a_change_that_was_sent_before_a_doubt_does_not_end_it(run: Run) -> None:
     link = run.link()
     change = run.ask("k")

@@ -9,7 +9,6 @@ from ucxstore.server.peers import events
 from ucxstore.server.peers.events import Answer, Failed, Outcome, Refused
 from ucxstore.server.peers.machine import Member
 from ucxstore.server.peers.names import Name, Names
-from ucxstore.server.peers.state import Lost
 
 
 class SendsUntold(Member):
@@ -72,12 +71,11 @@ class RemembersRefused(Member):
 
     def _lose(self, server: str, names: Iterable[Name]) -> None:
         super()._lose(server, names)
-        lost = self.lost.get(server)
-        if lost is not None and lost.keys:
+        before = self.lost.get(server, {})
+        if any(not is_prefix for is_prefix, _ in before):
             # As if there had been ten thousand; and for good.
-            before = lost.names()
-            self.lost[server] = Lost(prefixes={"": (self.seq, inf)})
             whole = Names(prefixes=frozenset({""}))
+            self.lost[server] = dict.fromkeys(whole, (self.seq, inf))
             self._ask(whole)
             self._claim(whole)
             self._announce(whole)

@@ -68,7 +68,6 @@ from ucxstore.server.peers.state import (
     Change,
     Doubt,
     LinkState,
-    Lost,
     Note,
     Peer,
     Pending,
@@ -76,7 +75,7 @@ from ucxstore.server.peers.state import (
     frozen,
 )
 
-# Keys that one server may still change, and which are told apart. Beyond that all are asked for.
+# Names that one server may still change, and which are told apart. Beyond that all are asked for.
 MOST_LOST = 10_000
 
 # Prefixes in a note. Beyond that it says all.
@@ -181,9 +180,9 @@ class Member:
         self.unready: dict[int, None] = {}  # told, or made: in the order of their numbers
         self.number = 0
         self.seq = 0
-        # By server: what it may change without telling. By membership: until when its notes are
-        # kept, although this one knows what they say.
-        self.lost: dict[str, Lost] = {}
+        # By server: what it may change without telling; since when, and until when at most. By
+        # membership: until when its notes are kept, although this one knows what they say.
+        self.lost: dict[str, dict[Name, tuple[int, float]]] = {}
         self.claims: dict[str, float] = {}
         self.note = Note()
         # How often each name is asked for, and is told to peers, for one reason or another.
@@ -370,54 +369,38 @@ class Member:
 
     def _lose(self, server: str, names: Iterable[Name]) -> None:
         """Go on to ask for what a server may still change."""
-        lost = self.lost.setdefault(server, Lost())
+        lost = self.lost.setdefault(server, {})
         self.seq += 1
-        new = []
-        for name in names:
-            is_prefix, text = name
-            if is_prefix:
-                if text not in lost.prefixes:
-                    new.append(name)
-                lost.prefixes[text] = self.seq, self._now + times.LATE_SECONDS
-            else:
-                if text not in lost.keys:
-                    new.append(name)
-                lost.keys[text] = self.seq
-        if not (lost.keys or lost.prefixes):
+        entry = self.seq, self._now + times.LATE_SECONDS
+        new = [name for name in names if name not in lost]
+        lost.update(dict.fromkeys(names, entry))
+        if not lost:
             del self.lost[server]
         self._ask(new)
         self._claim(new)
-        if len(lost.keys) > MOST_LOST or len(lost.prefixes) > MOST_LOST:
-            before = lost.names()
-            self.lost[server] = Lost(prefixes={"": (self.seq, self._now + times.LATE_SECONDS)})
+        if len(lost) > MOST_LOST:
+            self.lost[server] = dict.fromkeys(_ALL, entry)
             self._ask(_ALL)
             self._claim(_ALL)
             self._announce(_ALL)  # before the end of the others, on each link
-            self._trust(before)
-            self._release(before)
+            self._trust(lost)
+            self._release(lost)
 
     def _settle(self, names: Names, seq: int) -> None:
         """Note that names have changed, with a known end, by what was sent after this."""
         for server, lost in list(self.lost.items()):
-            over: list[Name] = []
-            if names.prefixes or len(lost.keys) < len(names.keys):
-                keys = [key for key in lost.keys if names.covers((False, key))]
+            if names.prefixes or len(lost) < len(names):
+                over = [name for name in lost if names.covers(name)]
             else:
-                keys = [key for key in names.keys if key in lost.keys]
-            for key in keys:
-                if lost.keys[key] < seq:
-                    del lost.keys[key]
-                    over.append((False, key))
-            for prefix, (since, _) in list(lost.prefixes.items()):
-                if since < seq and names.covers((True, prefix)):
-                    del lost.prefixes[prefix]
-                    over.append((True, prefix))
-            self._found(server, over)
+                over = [name for name in names if name in lost]
+            self._found(server, [name for name in over if lost[name][0] < seq])
 
     def _found(self, server: str, names: list[Name]) -> None:
         """Do not ask any more for what a server may not change any more."""
         lost = self.lost[server]
-        if not (lost.keys or lost.prefixes):
+        for name in names:
+            del lost[name]
+        if not lost:
             del self.lost[server]
             self._drop_claims(server)
         self._trust(names)
@@ -427,11 +410,9 @@ class Member:
         """Forget what a server may still change: it has told anew what it does."""
         for name in [one for one in self.claims if _server_of(one) == server]:
             del self.claims[name]
-        lost = self.lost.pop(server, None)
-        if lost is not None:
-            names = lost.names()
-            self._trust(names)
-            self._release(names)
+        lost = self.lost.pop(server, {})
+        self._trust(lost)
+        self._release(lost)
 
     def _drop_claims(self, server: str) -> None:
         """Remove the notes of a server that may change nothing any more.
@@ -889,9 +870,7 @@ class Member:
         self.look_at = self._now + times.RENEW_SECONDS
         self.yields_until = self._now + times.YIELD_SECONDS
         self._out.append(Report("joined"))
-        lost = self.lost.get(self.server)
-        if lost is not None:
-            self._want_note(lost.names())
+        self._want_note(Names.of(self.lost.get(self.server, {})))
         for number, change in list(self.changes.items()):
             if change.step in ("waiting", "sent", "made"):
                 self._tell_change(number)
@@ -1262,7 +1241,7 @@ class Member:
                 note.count += 1
                 at = f"{self.server}-{self.epoch}-{note.count:08}"
                 self._leave_note()
-                self._request(WriteNote(at, lost.names()))
+                self._request(WriteNote(at, Names.of(lost)))
         if not self.requests:
             self.phase = "left"
 
@@ -1278,11 +1257,9 @@ class Member:
                 del self.doubts[number]
                 self._start_queued()
         for server, lost in list(self.lost.items()):
-            over = [one for one, (_, until) in lost.prefixes.items() if until <= now]
+            over = [name for name, (_, until) in lost.items() if until <= now]
             if over:
-                for prefix in over:
-                    del lost.prefixes[prefix]
-                self._found(server, [(True, prefix) for prefix in over])
+                self._found(server, over)
         for name, until in list(self.claims.items()):
             if until <= now:
                 del self.claims[name]
@@ -1375,7 +1352,7 @@ class Member:
         for doubt in self.doubts.values():
             yield doubt.until
         for lost in self.lost.values():
-            for _, until in lost.prefixes.values():
+            for _, until in lost.values():
                 yield until
         yield from self.claims.values()
         for state in self.links.values():

@@ -125,18 +125,6 @@ class LinkState(Record):
 
 
 @dataclass(slots=True)
-class Lost(Record):
-    """Names that a server may still change, without telling: since when, and until when at most."""
-
-    keys: dict[str, int] = field(default_factory=dict)
-    prefixes: dict[str, tuple[int, float]] = field(default_factory=dict)
-
-    def names(self) -> Names:
-        """Return all."""
-        return Names(frozenset(self.keys), frozenset(self.prefixes))
-
-
-@dataclass(slots=True)
 class Pending(Record):
     """A request to the source."""
 
