@@ -72,9 +72,6 @@ class Remove:
 ANYTHING = -1
 CHANGED, REFUSED, LOST = "changed", "refused", "lost"
 
-# Where a request is.
-SENT, DONE = "sent", "done"
-
 
 class Request:
     """A request to the source.

@@ -14,6 +14,7 @@ from ucxstore.server.peers.events import (
     Answered,
     Asked,
     AskFor,
+    Believe,
     Carry,
     Contacted,
     Done,
@@ -70,6 +71,8 @@ class Run:
     def __init__(self, server: str = "a", **options: object) -> None:
         self.member = Member(server, **options)  # type: ignore[arg-type]
         self.now = 100.0
+        self.until = 0.0
+        self.asked = Names()
         self.done: list[Action] = []
         self.presence: Answer = None  # instead of what is there
         self.notes: dict[str, Names] = {}
@@ -90,6 +93,14 @@ class Run:
         actions = self.member.handle(event, self.now)
         assert before.handle(event, self.now) == actions, "a copy does the same"
         self.done += actions
+        for action in actions:
+            match action:
+                case Believe(until):
+                    self.until = until
+                case AskFor(names):
+                    self.asked |= names
+                case Trust(names):
+                    self.asked = Names.of({*self.asked} - {*names})
         for action in actions:
             if isinstance(action, Request):
                 self.feed(Answered(action.request, self.answer(action.what)))
@@ -158,7 +169,8 @@ class Run:
         return [one.message for one in self.said(Tell)]
 
     def answers(self, key: str = "k") -> bool:
-        return self.member.may_answer(key, self.now)
+        """Tell whether the cache may answer a get of a key now."""
+        return self.now < self.until and not self.asked.covers((False, key))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ucxstore.server.peers import presence
+from ucxstore.server.peers.card import Card
 from ucxstore.server.peers.presence import has_ended, this_process
 
 
@@ -52,3 +53,9 @@ def test_a_process_that_proc_hides(
     os.kill(other[2], 9)
     os.waitpid(other[2], 0)
     assert has_ended(other)
+
+
+@pytest.mark.parametrize("port", [0, 65_535, 65_536])
+def test_a_card_has_a_port_that_can_be_dialled(port: int) -> None:
+    card = Card(server="a", epoch=1, port=port)
+    assert Card.parse(card.encode()) == (card if port < 65_536 else None)

@@ -7,6 +7,7 @@ from ucxstore.errors import ProtocolError
 from ucxstore.foreign import Fields
 
 _MAX_CARD_BYTES = 64 * 1024
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +50,15 @@ class Card:
         """Read what `encode` has written; ``None`` for anything else, such as "fenced"."""
         try:
             fields = Fields.read(data, "a presence", _MAX_CARD_BYTES)
+            port = fields.integer("port")
             match fields.plain_list("process", 4):
-                case [str(host), str(namespace), int(number), int(start)]:
+                case [str(host), str(namespace), int(number), int(start)] if port <= _MAX_PORT:
                     return Card(
                         server=fields.text("server"),
                         epoch=fields.integer("epoch"),
                         asks=fields.flag("asks"),
                         addresses=tuple(fields.texts("addresses")),
-                        port=fields.integer("port"),
+                        port=port,
                         process=(host, namespace, number, start),
                     )
         except ProtocolError:

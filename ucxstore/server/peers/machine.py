@@ -264,12 +264,6 @@ class Member:
         """Whether it believes its cache while its lease holds."""
         return not (self.asks or self.yields)
 
-    def may_answer(self, key: str, now: float) -> bool:
-        """Tell whether the cache may answer a get of a key now."""
-        if self.shared and not self.asks and not (self.relies and now < self.lease_until):
-            return False
-        return not self._is_asked(key)
-
     def copy(self) -> "Member":
         """Return a copy that goes its own way."""
         same = object.__new__(type(self))
@@ -286,9 +280,6 @@ class Member:
         )
 
     # ---- who changes what, or may: for the cache, and for the peers ----
-
-    def _is_asked(self, key: str) -> bool:
-        return (False, key) in self.asked or any(map(key.startswith, self.prefixes))
 
     def _ask(self, names: Iterable[Name], own: Change | None = None) -> None:
         """Ask for names for one more reason."""
@@ -627,10 +618,10 @@ class Member:
             else:
                 self._conclude(number, change.outcome or Unknown())
 
-    def _refuse_unsent(self, why: str, *, late: bool = False) -> None:
+    def _refuse_unsent(self, why: str) -> None:
         for number, change in list(self.changes.items()):
             if number in self.changes and change.step in ("waiting", "told", "ready"):
-                self._conclude(number, Refused(why, late))
+                self._conclude(number, Refused(why))
 
     # ---- the note: of which names requests may still be carried out, if this one is lost ----
 
@@ -904,7 +895,7 @@ class Member:
         for link in self.links:
             self._out.append(HangUp(link))
         self.links.clear()
-        self.claims.clear()
+        self.claims.clear()  # others may have told more of those to whom they were still linked
         self.trials.clear()
         self.unready.clear()
         if self.card is not None:
@@ -1011,8 +1002,6 @@ class Member:
                 new = [name for name in names if name not in into]
                 into.update(dict.fromkeys(names, self.seq))
                 self._ask(new)
-                for name in names:
-                    self._disturb(name, None)
                 self._out.append(Tell(link, Noted(number)))
             case Noted(number):
                 peer.noted = max(peer.noted, min(number, peer.told))

@@ -35,10 +35,6 @@ class Turns:
         self._answered = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def answered_at(self) -> float:
-        """Return when the source has answered last, by the event loop's clock."""
-        return self._answered
-
     async def take(self, whose: Whose) -> None:
         """Wait for a turn.
 
