@@ -1,7 +1,8 @@
 """Long histories, drawn at random by a seed: what clients do, what befalls servers, and delays."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -42,8 +43,7 @@ PATIENCE = SOURCE_TIMEOUT / SECOND
 # A request that was given up is carried out within a minute here, and not within a quarter of an
 # hour: what waits for that is the same, and histories are shorter.
 LATE = 60 * SECOND
-times.LATE_SECONDS = LATE / SECOND + 20.0
-times.IDLE_SECONDS = 10.0
+_TIMES = {"LATE_SECONDS": LATE / SECOND + 20.0, "IDLE_SECONDS": 10.0}
 
 _PROBE = -1  # the number of the client that looks at the end
 
@@ -82,6 +82,8 @@ class Plan:
     faults: tuple[Fault, ...]
     message: int
     request: int
+    turn: int
+    impatience: float
     length: int
 
 
@@ -106,10 +108,11 @@ def draw(seed: int) -> Plan:
     keys = chance.choice((1, 2))
     names = KEYS[:keys]
     spread = chance.choice((0.0, 0.0, 0.024))
-    length = int(chance.choice((4, 12, 30)) * SECOND)
+    is_long = chance.random() < 0.3  # long faults of one server, which lead to its being shut out
+    length = int((30 if is_long else chance.choice((4, 12, 30))) * SECOND)
     writes = chance.choice((0.15, 0.4, 0.7))
     kinds = (GET, SET, ADD, REMOVE)
-    shares = (1 - writes, writes * 0.8, writes * 0.08, writes * 0.12)
+    shares = (1 - writes, writes * 0.67, writes * 0.08, writes * 0.25)
     clients = []
     hurry = chance.choice((1.0, 1.0, 0.3))  # nothing is written in the end
     for client in range(chance.randint(1, 3)):
@@ -127,7 +130,7 @@ def draw(seed: int) -> Plan:
         clients.append(tuple(operations))
     for server in range(servers):
         if chance.random() < 0.7:  # somebody who looks there all the time
-            count = chance.randint(10, 60)
+            count = chance.choice((20, 60, 200))
             name = chance.choice(names)
             clients.append(((length // count, GET, name, server),) * count)
     return Plan(
@@ -142,16 +145,18 @@ def draw(seed: int) -> Plan:
             for number in range(servers)
         ),
         clients=tuple(clients),
-        faults=_draw_faults(chance, servers, length),
+        faults=_draw_faults(chance, servers, length, is_long=is_long),
         message=int(_MESSAGE * chance.choice((1, 1, 1, 20, 200))),
         request=int(_REQUEST * chance.choice((1, 1, 5, 50))),
+        turn=int(_MESSAGE * chance.choice((1, 1, 200, 1000))),
+        impatience=chance.choice((0.0, 0.0, 0.3)),
         length=length,
     )
 
 
 _KINDS = {
     "cut": 4, "cut one way": 4, "cut off": 2, "cut from the source": 1, "cut from all": 1,
-    "break": 2, "pause": 3, "kill": 3, "end": 3, "kill all": 4, "source": 4,
+    "break": 2, "pause": 3, "kill": 3, "end": 3, "kill all": 4, "source": 10,
 }  # fmt: skip
 
 
@@ -162,24 +167,32 @@ _AT_A_STAGE = {"cut", "cut one way", "cut off", "cut from all", "pause", "kill",
 _LOOKS, _LOOK = 500, 4_000
 
 
-def _draw_faults(chance: random.Random, servers: int, length: int) -> tuple[Fault, ...]:
+def _draw_faults(
+    chance: random.Random, servers: int, length: int, *, is_long: bool
+) -> tuple[Fault, ...]:
     """Draw faults, of which some follow others closely."""
     faults: list[Fault] = []
-    at = chance.randrange(length)
-    for _ in range(chance.choices((0, 1, 2, 3, 5), (1, 4, 5, 4, 1))[0]):
-        faults.append(_draw_fault(chance, servers, min(at, length - SECOND)))
-        if chance.random() < 0.6:
+    at = chance.randrange(length // 3 if is_long else length)
+    one = chance.randrange(servers)
+    for _ in range(chance.choices((0, 1, 2, 3, 5), (1, 4, 5, 4, 1))[0] + is_long):
+        seconds = (4, 10, 25) if is_long else (0.1, 1, 4, 10, 25)
+        faults.append(_draw_fault(chance, servers, one, min(at, length - SECOND), seconds))
+        if is_long or chance.random() < 0.6:
             at += int(chance.choice((0.02, 0.3, 3, 8)) * SECOND * chance.random())
         else:
             at = chance.randrange(length)
+        if chance.random() < (0.4 if is_long else 1.0):
+            one = chance.randrange(servers)
     return tuple(faults)
 
 
-def _draw_fault(chance: random.Random, servers: int, at: int) -> Fault:
+def _draw_fault(
+    chance: random.Random, servers: int, one: int, at: int, seconds: tuple[float, ...]
+) -> Fault:
     kind = chance.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
-    seconds = (0.1, 1, 4) if kind == "kill all" else (0.1, 1, 4, 10, 25)
+    if kind == "kill all":
+        seconds = (0.1, 1, 4)
     lasting = int(chance.choice(seconds) * SECOND * chance.uniform(0.5, 1.5))
-    one = chance.randrange(servers)
     other = (one + chance.randrange(1, servers)) % servers if servers > 1 else one
     about: tuple[Any, ...] = (one,)
     if kind in ("cut", "cut one way", "break"):
@@ -189,9 +202,11 @@ def _draw_fault(chance: random.Random, servers: int, at: int) -> Fault:
     elif kind == "end":
         about = one, int(chance.choice((0, 0, 0.05, 3)) * SECOND)
     elif kind == "source":
-        mode = chance.choice(("slow", "refuse", "lose", "late"))
+        mode = chance.choice(("slow", "refuse", "lose", "lose", "late"))
         about = chance.choice((one, one, None)), mode
-    stage = chance.choice(("", "new", "sent", "sent")) if kind in _AT_A_STAGE else ""
+    stage = (
+        chance.choice(("", "new", "due", "sent", "sent", "looking")) if kind in _AT_A_STAGE else ""
+    )
     return Fault(at, lasting, kind, about, stage)
 
 
@@ -206,6 +221,7 @@ class _Chances:
         self._last = 0
         self._message = plan.message
         self._request = plan.request
+        self.turn = plan.turn
 
     def at(self, time: int, event: Event) -> None:
         self._last += 1
@@ -224,6 +240,8 @@ class _Chances:
                     self._in_mode(mode, event)
                     return
             delay *= self._request
+        elif kind == "turn":
+            delay *= self.turn
         else:
             delay *= self._message
         self.at(self.world.now + int(delay), event)
@@ -352,6 +370,9 @@ class History:
         _, kind, name, server = self.plan.clients[client][self._next[client]]
         if not self.world.begin(client, kind, name, server):
             self._follow(client)
+        elif kind != GET and self._agenda.random() < self.plan.impatience:
+            at = self.world.now + int(self._agenda.random() ** 3 * SOURCE_TIMEOUT)
+            self._agenda.at(at, ("impatient", self.world.last_operation))
 
     def _follow(self, client: int) -> None:
         if client == _PROBE or self._is_over:
@@ -448,6 +469,7 @@ class History:
         for way in list(world.network.cut):
             world.mend(*way)
         agenda.modes.clear()
+        agenda.turn = self.plan.message
         until = world.now + CALM
         while world.now < until and not self._is_calm():
             self._until(world.now + SECOND)
@@ -557,6 +579,19 @@ class History:
         return world.last_told == MADE
 
 
+@contextmanager
+def shorter_times() -> Iterator[None]:
+    """Let machines wait for less than real ones."""
+    real = {name: getattr(times, name) for name in _TIMES}
+    try:
+        for name, seconds in _TIMES.items():
+            setattr(times, name, seconds)
+        yield
+    finally:
+        for name, seconds in real.items():
+            setattr(times, name, seconds)
+
+
 def member(number: int) -> Member:
     """Make the machine of a process."""
     return Member(str(number), patience=PATIENCE, holds=holds)
@@ -573,4 +608,5 @@ def run(
     plan: Plan, machine: Callable[[int], Machine] = member, *, salt: int = 0, trace: bool = False
 ) -> Result:
     """Carry out a plan."""
-    return History(plan, machine, salt=salt, trace=trace).run()
+    with shorter_times():
+        return History(plan, machine, salt=salt, trace=trace).run()

@@ -15,9 +15,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tests.simulator.chances import KEYS, PREFIX, member
+from tests.simulator.chances import KEYS, PREFIX, member, shorter_times
 from tests.simulator.faults import FAULTS
-from tests.simulator.monitor import ADD, GET, REMOVE, SET
+from tests.simulator.monitor import ADD, GET, MISSING, REMOVE, SET
 from tests.simulator.network import SOURCE
 from tests.simulator.world import SECOND, Event, Machine, ViolationError, World
 
@@ -204,6 +204,18 @@ class State:
             case _:
                 yield from ((kind, one) for one in servers if world.servers[one].process)
 
+    def judge(self) -> None:
+        """See that a history has ended well after which nothing can happen."""
+        world = self.world
+        if world.operations and world.now < self.end:
+            raise ViolationError("what clients have asked for is never answered")
+        for server in world.servers:
+            process = server.process
+            for key in world.keys if process is not None else ():
+                found = process.cache.find(key, process.now)
+                if found is not None and found != world.source.values.get(key, MISSING):
+                    raise ViolationError(f"server {server.number} has an old {key} for ever")
+
     # ---- and what it does ----
 
     def take(self, step: _Step) -> "State":
@@ -319,8 +331,14 @@ def search(
     script: Script, fault: str, machine: Callable[[int], Machine] = member, most: int = STATES
 ) -> Search:
     """Try all orders of a history."""
-    found = Search(script.name, fault)
-    first = State(script, machine, fault)
+    with shorter_times():
+        return _search_all(Search(script.name, fault), script, machine, most)
+
+
+def _search_all(
+    found: Search, script: Script, machine: Callable[[int], Machine], most: int
+) -> Search:
+    first = State(script, machine, found.fault)
     first.prepare()
     seen = {hash(first.key())}
     # In any order, so that a search up to a limit sees something of everything.
@@ -328,6 +346,8 @@ def search(
 
     def shuffled(state: State) -> Iterator[_Step]:
         steps = list(state.steps())
+        if not steps:
+            state.judge()
         shuffle(steps)
         return iter(steps)
 
@@ -343,18 +363,18 @@ def search(
             continue
         try:
             after = state.take(step)
+            key = hash(after.key())
+            if key in seen:
+                continue
+            seen.add(key)
+            if len(seen) > most:
+                found.complete = False
+                break
+            stack.append((after, shuffled(after)))
         except ViolationError as error:
             found.violation = str(error)
             found.trace = tuple(map(str, [*path, step]))
             break
-        key = hash(after.key())
-        if key in seen:
-            continue
-        seen.add(key)
-        if len(seen) > most:
-            found.complete = False
-            break
-        stack.append((after, shuffled(after)))
         path.append(step)
     found.states = len(seen)
     return found

@@ -8,25 +8,43 @@ import pytest
 
 from tests.register import Op, is_linearizable
 from tests.simulator import monitor, orders
-from tests.simulator.chances import draw, member, run
+from tests.simulator.chances import KEYS, draw, member, run, shorter_times
+from tests.simulator.drills import DRILLS
 from tests.simulator.faults import FAULTS
-from tests.simulator.monitor import GET, MADE, MISSING, SET, UNKNOWN, Register
+from tests.simulator.monitor import GET, MADE, MISSING, REMOVE, SET, UNKNOWN, Register
 from tests.simulator.shrinking import describe, shrink
+from tests.simulator.world import ViolationError
+from ucxstore.server.peers import times
 
 # A seed whose history shows each planted fault, found by `python -m tests.simulator --fault NAME`.
+# What chance seldom brings about is in `drills.py`.
 SEEDS = {
-    "sends-untold": 54,
-    "tells-made-as-not-made": 49,
-    "forgets-at-restart": 1693,
-    "remembers-refused": 1,
+    "sends-untold": 4483,
+    "tells-made-as-not-made": 112,
+    "forgets-at-restart": 4652,
+    "remembers-refused": 2,
     "tells-nobody": 0,
-    "waits-for-nobody": 26,
-    "keeps-at-joining": 47,
-    "keeps-what-it-wrote": 26,
-    "tells-new-peers-nothing": 232,
+    "waits-for-nobody": 30,
+    "keeps-at-joining": 121,
+    "keeps-what-it-wrote": 0,
+    "tells-new-peers-nothing": 241,
     "notes-without-asking": 0,
-    "shuts-out-at-once": 54,
-    "looks-no-more": 10,
+    "shuts-out-at-once": 182,
+    "looks-no-more": 3,
+    "renews-from-the-answer": 5540,
+    "forgets-what-peers-changed": 64,
+    "forgets-what-it-gave-up": 1485,
+    "overtakes-doubts": 977,
+}
+
+# Faults that break no promise, and why the guard is there all the same.
+HARMLESS = {
+    "acknowledges-unchecked": (
+        "whoever has shut the writer out asks for what it was told of, or has read in the note, "
+        "until a change is made that began later. The first one can be carried out after that only "
+        "if it has no condition, which docs/consistency.md names as what remains; there, the "
+        "guard lets no client rely on a change that caches do not see"
+    )
 }
 
 # Seconds of random histories: no seed is tried twice by two runs.
@@ -52,11 +70,21 @@ def test_other_random_histories_are_right(seconds: float) -> None:
         seed += 1
 
 
-@pytest.mark.parametrize("fault", sorted(SEEDS))
+def test_each_planted_fault_is_found_or_harmless() -> None:
+    assert sorted([*SEEDS, *DRILLS, *HARMLESS]) == sorted(FAULTS)
+
+
+@pytest.mark.parametrize("fault", sorted([*SEEDS, *DRILLS]))
 def test_a_planted_fault_is_found(fault: str) -> None:
-    seed = SEEDS[fault]
-    assert run(draw(seed), FAULTS[fault]).violation
-    assert not run(draw(seed), member).violation
+    plan, salt = DRILLS[fault] if fault in DRILLS else (draw(SEEDS[fault]), 0)
+    assert run(plan, FAULTS[fault], salt=salt).violation
+    assert not run(plan, member, salt=salt).violation
+
+
+def test_the_simulator_leaves_the_times_of_servers_alone() -> None:
+    before = times.LATE_SECONDS, times.IDLE_SECONDS
+    run(draw(0), member)
+    assert (times.LATE_SECONDS, times.IDLE_SECONDS) == before == (16 * 60.0, 60.0)
 
 
 @pytest.mark.full
@@ -81,6 +109,32 @@ def test_trying_all_orders_finds_a_planted_fault() -> None:
     found = orders.search(orders.SCRIPTS[0], "none", FAULTS["notes-without-asking"])
     assert found.violation
     assert found.trace
+
+
+# One that is given up, and lands once the cache has the old value.
+_GIVEN_UP = orders.Script(
+    "remove and read",
+    2,
+    1,
+    (((REMOVE, KEYS[0], 1), (GET, KEYS[0], 1), (GET, KEYS[0], 0)),),
+)
+
+
+@pytest.mark.parametrize("fault", ["", "forgets-what-it-gave-up"])
+def test_the_end_of_a_small_history_is_judged(fault: str) -> None:
+    wrong = ""
+    with shorter_times():
+        first = orders.State(_GIVEN_UP, FAULTS[fault] if fault else member, "late")
+        first.prepare()
+        for seed in range(300):
+            chance, state = random.Random(seed), first
+            while steps := list(state.steps()):
+                state = state.take(chance.choice(steps))
+            try:
+                state.judge()
+            except ViolationError as error:
+                wrong = str(error)
+    assert wrong.endswith("has an old a/0 for ever") if fault else not wrong
 
 
 # ---- the monitor ----

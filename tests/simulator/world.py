@@ -100,7 +100,8 @@ class Operation:
     name : str
         A key, or a prefix that is removed.
     stage : str
-        "new", then "sent" once the source is asked, "looking" for a version, "concluded".
+        "new", "due" once it may be sent, "sent" once the source is asked, "looking" for a version,
+        "concluded".
     made : bool
         Whether the source has carried out some of it.
     found : bool
@@ -234,6 +235,7 @@ class Process:
             self.world.request(self, action.what, ("machine", action.request))
 
     def _carry(self, action: events.Carry) -> None:
+        self.world.operations[action.change].stage = "due"
         self.world.agenda.soon(("turn", self.number, action.change))
 
     def _go(self, action: events.Go) -> None:
@@ -257,6 +259,8 @@ class Process:
         for key in operation.keys:
             self.cache.change(key, operation.value if action.keep else None)
         outcome = _OUTCOMES[type(action.outcome)]
+        if isinstance(action.outcome, events.Refused) and action.outcome.partly:
+            outcome = CHANGE_UNKNOWN
         self.world.conclude(operation, CHANGE_MADE if operation.found else outcome)
 
     def _ask_for(self, action: events.AskFor) -> None:
@@ -297,20 +301,33 @@ class Process:
     # ---- changes at the source ----
 
     def _put(self, operation: Operation) -> None:
+        if operation.told:  # nobody waits for it any more
+            self._end(operation, CHANGE_UNKNOWN if operation.in_doubt else CHANGE_NOT_MADE)
+            return
         if not self.machine.may_send(operation.number, self.now):
             if operation.in_doubt:
                 self._end(operation, CHANGE_UNKNOWN)
             else:
-                self.world.note(self, "sends change {} no more for now", operation.number)
-                operation.stage = "new"
-                operation.attempts = 0
-                self.feed(events.Ended(operation.number, events.NotSent()))
+                self._wait_again(operation)
             return
         operation.attempts += 1
         asked = Put(operation.name, operation.value, operation.condition)
         self.world.request(self, asked, ("change", operation.number), operation.number)
 
+    def _wait_again(self, operation: Operation) -> None:
+        self.world.note(self, "sends change {} no more for now", operation.number)
+        operation.stage = "new"
+        operation.attempts = 0
+        self.feed(events.Ended(operation.number, events.NotSent(operation.made)))
+
     def _remove_next(self, operation: Operation) -> None:
+        if operation.name.endswith("/"):
+            if operation.told:
+                self._end(operation, CHANGE_UNKNOWN if operation.made else CHANGE_NOT_MADE)
+                return
+            if not self.machine.may_send(operation.number, self.now):
+                self._wait_again(operation)
+                return
         key, operation.left = operation.left[0], operation.left[1:]
         self.versions.pop(key, None)
         self.world.request(self, Remove(key), ("change", operation.number), operation.number)
@@ -321,8 +338,9 @@ class Process:
         if answer != LOST:
             self.feed(events.Heard())
         if kind == "machine":
-            failed = answer in (LOST, REFUSED)
-            self.feed(events.Answered(what, _FAILED if failed else answer))
+            if answer in (LOST, REFUSED):
+                answer = events.Failed(answer, passing=answer == LOST)
+            self.feed(events.Answered(what, answer))
         elif kind == "flight":
             self._land(what, request.asked.key, None if answer in (LOST, REFUSED) else answer)
         elif kind == "doubt":
@@ -440,7 +458,6 @@ _ENDS: dict[str, events.Outcome] = {
     CHANGE_UNKNOWN: events.Unknown("unknown"),
 }
 _OUTCOMES: dict[type, str] = {type(one): name for name, one in _ENDS.items()}
-_FAILED = events.Failed("failed", passing=True)
 
 
 def condition_text(condition: Value) -> str:
@@ -871,10 +888,13 @@ class World:
             operation.made = True
         # docs/consistency.md names as what remains: a change that was given up, and whose condition
         # holds again after a later change, which was made through another server, or so late that
-        # the same one waits no longer. That stays out.
+        # the same one waits no longer. Or its server was shut out. That stays out.
         removes = isinstance(request.asked, Remove)
         for at, one in list(self.source.requests.items()):
-            if one.is_done or not one.change or one is request or not self._is_given_up(one):
+            if one.is_done or not one.change or one is request:
+                continue
+            ended = one.change not in self.operations  # as its server leaves
+            if not (ended or self._is_given_up(one) or self._is_shut_out(one.owner)):
                 continue
             asked = one.asked
             may_be = isinstance(asked, Remove) or (
@@ -888,6 +908,10 @@ class World:
     @staticmethod
     def _is_given_up(request: Request) -> bool:
         return request.token is None or request.token[0] == "doubt"
+
+    def _is_shut_out(self, process: int) -> bool:
+        cards = [one for one in self.source.presences.values() if isinstance(one, Card)]
+        return all(one.server != str(process) for one in cards)
 
     def _answer(self, at: int) -> None:
         request = self.source.requests.get(at)

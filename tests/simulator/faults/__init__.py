@@ -1,6 +1,6 @@
 """Faults that the machine once had, or would have without one of its guards.
 
-Each is a machine with the fault planted. `test_simulator.py` has a seed for each that was found.
+Each is a machine with the fault planted. `test_simulator.py` has a history that shows it.
 """
 
 from collections.abc import Callable
