@@ -111,7 +111,14 @@ def test_the_page_of_the_dashboard(client: Client) -> None:
             return json.loads(text)
 
         expected = deployed.stats()
-        eventually(lambda: told().get(deployed.name, {}).get("sets") == expected.sets, SECONDS)
+        # Servers and workers tell it one after another.
+        eventually(
+            lambda: (
+                (one := told().get(deployed.name, {})).get("sets") == expected.sets
+                and one.get("direct") == expected.direct
+            ),
+            SECONDS,
+        )
         found = told()
         assert set(found) == {deployed.name, other.name}
         assert found[deployed.name]["memory_bytes"] == expected.memory_bytes
