@@ -352,6 +352,7 @@ void Arriving::segment_arrived(const wire::ValueHeader& header, const Value& val
         value->budget()->note_moved();
     }
     if (!arrived) {
+        broke_off_ = true;
         values_.erase(id);
         return;
     }

@@ -41,6 +41,8 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
 
     // Whether it waits for the client to send. A value that waits for room does not.
     bool awaits_client() const { return segments_ + values_.size() > waiting_; }
+    // Whether the client was gone before something that was on its way had come.
+    bool broke_off() const { return broke_off_; }
     // When a segment came last, or room was given to a value.
     TimePoint last_came() const { return last_came_; }
     bool awaits_room() const { return waiting_ > 0; }
@@ -89,6 +91,7 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     std::uint64_t segments_ = 0;  // that are being received
     TimePoint last_came_{};
     const WriteBudget* waits_on_ = nullptr;  // what a value has waited for last
+    bool broke_off_ = false;
     // Of values with room: what has come since then, and what must.
     TimePoint since_{};
     std::uint64_t came_ = 0;

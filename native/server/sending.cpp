@@ -280,6 +280,7 @@ void Sending::sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& 
     last_sent_ = client_->last_moved();
     client_->note_in_flight(in_flight_.bytes);
     if (!arrived) {
+        broke_off_ = true;
         return;
     }
     client_->count_sent(amount.bytes);

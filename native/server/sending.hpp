@@ -38,6 +38,8 @@ class Sending {
     void set_reads_through() { reads_through_ = true; }
     // Whether the client cannot be reached any more.
     virtual bool failed() const = 0;
+    // Whether something that was in flight has not reached it.
+    bool broke_off() const { return broke_off_; }
     // Ends everything in flight in bounded time. on_sent does not run any more.
     void close();
 
@@ -135,6 +137,7 @@ class Sending {
     const std::shared_ptr<ClientRecord> client_;
     std::function<void()> on_sent_;
     bool reads_through_ = false;
+    bool broke_off_ = false;
     std::deque<PendingGet> values_;
     std::list<PendingGet> waiting_;  // until what is in flight of them is read
     std::unordered_map<ItemId, Timed, HashItemId> timed_;  // requests that are no gets

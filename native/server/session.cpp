@@ -131,7 +131,8 @@ Session::Look Session::look(TimePoint now) {
         }
         return {false, next};
     }
-    if (busy() || sending_->failed()) {
+    // A client that has all it asked for may be gone by the time UCX says that it cannot be reached.
+    if (busy() || sending_->broke_off() || arriving_->broke_off()) {
         ++service_.counters->sessions_lost;
         const bool stalled = !client_->doomed() && !sending_->failed();
         client_->report(log::warning, log::Kind::lost,
