@@ -279,7 +279,8 @@ bool LocalSession::catch_up() {
         return false;
     }
     bool more = true;
-    catching_up_ = true;
+    const TimePoint begun = Clock::now();
+    seat_.work_until(begun + Turns::kTurn);
     try {
         more = socket_.read();
         if (socket_.ended()) {
@@ -290,7 +291,7 @@ bool LocalSession::catch_up() {
         client_->report(log::warning, log::Kind::refused, error.what());
         client_->doom();
     }
-    catching_up_ = false;
+    seat_.charge(Clock::now() - begun);
     return !more;
 }
 

@@ -75,7 +75,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
                                                    std::uint64_t body_bytes) override;
     void take(local::InMessage message) override;
     bool reads_on(std::uint64_t) override {
-        return (catching_up_ || !seat_.is_over()) && session_.reads() && !client_->doomed();
+        return !seat_.is_over() && session_.reads() && !client_->doomed();
     }
     bool sends_on() override { return !seat_.is_over(); }
     // Something has come, or there is room for what has waited.
@@ -84,7 +84,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     bool move();
     // Says what on_event() is to be called for.
     void listen();
-    // Reads all that has come, whosever turn it is. False where there is no room for that.
+    // Reads what has come, whosever turn it is, for the time of one. False where that is not all,
+    // or there is no room for it.
     bool catch_up();
     void on_value(const local::InMessage& message);
     void on_file(local::InMessage& message);
@@ -106,7 +107,6 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     UploadReceiver receiver_;
     const std::shared_ptr<LocalSending> sending_;
     Session session_;
-    bool catching_up_ = false;
     bool closed_ = false;
     bool root_sent_ = false;
     bool waits_ = false;      // for the socket to take more

@@ -131,7 +131,8 @@ Session::Look Session::look(TimePoint now) {
         }
         return {false, next};
     }
-    // A client that has all it asked for may be gone by the time UCX says that it cannot be reached.
+    // A client that has all it asked for may be gone by the time UCX says that it cannot be
+    // reached.
     if (busy() || sending_->broke_off() || arriving_->broke_off()) {
         ++service_.counters->sessions_lost;
         const bool stalled = !client_->doomed() && !sending_->failed();
@@ -200,7 +201,7 @@ void Session::on_request(const wire::RequestHeader& header, std::span<const std:
     }
     auto hold = account_.hold(Held::request_bytes, sizeof(Waiting) + body.size());
     if (!hold) {
-        throw Error(ErrorKind::protocol, "more requests at once than a server takes");
+        return refuse_for_now(header, body.size());
     }
     requests_.push_back({header,
                          {reinterpret_cast<const char*>(body.data()), body.size()},
@@ -208,6 +209,17 @@ void Session::on_request(const wire::RequestHeader& header, std::span<const std:
                          client_->last_moved()});
     if (seat_.is_over()) {
         seat_.want();
+    }
+}
+
+// One that comes where there is no room to keep it, as UCX brings requests unasked.
+void Session::refuse_for_now(const wire::RequestHeader& header, std::size_t body_bytes) {
+    check_taken();
+    // A get has a reply for each item, which takes a byte at least.
+    const std::uint64_t replies =
+        header.op == wire::Op::get ? std::min<std::uint64_t>(header.count, body_bytes) : 1;
+    for (std::uint32_t i = 0; i < replies; ++i) {
+        sending_->reply({header.request, header.first + i}, Status::busy);
     }
 }
 

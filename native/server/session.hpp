@@ -120,6 +120,7 @@ class Session {
     bool on_get(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
     void on_space(const wire::RequestHeader& header, std::span<const std::byte> body);
     bool on_other(const wire::RequestHeader& header, std::span<const std::byte> body);
+    void refuse_for_now(const wire::RequestHeader& header, std::size_t body_bytes);
 
     // Whether anything waits for the source, or for what others have of the room for writes.
     bool awaits_others() const {

@@ -132,6 +132,28 @@ TEST_F(SessionTest, ASessionThatSendsOnForEverEnds) {
     EXPECT_EQ(client.held(Held::request_bytes), 0u);
 }
 
+TEST_F(SessionTest, WhatComesBeyondTheLimitIsRefused) {
+    std::string keys;
+    for (int i = 0; i < 1000; ++i) {
+        wire::put_string(keys, std::string(1000, 'k'));
+    }
+    while (client.replies() == 0) {
+        client.ask(wire::Op::stat, keys, 1000, Clock::duration(0));
+        ASSERT_LE(client.held(Held::request_bytes), client.most(Held::request_bytes));
+        ASSERT_LT(client.last, 100u);
+    }
+    EXPECT_GT(client.last, 50u);
+    std::string items;
+    for (int i = 0; i < 10; ++i) {
+        wire::put_get_item(items, {std::string(100'000, 'k'), std::vector<wire::Range>{}});
+    }
+    client.ask(wire::Op::get, items, 10, Clock::duration(0));
+    EXPECT_EQ(client.replies(), 11u) << "one for each item";
+    EXPECT_FALSE(client.record->doomed());
+    client.session.close();
+    EXPECT_EQ(client.held(Held::request_bytes), 0u);
+}
+
 // They renew no time-out of what stands still.
 TEST_F(SessionTest, RequestsAreNoProgress) {
     client.ask(wire::Op::ping);
