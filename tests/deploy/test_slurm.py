@@ -13,7 +13,9 @@ from tests.deploy.files import DEPLOY
 from tests.eventually import eventually
 
 SCRIPT = DEPLOY / "slurm/ucxstore.sbatch"
-NODES = ("127.0.0.1", "127.0.0.2")
+# Addresses that no other process listens on: a port that was free a moment ago is so still.
+_PLACE = f"127.{1 + os.getpid() % 250}.{1 + os.getpid() // 250 % 250}"
+NODES = (f"{_PLACE}.1", f"{_PLACE}.2")
 
 # As Slurm's: a task's place is in the environment, signals go to all of a step, and its exit status
 # is the worst of its tasks'.
