@@ -18,11 +18,13 @@ from ucxstore.protocol.frames import (
     encode_reject,
 )
 from ucxstore.protocol.handshake import (
+    ConnectAnewError,
     Receive,
     Received,
     Send,
     Steps,
     client_join,
+    join_again,
     join_mac,
     joined,
     server_join,
@@ -96,6 +98,12 @@ def test_what_is_cut_off_is_nothing() -> None:
     for length in range(len(JOIN)):
         assert not server_takes(JOIN[:length])
         assert not talk(client_join(TOKEN), JOINED[:length])[1]
+
+
+def test_a_client_that_is_to_connect_anew() -> None:
+    with pytest.raises(ConnectAnewError):
+        talk(client_join(TOKEN), join_again(TOKEN))
+    assert not talk(client_join(TOKEN), join_again(OTHER))[1]
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.adversity.transfers import as_buffer
+from tests.conftest import address_of
 from tests.eventually import eventually
-from ucxstore import grants
+from ucxstore import UcxStore, grants
 from ucxstore.address import Address, HostPort
 from ucxstore.client.connect import Greeting
 from ucxstore.errors import ConnectError
 from ucxstore.grants import ALL, Bounds
+from ucxstore.options import Local
 from ucxstore.protocol.frames import TOKEN_BYTES, Kind, RejectCode, encode, encode_reject
-from ucxstore.protocol.handshake import join_mac, joined
+from ucxstore.protocol.handshake import ConnectAnewError, join_mac, joined
 from ucxstore.secret import Secret
 from ucxstore.server import Server, acceptor
 from ucxstore.server.identity import Identity
@@ -249,8 +252,8 @@ class TestJoin:
             return had_record
 
         sessions.on_room = make_room
-        with greet(accepting) as greeting:
-            assert greeting.join() is None
+        with greet(accepting) as greeting, pytest.raises(ConnectAnewError):
+            greeting.join()
         assert identity.record
         assert not sessions.joined, "it was told of no set"
 
@@ -319,6 +322,36 @@ class TestJoin:
             assert fd is not None
             os.close(fd)
             assert b"silent for longest" in silent[0].recv(4096)
+
+
+@pytest.mark.parametrize("local", ["auto", "ucx"])
+def test_a_client_is_welcomed_just_before_another_one_makes_the_set(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the processes of a job do, which begin at once: nobody is refused."""
+    with Server("memory://") as one, Server("memory://") as two:
+        address, made = address_of([one, two]), False
+        find_room = acceptor.Acceptor._find_room
+
+        def make_set() -> None:
+            with UcxStore(address, local=local, ucx={"TCP_TX_SEG_SIZE": "200K"}) as other:
+                other.set_sync("other", as_buffer(b"its value"))
+
+        async def find_room_late(self: acceptor.Acceptor, origin: str, files: int) -> None:
+            nonlocal made
+            if not made:
+                made = True
+                await asyncio.to_thread(make_set)
+            await find_room(self, origin, files)
+
+        monkeypatch.setattr(acceptor.Acceptor, "_find_room", find_room_late)
+        with UcxStore(address, local=local) as store:
+            for number in range(16):
+                store.set_sync(f"{number}", as_buffer(b"value"))
+            found = store.get_sync("other")
+        assert made
+        assert found is not None
+        assert found.to_bytes() == b"its value"
 
 
 def test_clients_connect_anew_also_if_who_has_made_the_set_goes_before_it_is_kept(

@@ -4,13 +4,13 @@ import queue
 import socket
 import threading
 import time
-from contextlib import suppress
 from typing import Self
 
 from ucxstore.address import HostPort
 from ucxstore.errors import AuthenticationError, ConnectError
 from ucxstore.protocol.handshake import (
     ClientHandshake,
+    ConnectAnewError,
     Receive,
     Received,
     Send,
@@ -102,16 +102,25 @@ class Greeting:
         fd : int or None
             The connected socket, as that of `attach`. ``None`` where the server is on another
             host, or has no such socket here.
+
+        Raises
+        ------
+        ConnectAnewError
+            If the server asks for it.
         """
         if not self.welcome.socket:
             return None
-        # An OSError says that there is no such socket here, or no descriptor for it.
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(self._deadline.left())
-            sock.connect(self.welcome.socket)
-            if _run(client_join(self.welcome.token), sock, self._deadline):
-                sock.setblocking(False)
-                return sock.detach()
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                sock.settimeout(self._deadline.left())
+                sock.connect(self.welcome.socket)
+                if _run(client_join(self.welcome.token), sock, self._deadline):
+                    sock.setblocking(False)
+                    return sock.detach()
+        except ConnectAnewError:
+            raise
+        except OSError:  # there is no such socket here, or no descriptor for it
+            pass
         return None
 
     def agree(self) -> SessionKeys | None:

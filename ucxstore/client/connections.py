@@ -24,6 +24,7 @@ from ucxstore.errors import (
 )
 from ucxstore.options import ClientOptions, Local, UcxConfig
 from ucxstore.protocol.frames import Welcome
+from ucxstore.protocol.handshake import ConnectAnewError
 from ucxstore.secret import Secret
 
 if TYPE_CHECKING:
@@ -33,14 +34,10 @@ if TYPE_CHECKING:
 _EXIT_TIMEOUT = 2.0
 
 
-# How often to connect anew where the server ends the session at once: it does if somebody else has
-# connected to what its UCX listens on for this client. Beside a stranger who does so all the time,
-# 12 were too few for one client of 60.
-_MOST_CUT = 40
-
-
-class _CutError(ConnectError):
-    """The server has ended the session before it answered."""
+# How often to connect anew. A server asks for it once, as it becomes one of a set. And it ends a
+# session before it has answered if somebody else has connected to what its UCX listens on for this
+# client: beside a stranger who does so all the time, 12 were too few for one client of 60.
+_MOST_ANEW = 40
 
 
 class _Key(NamedTuple):
@@ -211,12 +208,12 @@ class Connector:
 
     def _connect(self, deadline: float) -> ServerConnection:
         logs.refresh()
-        for _ in range(_MOST_CUT):
-            with suppress(_CutError):
+        for _ in range(_MOST_ANEW):
+            with suppress(ConnectAnewError):
                 return self._connect_once(deadline)
         try:
             return self._connect_once(deadline)
-        except _CutError as error:
+        except ConnectAnewError as error:
             raise ConnectError(str(error)) from error.__cause__
 
     def _connect_once(self, deadline: float) -> ServerConnection:
@@ -255,7 +252,7 @@ class Connector:
             token = greeting.welcome.token
             return port.attach(fd, token, address, str(server), _left(deadline), keys)
         except (RequestTimeoutError, ServerLostError) as error:
-            kind = _CutError if isinstance(error, ServerLostError) else ConnectError
+            kind = ConnectAnewError if isinstance(error, ServerLostError) else ConnectError
             raise kind(
                 f"{server}: the handshake went well, but the server does not answer over UCX "
                 "(is one of its transports reachable from here?)"

@@ -89,6 +89,7 @@ class RejectCode(IntEnum):
     BUSY = 3
     DRAINING = 4
     FAILED = 5
+    AGAIN = 6
 
 
 class Header(NamedTuple):

@@ -107,6 +107,11 @@ _ENCRYPT_LABEL = b"ucxstore encrypt"
 _ENCRYPTED_LABEL = b"ucxstore encrypted"
 _JOIN_LABEL = b"ucxstore join"
 _JOINED_LABEL = b"ucxstore joined"
+_AGAIN_LABEL = b"ucxstore again"
+
+
+class ConnectAnewError(ConnectError):
+    """The server has refused a handshake, and carries out one that is begun now."""
 
 
 class Send(NamedTuple):
@@ -413,14 +418,26 @@ def joined(token: bytes) -> bytes:
     return encode(Kind.JOINED, hmac.digest(token, _JOINED_LABEL, "sha256"))
 
 
+def join_again(token: bytes) -> bytes:
+    """Return the JOINED frame for a client that is to connect anew."""
+    return encode(Kind.JOINED, hmac.digest(token, _AGAIN_LABEL, "sha256"))
+
+
 def client_join(token: bytes) -> Steps[bool]:
     """Join a session on its Unix socket; whether the other side is the server that gave the token.
 
-    Nothing is raised: a client that cannot join goes on without.
+    A client that cannot join goes on without.
+
+    Raises
+    ------
+    ConnectAnewError
+        If that server asks for it.
     """
     yield Send(encode(Kind.JOIN, join_mac(token)))
     answer = joined(token)
     received = yield Receive(len(answer))
+    if hmac.compare_digest(received.data, join_again(token)):
+        raise ConnectAnewError("the server of this host asks to connect anew")
     return hmac.compare_digest(received.data, answer)
 
 
@@ -548,6 +565,8 @@ class _ClientDialogue(_Dialogue):
             code, reason = decode_reject(body)
             if code == RejectCode.AUTHENTICATION:
                 raise AuthenticationError(f"{self.peer} refused {self._client}: {reason}")
+            if code == RejectCode.AGAIN:
+                raise ConnectAnewError(f"{self.peer} refused this client: {reason}")
             if code != RejectCode.VERSION:
                 raise ConnectError(f"{self.peer} refused this client: {reason}")
         if header.version != PROTOCOL_VERSION or header.kind == Kind.REJECT:

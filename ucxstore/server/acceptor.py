@@ -39,6 +39,7 @@ from ucxstore.protocol.handshake import (
     Send,
     ServerHandshake,
     Steps,
+    join_again,
     joined,
     server_join,
 )
@@ -61,6 +62,10 @@ HANDSHAKE_SECONDS = 30.0
 
 # Seconds that clients may take to finish what they have begun, and connect anew.
 _RENEW_SECONDS = 5.0
+
+# To a client that was welcomed before that.
+_UNTOLD = "the server has become one of a set meanwhile"
+
 MAX_HANDSHAKES = 256  # at once; each holds a descriptor and at most 64 KiB
 
 # How long a peer whose handshake was refused may take to read the reason.
@@ -393,7 +398,9 @@ class Acceptor:
                     raise ConnectError(
                         f"{peer}: no handshake within {HANDSHAKE_SECONDS:g} s"
                     ) from None
-            self._check_told(record, peer)
+            if not self._was_told(record):
+                _refuse(sock, RejectCode.AGAIN, _UNTOLD)
+                raise ConnectError(f"{peer}: {_UNTOLD}")
             self._attach(guest, handshake, token, asked, peer, bounds)
         except (AuthenticationError, ProtocolVersionError) as error:
             self._note_refusal(
@@ -455,10 +462,9 @@ class Acceptor:
         while self._renewed is not None and not self._renewed.done():
             await asyncio.wait([self._renewed])
 
-    def _check_told(self, record: bytes, peer: str) -> None:
-        """Refuse a client that was told of no set, where there is one by now."""
-        if self._terms.identity.record and not record:
-            raise ConnectError(f"{peer}: the server has become one of a set meanwhile")
+    def _was_told(self, record: bytes) -> bool:
+        """Whether a client was told of a set, if there is one by now."""
+        return bool(record) or not self._terms.identity.record
 
     async def _pass_on(
         self, sock: socket.socket, handshake: ServerHandshake, bounds: Bounds
@@ -489,7 +495,9 @@ class Acceptor:
             # It goes on with UCX where there is none, and is then told so.
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await self._find_room(offer.origin, RESERVED_FROM_LOCAL)
-            self._check_told(offer.record, peer)
+            if not self._was_told(offer.record):
+                _send_now(sock, join_again(offer.token))
+                raise ConnectError(f"{peer}: {_UNTOLD}")
             let_pass_descriptors(sock, allowed=True)
             with sock.dup() as answer:  # `sock` itself is handed over
                 turn = next(self._turns)
