@@ -36,6 +36,8 @@ MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 # Where images of containers set it, every process that a test starts would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
+# Its threads spin while they wait, in each of the many processes that tests start.
+test-python test-python-full test-python-nightly: export OPENBLAS_NUM_THREADS ?= 1
 
 # Where there is ccache, what was compiled before is not compiled again, in other clones neither.
 ifneq ($(shell command -v ccache),)
