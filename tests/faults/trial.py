@@ -19,6 +19,10 @@ SOURCES = ("memory", "directory", "bucket")
 WRITERS = READERS = 8
 _PREFIX = "run"
 
+# Of directories, somebody must say that all servers have the same one; and a server may be started
+# while the bucket can't be reached.
+_OPTIONS = {"memory": [], "directory": ["--shared", "--create"], "bucket": ["--no-check"]}
+
 # Of what is between the servers and the bucket.
 _ORDERS = ("refuse", "cut 0.02", "cut 0.2", "delay 0.2", "delay 3", "delay 30")
 _ORDERS += ("late 6", "late 40", "deny 0.3", "deny 1")
@@ -289,8 +293,7 @@ class Trial:
         self._location, self._environment = told["location"], told["environment"]
 
     def _start_server(self, number: int) -> Server:
-        # Of directories, somebody must say that all servers have the same one.
-        options = ["--shared", "--create"] if self._source == "directory" else []
+        options = _OPTIONS[self._source]
         output = self._folder / f"server-{number}"
         server = Server(self._hosts[number], self._location, options, output, self._environment)
         self._all.append(server)

@@ -31,17 +31,21 @@ def main() -> int:
     parser.add_argument(
         "--compete", action="store_true", help="all share the processors of this machine"
     )
+    parser.add_argument(
+        "--apart", action="store_true", help="also with a server of the greedy ones' own, for each"
+    )
     arguments = parser.parse_args()
     clients = arguments.honest, arguments.greedy
     bad = False
     with tempfile.TemporaryDirectory() as folder:
         for plane in arguments.plane or PLANES:
             with Trial(plane, Path(folder), *clients, compete=arguments.compete) as trial:
-                bad |= _carry_out(plane, trial, arguments.seconds, arguments.kind)
+                bad |= _carry_out(plane, trial, arguments)
     return int(bad)
 
 
-def _carry_out(plane: str, trial: Trial, seconds: float, chosen: list[str] | None) -> bool:
+def _carry_out(plane: str, trial: Trial, arguments: argparse.Namespace) -> bool:
+    seconds, chosen = arguments.seconds, arguments.kind
     print(
         f"\nover {plane}: p50 and p99 of honest clients in ms; x: p99 by that of the idle server\n"
     )
@@ -51,13 +55,17 @@ def _carry_out(plane: str, trial: Trial, seconds: float, chosen: list[str] | Non
     _show(idle, idle)
     bad = False
     names = [name for name in trial.plane.kinds if not chosen or name in chosen]
-    for name in names:
-        part = seconds if chosen else max(seconds * _PART_OF_TIME, _LEAST_SECONDS)
-        bad |= _judge(trial.beside([name], part), idle)
+    part = seconds if chosen else max(seconds * _PART_OF_TIME, _LEAST_SECONDS)
+    rounds = [([name], part) for name in names]
     if not chosen:
-        found = trial.beside(names, seconds)
-        found.kind = "all together"
+        rounds.append((names, seconds))
+    for kinds, time in rounds:
+        found = trial.beside(kinds, time)
+        if len(kinds) > 1:
+            found.kind = "all together"
         bad |= _judge(found, idle)
+        if arguments.apart:
+            _show(trial.apart(kinds, time), idle)
     return bad
 
 

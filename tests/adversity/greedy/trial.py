@@ -100,8 +100,8 @@ class Trial:
     honest, greedy : int
         How many clients: honest ones, and greedy ones of each kind.
     compete : bool
-        Whether all processes share this machine's processors. Else the greedy ones have one half of
-        them, and the server and the honest ones the other, as if they were on other hosts.
+        Whether all processes share this machine's processors. Else clients have one half of them,
+        where the greedy ones run when no honest one wants to, and the server has the other.
     """
 
     def __init__(
@@ -134,13 +134,25 @@ class Trial:
         """Let them be beside greedy clients."""
         return self._round(", ".join(names), names, seconds)
 
-    def _round(self, kind: str, names: Sequence[str], seconds: float) -> Round:
+    def apart(self, names: Sequence[str], seconds: float) -> Round:
+        """Let greedy clients have a server of their own on the same processors.
+
+        What honest clients notice then is this machine's doing alone.
+        """
+        return self._round("  at another server", names, seconds, apart=True)
+
+    def _round(
+        self, kind: str, names: Sequence[str], seconds: float, *, apart: bool = False
+    ) -> Round:
         found = Round(kind=kind)
         with ExitStack() as stack:
-            server = stack.enter_context(Measured(self._folder, self._own))
+            server = other = stack.enter_context(Measured(self._folder, self._own))
             server.fill()
+            if apart:
+                other = stack.enter_context(Measured(self._folder, self._own))
+                other.fill()
             until = time.monotonic() + seconds
-            greedy = [child for name in names for child in self._start(name, server, until)]
+            greedy = [child for name in names for child in self._start(name, other, until)]
             for child in greedy:
                 stack.callback(child.end)
             honest = self._start_honest(server, until)
