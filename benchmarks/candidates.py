@@ -115,7 +115,7 @@ def our_reads(
     with ExitStack() as stack:
         for way, storage in dict.fromkeys(one[:2] for one in reads):
             served = "memory://" if storage == "memory" else folder
-            server = stack.enter_context(way.serve(served))
+            server = stack.enter_context(way.serve(served, read_only=served == folder))
             if storage == "memory":
                 put_into_server(server.address, values, stored, **way.of_client)
             store = stack.enter_context(reading_store(server.address, way))

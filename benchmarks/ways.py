@@ -46,10 +46,17 @@ class Way:
         local = "auto" if self.is_local else "ucx" if self.shares_memory else "off"
         return {"local": local, "ucx": dict(self.ucx)}
 
-    def serve(self, storage: str | Path, **options: Any) -> AbstractContextManager[ServerProcess]:
-        """Start a server in a process of its own; a directory may be new."""
-        create = isinstance(storage, Path)
-        return Server.spawn(storage, create=create, **self.of_server, **options)
+    def serve(
+        self, storage: str | Path, *, read_only: bool = False, **options: Any
+    ) -> AbstractContextManager[ServerProcess]:
+        """Start a server in a process of its own; a directory may be new, or is only read.
+
+        A directory has one server that writes to it.
+        """
+        create = isinstance(storage, Path) and not read_only
+        return Server.spawn(
+            storage, read_only=read_only, create=create, **self.of_server, **options
+        )
 
     def open(self, address: str, **options: Any) -> UcxStore:
         """Open a store that leaves zarr's configuration alone."""

@@ -118,7 +118,7 @@ def _read(scale: Scale, folders: dict[str, Path], values: Values) -> dict[str, T
     with ExitStack() as stack:
         for way in _WAYS:
             for name in (_OUR_FILES.format(way.name), _LOCAL_FILES):
-                server = stack.enter_context(way.serve(folders[name]))
+                server = stack.enter_context(way.serve(folders[name], read_only=True))
                 store = stack.enter_context(reading_store(server.address, way))
                 array = open_array(store, ZERO_COPY)
                 label = f"read, {way.name}: {name}"

@@ -25,7 +25,8 @@ def measure(scale: Scale, folder: Path) -> Row:
     with ExitStack() as stack:
         candidates = []
         for way, storage in product((LOCAL, SHARED_MEMORY), ("memory", "directory")):
-            server = stack.enter_context(way.serve("memory://" if storage == "memory" else folder))
+            served = "memory://" if storage == "memory" else folder
+            server = stack.enter_context(way.serve(served, read_only=served == folder))
             store = stack.enter_context(way.open(server.address))
             if storage == "memory":
                 _put(store, names, ZERO_COPY)

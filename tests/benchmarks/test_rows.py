@@ -17,6 +17,13 @@ def test_targets_are_reached(name: str, tmp_path: Path) -> None:
     assert [line for line in row.lines if line.missed] == []
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_can_be_measured(name: str, tmp_path: Path) -> None:
+    row = ROWS[name](QUICK, tmp_path)
+    assert [line.what for line in row.lines]
+
+
 def test_rows_are_described() -> None:
     text = Path(benchmarks.__file__).with_name("README.md").read_text()
     assert [name for name in ROWS if f"| `{name}` |" not in text] == []
