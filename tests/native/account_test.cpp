@@ -117,7 +117,8 @@ TEST(AccountTest, WorkIsCountedInTurns) {
     EXPECT_EQ(origins[0].sessions, 2u);
     EXPECT_DOUBLE_EQ(origins[0].worked_s, static_cast<double>(Account::kTurn + 3007) * 1e-9);
     ASSERT_EQ(origins[0].held.size(), 1u);
-    EXPECT_EQ(origins[0].held[0], (std::pair<const char*, std::uint64_t>("calls", 3)));
+    EXPECT_STREQ(origins[0].held[0].first, "calls");
+    EXPECT_EQ(origins[0].held[0].second, 3u);
     EXPECT_EQ(other->counts().held.size(), 1u);
     EXPECT_TRUE(account->counts().held.empty());
 }

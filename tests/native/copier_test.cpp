@@ -130,10 +130,10 @@ INSTANTIATE_TEST_SUITE_P(All, CopierTest, testing::Values(Write::cached, Write::
                              return info.param == Write::cached ? "Cached" : "PastCaches";
                          });
 
-constexpr unsigned kRounds = 400;
+constexpr unsigned kSeeds = 400;
 
 TEST_P(CopierTest, ScattersWhatItIsGivenAndTouchesNothingElse) {
-    for (unsigned seed = 0; seed < kRounds; ++seed) {
+    for (unsigned seed = 0; seed < kSeeds; ++seed) {
         SCOPED_TRACE(seed);
         Random random(seed);
         Scattered target(random);
@@ -168,7 +168,7 @@ TEST_P(CopierTest, ScattersWhatItIsGivenAndTouchesNothingElse) {
 }
 
 TEST_P(CopierTest, GathersWhatItIsAskedForAndTouchesNothingElse) {
-    for (unsigned seed = 0; seed < kRounds; ++seed) {
+    for (unsigned seed = 0; seed < kSeeds; ++seed) {
         SCOPED_TRACE(seed);
         Random random(seed);
         Scattered source(random);

@@ -14,7 +14,6 @@ namespace ucxstore {
 namespace {
 
 using namespace test;
-using Outcome = FileReader::Outcome;
 using Wait = FileReader::Wait;
 
 class FileReaderTest : public testing::Test {
@@ -62,7 +61,8 @@ class FileReaderTest : public testing::Test {
         for (const Write how : {Write::cached, Write::past_caches}) {
             for (std::uint64_t at = 0; at < wanted.size; at += segment) {
                 FileReader reader(fd, wanted, item, how, wait);
-                ASSERT_EQ(reader.read(at, std::min(segment, wanted.size - at)), Outcome::read);
+                ASSERT_EQ(reader.read(at, std::min(segment, wanted.size - at)),
+                          FileReader::Outcome::read);
             }
             const Bytes got =
                 item.memory ? gathered(*item.memory)
@@ -170,9 +170,9 @@ TEST_F(FileReaderTest, AFileThatWasCutFails) {
     const auto wanted = select({}, value.size());
     const Item item = owned(value.size());
     FileReader reader(fd, wanted, item, Write::cached, Wait::for_disk);
-    EXPECT_EQ(reader.read(0, 200'000), Outcome::failed);
-    EXPECT_EQ(reader.read(100'000, 1), Outcome::failed);
-    EXPECT_EQ(reader.read(0, 100'000), Outcome::read);
+    EXPECT_EQ(reader.read(0, 200'000), FileReader::Outcome::failed);
+    EXPECT_EQ(reader.read(100'000, 1), FileReader::Outcome::failed);
+    EXPECT_EQ(reader.read(0, 100'000), FileReader::Outcome::read);
 }
 
 TEST_F(FileReaderTest, ManyRunsInTheOrderOfTheFileSuit) {

@@ -98,10 +98,10 @@ TEST(ForkTest, OfAThreadThatIsInUcxItself) {
 
 // ---- locks ----
 
-constexpr unsigned kPatience = 20;  // seconds, after which a child that hangs is ended
+constexpr unsigned kSeconds = 20;  // after which a child that hangs is ended
 
 // The exit status of a child that does this; -1 where it hangs.
-int in_child(const std::function<void()>& act, unsigned patience = kPatience) {
+int in_child(const std::function<void()>& act, unsigned patience = kSeconds) {
     const pid_t child = fork();
     if (child == 0) {
         alarm(patience);
@@ -343,7 +343,7 @@ int fork_at_each_step_of_a_first_use() {
                             used.use();
                             std::thread([] { used.use(); }).join();
                         },
-                        kPatience / 4) != 0) {
+                        kSeconds / 4) != 0) {
                     _exit(2);
                 }
                 stands = 0;

@@ -234,8 +234,9 @@ bool Puppet::until(const std::function<bool()>& condition, std::chrono::millisec
         if (std::chrono::steady_clock::now() > deadline) {
             return false;
         }
+        // Some tests wait for seconds, and others need the processor meanwhile.
         if (!worker_->progress()) {
-            std::this_thread::yield();
+            std::this_thread::sleep_for(50us);
         }
     }
     return true;

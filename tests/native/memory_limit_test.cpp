@@ -262,7 +262,7 @@ TEST(MemoryLimitOfArenas, WhatIsAnnouncedAndDoesNotComeTakesNothing) {
 }
 
 // The memory that the kernel has for a shelf's arenas.
-std::uint64_t memory_of(const Shelf& shelf) {
+std::uint64_t blocks_of(const Shelf& shelf) {
     std::uint64_t bytes = 0;
     for (std::uint32_t number = 1; number < 100; ++number) {
         if (const auto arena = shelf.arena(number); arena.descriptor) {
@@ -298,7 +298,7 @@ TEST(MemoryLimitOfArenas, IdlePagesCountOnceTheyAreMeantForAValue) {
     std::memset(first->data(), 1, 20 << 20);
     EXPECT_TRUE(first->commit(false));
     EXPECT_EQ(error_of([&] { store(storage, "b", 20 << 20); }), ErrorKind::storage);
-    EXPECT_LE(memory_of(*shelf), quota->used());
+    EXPECT_LE(blocks_of(*shelf), quota->used());
     EXPECT_LE(quota->used(), kLimit);
     storage.remove("a");
     storage.remove("kept");
@@ -317,12 +317,12 @@ TEST(MemoryLimitOfArenas, OfAValueThatIsPartlyOnIdlePages) {
     for (int i = 0; i < 5; ++i) {
         first->expect(2 << 20);
         std::memset(first->data() + (18 << 20) - (i * (2 << 20)), 1, 2 << 20);
-        EXPECT_LE(memory_of(*shelf), quota->used()) << i;
+        EXPECT_LE(blocks_of(*shelf), quota->used()) << i;
     }
     EXPECT_EQ(error_of([&] { other->expect(5 << 20); }), ErrorKind::storage);
     first->expect(10 << 20);
     first.reset();
-    EXPECT_LE(memory_of(*shelf), quota->used());
+    EXPECT_LE(blocks_of(*shelf), quota->used());
     EXPECT_LE(quota->used(), kLimit);
     other->expect(5 << 20);
 }
@@ -360,7 +360,7 @@ TEST(MemoryLimitOfArenas, WritersThatGiveUpCannotPassItTogether) {
         writer.join();
     }
     EXPECT_LE(quota->used(), kLimit);
-    EXPECT_LE(memory_of(*shelf), quota->used());
+    EXPECT_LE(blocks_of(*shelf), quota->used());
 }
 
 // ---- what others keep ----

@@ -35,7 +35,12 @@ class Reader {
         memory_ = static_cast<std::byte*>(memory);
         pins_.emplace(std::move(descriptors));
     }
-    ~Reader() { munmap(memory_, kFamilyBytes); }
+    ~Reader() {
+        munmap(memory_, kFamilyBytes);
+        for (const auto& [number, arena] : arenas_) {
+            munmap(const_cast<std::byte*>(arena), kMapped);
+        }
+    }
 
     // Pinned for as long as the result is not given back; nullptr where nothing is found.
     std::atomic<Place>* find(const std::string& key) {
@@ -50,10 +55,9 @@ class Reader {
             [this](Place place, std::uint64_t) -> const std::byte* {
                 auto& arena = arenas_[arena_of(place)];
                 if (arena == nullptr) {
-                    // As large as any here; what lies beyond is not touched.
                     const Fd file = shelf_.arena(arena_of(place)).descriptor;
                     arena = static_cast<const std::byte*>(
-                        mmap(nullptr, 64 << 20, PROT_READ, MAP_SHARED, file.get(), 0));
+                        mmap(nullptr, kMapped, PROT_READ, MAP_SHARED, file.get(), 0));
                 }
                 return arena + offset_of(place);
             },
@@ -82,6 +86,9 @@ class Reader {
     auto& uses_in_memory() { return reinterpret_cast<Uses*>(memory_ + kUsesOffset)->counts; }
 
   private:
+    // As large as any arena here; what lies beyond is not touched.
+    static constexpr std::size_t kMapped = 64 << 20;
+
     Shelf& shelf_;
     std::shared_ptr<PinTable> table_;
     std::optional<Pins> pins_;

@@ -116,7 +116,7 @@ TEST(WriteBudget, OutlivesWhoMadeIt) {
     taker.room = nullptr;
 }
 
-constexpr std::uint64_t kBudget = 1 << 20;
+constexpr std::uint64_t kRoom = 1 << 20;
 
 // With a server in front, over each transport.
 class Writes : public testing::TestWithParam<Options> {
@@ -149,7 +149,7 @@ class Writes : public testing::TestWithParam<Options> {
     std::uint64_t taken() { return remote_->writes().taken(); }
 
     const std::shared_ptr<CachedSource> remote_ =
-        std::make_shared<CachedSource>(64 << 20, test::kBlock, CachedSource::kForEver, kBudget);
+        std::make_shared<CachedSource>(64 << 20, test::kBlock, CachedSource::kForEver, kRoom);
     Loopback both_{remote_, GetParam()};
     std::vector<std::pair<Calls::Ticket, PutCall>> puts_;
 };
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, Writes, testing::Values(Options{}, Options{
 // A slow store, and ten times what may be on its way there.
 TEST_P(Writes, NoMoreOfThemThanThereIsRoomFor) {
     constexpr std::size_t kCount = 100;
-    constexpr std::uint64_t kSize = kBudget / 10;
+    constexpr std::uint64_t kSize = kRoom / 10;
     std::vector<Bytes> values;
     std::vector<test::Set> sets;
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -180,7 +180,7 @@ TEST_P(Writes, NoMoreOfThemThanThereIsRoomFor) {
         const std::size_t expected = std::min<std::size_t>(10, kCount - stored);
         ASSERT_TRUE(wait_for_puts(expected));
         most = std::max(most, puts_.size());
-        EXPECT_LE(taken(), kBudget);
+        EXPECT_LE(taken(), kRoom);
         const auto [ticket, put] = std::move(puts_.back());
         puts_.pop_back();
         const Bytes& value = values[std::stoul(put.key)];
@@ -217,7 +217,7 @@ TEST_P(Writes, ALargeOneGoesAloneAndSmallOnesGoByIt) {
 }
 
 TEST_P(Writes, WhatIsReadGoesByThem) {
-    Bytes value = pattern(kBudget);
+    Bytes value = pattern(kRoom);
     const auto first = set("first", value);
     ASSERT_TRUE(wait_for_puts(1));
     const auto second = set("second", value);
@@ -233,7 +233,7 @@ TEST_P(Writes, WhatIsReadGoesByThem) {
 
 // One that is cancelled leaves the others alone.
 TEST_P(Writes, OneThatIsCancelledWhileItWaitsIsForgotten) {
-    Bytes value = pattern(kBudget);
+    Bytes value = pattern(kRoom);
     const auto first = set("first", value);
     ASSERT_TRUE(wait_for_puts(1));
     const auto given_up = set("given up", value);
@@ -251,7 +251,7 @@ TEST_P(Writes, OneThatIsCancelledWhileItWaitsIsForgotten) {
 
 // The memory is the caller's again in time, and the next one has the room.
 TEST_P(Writes, OneThatWaitsTooLongIsGivenUp) {
-    Bytes value = pattern(kBudget);
+    Bytes value = pattern(kRoom);
     const auto first = set("first", value);
     ASSERT_TRUE(wait_for_puts(1));
     const auto late = set("late", value, 0.2);
@@ -269,13 +269,13 @@ TEST_P(Writes, OneThatWaitsTooLongIsGivenUp) {
 }
 
 TEST_P(Writes, AClientThatGoesTakesWhatWaitsAlong) {
-    Bytes value = pattern(kBudget);
+    Bytes value = pattern(kRoom);
     const auto first = set("first", value);
     ASSERT_TRUE(wait_for_puts(1));
     const auto second = set("second", value);
     both_.client->close(both_.connection);
     EXPECT_TRUE(eventually([&] { return both_.server->sessions() == 0; }));
-    EXPECT_EQ(taken(), kBudget) << "what is being stored is still there";
+    EXPECT_EQ(taken(), kRoom) << "what is being stored is still there";
     store(puts_[0].first);
     EXPECT_TRUE(eventually([&] { return taken() == 0; }));
     both_.connection = both_.connect();
@@ -287,7 +287,7 @@ TEST_P(Writes, AClientThatGoesTakesWhatWaitsAlong) {
 }
 
 TEST_P(Writes, AServerGoesWithThemWaiting) {
-    Bytes value = pattern(kBudget);
+    Bytes value = pattern(kRoom);
     const auto first = set("first", value);
     ASSERT_TRUE(wait_for_puts(1));
     const auto second = set("second", value);
