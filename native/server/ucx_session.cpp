@@ -99,6 +99,9 @@ void UcxSession::meet() {
         session_.on_ping(*first_ping_);
         if (leaving_) {
             session_.leave();
+            if (client_->asked()) {
+                client_->note_asked(Clock::now());  // it was not told before
+            }
         }
     } catch (const std::exception&) {
         client_->doom();

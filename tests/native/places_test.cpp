@@ -222,5 +222,29 @@ TEST_F(Newcomers, NoneEndsForOneOfAnOriginWithAsMany) {
     EXPECT_TRUE(makes_room("new"));
 }
 
+// It hears of it with the answer to its first message, and has until then begun the next.
+TEST(NewcomersOverUcx, OneThatIsJustConnectingIsAskedOnceItHasConnected) {
+    Loopback both;
+    Puppet puppet;
+    ControlPair pair = control_pair();
+    auto worker = both.server->open(-1, SharedMemory::on);
+    const std::string address = worker->address();
+    const wire::Token token = new_token();
+    both.server->attach(std::move(worker), std::move(pair.one), token, puppet.address(),
+                        {"puppet", {}, "many"});
+    ASSERT_TRUE(both.server->ask_most_silent("many"));
+    std::this_thread::sleep_for(10ms);
+    const TimePoint before = Clock::now();
+    puppet.connect(address);
+    puppet.send(wire::Message::request,
+                raw(wire::RequestHeader{token, 1, wire::Op::ping, 0, 1, 0}));
+    ASSERT_TRUE(puppet.until([&] { return puppet.received().size() == 2; }))
+        << "told, and answered";
+    EXPECT_EQ(both.server->end_asked(before), 1u);
+    EXPECT_EQ(both.server->sessions(), 2u);
+    EXPECT_EQ(both.server->end_asked(Clock::now()), 0u);
+    EXPECT_TRUE(eventually([&] { return both.server->sessions() == 1; }));
+}
+
 }  // namespace
 }  // namespace ucxstore
