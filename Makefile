@@ -28,8 +28,13 @@ PARALLEL := --numprocesses $(JOBS) --dist worksteal
 AGAIN := $(if $(RETRY),scripts/again)
 PATIENT := --timeout 3600 --override-ini faulthandler_timeout=3660
 
-# ON compiles the files of native/ folder by folder: all of them in half the time, but after a change
-# of one file its whole folder.
+# Where tests need more than the package: other hosts, clusters, peers that die, other libraries, the
+# documentation. They take as long as all others.
+SYSTEM := $(addprefix tests/,adversity benchmarks copies dask deploy docs durability ecosystem \
+    examples faults hosts packaging profiles)
+
+# ON compiles many files as one: all of them in half the time, but after a change of one file those
+# beside it, too.
 UNITY ?= OFF
 
 MAKEFLAGS += --no-print-directory
@@ -37,7 +42,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 # Where images of containers set it, every process that a test starts would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 # Its threads spin while they wait, in each of the many processes that tests start.
-test-python test-python-full test-python-nightly: export OPENBLAS_NUM_THREADS ?= 1
+test-python test-system test-python-full test-python-nightly: export OPENBLAS_NUM_THREADS ?= 1
 
 # Where there is ccache, what was compiled before is not compiled again, in other clones neither.
 ifneq ($(shell command -v ccache),)
@@ -49,11 +54,11 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
-        test-python-nightly test-loaded test-adversity test-zarr test-zarr-all test-zarr-nightly \
-        test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native test-address \
-        test-thread faults simulate greedy coverage bench bench-against copies flamegraphs docs docs-serve \
-        docs-publish newcomer s3 \
-        azure zarr2 lint lint-python lint-native lint-stubs tidy format stubs wheels check-wheel clean
+        test-python-nightly test-system test-loaded test-zarr test-zarr-all test-zarr-nightly \
+        test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native \
+        test-address test-thread faults simulate greedy coverage bench bench-against copies \
+        flamegraphs docs docs-serve docs-publish newcomer s3 azure zarr2 lint lint-python \
+        lint-native lint-stubs tidy format stubs wheels check-wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,11 +84,11 @@ $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
 	$(BIN)/ucxstore demo
 
-test: $(BUILT) ## Run the tests that every change must pass (a failing part does not stop the others)
-	+scripts/run-parts test-python test-zarr test-address
+test: $(BUILT) ## Run the tests of the package (a failing part does not stop the others)
+	+scripts/run-parts test-python test-zarr
 
-test-full: $(BUILT) ## Run every test: all examples, large sizes, all of zarr's own, C++ under TSan too
-	+scripts/run-parts test-python-full test-zarr-all test-address test-thread
+test-full: $(BUILT) ## Run every test: all examples, large sizes, all of zarr's own, C++ under ASan, TSan
+	+scripts/run-parts test-python-full test-zarr-all test-native
 
 test-nightly: $(BUILT) ## Run the Hypothesis tests with many more examples, drawn at random
 	+scripts/run-parts test-python-nightly test-zarr-nightly
@@ -92,7 +97,11 @@ test-loaded: $(BUILT) ## Run make test five times beside a load on every core
 	+scripts/loaded 5 test
 
 test-python: $(BUILT) ## Run the Python tests (make test-python PYTEST_ARGS="-k store")
-	$(AGAIN) $(BIN)/pytest $(PARALLEL) -m 'not full' $(if $(COVERAGE),--cov --cov-report=) $(PYTEST_ARGS)
+	$(AGAIN) $(BIN)/pytest $(PARALLEL) -m 'not full' $(if $(COVERAGE),--cov --cov-report=) \
+	    $(SYSTEM:%=--ignore=%) $(PYTEST_ARGS)
+
+test-system: $(BUILT) ## Run the tests of the whole: peers that die, hosts, clusters, other libraries
+	$(AGAIN) $(BIN)/pytest $(PARALLEL) -m 'not full' $(SYSTEM) $(PYTEST_ARGS)
 
 test-python-full: export HYPOTHESIS_PROFILE := full
 test-python-full: $(BUILT) s3 azure zarr2 ## Run all Python tests, in their full size
@@ -101,9 +110,6 @@ test-python-full: $(BUILT) s3 azure zarr2 ## Run all Python tests, in their full
 test-python-nightly: export HYPOTHESIS_PROFILE := nightly
 test-python-nightly: $(BUILT)
 	$(BIN)/pytest $(PARALLEL) -m hypothesis $(PATIENT) $(PYTEST_ARGS)
-
-test-adversity: $(BUILT) ## Run the tests with peers that are killed, stopped or hostile
-	$(BIN)/pytest tests/adversity $(PYTEST_ARGS)
 
 faults: SOURCE ?= directory
 faults: SECONDS ?= 600
@@ -168,7 +174,7 @@ test-address test-thread: $(DEPENDENCIES)
 	$(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    $(if $(AGAIN),--repeat until-pass:2)
 
-coverage: $(DEPENDENCIES) ## Print the share of lines that `make test COVERAGE=1` has run
+coverage: $(DEPENDENCIES) ## Print the share of lines that `make test test-address COVERAGE=1` has run
 	@printf 'Python, without child processes: %s %%\n' "$$($(BIN)/coverage report --format=total)"
 	@$(BIN)/gcovr --root . --filter native/ --txt-metric line --print-summary --txt build/coverage.txt \
 	    --gcov-ignore-parse-errors=negative_hits.warn build/test-address | sed 's/^/C++, /'

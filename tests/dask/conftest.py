@@ -16,6 +16,8 @@ def cluster_of(workers: int, **options: Any) -> Iterator[Client]:
     config = {
         # A task stays where it was put, so that a test can tell where that was.
         "distributed.scheduler.work-stealing": False,
+        # From a process that has imported it all; to start a new interpreter takes seconds.
+        "distributed.worker.multiprocessing-method": "forkserver",
         "distributed.worker.memory.terminate": False,
         "distributed.comm.timeouts.connect": "20s",
         # For later tests: a client that was closed by hand stays registered here.

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -264,8 +266,8 @@ def as_buffer(values: np.ndarray) -> zarr.core.buffer.cpu.Buffer:
     return zarr.core.buffer.cpu.Buffer.from_array_like(values)
 
 
-def what_is_there(dask_worker: Worker) -> tuple[list[str], list[str], set[str]]:
-    """Return a worker's threads of ours, its listening sockets, and its plugins."""
+def what_is_there(dask_worker: Worker) -> Counter[str]:
+    """Count a worker's threads of ours, its listening sockets, and its plugins."""
     threads = [t.name for t in threading.enumerate() if t.name.startswith("ucxstore")]
     threads += [
         name
@@ -274,8 +276,14 @@ def what_is_there(dask_worker: Worker) -> tuple[list[str], list[str], set[str]]:
     ]
     inodes = {str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
     rows = [row.split() for row in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
-    listening = sorted(row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes)
-    return threads, listening, set(dask_worker.plugins)
+    listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+    return Counter([*threads, *listening, *dask_worker.plugins])
+
+
+def left(client: Client, before: Mapping[str, Counter[str]]) -> list[str]:
+    """Return what is on workers that was not there before, where threads may just have ended."""
+    now = client.run(what_is_there)
+    return [what for worker, found in now.items() for what in found - before[worker]]
 
 
 def test_close_leaves_nothing(client: Client) -> None:
@@ -284,16 +292,16 @@ def test_close_leaves_nothing(client: Client) -> None:
         addresses = deployed.addresses
         store = deployed.store()
         make_array(store)[...] = 1
-        assert client.run(what_is_there) != before
+        assert left(client, before)
         store.close()
     deployed.close()
 
-    def is_as_before() -> bool:
+    def nothing_is_left() -> bool:
         with suppress(FileNotFoundError):  # of a thread that ends while it is looked at
-            return bool(client.run(what_is_there) == before)
+            return not left(client, before)
         return False
 
-    eventually(is_as_before)
+    eventually(nothing_is_left)
     for address in addresses.values():
         host, _, port = address.removeprefix("ucx://").partition(":")
         with pytest.raises(ConnectionRefusedError):
