@@ -327,7 +327,9 @@ def test_transports_and_progress(tls: str, progress: str) -> None:
 
 
 async def test_a_server_that_comes_back(tmp_path: Path) -> None:
-    with Server(tmp_path) as server:
+    # At an address of its own, where nobody takes the port meanwhile.
+    own = f"127.{1 + os.getpid() % 250}.{1 + os.getpid() // 250 % 250}.1"
+    with Server(tmp_path, bind=f"{own}:0") as server:
         bind = server.address.removeprefix("ucx://")
         store = UcxStore(server.address, timeout=30, connect_timeout=30)
         await store.set("key", buffer(b"value"))
