@@ -1,6 +1,7 @@
 /* Records what a process does to files and directories, for tests that ask what a crash of the host
  * would leave of it. To be preloaded; FILE_RECORD names the file that it appends to. Each event is a
- * line of fields, and, of a write, the bytes behind it. */
+ * line of fields, and, of a write, the bytes behind it. A flush takes SLOW_FLUSH_US microseconds more,
+ * if that is set. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -109,6 +110,10 @@ static int syncs(int (*real)(int), int fd) {
     pthread_mutex_lock(&lock);
     note(NULL, 0, "sync-begins %llu %lu\n", about, (unsigned long)pthread_self());
     pthread_mutex_unlock(&lock);
+    const char* const slow = getenv("SLOW_FLUSH_US");
+    if (slow != NULL) {
+        usleep((useconds_t)atoi(slow));
+    }
     const int result = real(fd);
     const int error = errno;
     pthread_mutex_lock(&lock);

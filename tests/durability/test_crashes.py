@@ -152,7 +152,9 @@ def test_without_durability_values_may_be_torn(recorder: Path, tmp_path: Path) -
 
 def test_many_writers_share_a_flush(recorder: Path, tmp_path: Path) -> None:
     count = 200
-    with Recorded(tmp_path / "root", "fsync", recorder, tmp_path) as server:
+    # On a quick disk few are written while another flush is under way.
+    slow = {"SLOW_FLUSH_US": "5000"}
+    with Recorded(tmp_path / "root", "fsync", recorder, tmp_path, **slow) as server:
 
         async def write() -> None:
             async with asyncio.TaskGroup() as group:
@@ -165,4 +167,4 @@ def test_many_writers_share_a_flush(recorder: Path, tmp_path: Path) -> None:
     flushes = [
         event for event in read_record(server.record) if event.fields[:2] == ["sync-ends", folder]
     ]
-    assert 0 < len(flushes) < count / 2
+    assert 0 < len(flushes) < count / 4
