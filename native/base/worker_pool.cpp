@@ -37,7 +37,20 @@ struct WorkerPool::State {
                                   : Next::idle_sessions;
     }
     // Under the lock, by a thread that is not idle: what it is to do; nullopt for nothing.
-    std::optional<FairQueue<Task>::Taken> take() { return tasks.take(next_of(threads - idle)); }
+    std::optional<FairQueue<Task>::Taken> take() {
+        auto taken = tasks.take(next_of(threads - idle));
+        if (taken) {
+            wake_one_more();  // whose turn it may be now
+        }
+        return taken;
+    }
+    // Under the lock. Only where it has something to do: it runs before whoever wakes it, as often
+    // as not.
+    void wake_one_more() {
+        if (idle > 0 && tasks.has(next_of(threads - idle + 1))) {
+            changed.notify_one();
+        }
+    }
 };
 
 WorkerPool::WorkerPool(int most_threads, int spare_threads, const char* name)
@@ -82,9 +95,7 @@ void WorkerPool::run_here_if_alone(std::unique_lock<Mutex> lock, const Whose& wh
 // Under the lock: sees to a thread for one more task. False where there is none at all.
 bool WorkerPool::ready_for_one_more() {
     FairQueue<Task>& tasks = state_->tasks;
-    if (state_->idle > 0) {
-        state_->changed.notify_one();
-    }
+    state_->wake_one_more();
     if (static_cast<std::size_t>(state_->idle) >= tasks.size()) {
         return true;
     }

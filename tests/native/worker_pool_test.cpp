@@ -1,10 +1,15 @@
 #include "base/worker_pool.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "support.hpp"
 
@@ -136,6 +141,41 @@ TEST(WorkerPool, OneThatHasNothingRunningNeedNotWaitForOthers) {
     gate.open();
     EXPECT_TRUE(pool.settle(kPatience));
     EXPECT_EQ(gate.waiting, 1001);
+}
+
+// So often a thread of this process has gone to sleep.
+long sleeps_of(pid_t thread) {
+    std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
+    const std::string wanted = "voluntary_ctxt_switches:";
+    std::string word;
+    long count = -1;
+    while (status >> word && word != wanted) {
+    }
+    status >> count;
+    return count;
+}
+
+TEST(WorkerPool, WakesNobodyForWhatHeMayNotDo) {
+    WorkerPool pool(1, 1);
+    Gate of_one;
+    std::atomic<pid_t> spare = 0;
+    pool.post([&] { of_one.pass(); }, {"one", 1});
+    EXPECT_TRUE(eventually([&] { return of_one.waiting == 1; }));
+    pool.post([&] { spare = gettid(); }, {"other", 2});
+    EXPECT_TRUE(eventually([&] { return spare != 0; }));
+    long before = -1;
+    EXPECT_TRUE(
+        eventually([&] { return sleeps_of(spare) == std::exchange(before, sleeps_of(spare)); }));
+    std::atomic<int> run = 0;
+    for (int i = 0; i < 100; ++i) {
+        pool.post([&] { ++run; }, {"one", 1});
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_LE(sleeps_of(spare), before + 2);
+    EXPECT_EQ(run, 0);
+    of_one.open();
+    EXPECT_TRUE(pool.settle(kPatience));
+    EXPECT_EQ(run, 100);
 }
 
 TEST(WorkerPool, RunsWhatWasPostedWhenItIsGone) {
