@@ -42,8 +42,12 @@ struct CountedRegion {
 // What an entry takes beside its key and its value, at the most: nodes and control blocks.
 constexpr std::uint64_t kEntryBytes = 512;
 
-// The bytes of names that are listed under the lock, for which writers wait.
+// The bytes of names in a page.
 constexpr std::size_t kMostNames = 256 * 1024;
+
+// So many entries are looked at under the lock: writers wait for that, and with them all sessions
+// of their thread. It takes some 50 us.
+constexpr int kMostUnderLock = 256;
 
 std::shared_ptr<Region> allocate_counted(std::shared_ptr<Share> share, std::uint64_t size) {
     auto counted = std::make_shared<CountedRegion>(
@@ -276,14 +280,29 @@ void MemoryStorage::remove(const std::string& key, const Consent& consent) {
 }
 
 Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::string& cursor,
-                         std::size_t max_bytes, const Pace&) {
+                         std::size_t max_bytes, const Pace& pace) {
     Page page;
-    std::size_t bytes = 0;
-    max_bytes = std::min(max_bytes, kMostNames);
+    page.cursor = std::max(prefix, cursor);
+    std::size_t left = std::min(max_bytes, kMostNames);
+    while (list_some(page, prefix, delimited, left)) {
+        if (pace) {
+            pace();
+        }
+    }
+    return page;
+}
+
+// Goes on from the page's cursor: whether there is more to be listed, and room for it.
+bool MemoryStorage::list_some(Page& page, const std::string& prefix, bool delimited,
+                              std::size_t& left) const {
     const std::shared_lock lock(mutex_);
     check_open();
-    auto at = catalog_.lower_bound(std::max(prefix, cursor));
-    while (at != catalog_.end() && at->first.starts_with(prefix)) {
+    auto at = catalog_.lower_bound(page.cursor);
+    for (int looked = 0; at != catalog_.end() && at->first.starts_with(prefix); ++looked) {
+        if (looked == kMostUnderLock) {
+            page.cursor = at->first;
+            return true;
+        }
         std::string name = at->first;
         auto next = std::next(at);
         bool listed = false;
@@ -297,11 +316,12 @@ Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::s
             name.erase(0, prefix.size());
         }
         if (!listed) {
-            bytes += name.size() + 2;
-            if (bytes > max_bytes && !page.names.empty()) {
+            const std::size_t bytes = name.size() + 2;
+            if (bytes > left && !page.names.empty()) {
                 page.cursor = at->first;
-                return page;
+                return false;
             }
+            left -= std::min(left, bytes);
             page.names.push_back(std::move(name));
             if (!delimited) {
                 page.sizes.push_back(at->second->size());
@@ -309,7 +329,8 @@ Page MemoryStorage::list(const std::string& prefix, bool delimited, const std::s
         }
         at = next;
     }
-    return page;
+    page.cursor.clear();
+    return false;
 }
 
 }  // namespace ucxstore

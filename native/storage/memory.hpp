@@ -52,6 +52,7 @@ class MemoryStorage : public Storage {
 
   private:
     void check_open() const;  // under the lock
+    bool list_some(Page& page, const std::string& prefix, bool delimited, std::size_t& left) const;
     bool has(const std::string& key) const;
     // What a key takes beside its value, as far as that counts for any quota.
     std::uint64_t key_bytes(const std::string& key) const;

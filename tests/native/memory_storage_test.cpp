@@ -195,6 +195,19 @@ TEST(MemoryStorageTest, ManyWritersStayWithinTheLimit) {
     EXPECT_EQ(storage.held(), 5000U);
 }
 
+TEST(MemoryStorageTest, AListingHasNobodyWaitForAllOfIt) {
+    MemoryStorage storage;
+    const auto put = [&](const std::string& key) { storage.receive(key, 0)->commit(false); };
+    for (int i = 0; i < 10'000; ++i) {
+        put("k" + std::to_string(10'000 + i));
+    }
+    int written = 0;
+    const Page page = storage.list("", false, "", 1 << 20, [&] { put(std::to_string(++written)); });
+    EXPECT_GT(written, 10);
+    EXPECT_EQ(page.names.size(), 10'000u);
+    EXPECT_TRUE(page.cursor.empty());
+}
+
 TEST_P(StorageTest, OneOfManyIfAbsentIsWritten) {
     std::atomic<int> written = 0;
     std::vector<std::thread> threads;
