@@ -17,7 +17,7 @@
 namespace ucxstore {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 9> kDefaults = {{
+constexpr std::array<std::pair<const char*, const char*>, 10> kDefaults = {{
     // Without it, endpoints with peer error handling silently lose shared memory.
     {"MM_ERROR_HANDLING", "y"},
     // 8 KiB by default, which costs a factor of 4 to 5 with peer error handling.
@@ -37,6 +37,8 @@ constexpr std::array<std::pair<const char*, const char*>, 9> kDefaults = {{
     {"POSIX_SEG_SIZE", "60K"},
     {"POSIX_FIFO_SIZE", "32"},
     {"POSIX_RX_BUFS_GROW", "64"},
+    // Huge pages come before, by default: one for each worker, of which it uses a fraction.
+    {"ALLOC_PRIO", "md:sysv,md:posix,mmap,heap"},
 }};
 
 void apply_defaults(ucp_config_t* config, const Options& options) {
