@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEPENDENCIES := $(VENV)/.dependencies
 BUILT := $(VENV)/.built
-PIP := $(BIN)/python -m pip --quiet install --constraint constraints.txt
 VERSITYGW := v1.8.0
 TOXIPROXY := v2.12.0
 AZURITE := 3.35.0
@@ -71,14 +70,14 @@ $(VENV)/pyvenv.cfg:
 	python=$$(scripts/find-python) && "$$python" -m venv $(VENV)
 
 $(DEPENDENCIES): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
-	$(PIP) --upgrade pip
-	$(PIP) --group dev
+	scripts/install --group dev --requirements pyproject.toml \
+	    --extra demo --extra copies --extra url --extra tools
 	touch $@
 
 $(BUILT): $(DEPENDENCIES) $(CXX_FILES) CMakeLists.txt $(wildcard cmake/*)
-	$(PIP) --no-build-isolation --config-settings build-dir=build/package \
-	    --config-settings cmake.define.UCXSTORE_UNITY=$(UNITY) \
-	    --editable '.[demo,copies,url,tools]'
+	$(BIN)/python -m pip --quiet install --no-deps --no-build-isolation \
+	    --config-settings build-dir=build/package \
+	    --config-settings cmake.define.UCXSTORE_UNITY=$(UNITY) --editable .
 	touch $@
 
 demo: $(BUILT) ## Run the main job on real data: write, read back in another process, compare
@@ -289,7 +288,7 @@ wheels: $(VENV)/.wheels ## Build sdist and manylinux wheel into dist (make wheel
 	$(BIN)/python packaging/wheels/build.py --arch $(ARCH)
 
 $(VENV)/.wheels: $(DEPENDENCIES)
-	$(PIP) --group wheels
+	scripts/install --group wheels
 	touch $@
 
 check-wheel: wheels ## Install the wheel without a compiler, for several Pythons, and run the demo

@@ -118,7 +118,7 @@ def check(wheel: Path, python: Path) -> str:
         proxies = {name: os.environ[name] for name in os.environ if name.lower().endswith("_proxy")}
         run(
             *(inside, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"),
-            *("--only-binary", ":all:", "--constraint", ROOT / "constraints.txt"),
+            *("--only-binary", ":all:", "--constraint", ROOT / "constraints.txt", "--no-compile"),
             f"ucxstore[demo] @ {wheel.as_uri()}",
             cwd=folder,
             environment=pip | proxies | {"HOME": str(Path.home())},
