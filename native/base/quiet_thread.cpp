@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <system_error>
 #include <utility>
@@ -10,6 +11,8 @@
 
 namespace ucxstore {
 namespace {
+
+constexpr int kNicer = 10;
 
 class SignalsBlocked {
   public:
@@ -28,11 +31,15 @@ class SignalsBlocked {
 
 }  // namespace
 
-std::thread start_quiet_thread(const std::string& name, std::function<void()> run) {
+std::thread start_quiet_thread(const std::string& name, std::function<void()> run,
+                               Priority priority) {
     const SignalsBlocked blocked;  // the thread inherits that
     try {
-        return std::thread([name, run = std::move(run)] {
+        return std::thread([name, run = std::move(run), priority] {
             pthread_setname_np(pthread_self(), name.c_str());
+            if (priority == Priority::low) {
+                static_cast<void>(nice(kNicer));  // this thread alone, on Linux
+            }
             run();
         });
     } catch (const std::system_error& error) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/mutex.hpp"
-#include "base/quiet_thread.hpp"
 
 namespace ucxstore {
 namespace {
@@ -16,12 +15,13 @@ constexpr std::chrono::seconds kIdle{10};
 }  // namespace
 
 struct WorkerPool::State {
-    State(int most_threads, int spare_threads, const char* named)
-        : most(most_threads), spare(spare_threads), name(named) {}
+    State(int most_threads, int spare_threads, const char* named, Priority of_threads)
+        : most(most_threads), spare(spare_threads), name(named), priority(of_threads) {}
 
     const int most;  // threads, but for those that are spare
     const int spare;
     const char* const name;
+    const Priority priority;
     Mutex mutex;
     Condition changed;  // there is work, or an end
     Condition settled;  // there is none
@@ -53,8 +53,8 @@ struct WorkerPool::State {
     }
 };
 
-WorkerPool::WorkerPool(int most_threads, int spare_threads, const char* name)
-    : state_(std::make_shared<State>(most_threads, spare_threads, name)) {}
+WorkerPool::WorkerPool(int most_threads, int spare_threads, const char* name, Priority priority)
+    : state_(std::make_shared<State>(most_threads, spare_threads, name, priority)) {}
 
 WorkerPool::~WorkerPool() {
     const std::lock_guard lock(state_->mutex);
@@ -105,7 +105,9 @@ bool WorkerPool::ready_for_one_more() {
         return true;
     }
     try {
-        start_quiet_thread(state_->name, [state = state_] { run(state); }).detach();
+        start_quiet_thread(
+            state_->name, [state = state_] { run(state); }, state_->priority)
+            .detach();
         ++state_->threads;
     } catch (const std::exception&) {  // no thread, or no memory for one
         return state_->threads > 0;

@@ -8,6 +8,7 @@
 
 #include "base/fair_queue.hpp"
 #include "base/mutex.hpp"
+#include "base/quiet_thread.hpp"
 #include "base/task_thread.hpp"
 
 namespace ucxstore {
@@ -21,9 +22,9 @@ class WorkerPool {
     // others have ended what takes long.
     static constexpr int kSpareThreads = 2;
 
-    // `name`: of the threads.
+    // `name`, `priority`: of the threads.
     explicit WorkerPool(int most_threads = kMostThreads, int spare_threads = kSpareThreads,
-                        const char* name = "ucxstore-files");
+                        const char* name = "ucxstore-files", Priority priority = Priority::usual);
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
     // Does not wait for the threads; they run what was posted.

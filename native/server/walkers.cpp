@@ -71,7 +71,7 @@ bool Errand::step(Clock::duration duration) noexcept try {
 Walkers::Walkers(bool wait)
     : step_(wait ? kStep : kStepInMemory),
       pool_(wait ? WorkerPool::kMostThreads : half_of_processors(),
-            wait ? WorkerPool::kSpareThreads : 1) {}
+            wait ? WorkerPool::kSpareThreads : 1, "ucxstore-walks", Priority::low) {}
 
 bool Walkers::start(const std::shared_ptr<Errand>& errand) {
     return pool_.try_post([self = shared_from_this(), errand] { self->step(errand); },

@@ -1,8 +1,6 @@
 #include "shared/collapser.hpp"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,10 +13,6 @@ namespace {
 
 constexpr std::uint64_t kPiece = Arenas::kHugePage;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which is newer than some headers
-
-// Others go first. But not at the end of all: while a piece is being made a huge page, its readers
-// wait for that.
-constexpr int kNice = 10;
 
 constexpr int kCollapseTries = 3;
 constexpr int kRefusals = 8;
@@ -51,7 +45,7 @@ void Collapser::add(const Arena& arena, const Block& block, std::weak_ptr<void> 
     values_.push_back({arena.reference(), block.offset, block.bytes, std::move(alive), due});
     if (!thread_.joinable()) {
         try {
-            thread_ = start_quiet_thread("ucxstore-huge", [this] { run(); });
+            thread_ = start_quiet_thread("ucxstore-huge", [this] { run(); }, Priority::low);
         } catch (const std::exception&) {  // no thread is to be had: values keep small pages
             values_.clear();
         }
@@ -66,7 +60,6 @@ bool Collapser::stopped() {
 }
 
 void Collapser::run() {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
     std::unique_lock lock(mutex_);
     while (!stop_) {
         if (values_.empty()) {

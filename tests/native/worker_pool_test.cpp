@@ -1,6 +1,7 @@
 #include "base/worker_pool.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -176,6 +177,22 @@ TEST(WorkerPool, WakesNobodyForWhatHeMayNotDo) {
     of_one.open();
     EXPECT_TRUE(pool.settle(kPatience));
     EXPECT_EQ(run, 100);
+}
+
+// This thread's niceness.
+int niceness() { return getpriority(PRIO_PROCESS, 0); }
+
+TEST(WorkerPool, ItsThreadsGetLessThanOthersIfTheyAreTo) {
+    WorkerPool equal;
+    WorkerPool less(1, 0, "less", Priority::low);
+    std::atomic<int> of_equal = -1;
+    std::atomic<int> of_less = -1;
+    equal.post([&] { of_equal = niceness(); });
+    less.post([&] { of_less = niceness(); });
+    EXPECT_TRUE(equal.settle(kPatience));
+    EXPECT_TRUE(less.settle(kPatience));
+    EXPECT_EQ(of_equal, niceness());
+    EXPECT_GT(of_less, niceness());
 }
 
 TEST(WorkerPool, RunsWhatWasPostedWhenItIsGone) {

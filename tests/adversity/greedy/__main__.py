@@ -32,7 +32,9 @@ def main() -> int:
         "--compete", action="store_true", help="all share the processors of this machine"
     )
     parser.add_argument(
-        "--apart", action="store_true", help="also with a server of the greedy ones' own, for each"
+        "--apart",
+        action="store_true",
+        help="also on a busy machine, and with a server of the greedy ones' own for each kind",
     )
     arguments = parser.parse_args()
     clients = arguments.honest, arguments.greedy
@@ -53,6 +55,8 @@ def _carry_out(plane: str, trial: Trial, arguments: argparse.Namespace) -> bool:
     print(f"{header}{'memory':>8}{'group':>8}{'log':>8}  refused", flush=True)
     idle = trial.idle(max(seconds * _PART_OF_TIME, _LEAST_SECONDS) * 2)
     _show(idle, idle)
+    if arguments.apart:
+        _show(trial.busy(max(seconds * _PART_OF_TIME, _LEAST_SECONDS) * 2), idle)
     bad = False
     names = [name for name in trial.plane.kinds if not chosen or name in chosen]
     part = seconds if chosen else max(seconds * _PART_OF_TIME, _LEAST_SECONDS)

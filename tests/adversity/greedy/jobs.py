@@ -2,6 +2,7 @@
 
 import encodings.idna  # noqa: F401  looked up by name, and another user may not read its file
 import os
+import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Literal
@@ -24,6 +25,15 @@ def be_honest(
     """Be an honest client, and tell what it has seen."""
     os.sched_setaffinity(0, processors)
     channel.send(tuple(honest.work(address, secret, number, ucx, local, until)))
+
+
+def be_busy(channel: Connection, until: float, processors: frozenset[int]) -> None:
+    """Compute until the time is over, when nobody else wants to, and tell that it is."""
+    os.sched_setaffinity(0, processors)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    while time.monotonic() < until:
+        pass
+    channel.send(None)
 
 
 def be_greedy(

@@ -141,6 +141,21 @@ class Trial:
         """
         return self._round("  at another server", names, seconds, apart=True)
 
+    def busy(self, seconds: float) -> Round:
+        """Let honest clients be alone with a server, on processors that never rest.
+
+        Whoever computes there gives way at once to whoever else wants to. What honest clients
+        notice is what a virtual machine does to processors that are all busy.
+        """
+        until = time.monotonic() + seconds
+        cores = self._own | self._theirs
+        spinning = [self._nursery.start(jobs.be_busy, until, frozenset({core})) for core in cores]
+        found = self._round("  on a busy machine", [], seconds)
+        for child in spinning:
+            child.hear(_PATIENCE)
+            child.close()
+        return found
+
     def _round(
         self, kind: str, names: Sequence[str], seconds: float, *, apart: bool = False
     ) -> Round:
