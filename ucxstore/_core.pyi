@@ -227,6 +227,9 @@ class DirectoryStorage(Storage):
         Values as files; `durability`: "none", "atomic" or "fsync"; `writers`: "none", "alone" or "several" servers write to the directory.
         """
 
+    def fileno(self) -> int:
+        """The descriptor of the directory."""
+
     def leave(self) -> None:
         """Leave the directory to other servers; nothing is written any more."""
 

@@ -493,6 +493,7 @@ NB_MODULE(_core, module) {
             nb::call_guard<nb::gil_scoped_release>(),
             "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\"; `writers`: "
             "\"none\", \"alone\" or \"several\" servers write to the directory.")
+        .def("fileno", &DirectoryStorage::descriptor, "The descriptor of the directory.")
         .def("leave", &DirectoryStorage::leave, nb::call_guard<nb::gil_scoped_release>(),
              "Leave the directory to other servers; nothing is written any more.");
 
