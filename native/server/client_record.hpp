@@ -22,9 +22,11 @@
 
 namespace ucxstore {
 
-// When a request came, for its latency; the epoch where that is not counted.
+// When a request came, for its latency; the epoch where that is not counted. And its line in the
+// log of requests; 0 for none.
 struct Timed {
     RequestKind kind = RequestKind::other;
+    std::uint32_t line = 0;
     TimePoint begun{};
 };
 
@@ -115,13 +117,11 @@ class ClientRecord {
 
     // Logs an event of this client.
     void report(log::Level level, log::Kind kind, std::string_view detail = {}) const {
-        if (log::wants(log::Area::server, level)) {
-            log::add({.area = log::Area::server,
-                      .level = level,
-                      .kind = kind,
-                      .peer = client_->peer,
-                      .detail = detail});
-        }
+        report({.area = log::Area::server, .level = level, .kind = kind, .detail = detail});
+    }
+    void report(log::Event event) const {
+        event.peer = client_->peer;
+        log::add(event);
     }
 
   private:

@@ -304,6 +304,10 @@ bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byt
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
                        (header.flags & wire::kSendBytes) != 0, came);
+        get.set_line(sending_->log().begin({.request = header.request,
+                                            .kind = RequestKind::get,
+                                            .key = get.key(),
+                                            .begun = came}));
         get.charge(account_);
         gets_.push_back(std::move(get));
     }
@@ -481,7 +485,16 @@ bool Session::on_other(const wire::RequestHeader& header, std::span<const std::b
         return false;
     }
     CallRoom room{std::move(*call_hold), std::move(*reply_hold)};
-    sending_->time(id_of(header), kind_of(header.op));
+    std::uint32_t line = 0;
+    if (RequestLog::is_on()) {
+        const std::string first =  // a key or a prefix, in all of them
+            body.empty() ? std::string() : wire::Reader(body).string();
+        line = sending_->log().begin({.request = header.request,
+                                      .kind = kind_of(header.op),
+                                      .key = first,
+                                      .keys = header.count});
+    }
+    sending_->time(id_of(header), kind_of(header.op), line);
     std::variant<StorageCall, Answer> read =
         read_call(service_.read_only, client_->bounds(), header, body);
     if (auto* call = std::get_if<StorageCall>(&read)) {
