@@ -131,6 +131,10 @@ Session::Look Session::look(TimePoint now) {
         }
         return {false, next};
     }
+    if (client_->kicked()) {
+        client_->report(log::warning, log::Kind::kicked);
+        return {true, TimePoint::max()};
+    }
     // A client that has all it asked for may be gone by the time UCX says that it cannot be
     // reached.
     if (busy() || sending_->broke_off() || arriving_->broke_off()) {
@@ -238,6 +242,8 @@ bool Session::begin(const wire::RequestHeader& header, std::span<const std::byte
         case wire::Op::stats:
             on_stats(header);
             return true;
+        case wire::Op::operate:
+            return on_operate(header, body);
         case wire::Op::begin_space:
         case wire::Op::renew_space:
         case wire::Op::end_space:
@@ -286,10 +292,32 @@ void Session::on_ping(const wire::RequestHeader& header) {
 
 // They tell of all clients, and of scratch spaces.
 void Session::on_stats(const wire::RequestHeader& header) {
-    if (auto fault = client_->bounds().read_fault("")) {
+    if (auto fault = client_->bounds().stats_fault()) {
         return sending_->reply(id_of(header), Status::denied, "(the server's counters) " + *fault);
     }
     sending_->reply(id_of(header), Status::ok, service_.stats());
+}
+
+bool Session::on_operate(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    auto call_hold = account_.hold(Held::calls, 1);
+    auto reply_hold = account_.hold(Held::reply_bytes, wire::kPageBytes);
+    if (!call_hold || !reply_hold) {
+        return false;
+    }
+    wire::Reader reader(body);
+    std::string text = reader.string();
+    if (auto fault = client_->bounds().operate_fault()) {
+        sending_->reply(id_of(header), Status::denied, "(to operate the server) " + *fault);
+    } else if (text.size() > Operators::kMostBytes) {
+        sending_->reply(id_of(header), Status::invalid_key,
+                        "(a request of an operator) is longer than " +
+                            std::to_string(Operators::kMostBytes) + " bytes");
+    } else {
+        awaiting_->operate(id_of(header), *service_.operators,
+                           {std::move(text), client_->id(), client_->peer()},
+                           {std::move(*call_hold), std::move(*reply_hold)});
+    }
+    return true;
 }
 
 bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body,

@@ -21,6 +21,7 @@ from ucxstore.server.disk_space import DiskSpace, Space
 from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
 from ucxstore.server.listen import addresses, advertise, listen, listen_locally
+from ucxstore.server.operating import Operating
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
@@ -170,6 +171,7 @@ class Server:
                 options.max_sessions,
             )
             on_failure.callback(native.close, _UNMADE_SECONDS)
+            native.set_operators(Operating(native, carrier))
             acceptor = Acceptor(
                 listener,
                 native,
