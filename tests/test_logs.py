@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.server.slow_store import SlowStore
 from ucxstore import AuthenticationError, Secret, UcxStore, logs
 from ucxstore.address import Address
 from ucxstore.client.connect import Greeting
@@ -196,6 +197,7 @@ def test_a_refused_handshake(recorder: Recorder) -> None:
 
 def test_what_is_dropped_is_counted(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCXSTORE_SLOW_REQUEST", "1e-9")
+    logs.root.setLevel(logging.INFO)  # without a line for each request
     asked = 1500  # more than are kept
     with Server("memory://") as server:
         store = UcxStore(server.address)
@@ -436,3 +438,132 @@ def test_probes_of_the_port_are_no_refusals(recorder: Recorder) -> None:
     assert not recorder.of("server", "handshake_refused")
     assert all(one.levelno == logging.DEBUG for one in recorder.of("server", "probed"))
     assert len(recorder.of("server", "probed")) <= 10
+
+
+# ---- the log of requests ----
+
+
+def lines_of(recorder: Recorder, key: str) -> Heard:
+    return [one for one in recorder.of("server", "request") if getattr(one, "key", "") == key]
+
+
+@pytest.mark.parametrize("local", ["ucx", "auto"])
+def test_each_request_has_a_line(recorder: Recorder, local: Any) -> None:
+    with Server("memory://", local=True) as server, UcxStore(server.address, local=local) as store:
+        put(store, "a", bytes(1000))
+        put(store, "large", bytes(40_000_000))  # of several messages
+        assert get(store, "a") is not None
+        assert get(store, "none") is None
+        assert get(store, "large") is not None
+        sync(store.getsizes(["a", "b", "c"]))
+        sync(store.delete_dir("p"))
+        sync(store.delete("a"))
+        [peer] = [one["peer"] for one in sync(store.server_stats())["clients"]]
+        eventually(lambda: any(one.detail == "remove ok" for one in lines_of(recorder, "a")))  # type: ignore[attr-defined]
+
+    def told(key: str) -> list[tuple[object, ...]]:
+        return [
+            (one.detail, getattr(one, "count", 0), getattr(one, "bytes", 0))  # type: ignore[attr-defined]
+            for one in lines_of(recorder, key)
+        ]
+
+    assert ("set ok", 1, 1000) in told("a")
+    assert ("set ok", 1, 40_000_000) in told("large")
+    assert told("none") == [("get missing", 1, 0)]
+    assert ("remove ok", 1, 0) in told("a")
+    assert ("stat ok", 3, 24) in told("a")
+    assert any(detail == "remove ok" for detail, *_ in told("p/"))
+    # A client of this host reads what it can see itself, once it was shown where.
+    ways = {"get ok", "get shown"} if local == "auto" else {"get ok"}
+    gets = [one for one in (*told("a"), *told("large")) if str(one[0]).startswith("get")]
+    assert {one[0] for one in gets} <= ways
+    assert {one[2] for one in gets} <= {1000, 40_000_000}
+    assert gets or local == "auto"
+    for one in recorder.of("server", "request"):
+        assert one.levelno == logging.DEBUG
+        assert one.peer == peer  # type: ignore[attr-defined]
+        assert 0 <= getattr(one, "seconds", 0) < 240
+        assert one.getMessage().startswith(f"{peer}: ")
+
+
+@pytest.mark.parametrize("local", ["ucx", "auto"])
+def test_refused_requests_have_lines_too(recorder: Recorder, local: Any) -> None:
+    secret = Secret("a secret that is long enough")
+    with (
+        Server("memory://", secret=secret, local=True) as server,
+        UcxStore(server.address, secret=secret.grant("p/", read_only=True), local=local) as store,
+    ):
+        for use in (lambda: get(store, "q"), lambda: put(store, "p/a"), lambda: remove(store)):
+            with pytest.raises(UcxStoreError):
+                use()
+        eventually(lambda: lines_of(recorder, "p/gone"))
+    assert [one.detail for one in lines_of(recorder, "q")] == ["get denied"]  # type: ignore[attr-defined]
+    assert [one.detail for one in lines_of(recorder, "p/a")] == ["set denied"]  # type: ignore[attr-defined]
+    assert [one.detail for one in lines_of(recorder, "p/gone")] == ["remove denied"]  # type: ignore[attr-defined]
+
+
+def remove(store: UcxStore) -> None:
+    sync(store.delete("p/gone"))
+
+
+def test_keys_in_messages_print_and_do_not_open_spaces(recorder: Recorder) -> None:
+    key = "evil\n\x1b[31mred\u202e/c"
+    with Server("memory://") as server, UcxStore(server.address) as store:
+        put(store, key)
+        with store.scratch("1MB") as scratch:
+            put(scratch.store(), "inside")
+            eventually(lambda: any("inside" in one.getMessage() for one in recorder.records))
+            assert not any(scratch.name in one.getMessage() for one in recorder.records)
+            assert not any(scratch.name in str(vars(one)) for one in recorder.records)
+        [line] = lines_of(recorder, key)
+    assert "'evil\\n\\x1b[31mred\\u202e/c'" in line.getMessage()
+    assert line.getMessage().isprintable()
+
+
+def test_requests_are_not_logged_below_their_level(recorder: Recorder) -> None:
+    logs.root.setLevel(logging.INFO)
+    logs.refresh()
+    with Server("memory://") as server, UcxStore(server.address) as store:
+        for _ in range(20):
+            put(store, "a")
+        recorder.hears("server", "connected")
+    recorder.hears("server", "closed")
+    assert not recorder.of("server", "request")
+
+
+def test_requests_leave_room_for_other_events(recorder: Recorder) -> None:
+    """Their lines are dropped, and counted, while nobody logs them; a warning is not."""
+    with Server("memory://") as server, UcxStore(server.address) as store:
+        put(store, "a")
+        recorder.hears("server", "request")
+        recorder.goes_on.clear()
+        for number in range(3000):
+            get(store, f"{number}")
+        other = UcxStore(server.address, ucx={"TLS": "tcp"})
+        put(other, "b")
+        recorder.goes_on.set()
+        eventually(lambda: len(recorder.of("server", "connected")) == 2)
+        eventually(lambda: any(getattr(one, "event", "") == "dropped" for one in recorder.records))
+        other.close()
+        dropped = sum(
+            one.count  # type: ignore[attr-defined]
+            for one in recorder.records
+            if getattr(one, "event", "") == "dropped"
+        )
+        gets = [one for one in recorder.of("server", "request") if one.detail == "get missing"]  # type: ignore[attr-defined]
+        assert 0 < dropped < 3000
+        assert len(gets) + dropped >= 3000
+
+
+def test_a_request_that_is_given_up_has_a_line(recorder: Recorder) -> None:
+    source = SlowStore()
+    with Server(source) as server, UcxStore(server.address, timeout=0.5) as store:
+        store.ping_sync()
+        source.goes_on.clear()
+        try:
+            with pytest.raises(UcxStoreError):
+                get(store, "a")
+        finally:
+            source.goes_on.set()
+        eventually(lambda: lines_of(recorder, "a"))
+        assert lines_of(recorder, "a")[0].detail == "get abandoned"  # type: ignore[attr-defined]

@@ -1,13 +1,13 @@
 """The native core of ucxstore: UCX, without the GIL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, overload
 
 import numpy
 from numpy.typing import NDArray
 
 
-PROTOCOL_VERSION: int = 5
+PROTOCOL_VERSION: int = 6
 
 MAX_KEY_BYTES: int = 1024
 
@@ -152,6 +152,8 @@ class Connection:
 
     def stats(self, timeout: float, completions: Completions | None = None) -> Operation: ...
 
+    def operate(self, request: str, timeout: float, completions: Completions | None = None) -> Operation: ...
+
     def begin_space(self, name: str, quota: int, timeout_ms: int, timeout: float, completions: Completions | None = None) -> Operation: ...
 
     def renew_space(self, name: str, timeout: float, completions: Completions | None = None) -> Operation: ...
@@ -189,7 +191,7 @@ class ServerPort:
     @property
     def address(self) -> bytes: ...
 
-    def attach(self, fd: int, token: bytes, address: bytes, peer: str, bounds: tuple[str, bool, int | None], origin: str, keys: tuple[bytes, bytes] | None = None) -> None: ...
+    def attach(self, fd: int, token: bytes, address: bytes, peer: str, bounds: tuple[str, bool, int | None, int], origin: str, keys: tuple[bytes, bytes] | None = None) -> None: ...
 
 class Client:
     def __init__(self, options: Mapping[str, str], polling: bool) -> None: ...
@@ -226,6 +228,9 @@ class DirectoryStorage(Storage):
         """
         Values as files; `durability`: "none", "atomic" or "fsync"; `writers`: "none", "alone" or "several" servers write to the directory.
         """
+
+    def fileno(self) -> int:
+        """The descriptor of the directory."""
 
     def leave(self) -> None:
         """Leave the directory to other servers; nothing is written any more."""
@@ -326,6 +331,11 @@ class CachedSource:
 
     def forget_all(self) -> None: ...
 
+    def flush(self, name: str) -> tuple[int, int]:
+        """
+        Forget the key of this name and all below it; all, without a name. Return the bytes that are free now, and those of forgotten values that other processes still read.
+        """
+
     def believes(self, key: str) -> bool: ...
 
     def begin_asking(self, keys: Sequence[str], prefixes: Sequence[str]) -> None: ...
@@ -345,13 +355,28 @@ class Server:
 
     def open(self, thread: int, fd: int = -1, shares_memory: bool = False) -> ServerPort: ...
 
-    def join(self, thread: int, fd: int, token: bytes, peer: str, bounds: tuple[str, bool, int | None], origin: str) -> None: ...
+    def join(self, thread: int, fd: int, token: bytes, peer: str, bounds: tuple[str, bool, int | None, int], origin: str) -> None: ...
 
     def make_room(self, origin: str, waiting: int, is_short: bool) -> bool: ...
 
     def stats(self) -> dict[str, int]: ...
 
     def stats_json(self) -> bytes: ...
+
+    def sessions_json(self, after: int) -> bytes:
+        """
+        Clients of sessions with larger numbers than `after`: see docs/wire.md.
+        """
+
+    def kick(self, session: int | None, origin: str, but: int) -> int:
+        """
+        End the session of this number, or all of this origin, but not session `but`; return how many.
+        """
+
+    def set_operators(self, handler: Callable[[bytes, int, str], bytes]) -> None:
+        """
+        Have `handler` answer what operators ask, on a thread of its own, until close(): of a request, who asks by number and by name.
+        """
 
     def failures(self) -> dict[str, int]:
         """Requests that have failed, by why."""

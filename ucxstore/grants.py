@@ -14,7 +14,9 @@ A caveat is its kind (u8), the length of its body (u16), and the body:
 
 1. a prefix, relative to that of the caveats before it, in UTF-8: "run-17/", "a/" opens "run-17/a/";
 2. nothing may be changed; no body;
-3. the end, in seconds since 1970 (u64).
+3. the end, in seconds since 1970 (u64);
+4. of an operator: operates the server, and opens no values; no body. It is the first caveat, and
+   only an end may follow: so nobody can add it to a grant that opens less than everything.
 
 As text, which takes the place of a secret's, a grant is ``ucxgrant1.`` and the key and its caveats
 in URL-safe base64. Everything is little-endian.
@@ -22,6 +24,7 @@ in URL-safe base64. Everything is little-endian.
 
 import base64
 import binascii
+import enum
 import hmac
 import math
 import re
@@ -44,12 +47,20 @@ _CAVEAT_LABEL = b"ucxstore caveat"
 
 _HEAD = struct.Struct("<BH")
 _TIME = struct.Struct("<Q")
-_PREFIX, _READ_ONLY, _EXPIRES = 1, 2, 3
+_PREFIX, _READ_ONLY, _EXPIRES, _OPERATOR = 1, 2, 3, 4
 
 _LAST_SECOND = 253402300799  # of the year 9999: later ones cannot be written as a date
 
 _LIFETIME = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+class Role(enum.IntEnum):
+    """What a client may do besides what it may do to values. The core has the same numbers."""
+
+    CLIENT = 0  # nothing
+    OPERATOR = 1  # operates the server, and opens no values
+    OWNER = 2  # operates the server, too
 
 
 class Bounds(NamedTuple):
@@ -63,18 +74,27 @@ class Bounds(NamedTuple):
         Whether nothing may be changed.
     expires : int or None
         When it ends, in seconds since 1970.
+    role : Role
+        Whether it is an operator's. A server makes its owners of clients without a grant.
     """
 
     prefix: str = ""
     read_only: bool = False
     expires: int | None = None
+    role: Role = Role.CLIENT
+
+    @property
+    def opens_all(self) -> bool:
+        """Whether all values are open, for reading and writing, if perhaps not for ever."""
+        return not self.prefix and not self.read_only and self.role is not Role.OPERATOR
 
     def have_expired(self) -> bool:
         """Tell whether the end has come, by this machine's clock."""
         return self.expires is not None and time.time() >= self.expires
 
     def __str__(self) -> str:
-        parts = [repr(self.prefix) if self.prefix else "everything"]
+        what = "requests of operators" if self.role is Role.OPERATOR else "everything"
+        parts = [repr(self.prefix) if self.prefix else what]
         if self.read_only:
             parts.append("read-only")
         if self.expires is not None:
@@ -181,7 +201,11 @@ def continue_to(text: bytes, caveats: bytes) -> bytes:
 
 
 def caveats_of(
-    prefix: str | None, *, read_only: bool = False, expires: Expiry | None = None
+    prefix: str | None,
+    *,
+    read_only: bool = False,
+    expires: Expiry | None = None,
+    operator: bool = False,
 ) -> bytes:
     """Write what a grant is to be narrowed to.
 
@@ -194,13 +218,15 @@ def caveats_of(
     expires : str, float, timedelta, datetime or None
         A lifetime: seconds, or text such as ``"90s"``, ``"30m"``, ``"8h"``, ``"7d"``; or a point in
         time.
+    operator : bool
+        For an operator of the server, who opens no values.
 
     Raises
     ------
     ValueError, TypeError
         If one of them cannot be used, or nothing is narrowed.
     """
-    caveats = b""
+    caveats = _caveat(_OPERATOR) if operator else b""
     if prefix is not None:
         caveats += _caveat(_PREFIX, _as_folder(prefix).encode())
     if read_only:
@@ -208,7 +234,9 @@ def caveats_of(
     if expires is not None:
         caveats += _caveat(_EXPIRES, _TIME.pack(_end_of(expires)))
     if not caveats:
-        raise ValueError("grant: without a prefix, read_only and expires, nothing is narrowed")
+        raise ValueError(
+            "grant: without a prefix, read_only, expires and operator, nothing is narrowed"
+        )
     return caveats
 
 
@@ -218,11 +246,14 @@ def bounds_of(caveats: bytes) -> Bounds:
     Raises
     ------
     ValueError
-        If these are no caveats, or one is of an unknown kind, which may forbid anything.
+        If these are no caveats, or one is of an unknown kind, which may forbid anything, or does
+        not go with those before it.
     """
     bounds = ALL
-    for caveat in split(caveats):
+    for number, caveat in enumerate(split(caveats)):
         kind, body = caveat[0], caveat[_HEAD.size :]
+        if bounds.role is Role.OPERATOR and kind in (_PREFIX, _READ_ONLY):
+            raise ValueError("the grant is an operator's, which opens no values to be narrowed")
         if kind == _PREFIX:
             bounds = bounds._replace(prefix=bounds.prefix + _read_prefix(body))
         elif kind == _READ_ONLY and not body:
@@ -231,6 +262,10 @@ def bounds_of(caveats: bytes) -> Bounds:
             (end,) = _TIME.unpack(body)
             ends = [end] if bounds.expires is None else [end, bounds.expires]
             bounds = bounds._replace(expires=min(*ends, _LAST_SECOND))
+        elif kind == _OPERATOR and not body:
+            if number > 0:
+                raise ValueError("only the secret itself makes the grant of an operator")
+            bounds = bounds._replace(role=Role.OPERATOR)
         else:
             raise ValueError(f"the grant has a caveat of an unknown kind, {kind}")
     if len(bounds.prefix.encode()) > MAX_KEY_BYTES:

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from ucxstore import process
+from ucxstore.keys import shorten_space
+from ucxstore.showing import printable
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -63,6 +65,10 @@ _MESSAGES = {
     ("server", "lost"): "lost %(peer)s: %(detail)s",
     ("server", "refused"): "refused a message of %(peer)s: %(detail)s",
     ("server", "evicted"): "%(detail)s has evicted %(count)d values of %(bytes)d bytes",
+    ("server", "kicked"): "ended the session of %(peer)s, as an operator has asked",
+    ("server", "request"): (
+        "%(peer)s: %(detail)s '%(key)s', keys: %(count)d, bytes: %(bytes)d, %(seconds).3g s"
+    ),
 }
 
 # The core's events that a peer can cause without end, in the plural.
@@ -351,9 +357,11 @@ def _log(event: Mapping[str, Any]) -> None:
     logger = root.getChild(event["area"])
     if not logger.isEnabledFor(event["level"]):
         return
+    event = {**event, "key": shorten_space(event["key"])}  # who knows a name can use the space
     fields = {"event": event["kind"]}
     fields |= {name: event[name] for name in FIELDS if event.get(name)}
-    message = _MESSAGES[event["area"], event["kind"]] % event
+    texts = {name: printable(value) for name, value in event.items() if isinstance(value, str)}
+    message = _MESSAGES[event["area"], event["kind"]] % {**event, **texts}
     record = logger.makeRecord(
         logger.name, event["level"], "native core", 0, message, (), None, extra=fields
     )

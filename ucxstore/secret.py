@@ -124,6 +124,7 @@ class Secret:
         *,
         read_only: bool = False,
         expires: "grants.Expiry | None" = None,
+        operator: bool = False,
         pickle_text: bool = False,
     ) -> "Secret":
         """Derive a secret that opens a part of what this one opens.
@@ -142,6 +143,10 @@ class Secret:
         expires : str, float, timedelta, datetime or None
             How long it holds, such as ``"8h"``, ``"30m"``, ``"7d"`` or a number of seconds, or
             until when. Servers go by their own clocks.
+        operator : bool
+            Whether it is for an operator: to list and end sessions, to flush the cache and to
+            change the log's level (``ucxstore sessions``, ``kick``, ``flush``, ``log-level``). It
+            opens no values. Only the secret itself makes one, without a prefix and `read_only`.
         pickle_text : bool
             As for the constructor. Without it, a process that unpickles the grant looks for what it
             was made from, where a `Secret` looks, and narrows that again.
@@ -153,11 +158,12 @@ class Secret:
         Raises
         ------
         ValueError, TypeError
-            If the prefix is no folder, or the time none to come, or nothing is narrowed.
+            If the prefix is no folder, or the time none to come, or nothing is narrowed, or these
+            do not go together.
         AuthenticationError
             As `reveal`.
         """
-        caveats = grants.caveats_of(prefix, read_only=read_only, expires=expires)
+        caveats = grants.caveats_of(prefix, read_only=read_only, expires=expires, operator=operator)
         granted = Secret._located(self._variable, self._file)
         granted._text = grants.narrow(self.reveal(), caveats)
         granted._caveats = grants.credentials_of(granted._text).caveats

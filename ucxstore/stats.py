@@ -203,31 +203,46 @@ class ClientStats(Table):
 
     Attributes
     ----------
+    id : int
+        The number of its session, by which ``ucxstore kick`` ends it.
     peer : str
         The address that it connected from: ``"127.0.0.1:41234"``.
     origin : str
         Where it is from: a host, or a user of the server's host.
     lanes : list of str
         The transports that UCX chose for the connection; ``["local"]`` if it does without UCX.
-    gets, sets, bytes_sent, bytes_received : int
-        As in `ServerStats`.
+    encrypted : bool
+        Whether what goes over the connection is encrypted.
+    gets, gets_seen, sets, bytes_sent, bytes_received : int
+        As in `ServerStats`. What the client has seen is counted when somebody asks for the list of
+        sessions.
     bytes_in_flight, gets_waiting : int
         Bytes that are on their way to the client now, and values that wait for these.
+    age_s, silent_s : float
+        Seconds since it has connected, and since it has moved something, as of that list.
     worked_s : float
         Seconds that the server has worked for it.
     held : dict of str to int
         What the server holds for it, by kind, but for what is 0: see the page about requests.
     """
 
+    # `ucxstore sessions` shows them.
+    _hidden = frozenset({"id", "encrypted", "gets_seen", "age_s", "silent_s"})
+
+    id: int
     peer: str
     origin: str
     lanes: list[str]
+    encrypted: bool
     gets: int
+    gets_seen: int
     sets: int
     bytes_sent: int
     bytes_received: int
     bytes_in_flight: int
     gets_waiting: int
+    age_s: float
+    silent_s: float
     worked_s: float
     held: dict[str, int]
 
@@ -386,11 +401,23 @@ def parse_server_stats(text: bytes) -> ServerStats:
     )
 
 
+def parse_sessions(found: Fields) -> tuple[list[ClientStats], bool]:
+    """Check a page of a server's sessions; return it, and whether there are more.
+
+    Raises
+    ------
+    ProtocolError
+        If something is missing or of another type.
+    """
+    return [_client(one) for one in found.each("sessions")], found.flag("more")
+
+
 def _client(found: Fields) -> ClientStats:
     return ClientStats(
         peer=found.text("peer"),
         origin=found.text("origin"),
         lanes=found.texts("lanes"),
+        encrypted=found.flag("encrypted"),
         held=found.integers("held"),
         **_numbers(found, ClientStats),
     )
@@ -408,4 +435,5 @@ def _space(found: Fields) -> SpaceStats:
 
 def _numbers(found: Fields, of: type[Table]) -> dict[str, Any]:
     others = {"clients", "spaces", "origins", "peer", "lanes", "name", "origin", "held"}
+    others.add("encrypted")
     return {name: found.number(name) for name in of._names() if name not in others}

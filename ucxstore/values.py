@@ -1,5 +1,6 @@
 """`Values`: the values below an address, as bytes; without zarr, which takes long to import."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -17,7 +18,10 @@ from ucxstore.errors import AddressError
 from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
+    from ucxstore.foreign import Fields
     from ucxstore.stats import ServerStats
+
+_MAX_ANSWER_BYTES = 1 << 20  # far more than a page of sessions
 
 
 class Values:
@@ -120,6 +124,33 @@ class Values:
         from ucxstore.stats import parse_server_stats
 
         return parse_server_stats(await self._channel.ask(requests.stats()))
+
+    async def operate(self, **what: object) -> "Fields":
+        """Ask the server to do something for its operator.
+
+        Parameters
+        ----------
+        **what : object
+            The request, as docs/wire.md has it.
+
+        Returns
+        -------
+        Fields
+            The answer; with ``refused`` and why, if it has not been done.
+
+        Raises
+        ------
+        GrantError
+            If the server does not take this client for an operator.
+        AddressError
+            If the address names several servers.
+        """
+        if len(self.servers) > 1:
+            raise AddressError(f"{self}: several servers; ask each by its own address")
+        from ucxstore.foreign import Fields
+
+        answer = await self._channel.ask(requests.operate(json.dumps(what)))
+        return Fields.read(answer, "an answer to an operator", _MAX_ANSWER_BYTES)
 
     def __enter__(self) -> Self:
         return self

@@ -61,7 +61,12 @@ std::string origin_json(const AccountCounts& counts) {
         .take();
 }
 
-std::string client_json(const ClientCounters& client, const std::vector<std::string>& lanes) {
+double seconds_since(std::chrono::steady_clock::time_point moment) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - moment).count();
+}
+
+std::string client_json(const ClientCounters& client, const std::vector<std::string>& lanes,
+                        bool encrypted) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < std::min(lanes.size(), kMaxLanes); ++i) {
         names.push_back(quoted(lanes[i]));
@@ -69,15 +74,20 @@ std::string client_json(const ClientCounters& client, const std::vector<std::str
     const AccountCounts account =
         client.account == nullptr ? AccountCounts() : client.account->counts();
     return Object()
+        .add("id", client.id)
         .add("peer", quoted(client.peer))
         .add("origin", quoted(account.origin))
         .add("lanes", array(names))
+        .add("encrypted", encrypted ? "true" : "false")
         .add("gets", client.gets)
+        .add("gets_seen", client.gets_seen)
         .add("sets", client.sets)
         .add("bytes_sent", client.bytes_sent)
         .add("bytes_received", client.bytes_received)
         .add("bytes_in_flight", client.bytes_in_flight)
         .add("gets_waiting", client.gets_waiting)
+        .add("age_s", std::to_string(seconds_since(client.begun)))
+        .add("silent_s", std::to_string(seconds_since(client.silent_since)))
         .add("worked_s", std::to_string(account.worked_s))
         .add("held", held_json(account))
         .take();
@@ -159,16 +169,17 @@ Counters::InFlight Counters::in_flight() const {
 
 std::shared_ptr<ClientCounters> Counters::add(const std::string& peer,
                                               std::shared_ptr<const Accounted> account) {
-    auto client = std::make_shared<ClientCounters>(peer, std::move(account));
     const std::lock_guard lock(mutex_);
+    auto client = std::make_shared<ClientCounters>(++last_id_, peer, std::move(account));
     std::erase_if(clients_, [](const auto& one) { return one.expired(); });
     clients_.push_back(client);
     return client;
 }
 
-void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes) {
+void Counters::set_lanes(ClientCounters& client, std::vector<std::string> lanes, bool encrypted) {
     const std::lock_guard lock(mutex_);
     client.lanes_ = std::move(lanes);
+    client.encrypted_ = encrypted;
 }
 
 std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const ShelfCounts& shelf,
@@ -186,7 +197,7 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
             }
             in_flight += client->bytes_in_flight;
             if (++connected <= kMaxClients) {
-                clients.push_back(client_json(*client, client->lanes_));
+                clients.push_back(client_json(*client, client->lanes_, client->encrypted_));
             }
         }
     }
@@ -199,9 +210,8 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
     for (std::size_t i = 0; i < std::min(origins.size(), kMaxOrigins); ++i) {
         accounts.push_back(origin_json(origins[i]));
     }
-    const auto uptime = std::chrono::steady_clock::now() - start_;
     return Object()
-        .add("uptime_s", std::to_string(std::chrono::duration<double>(uptime).count()))
+        .add("uptime_s", std::to_string(seconds_since(start_)))
         .add("gets", gets)
         .add("gets_missing", gets_missing)
         .add("sets", sets)
@@ -237,6 +247,26 @@ std::string Counters::to_json(const std::vector<SpaceCounts>& spaces, const Shel
         .add("failed", all_failed())
         .add("abandoned", abandoned)
         .take();
+}
+
+std::string Counters::sessions_json(std::uint64_t after) const {
+    std::vector<std::string> listed;
+    std::size_t bytes = 0;
+    bool more = false;
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : clients_) {
+        const auto client = one.lock();
+        if (client == nullptr || client->id <= after) {
+            continue;
+        }
+        more = bytes >= kListedBytes;
+        if (more) {
+            break;
+        }
+        listed.push_back(client_json(*client, client->lanes_, client->encrypted_));
+        bytes += listed.back().size();
+    }
+    return Object().add("sessions", array(listed)).add("more", more ? "true" : "false").take();
 }
 
 }  // namespace ucxstore

@@ -36,9 +36,12 @@ class Accounted {
 
 // Counters of one connected client.
 struct ClientCounters {
-    explicit ClientCounters(std::string the_peer, std::shared_ptr<const Accounted> its = nullptr)
-        : peer(std::move(the_peer)), account(std::move(its)) {}
+    ClientCounters(std::uint64_t its_id, std::string the_peer,
+                   std::shared_ptr<const Accounted> its = nullptr)
+        : id(its_id), peer(std::move(the_peer)), account(std::move(its)) {}
 
+    const std::uint64_t id;  // the number of its session, from 1 on
+    const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
     const std::string peer;
     const std::shared_ptr<const Accounted> account;  // nullptr for none
     Count gets = 0;
@@ -47,10 +50,15 @@ struct ClientCounters {
     Count bytes_received = 0;
     Count bytes_in_flight = 0;  // to the client
     Count gets_waiting = 0;
+    // As of when its session was looked at last: values that the client has read where they lie, as
+    // it says, and since when it has moved nothing.
+    Count gets_seen = 0;
+    std::atomic<std::chrono::steady_clock::time_point> silent_since = begun;
 
   private:
     friend class Counters;
-    std::vector<std::string> lanes_;  // guarded by Counters::mutex_
+    std::vector<std::string> lanes_;  // these two are guarded by Counters::mutex_
+    bool encrypted_ = false;
 };
 
 // Counters of a scratch space, for anybody to see: so `name` is only the beginning of its name.
@@ -178,7 +186,7 @@ class Counters {
     // Counts a client until the last copy of the pointer goes.
     std::shared_ptr<ClientCounters> add(const std::string& peer,
                                         std::shared_ptr<const Accounted> account = nullptr);
-    void set_lanes(ClientCounters& client, std::vector<std::string> lanes);
+    void set_lanes(ClientCounters& client, std::vector<std::string> lanes, bool encrypted = false);
 
     // The counters as JSON: see docs/wire.md. Of clients, spaces and origins beyond these limits,
     // only the number is told.
@@ -189,10 +197,16 @@ class Counters {
                         const MemoryCounts& memory = {}, const CacheCounts& cache = {},
                         const std::vector<AccountCounts>& origins = {}) const;
 
+    // Clients of sessions with larger numbers than `after`, in order, as JSON: see docs/wire.md. A
+    // page has about so many bytes.
+    static constexpr std::size_t kListedBytes = 128 << 10;
+    std::string sessions_json(std::uint64_t after) const;
+
   private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-    mutable Mutex mutex_;  // guards clients_ and their lanes
-    std::vector<std::weak_ptr<ClientCounters>> clients_;
+    mutable Mutex mutex_;                                 // guards clients_ and their lanes
+    std::vector<std::weak_ptr<ClientCounters>> clients_;  // by their numbers
+    std::uint64_t last_id_ = 0;
 };
 
 }  // namespace ucxstore

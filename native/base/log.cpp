@@ -2,12 +2,13 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 namespace ucxstore::log {
 namespace {
 
-// Half a megabyte, which a process has only once somebody listens.
+// A megabyte in two vectors, which a process has only once somebody listens.
 constexpr std::size_t kCapacity = 1024;
 
 constexpr double kEvictionSeconds = 5;
@@ -22,14 +23,35 @@ double now() {
 
 }  // namespace
 
-Queue::Queue(std::size_t capacity) : capacity_(capacity) { records_.reserve(capacity); }
+// Both have their memory from the beginning, so that push() never allocates.
+Queue::Queue(std::size_t capacity) : capacity_(capacity) {
+    records_.reserve(capacity);
+    taken_.reserve(capacity);
+}
+
+// As long as a few records take to be copied. Whoever has the lock may have lost its processor.
+bool Queue::try_lock_for_a_moment() {
+    constexpr int kTries = 100;
+    for (int tries = 0; tries < kTries; ++tries) {
+        if (mutex_.try_lock()) {
+            return true;
+        }
+    }
+    return false;
+}
 
 void Queue::push(const Event& event) {
+    const bool is_request = event.kind == Kind::request;
+    if (is_request && !try_lock_for_a_moment()) {
+        count_dropped();
+        return;
+    }
     bool first = false;
     {
-        const std::lock_guard lock(mutex_);
-        if (records_.size() >= capacity_) {
-            ++dropped_;
+        const auto lock =
+            is_request ? std::unique_lock(mutex_, std::adopt_lock) : std::unique_lock(mutex_);
+        if (records_.size() >= capacity_ - (is_request ? capacity_ / 4 : 0)) {
+            count_dropped();
             return;
         }
         first = records_.empty();
@@ -51,12 +73,16 @@ void Queue::push(const Event& event) {
 }
 
 Queue::Taken Queue::take() {
+    const std::lock_guard taking(taking_);
     wake_.clear();
+    {
+        const std::lock_guard lock(mutex_);
+        records_.swap(taken_);
+    }
     Taken taken;
-    const std::lock_guard lock(mutex_);
-    taken.records = records_;  // whose memory stays, so that push() never allocates
-    records_.clear();
-    taken.dropped = std::exchange(dropped_, 0);
+    taken.records = taken_;
+    taken_.clear();
+    taken.dropped = dropped_.exchange(0);
     return taken;
 }
 

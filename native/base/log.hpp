@@ -21,7 +21,16 @@ enum Level : int { debug = 10, info = 20, warning = 30, off = 1'000'000 };
 enum class Area : std::uint8_t { client, server };
 inline constexpr std::size_t kAreas = 2;
 
-enum class Kind : std::uint8_t { connected, closed, lost, refused, slow_request, evicted };
+enum class Kind : std::uint8_t {
+    connected,
+    closed,
+    lost,
+    refused,
+    slow_request,
+    evicted,
+    kicked,
+    request,
+};
 
 // What happened. Texts are cut to what a Record holds of them.
 struct Event {
@@ -69,8 +78,12 @@ class Queue {
   public:
     explicit Queue(std::size_t capacity);
 
-    // Any thread. An event that finds no room is dropped, and counted.
+    // Any thread; it never waits for long. An event that finds no room is dropped, and counted. One
+    // of a request finds none in the last quarter, which is for others, and is dropped, too, where
+    // other threads have the lock all the time.
     void push(const Event& event);
+    // Counts an event as dropped.
+    void count_dropped() { ++dropped_; }
 
     struct Taken {
         std::vector<Record> records;
@@ -82,11 +95,15 @@ class Queue {
     void wake() { wake_.set(); }
 
   private:
+    bool try_lock_for_a_moment();
+
     const std::size_t capacity_;
     const EventFd wake_;
-    Mutex mutex_;  // held only while records are copied
+    Mutex mutex_;  // held only while a record is copied, or the two vectors change places
     std::vector<Record> records_;
-    std::uint64_t dropped_ = 0;
+    Mutex taking_;
+    std::vector<Record> taken_;  // empty but in take()
+    std::atomic<std::uint64_t> dropped_ = 0;
 };
 
 // What follows is one for the whole process.

@@ -121,10 +121,12 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
 }
 
 // ucxstore.grants.Bounds.
-using BoundsTuple = std::tuple<std::string, bool, std::optional<std::int64_t>>;
+using BoundsTuple = std::tuple<std::string, bool, std::optional<std::int64_t>, int>;
 
 Bounds to_bounds(const BoundsTuple& tuple) {
-    return {std::get<0>(tuple), std::get<1>(tuple), std::get<2>(tuple)};
+    const auto& [prefix, read_only, expires, role] = tuple;
+    require(role >= 0 && role <= static_cast<int>(Role::owner), "an unknown role");
+    return {prefix, read_only, expires, static_cast<Role>(role)};
 }
 
 void attach_server(ServerPort& port, int fd, const nb::bytes& token, const nb::bytes& address,
@@ -321,6 +323,39 @@ class PyServer {
         return nb::bytes(text.data(), text.size());
     }
 
+    nb::bytes sessions_json(std::uint64_t after) {
+        std::string text;
+        {
+            const WithoutGil released;
+            text = server_.sessions_json(after);
+        }
+        return to_bytes(text);
+    }
+
+    std::size_t kick(std::optional<std::uint64_t> session, const std::string& origin,
+                     std::uint64_t but) {
+        const WithoutGil released;
+        return server_.kick(session, origin, but);
+    }
+
+    using Operator = nb::typed<nb::callable, nb::bytes(nb::bytes, std::uint64_t, std::string)>;
+    void set_operators(const Operator& handler) {
+        // Whoever lets go of it last may be any thread.
+        const std::shared_ptr<nb::object> held(new nb::object(handler), [](nb::object* object) {
+            const nb::gil_scoped_acquire gil;
+            delete object;
+        });
+        server_.set_operators([held](const Operators::Request& request) {
+            const nb::gil_scoped_acquire gil;
+            try {
+                return to_string(nb::cast<nb::bytes>(
+                    (*held)(to_bytes(request.text), request.session, nb::cast(request.peer))));
+            } catch (const nb::python_error& error) {  // which goes under the GIL
+                throw Error(ErrorKind::storage, error.what());
+            }
+        });
+    }
+
     std::map<std::string, std::uint64_t> failures() const {
         std::map<std::string, std::uint64_t> found;
         for (std::size_t i = 0; i < kFailings.size(); ++i) {
@@ -493,6 +528,7 @@ NB_MODULE(_core, module) {
             nb::call_guard<nb::gil_scoped_release>(),
             "Values as files; `durability`: \"none\", \"atomic\" or \"fsync\"; `writers`: "
             "\"none\", \"alone\" or \"several\" servers write to the directory.")
+        .def("fileno", &DirectoryStorage::descriptor, "The descriptor of the directory.")
         .def("leave", &DirectoryStorage::leave, nb::call_guard<nb::gil_scoped_release>(),
              "Leave the directory to other servers; nothing is written any more.");
 
@@ -526,6 +562,14 @@ NB_MODULE(_core, module) {
         .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)
         .def("stats", &PyServer::stats)
         .def("stats_json", &PyServer::stats_json)
+        .def("sessions_json", &PyServer::sessions_json, "after"_a,
+             "Clients of sessions with larger numbers than `after`: see docs/wire.md.")
+        .def("kick", &PyServer::kick, "session"_a.none(), "origin"_a, "but"_a,
+             "End the session of this number, or all of this origin, but not session `but`; return "
+             "how many.")
+        .def("set_operators", &PyServer::set_operators, "handler"_a,
+             "Have `handler` answer what operators ask, on a thread of its own, until close(): of "
+             "a request, who asks by number and by name.")
         .def("failures", &PyServer::failures, "Requests that have failed, by why.")
         .def("latencies", &PyServer::latencies,
              "Of each kind of request: how many took up to 10 us, twice that, and so on, and the "

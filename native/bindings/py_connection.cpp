@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <limits>
 #include <utility>
 
 #include "bindings/gil.hpp"
@@ -377,6 +378,15 @@ PyOperation::Object stats(PyConnection& self, const How& how) {
     });
 }
 
+PyOperation::Object operate(PyConnection& self, const How& how, const std::string& request) {
+    require(request.size() <= std::numeric_limits<std::uint16_t>::max(), "a request too long");
+    return call(self, how, wire::Op::operate, "", Body().text(request),
+                [](Operation& done) -> nb::object {
+                    const Item& item = done.items[0];
+                    return nb::bytes(item.owned->data(), item.owned->size());
+                });
+}
+
 PyOperation::Object begin_space(PyConnection& self, const How& how, const std::string& name,
                                 std::uint64_t quota, std::uint64_t timeout_ms) {
     return call(self, how, wire::Op::begin_space, name,
@@ -480,6 +490,7 @@ void bind_connection(nb::module_& module) {
         .def("measure", measure, "prefix"_a, "any"_a)
         .def("list_page", list_page, "prefix"_a, "delimited"_a, "cursor"_a)
         .def("stats", stats)
+        .def("operate", operate, "request"_a)
         .def("begin_space", begin_space, "name"_a, "quota"_a, "timeout_ms"_a)
         .def("renew_space", renew_space, "name"_a)
         .def("end_space", end_space, "name"_a)

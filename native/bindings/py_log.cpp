@@ -10,8 +10,8 @@ namespace ucxstore::py {
 namespace {
 
 constexpr const char* kAreas[] = {"client", "server"};
-constexpr const char* kKinds[] = {"connected", "closed",       "lost",
-                                  "refused",   "slow_request", "evicted"};
+constexpr const char* kKinds[] = {"connected",    "closed",  "lost",   "refused",
+                                  "slow_request", "evicted", "kicked", "request"};
 
 // A text may have been cut in the middle of a character.
 nb::object to_text(std::string_view text) {

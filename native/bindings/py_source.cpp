@@ -108,7 +108,9 @@ PyCachedSource::PyCachedSource(std::uint64_t cache_bytes, std::uint64_t block_by
           visible ? make_cache_shelf(cache_bytes, Recycler::instance().limit()) : nullptr)),
       released_(std::make_shared<ReleaseQueue>(source)) {}
 
-PyCachedSource::~PyCachedSource() { released_->drain(); }
+PyCachedSource::~PyCachedSource() { drain(); }
+
+void PyCachedSource::drain() { released_->drain(); }
 
 PyCachedSource::Taken PyCachedSource::take() {
     Taken taken;
@@ -261,6 +263,16 @@ void bind_source(nb::module_& module) {
             },
             "until"_a.none())
         .def("forget_all", [](Self& self) { self.source->forget_all(); })
+        .def(
+            "flush",
+            [](Self& self, const std::string& name) {
+                const CachedSource::Flushed flushed = self.source->flush(name);
+                self.drain();
+                return std::pair(flushed.freed, flushed.read);
+            },
+            "name"_a,
+            "Forget the key of this name and all below it; all, without a name. Return the bytes "
+            "that are free now, and those of forgotten values that other processes still read.")
         .def(
             "believes",
             [](Self& self, const std::string& key) { return self.source->believes(key); }, "key"_a)

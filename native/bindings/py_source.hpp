@@ -38,6 +38,8 @@ class PyCachedSource {
     // `takes_long`: other threads of Python's go on meanwhile.
     bool answer(std::uint64_t ticket, CallResult result, bool takes_long = false);
     void close(const std::string& why);
+    // Releases what is to be released of Python's.
+    void drain();
     std::map<std::string, std::uint64_t> stats() const;
 
     const std::shared_ptr<CachedSource> source;

@@ -1,5 +1,6 @@
 #include "cache/cached_source.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -152,6 +153,31 @@ void CachedSource::forget_all() {
     wholes_.ground_prefix("");
     blocks_.ground_prefix("");
     state_.objects.clear();
+}
+
+CachedSource::Flushed CachedSource::flush(const std::string& name) {
+    const std::lock_guard lock(state_.mutex);
+    ObjectCache& objects = state_.objects;
+    const std::uint64_t before = objects.bytes();
+    if (name.empty()) {
+        wholes_.ground_prefix("");
+        blocks_.ground_prefix("");
+        objects.clear();
+    } else {
+        wholes_.ground(name);
+        blocks_.ground(name);
+        objects.forget(name);
+        wholes_.ground_prefix(name + "/");
+        blocks_.ground_prefix(name + "/");
+        objects.forget_prefix(name + "/");
+    }
+    std::uint64_t read = 0;
+    if (shelf_ != nullptr) {
+        shelf_->sweep();
+        read = shelf_->waiting();
+    }
+    const std::uint64_t after = objects.bytes();
+    return {before - std::min(before, after), read};
 }
 
 bool CachedSource::believes(const std::string& key) {

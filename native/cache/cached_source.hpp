@@ -70,6 +70,14 @@ class CachedSource {
     void set_lease_end(std::uint64_t until);
     // Forgets all, and what is on its way now: it may be older than the lease that begins.
     void forget_all();
+    // Forgets the key of this name and all below it; all, for "". Nothing that is still to be
+    // written is in the cache. Returns the bytes that are free now, and those of forgotten values
+    // that other processes still read.
+    struct Flushed {
+        std::uint64_t freed = 0;
+        std::uint64_t read = 0;
+    };
+    Flushed flush(const std::string& name);
     // Whether it may send what it has of the key without asking the source.
     bool believes(const std::string& key);
     // These keys and prefixes change, or may: each get asks the source, until the end. Whoever

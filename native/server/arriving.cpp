@@ -146,8 +146,14 @@ Arriving::Value Arriving::find_or_begin(const wire::ValueHeader& header, const s
     }
     auto value = std::make_shared<ArrivingValue>(key, header.if_absent != 0);
     values_.emplace(id, value);
-    sending_->time(id, RequestKind::set);
+    time(header, key);
     return value;
+}
+
+void Arriving::time(const wire::ValueHeader& header, const std::string& key) {
+    const std::uint32_t line = sending_->log().begin(
+        {.request = header.request, .kind = RequestKind::set, .key = key, .bytes = header.total});
+    sending_->time(id_of(header), RequestKind::set, line);
 }
 
 bool Arriving::was_abandoned(std::uint64_t request) const {
@@ -179,7 +185,7 @@ void Arriving::receive_file(const wire::ValueHeader& header, const std::string& 
     if (was_abandoned(header.request)) {
         return;
     }
-    sending_->time(id, RequestKind::set);
+    time(header, key);
     if (refuses(id, key)) {
         return;
     }

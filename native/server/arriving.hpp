@@ -62,6 +62,8 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     void accept(const wire::ValueHeader& header, ArrivingValue& value);
     // Why no value is taken for this key, as a reply; false where one may be.
     bool refuses(const ItemId& id, const std::string& key);
+    // Begins to count the latency of a value that has begun to come.
+    void time(const wire::ValueHeader& header, const std::string& key);
     bool was_abandoned(std::uint64_t request) const;
     bool take_room(const wire::ValueHeader& header, ArrivingValue& value, WriteBudget& budget);
     void take_memory(const wire::ValueHeader& header, ArrivingValue& value,

@@ -160,6 +160,21 @@ void Awaiting::say_that_it_goes_on(const ItemId& id, std::uint64_t keys) {
     }
 }
 
+void Awaiting::operate(const ItemId& id, Operators& operators, Operators::Request request,
+                       CallRoom room) {
+    begin_call(id);
+    const auto held = std::make_shared<CallRoom>(std::move(room));
+    operators.ask(std::move(request),
+                  later<std::string>([id, held](Awaiting& self, Outcome<std::string> outcome) {
+                      *held = {};
+                      self.end_call(id);
+                      const bool answered = outcome.failure.empty();
+                      self.sending_->reply(
+                          id, answered ? Status::ok : Status::storage,
+                          answered ? std::move(outcome.value) : std::move(outcome.failure));
+                  }));
+}
+
 void Awaiting::put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
                    WriteBudget::Room room) {
     const std::uint64_t ticket = ++last_ticket_;

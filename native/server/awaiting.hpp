@@ -17,6 +17,7 @@
 
 #include "base/task_thread.hpp"
 #include "server/arriving_value.hpp"
+#include "server/operators.hpp"
 #include "server/sending.hpp"
 #include "server/storages.hpp"
 #include "server/walkers.hpp"
@@ -57,6 +58,8 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     void call(const ItemId& id, StorageCall call, CallRoom room);
     // The same, of a call to a storage.
     void walk(const ItemId& id, std::shared_ptr<Storage> storage, StorageCall call, CallRoom room);
+    // Has a request of an operator answered, and replies.
+    void operate(const ItemId& id, Operators& operators, Operators::Request request, CallRoom room);
     // Writes a whole value to the source, and replies. `room` is given back once that is done.
     void put(const ItemId& id, std::string key, std::shared_ptr<Region> value, bool if_absent,
              WriteBudget::Room room);

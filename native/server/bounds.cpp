@@ -5,10 +5,11 @@
 
 namespace ucxstore {
 
-Bounds::Bounds(std::string prefix, bool read_only, std::optional<std::int64_t> expires)
+Bounds::Bounds(std::string prefix, bool read_only, std::optional<std::int64_t> expires, Role role)
     : prefix_(std::move(prefix)),
       read_only_(read_only),
-      narrow_(!prefix_.empty() || read_only || expires.has_value()) {
+      role_(role),
+      narrow_(!prefix_.empty() || read_only || expires.has_value() || role == Role::op) {
     if (expires) {
         // Far from where the clock's nanoseconds overflow, in the year 2262.
         constexpr std::int64_t kLast = 9'000'000'000;
@@ -24,6 +25,15 @@ Bounds::Fault Bounds::expiry_fault() const {
     return "was refused: the grant has expired, it opened " + text();
 }
 
+Bounds::Fault Bounds::operate_fault() const {
+    if (role_ != Role::client) {
+        return expiry_fault();
+    }
+    const std::string why = narrow_ ? "the grant opens " + text()
+                                    : "this client has no secret, and is not of the server's user";
+    return "is for operators alone, and " + why;
+}
+
 std::optional<Bounds::WallClock::duration> Bounds::left(WallClock::duration after) const {
     if (!expires_) {
         return std::nullopt;
@@ -35,7 +45,7 @@ Bounds::Fault Bounds::find_fault(std::string_view key) const {
     if (auto fault = expiry_fault()) {
         return fault;
     }
-    if (!key.starts_with(prefix_)) {
+    if (role_ == Role::op || !key.starts_with(prefix_)) {
         return "is outside of the grant, which opens " + text();
     }
     return std::nullopt;
@@ -51,7 +61,9 @@ Bounds::Fault Bounds::find_write_fault(std::string_view key) const {
 
 // As str(Bounds) in ucxstore/grants.py.
 std::string Bounds::text() const {
-    std::string text = prefix_.empty() ? "everything" : "'" + prefix_ + "'";
+    std::string text = role_ == Role::op ? "requests of operators"
+                       : prefix_.empty() ? "everything"
+                                         : "'" + prefix_ + "'";
     if (read_only_) {
         text += ", read-only";
     }

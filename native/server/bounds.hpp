@@ -10,6 +10,13 @@
 
 namespace ucxstore {
 
+// What a client may do besides what it may do to values. By the numbers of ucxstore/grants.py.
+enum class Role : std::uint8_t {
+    client,  // nothing
+    op,      // an operator: operates the server, and opens no values
+    owner,   // operates the server, too
+};
+
 // The faults are texts that follow on a key, for a reply; nullopt where there is none.
 class Bounds {
   public:
@@ -17,9 +24,11 @@ class Bounds {
     // The server's own clock: an end is a point in time, and not a length.
     using WallClock = std::chrono::system_clock;
 
+    // All of an owner.
     Bounds() = default;
     // `prefix` ends in "/", or is "" for all keys. `expires` is in seconds since 1970.
-    Bounds(std::string prefix, bool read_only, std::optional<std::int64_t> expires);
+    Bounds(std::string prefix, bool read_only, std::optional<std::int64_t> expires,
+           Role role = Role::client);
 
     // Why the client may not read what a key has, or list or measure what a prefix has.
     Fault read_fault(std::string_view key) const { return narrow_ ? find_fault(key) : Fault(); }
@@ -29,10 +38,14 @@ class Bounds {
     }
     // Why it may do nothing any more.
     Fault expiry_fault() const;
+    // Why it may not read the server's counters, which tell of all clients.
+    Fault stats_fault() const { return role_ == Role::op ? expiry_fault() : read_fault(""); }
+    // Why it may not operate the server.
+    Fault operate_fault() const;
     // Whether it may be let see memory, or a directory, where all values of a folder lie: what was
     // shown cannot be taken back at the end, and what else lies there cannot be hidden.
     bool may_see(std::string_view folder) const {
-        return !narrow_ || (!expires_ && folder.starts_with(prefix_));
+        return !narrow_ || (!expires_ && role_ != Role::op && folder.starts_with(prefix_));
     }
     // How long until so much after the end; 0 from then on. nullopt for ever.
     std::optional<WallClock::duration> left(WallClock::duration after) const;
@@ -45,7 +58,8 @@ class Bounds {
     std::string prefix_;
     bool read_only_ = false;
     std::optional<WallClock::time_point> expires_;
-    bool narrow_ = false;  // whether any of these three forbids anything
+    Role role_ = Role::owner;
+    bool narrow_ = false;  // whether any of these four forbids any value
 };
 
 // A client whose session is to begin: its name for messages, what it may do, and its origin

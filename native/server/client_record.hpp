@@ -22,9 +22,11 @@
 
 namespace ucxstore {
 
-// When a request came, for its latency; the epoch where that is not counted.
+// When a request came, for its latency; the epoch where that is not counted. And its line in the
+// log of requests; 0 for none.
 struct Timed {
     RequestKind kind = RequestKind::other;
+    std::uint32_t line = 0;
     TimePoint begun{};
 };
 
@@ -50,6 +52,9 @@ class ClientRecord {
 
     const Bounds& bounds() const { return bounds_; }
     const std::string& origin() const { return origin_; }
+    // Its number and its name, for operators.
+    std::uint64_t id() const { return client_->id; }
+    const std::string& peer() const { return client_->peer; }
     // What the server holds for it, and does for it.
     const std::shared_ptr<Account>& account() const { return account_; }
     // For what other threads do for it.
@@ -63,6 +68,11 @@ class ClientRecord {
         last_moved_ = Clock::now();
     }
     TimePoint last_moved() const { return last_moved_; }
+    // Tells other threads that, and how many values the client has read where they lie.
+    void tell(std::uint64_t gets_seen) {
+        client_->gets_seen = gets_seen;
+        client_->silent_since = last_moved_;
+    }
 
     // When the client was asked to hang up for another one; nullopt if it was not.
     std::optional<TimePoint> asked() const { return asked_; }
@@ -83,10 +93,17 @@ class ClientRecord {
     void set_on_doom(std::function<void()> on_doom) { on_doom_ = std::move(on_doom); }
     bool doomed() const { return doomed_; }
 
+    // An operator ends the session, whatever is under way.
+    void kick() {
+        kicked_ = true;
+        doom();
+    }
+    bool kicked() const { return kicked_; }
+
     // The session is over: nothing is begun any more.
     void close() {
         thread_.check("closing a session");
-        if (!std::exchange(closed_, true) && asked_) {
+        if (!std::exchange(closed_, true) && (asked_ || kicked_)) {
             ++server_->sessions_ended;
         }
         place_.reset();
@@ -108,20 +125,18 @@ class ClientRecord {
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
     // The lanes to it, once it is connected.
-    void set_lanes(std::vector<std::string> lanes) {
+    void set_lanes(std::vector<std::string> lanes, bool encrypted = false) {
         report(log::info, log::Kind::connected, lanes.empty() ? std::string() : lanes.front());
-        server_->set_lanes(*client_, std::move(lanes));
+        server_->set_lanes(*client_, std::move(lanes), encrypted);
     }
 
     // Logs an event of this client.
     void report(log::Level level, log::Kind kind, std::string_view detail = {}) const {
-        if (log::wants(log::Area::server, level)) {
-            log::add({.area = log::Area::server,
-                      .level = level,
-                      .kind = kind,
-                      .peer = client_->peer,
-                      .detail = detail});
-        }
+        report({.area = log::Area::server, .level = level, .kind = kind, .detail = detail});
+    }
+    void report(log::Event event) const {
+        event.peer = client_->peer;
+        log::add(event);
     }
 
   private:
@@ -137,6 +152,7 @@ class ClientRecord {
     bool old_ = false;
     TimePoint last_moved_ = Clock::now();
     bool doomed_ = false;
+    bool kicked_ = false;
     std::function<void()> on_doom_;
     bool closed_ = false;
 };

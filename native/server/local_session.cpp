@@ -336,12 +336,17 @@ void LocalSession::close() {
     shown_root_.reset();
 }
 
-bool LocalSession::may_yield() {
+std::uint64_t LocalSession::seen() {
     const std::uint64_t seen =
         showings_.seen() + (shown_root_ == nullptr ? 0 : shown_root_->seen());
     if (seen != std::exchange(seen_, seen)) {
         client_->moved();
     }
+    return seen;
+}
+
+bool LocalSession::may_yield() {
+    seen();
     return !busy() && !showings_.pinned();
 }
 

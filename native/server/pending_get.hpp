@@ -61,7 +61,9 @@ class PendingGet {
     const ItemId& id() const { return id_; }
     const std::string& key() const { return wanted_.key; }
     const wire::Selection& selection() const { return wanted_.selection; }
-    Timed timed() const { return {RequestKind::get, begun_}; }
+    Timed timed() const { return {.kind = RequestKind::get, .line = line_, .begun = begun_}; }
+    // Its line in the log of requests.
+    void set_line(std::uint32_t line) { line_ = line; }
     // The memory that it takes as long as it is there, but for its value.
     std::uint64_t held_bytes() const;
     // Charges itself and that.
@@ -109,6 +111,7 @@ class PendingGet {
     ItemId id_;
     wire::GetItem wanted_;
     bool send_bytes_;
+    std::uint32_t line_ = 0;
     TimePoint begun_;
     Hold counted_;
     Hold charged_;

@@ -82,6 +82,7 @@ Sending::Amount Sending::Message::amount() const {
 
 void Sending::close() {
     on_sent_ = nullptr;
+    log_.close(client_->last_moved());
     timed_.clear();
     values_.clear();
     waiting_.clear();
@@ -125,6 +126,7 @@ Sending::Sent Sending::send_next() {
         more = !next.done();
         if (!more) {
             message.timed = next.timed();
+            log_.note(message.timed.line, wire::Status::ok, next.size());
         }
         give(std::move(message));
     } catch (const std::exception& error) {
@@ -143,14 +145,15 @@ void Sending::abandon(std::uint64_t request) {
     std::erase_if(waiting_, concerned);
     std::erase_if(timed_, [request](const auto& one) { return one.first.request == request; });
     std::erase(failed_, request);
+    log_.abandon(request, client_->last_moved());
 }
 
 bool Sending::has_failed(std::uint64_t request) const {
     return std::ranges::find(failed_, request) != failed_.end();
 }
 
-void Sending::time(const ItemId& id, RequestKind kind) {
-    timed_.insert_or_assign(id, Timed{kind, client_->last_moved()});
+void Sending::time(const ItemId& id, RequestKind kind, std::uint32_t line) {
+    timed_.insert_or_assign(id, Timed{.kind = kind, .line = line, .begun = client_->last_moved()});
 }
 
 Timed Sending::end_of(const ItemId& id, wire::Status status) {
@@ -192,6 +195,7 @@ void Sending::reply(const ItemId& id, wire::Status status, std::string payload, 
     message.header.segment = std::max(message.payload.size(), wire::kMinSegmentBytes);
     message.header.length = message.payload.size();
     message.timed = timed.begun == TimePoint{} ? end_of(id, status) : timed;
+    log_.note(message.timed.line, status, status == wire::Status::ok ? message.payload.size() : 0);
     give(std::move(message));
 }
 
@@ -204,6 +208,8 @@ void Sending::refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed
     message.header.version = refusal.version;
     message.header.segment = wire::kMinSegmentBytes;
     message.timed = timed;
+    log_.note(timed.line, refusal.status,
+              refusal.status == wire::Status::shown ? refusal.value_size : 0);
     give(std::move(message));
 }
 
@@ -285,6 +291,7 @@ void Sending::sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& 
     }
     client_->count_sent(amount.bytes);
     client_->count_latency(amount.timed);
+    log_.end(amount.timed.line, client_->last_moved());
     try {
         if (on_sent_) {
             on_sent_();

@@ -15,6 +15,7 @@
 
 #include "server/client_record.hpp"
 #include "server/pending_get.hpp"
+#include "server/request_log.hpp"
 
 namespace ucxstore {
 
@@ -27,7 +28,7 @@ class Sending {
     static constexpr std::uint64_t kMaxBytes = 256ull << 20;
 
     Sending(const wire::Token& token, std::shared_ptr<ClientRecord> client)
-        : token_(token), client_(std::move(client)) {}
+        : token_(token), client_(std::move(client)), log_(client_) {}
     Sending(const Sending&) = delete;
     Sending& operator=(const Sending&) = delete;
     virtual ~Sending() = default;
@@ -43,8 +44,10 @@ class Sending {
     // Ends everything in flight in bounded time. on_sent does not run any more.
     void close();
 
+    RequestLog& log() { return log_; }
     // Counts the latency of a request that has just come, and is no get: until its reply has gone.
-    void time(const ItemId& id, RequestKind kind);
+    // `line`: its line in that log.
+    void time(const ItemId& id, RequestKind kind, std::uint32_t line = 0);
     // Replies with a status, and a text or another payload. These do nothing where the client is
     // gone. `timed`: of a get.
     void reply(const ItemId& id, wire::Status status, std::string payload = {}, Timed timed = {});
@@ -135,6 +138,7 @@ class Sending {
 
     const wire::Token token_;
     const std::shared_ptr<ClientRecord> client_;
+    RequestLog log_;
     std::function<void()> on_sent_;
     bool reads_through_ = false;
     bool broke_off_ = false;

@@ -191,6 +191,26 @@ std::vector<YieldingThread*> Server::yielding(const Threads& ucx) const {
     return all;
 }
 
+std::string Server::sessions_json(std::uint64_t after) {
+    const Threads ucx = threads();
+    for (YieldingThread* const thread : yielding(ucx)) {
+        thread->tell_all();
+    }
+    return counters().sessions_json(after);
+}
+
+std::size_t Server::kick(std::optional<std::uint64_t> session, const std::string& origin,
+                         std::uint64_t but) {
+    const Threads ucx = threads();
+    std::size_t kicked = 0;
+    for (YieldingThread* const thread : yielding(ucx)) {
+        kicked += thread->kick([&](const ClientRecord& one) {
+            return one.id() != but && (session ? one.id() == *session : one.origin() == origin);
+        });
+    }
+    return kicked;
+}
+
 bool Server::make_room(const std::string& origin, std::size_t waiting, bool is_short) {
     const Places& places = *service_.places;
     const auto has_room = [&] { return !is_short && places.has_room(origin); };
@@ -280,6 +300,7 @@ void Server::close(std::chrono::milliseconds timeout) {
         const std::lock_guard lock(mutex_);
         closed_ = true;
     }
+    service_.operators->close(timeout);
     for (auto& thread : local_threads_) {
         thread->close();
     }

@@ -62,6 +62,15 @@ class Server {
         return local_threads_.at(static_cast<std::size_t>(index));
     }
     const Counters& counters() const { return *service_.counters; }
+    // For operators: the clients of sessions with larger numbers than `after`, as JSON. Ends the
+    // session of this number, or those of this origin, but not session `but`; returns how many.
+    std::string sessions_json(std::uint64_t after);
+    std::size_t kick(std::optional<std::uint64_t> session, const std::string& origin,
+                     std::uint64_t but);
+    // Has operators answered by this, until close().
+    void set_operators(Operators::Handler handler) {
+        service_.operators->set_handler(std::move(handler));
+    }
     // All counters, those of each client too, as JSON: what it answers to a request for them.
     std::string stats_json() const { return service_.stats(); }
     // The bytes of values in scratch spaces.

@@ -131,6 +131,10 @@ Session::Look Session::look(TimePoint now) {
         }
         return {false, next};
     }
+    if (client_->kicked()) {
+        client_->report(log::warning, log::Kind::kicked);
+        return {true, TimePoint::max()};
+    }
     // A client that has all it asked for may be gone by the time UCX says that it cannot be
     // reached.
     if (busy() || sending_->broke_off() || arriving_->broke_off()) {
@@ -238,6 +242,8 @@ bool Session::begin(const wire::RequestHeader& header, std::span<const std::byte
         case wire::Op::stats:
             on_stats(header);
             return true;
+        case wire::Op::operate:
+            return on_operate(header, body);
         case wire::Op::begin_space:
         case wire::Op::renew_space:
         case wire::Op::end_space:
@@ -286,10 +292,32 @@ void Session::on_ping(const wire::RequestHeader& header) {
 
 // They tell of all clients, and of scratch spaces.
 void Session::on_stats(const wire::RequestHeader& header) {
-    if (auto fault = client_->bounds().read_fault("")) {
+    if (auto fault = client_->bounds().stats_fault()) {
         return sending_->reply(id_of(header), Status::denied, "(the server's counters) " + *fault);
     }
     sending_->reply(id_of(header), Status::ok, service_.stats());
+}
+
+bool Session::on_operate(const wire::RequestHeader& header, std::span<const std::byte> body) {
+    auto call_hold = account_.hold(Held::calls, 1);
+    auto reply_hold = account_.hold(Held::reply_bytes, wire::kPageBytes);
+    if (!call_hold || !reply_hold) {
+        return false;
+    }
+    wire::Reader reader(body);
+    std::string text = reader.string();
+    if (auto fault = client_->bounds().operate_fault()) {
+        sending_->reply(id_of(header), Status::denied, "(to operate the server) " + *fault);
+    } else if (text.size() > Operators::kMostBytes) {
+        sending_->reply(id_of(header), Status::invalid_key,
+                        "(a request of an operator) is longer than " +
+                            std::to_string(Operators::kMostBytes) + " bytes");
+    } else {
+        awaiting_->operate(id_of(header), *service_.operators,
+                           {std::move(text), client_->id(), client_->peer()},
+                           {std::move(*call_hold), std::move(*reply_hold)});
+    }
+    return true;
 }
 
 bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byte> body,
@@ -304,6 +332,10 @@ bool Session::on_get(const wire::RequestHeader& header, std::span<const std::byt
     for (std::uint32_t i = 0; i < header.count; ++i) {
         PendingGet get(ItemId{header.request, header.first + i}, reader.get_item(),
                        (header.flags & wire::kSendBytes) != 0, came);
+        get.set_line(sending_->log().begin({.request = header.request,
+                                            .kind = RequestKind::get,
+                                            .key = get.key(),
+                                            .begun = came}));
         get.charge(account_);
         gets_.push_back(std::move(get));
     }
@@ -481,7 +513,16 @@ bool Session::on_other(const wire::RequestHeader& header, std::span<const std::b
         return false;
     }
     CallRoom room{std::move(*call_hold), std::move(*reply_hold)};
-    sending_->time(id_of(header), kind_of(header.op));
+    std::uint32_t line = 0;
+    if (RequestLog::is_on()) {
+        const std::string first =  // a key or a prefix, in all of them
+            body.empty() ? std::string() : wire::Reader(body).string();
+        line = sending_->log().begin({.request = header.request,
+                                      .kind = kind_of(header.op),
+                                      .key = first,
+                                      .keys = header.count});
+    }
+    sending_->time(id_of(header), kind_of(header.op), line);
     std::variant<StorageCall, Answer> read =
         read_call(service_.read_only, client_->bounds(), header, body);
     if (auto* call = std::get_if<StorageCall>(&read)) {

@@ -12,6 +12,7 @@
 #include "server/arriving.hpp"
 #include "server/awaiting.hpp"
 #include "server/client_record.hpp"
+#include "server/operators.hpp"
 #include "server/sending.hpp"
 #include "server/storages.hpp"
 #include "server/turns.hpp"
@@ -29,6 +30,7 @@ struct Service {
     std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>(storages.walks_wait());
     std::shared_ptr<Places> places = std::make_shared<Places>();
     std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
+    std::shared_ptr<Operators> operators = std::make_shared<Operators>();
 
     // The counters as JSON: see docs/wire.md.
     std::string stats() const {
@@ -117,6 +119,7 @@ class Session {
     bool begin(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
     bool begin_waiting();
     void on_stats(const wire::RequestHeader& header);
+    bool on_operate(const wire::RequestHeader& header, std::span<const std::byte> body);
     bool on_get(const wire::RequestHeader& header, std::span<const std::byte> body, TimePoint came);
     void on_space(const wire::RequestHeader& header, std::span<const std::byte> body);
     bool on_other(const wire::RequestHeader& header, std::span<const std::byte> body);

@@ -95,7 +95,7 @@ void UcxSession::meet() {
     try {
         worker_->gate().shut();  // UCX has the client's connections
         sending_->connect(address_);
-        client_->set_lanes(sending_->lanes());
+        client_->set_lanes(sending_->lanes(), seals_ != nullptr);
         session_.on_ping(*first_ping_);
         if (leaving_) {
             session_.leave();

@@ -79,4 +79,26 @@ std::size_t YieldingThread::asked_for_new(bool end) {
     return left;
 }
 
+void YieldingThread::tell_all() {
+    visit([](const std::vector<Yielding*>& sessions) {
+        for (Yielding* const one : sessions) {
+            const std::uint64_t seen = one->seen();
+            one->record().tell(seen);
+        }
+    });
+}
+
+std::size_t YieldingThread::kick(const std::function<bool(const ClientRecord&)>& is_to_end) {
+    std::size_t kicked = 0;
+    visit([&](const std::vector<Yielding*>& sessions) {
+        for (Yielding* const one : sessions) {
+            if (!one->record().kicked() && is_to_end(one->record())) {
+                one->record().kick();
+                ++kicked;
+            }
+        }
+    });
+    return kicked;
+}
+
 }  // namespace ucxstore

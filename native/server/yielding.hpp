@@ -1,7 +1,8 @@
-// Sessions that end for newcomers: which one is asked to, and when it must.
+// Sessions that end for newcomers, or for an operator: which one is asked to, and when it must.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@ class Yielding {
     virtual ~Yielding() = default;
 
     virtual ClientRecord& record() = 0;
+    // How many values its client has read where they lie, as it says.
+    virtual std::uint64_t seen() { return 0; }
     // Whether it can end without any loss: nothing is under way, and its client holds nothing.
     virtual bool may_yield() = 0;
     // Tells the client to hang up once it has nothing under way.
@@ -49,6 +52,10 @@ class YieldingThread {
     // asked so; ends them, if `end`.
     void ask_for_new();
     std::size_t asked_for_new(bool end);
+    // Has the record of each session tell what only its thread knows.
+    void tell_all();
+    // Ends all sessions that are to be ended so, whatever is under way; returns how many.
+    std::size_t kick(const std::function<bool(const ClientRecord&)>& is_to_end);
 
   protected:
     // Calls `visitor` on the thread with all sessions that are not closed, and then looks at them.

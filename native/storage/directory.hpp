@@ -32,6 +32,7 @@ class DirectoryStorage : public Storage {
     // Leaves the directory to other servers: nothing is written any more.
     void leave() { writers_.leave(); }
     int root() const override { return root_.is_kept_by_kernel() ? root_.descriptor() : -1; }
+    int descriptor() const { return root_.descriptor(); }
 
   private:
     DirectoryRoot root_;

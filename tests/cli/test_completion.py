@@ -46,7 +46,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Complete:
 
 
 def test_commands(complete: Complete) -> None:
-    assert complete("s") == ["secret", "serve", "stats"]
+    assert complete("s") == ["secret", "serve", "sessions", "stats"]
     assert {"ls", "du", "cat", "rm", "cp", "info", "ping", "completion"} <= set(complete(""))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cli.command import run
 from ucxstore import grants
-from ucxstore.grants import Bounds
+from ucxstore.grants import Bounds, Role
 from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 
 TEXT = "correct horse battery staple"
@@ -49,6 +49,15 @@ def test_it_writes_a_file_that_nobody_else_reads(secret: Path, tmp_path: Path) -
     assert bounds(file.read_bytes()).prefix == "run-17/"
 
 
+def test_an_operators_grant(secret: Path) -> None:
+    done = run("grant", "--operator", "--secret-file", secret)
+    assert done.returncode == 0
+    assert done.stderr == "opens requests of operators\n"
+    assert bounds(done.stdout) == Bounds(role=Role.OPERATOR)
+    done = run("grant", "--operator", "--expires", "8h", "--secret-file", secret)
+    assert done.stderr.startswith("opens requests of operators, until ")
+
+
 def test_it_narrows_a_grant(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "grant"
     run("grant", "run-17", "--secret-file", secret, "-o", file)
@@ -68,6 +77,8 @@ def test_it_narrows_a_grant(secret: Path, tmp_path: Path, monkeypatch: pytest.Mo
         (["", "--secret-file", "SECRET"], "prefix: ''"),
         (["a", "--expires", "soon", "--secret-file", "SECRET"], "expires: 'soon' is no time"),
         (["--all", "--secret-file", "SECRET"], "nothing is narrowed"),
+        (["--operator", "--read-only", "--secret-file", "SECRET"], "opens no values"),
+        (["a", "--operator", "--secret-file", "SECRET"], "not allowed with"),
         (["--secret-file", "SECRET"], "one of the arguments"),
         (["a", "--all", "--secret-file", "SECRET"], "not allowed with"),
     ],

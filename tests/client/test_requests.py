@@ -35,6 +35,7 @@ EACH: list[Request[Any]] = [
     requests.list_page("p/", delimited=False, cursor="p/k"),
     requests.ping(),
     requests.stats(),
+    requests.operate("{}"),
     requests.begin_space("name", 100, 1000),
     requests.renew_space("name"),
     requests.end_space("name"),

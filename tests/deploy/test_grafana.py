@@ -33,13 +33,19 @@ def dashboard() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def told() -> Told:
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     """What servers tell: the values of each label, by the names of samples."""
     found: Told = {}
     objects = MemoryStore()
     objects.put("a", b"value")
-    with Server("memory://") as memory, Server(objects) as source:
-        for server in (memory, source):
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "a").write_bytes(b"value")
+    with (
+        Server("memory://") as memory,
+        Server(objects) as source,
+        Server(folder) as directory,
+    ):
+        for server in (memory, source, directory):
             with UcxStore(server.address) as store:
                 store.set_sync("b", cpu.Buffer.from_bytes(b"value"))
                 store.get_sync("a")

@@ -13,6 +13,7 @@ import yaml
 
 from tests.deploy.files import DEPLOY, MANIFESTS, ROOT, documents
 from ucxstore.server import Server
+from ucxstore.server.options import LOOPBACK, ServerOptions
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATION = documents(FOLDER / "kustomization.yaml")[0]
@@ -117,6 +118,47 @@ def test_the_client_names_every_server() -> None:
     assert address == f"ucx://{','.join(hosts)}"
 
 
+def test_the_network_lets_clients_in_at_the_ports_of_ucx() -> None:
+    [word] = [word for word in CONTAINER["args"] if word.startswith("--data-ports=")]
+    options = ServerOptions.of(LOOPBACK, {"data_ports": word.partition("=")[2]})
+    assert options.data_ports is not None
+    first, last = options.data_ports
+    [policy] = documents(FOLDER / "network.yaml")
+    clients, prometheus = policy["spec"]["ingress"]
+    assert clients["ports"] == [{"port": "ucxstore"}, {"port": first, "endPort": last}]
+    assert prometheus["ports"] == [{"port": "metrics"}]
+    assert {"ucxstore", "metrics"} == {port["name"] for port in CONTAINER["ports"]}
+    page = (ROOT / "docs/howto/kubernetes.md").read_text()
+    assert f"{first} to {last}" in page
+    assert f"for {(last - first + 1) // 2}\n  clients" in page
+
+
+def test_the_monitor_finds_the_servers() -> None:
+    """Its schema is the Prometheus Operator's, which is not here: these are all of its fields."""
+    [component] = documents(FOLDER / "monitoring/kustomization.yaml")
+    assert component["resources"] == ["servicemonitor.yaml"]
+    [monitor] = documents(FOLDER / "monitoring/servicemonitor.yaml")
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert monitor["kind"] == "ServiceMonitor"
+    assert monitor["spec"].keys() == {"selector", "endpoints"}
+    given = [one["pairs"] for one in KUSTOMIZATION["labels"]]
+    labels: dict[str, str] = SERVICE["metadata"].get("labels", {})
+    for pairs in given:
+        labels = {**labels, **pairs}
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "15s"}
+    assert endpoint["port"] in {port["name"] for port in SERVICE["spec"]["ports"]}
+    [patch] = component["patches"]  # else its servers would be read twice
+    assert patch["target"] == {"kind": "StatefulSet", "name": STATEFUL["metadata"]["name"]}
+    [change] = yaml.safe_load(patch["patch"])
+    at: Any = STATEFUL
+    for part in change["path"].strip("/").split("/"):
+        at = at[part]
+    assert change["op"] == "remove"
+    assert all(name.startswith("prometheus.io/") for name in at)
+
+
 def test_nobody_is_root_and_everything_has_limits() -> None:
     for pod in (POD["spec"], CLIENT["spec"]):
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -127,16 +169,19 @@ def test_nobody_is_root_and_everything_has_limits() -> None:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
-@pytest.mark.parametrize("component", [False, True], ids=["alone", "with-socket"])
-def test_kustomize_builds_valid_resources(component: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("component", ["", "socket", "monitoring"])
+def test_kustomize_builds_valid_resources(component: str, tmp_path: Path) -> None:
     base = shutil.copytree(FOLDER, tmp_path / "kubernetes")
     (base / "secret").write_text("x" * 32)
     if component:
-        whole = {**KUSTOMIZATION, "components": ["socket"]}
+        whole = {**KUSTOMIZATION, "components": [component]}
         (base / "kustomization.yaml").write_text(yaml.safe_dump(whole))
     built = subprocess.run(["kubectl", "kustomize", base], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     resources = list(yaml.safe_load_all(built.stdout))
+    monitors = [one for one in resources if one["kind"] == "ServiceMonitor"]
+    assert len(monitors) == (component == "monitoring")
+    resources = [one for one in resources if one not in monitors]  # of no schema that is here
     assert [refused(resource) for resource in resources] == [None] * len(resources)
     assert {resource["kind"] for resource in resources} == {
         "Namespace",
@@ -148,5 +193,7 @@ def test_kustomize_builds_valid_resources(component: bool, tmp_path: Path) -> No
     }
     [stateful] = [one for one in resources if one["kind"] == "StatefulSet"]
     [container] = stateful["spec"]["template"]["spec"]["containers"]
-    assert any(word.startswith("--socket=") for word in container["args"]) is component
+    assert any(word.startswith("--socket=") for word in container["args"]) is (
+        component == "socket"
+    )
     assert stateful["spec"]["template"]["metadata"]["labels"]["app"] == "ucxstore"

@@ -47,6 +47,15 @@ def test_the_service_has_time_to_drain() -> None:
     assert grace < int(unit()["TimeoutStopSec"][0])
 
 
+def test_the_service_has_a_limit_of_memory() -> None:
+    """A share of the machine's, which the server heeds in turn."""
+    [most] = unit()["MemoryMax"]
+    assert most.endswith("%")
+    assert 0 < int(most.removesuffix("%")) < 100
+    page = (ROOT / "docs/howto/systemd.md").read_text()
+    assert f"to {most.removesuffix('%')} % of" in page
+
+
 def test_a_wrong_option_is_not_tried_again_and_a_stuck_server_is_restarted() -> None:
     settings = unit()
     assert settings["Restart"] == ["on-failure"]

@@ -70,6 +70,33 @@ TEST(Bounds, AnEndFarAwayOverflowsNothing) {
     EXPECT_TRUE(Bounds("", false, INT64_MIN).expiry_fault());
 }
 
+TEST(Bounds, AnOwnerOperatesAndOthersDoNot) {
+    EXPECT_FALSE(Bounds().operate_fault());
+    EXPECT_FALSE(Bounds("", false, std::nullopt, Role::owner).operate_fault());
+    EXPECT_EQ(*Bounds("", false, std::nullopt).operate_fault(),
+              "is for operators alone, and this client has no secret, and is not of the server's "
+              "user");
+    EXPECT_EQ(*Bounds("a/", false, std::nullopt).operate_fault(),
+              "is for operators alone, and the grant opens 'a/'");
+    EXPECT_TRUE(Bounds("", true, std::nullopt).operate_fault());
+    EXPECT_TRUE(Bounds("", false, in(std::chrono::hours(1))).operate_fault());
+}
+
+TEST(Bounds, AnOperatorOpensNoValues) {
+    const Bounds bounds("", false, std::nullopt, Role::op);
+    EXPECT_FALSE(bounds.operate_fault());
+    EXPECT_FALSE(bounds.stats_fault());
+    for (const char* key : {"", "a", "__ucxscratch__/"}) {
+        EXPECT_EQ(*bounds.read_fault(key),
+                  "is outside of the grant, which opens requests of operators");
+        EXPECT_TRUE(bounds.write_fault(key));
+        EXPECT_FALSE(bounds.may_see(key));
+    }
+    const Bounds after("", false, 0, Role::op);
+    EXPECT_TRUE(after.operate_fault());
+    EXPECT_TRUE(after.stats_fault());
+}
+
 TEST(Keys, TheFolderOfASpace) {
     EXPECT_EQ(wire::folder_of_space("a/b"), "");
     EXPECT_EQ(wire::folder_of_space("__ucxscratch__/ab/c/d"), "__ucxscratch__/ab/");

@@ -25,14 +25,17 @@ TEST(CountersTest, AClientIsToldForAsLongAsItIsHeld) {
     counters.count_set(*other, 7);
     counters.count_sent(*one, 9);
     one->bytes_in_flight = 11;
-    EXPECT_TRUE(has(
-        counters.to_json(),
-        R"({"peer": "10.0.0.1:5", "origin": "", "lanes": ["sysv/memory", "tcp/lo"], "gets": 1, )"
-        R"("sets": 0, "bytes_sent": 9, "bytes_received": 0, "bytes_in_flight": 11, )"
-        R"("gets_waiting": 0, "worked_s": 0.000000, "held": {}}, )"
-        R"({"peer": "10.0.0.2:6", "origin": "", "lanes": [], "gets": 0, )"
-        R"("sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
-        << counters.to_json();
+    const std::string json = counters.to_json();
+    EXPECT_TRUE(has(json,
+                    R"({"id": 1, "peer": "10.0.0.1:5", "origin": "", "lanes": ["sysv/memory", )"
+                    R"("tcp/lo"], "encrypted": false, "gets": 1, "gets_seen": 0, "sets": 0, )"
+                    R"("bytes_sent": 9, "bytes_received": 0, "bytes_in_flight": 11, )"
+                    R"("gets_waiting": 0, "age_s": )"))
+        << json;
+    EXPECT_TRUE(has(json, R"("worked_s": 0.000000, "held": {}}, {"id": 2, "peer": "10.0.0.2:6", )"
+                          R"("origin": "", "lanes": [], "encrypted": false, "gets": 0, )"
+                          R"("gets_seen": 0, "sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
+        << json;
     EXPECT_TRUE(has(counters.to_json(), R"("connected": 2)"));
     other.reset();
     EXPECT_FALSE(has(counters.to_json(), "10.0.0.2:6"));
@@ -64,6 +67,34 @@ TEST(CountersTest, ClientsBeyondTheLimitAreOnlyCounted) {
     }
     EXPECT_EQ(told, Counters::kMaxClients);
     EXPECT_LT(json.size(), 1u << 20);  // as docs/wire.md says
+}
+
+TEST(CountersTest, SessionsAreListedInPages) {
+    Counters counters;
+    std::vector<std::shared_ptr<ClientCounters>> clients;
+    for (std::size_t i = 0; i < 2000; ++i) {
+        clients.push_back(counters.add("peer"));
+        counters.set_lanes(*clients.back(), {"tcp/eth0"}, true);
+    }
+    clients[5].reset();
+    std::vector<std::uint64_t> listed;
+    std::size_t pages = 0;
+    for (bool more = true; more; ++pages) {
+        const std::string page = counters.sessions_json(listed.empty() ? 0 : listed.back());
+        EXPECT_LT(page.size(), Counters::kListedBytes + 4096);
+        EXPECT_TRUE(has(page, R"("encrypted": true)"));
+        const std::string name = R"("id": )";
+        for (auto at = page.find(name); at != std::string::npos; at = page.find(name, at + 1)) {
+            listed.push_back(std::stoull(page.substr(at + name.size())));
+        }
+        more = has(page, R"("more": true)");
+    }
+    EXPECT_GT(pages, 2u);
+    std::vector<std::uint64_t> expected(2000);
+    std::iota(expected.begin(), expected.end(), 1);
+    expected.erase(expected.begin() + 5);
+    EXPECT_EQ(listed, expected);
+    EXPECT_EQ(counters.sessions_json(2000), R"({"sessions": [], "more": false})");
 }
 
 TEST(CountersTest, ThoseOfShelvesAreSummed) {

@@ -58,6 +58,25 @@ TEST(LogQueue, CountsWhatItDrops) {
     EXPECT_EQ(taken.records.size(), 1u);
 }
 
+Event request_of(std::uint64_t number) {
+    Event event = event_of(number);
+    event.kind = Kind::request;
+    return event;
+}
+
+TEST(LogQueue, LeavesAQuarterToOtherEvents) {
+    Queue queue(8);
+    for (std::uint64_t i = 0; i < 10; ++i) {
+        queue.push(request_of(i));
+    }
+    queue.push(event_of(10));
+    queue.count_dropped();
+    const auto taken = queue.take();
+    EXPECT_EQ(taken.records.size(), 7u);
+    EXPECT_EQ(taken.records.back().count, 10u);
+    EXPECT_EQ(taken.dropped, 5u);
+}
+
 TEST(LogQueue, CutsLongTexts) {
     Queue queue(1);
     const std::string key(5000, 'k');
@@ -65,7 +84,12 @@ TEST(LogQueue, CutsLongTexts) {
     EXPECT_EQ(queue.take().records.at(0).key.view(), key.substr(0, 256));
 }
 
-TEST(LogQueue, LosesNothingUncountedBetweenThreads) {
+class LogQueueOfThreads : public testing::TestWithParam<Kind> {};
+
+INSTANTIATE_TEST_SUITE_P(All, LogQueueOfThreads,
+                         testing::Values(Kind::slow_request, Kind::request));
+
+TEST_P(LogQueueOfThreads, LosesNothingUncounted) {
     constexpr std::uint64_t kThreads = 4;
     constexpr std::uint64_t kEach = 2000;
     Queue queue(64);
@@ -74,7 +98,9 @@ TEST(LogQueue, LosesNothingUncountedBetweenThreads) {
     for (std::uint64_t i = 0; i < kThreads; ++i) {
         threads.emplace_back([&] {
             for (std::uint64_t number = 0; number < kEach; ++number) {
-                queue.push(event_of(number));
+                Event event = event_of(number);
+                event.kind = GetParam();
+                queue.push(event);
             }
             --running;
         });

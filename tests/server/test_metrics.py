@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -31,6 +33,11 @@ from ucxstore.server.metrics import COUNTERS, GAUGES, LABELLED, Metrics
 from ucxstore.server.web import is_in, parse_networks
 
 SECRET = "a secret that is long enough"
+
+IPV6 = pytest.param(
+    "[::]:0",
+    marks=pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6"),
+)
 
 
 @pytest.fixture
@@ -166,6 +173,24 @@ def test_all_that_a_server_counts_is_told() -> None:
         here = COUNTERS.get(name) or GAUGES[name]
         assert f"ucxstore_{here[0]}" + ("_total" if name in COUNTERS else "") in told
     assert not {name for name in told if re.search(r"(?<!_)(_total_|[A-Z])", name)}
+
+
+def test_the_disk_of_a_directory_and_of_a_cache(tmp_path: Path) -> None:
+    cache = {"cache_dir": tmp_path / "cache", "cache_dir_size": 1 << 20}
+    expected = shutil.disk_usage(tmp_path)
+    for storage, options in ((tmp_path, {}), (MemoryStore(), cache)):
+        with (
+            Server(storage, **options) as server,  # type: ignore[arg-type]
+            Metrics(server, "127.0.0.1:0", anywhere=False) as metrics,
+        ):
+            found = scrape(metrics)
+            assert value(found, "disk_size_bytes") == expected.total
+            assert abs(value(found, "disk_free_bytes") - expected.free) < expected.total / 10
+    with (
+        Server("memory://") as server,
+        Metrics(server, "127.0.0.1:0", anywhere=False) as metrics,
+    ):
+        assert ("ucxstore_disk_free_bytes", ()) not in scrape(metrics)
 
 
 def test_hits_and_misses() -> None:
@@ -338,8 +363,10 @@ with Server("memory://") as server, Metrics(server, "127.0.0.1:0", anywhere=Fals
     assert "501 metrics need prometheus-client: pip install 'ucxstore[tools]'" in done.stdout
 
 
-def test_by_the_command() -> None:
-    command = [*COMMAND, "serve", "memory://", "--metrics", "127.0.0.1:0", "--memory", "64MiB"]
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", IPV6])
+def test_by_the_command(bind: str) -> None:
+    command = [*COMMAND, "serve", "memory://", "--metrics", bind, "--memory", "64MiB"]
+    command += ["--metrics-allow", "198.51.100.0/24"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(2)]

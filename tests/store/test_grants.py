@@ -19,7 +19,7 @@ from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, MAX_SECRET_BYT
 from ucxstore.server import Server
 
 TEXT = "correct horse battery staple"
-PREFIX, READ_ONLY, EXPIRES = 1, 2, 3
+PREFIX, READ_ONLY, EXPIRES, OPERATOR = 1, 2, 3, 4
 
 names = st.text("ab1.", min_size=1, max_size=3).filter(lambda name: name not in {".", ".."})
 folders = st.lists(names, min_size=1, max_size=3).map(lambda parts: "/".join(parts) + "/")
@@ -245,7 +245,14 @@ def test_bounds_in_words() -> None:
 @pytest.mark.parametrize(
     ("caveats", "message"),
     [
-        (caveat(4), "unknown kind, 4"),
+        (caveat(5), "unknown kind, 5"),
+        (caveat(OPERATOR, b"x"), "unknown kind, 4"),
+        (caveat(PREFIX, b"a/") + caveat(OPERATOR), "only the secret itself"),
+        (caveat(READ_ONLY) + caveat(OPERATOR), "only the secret itself"),
+        (caveat(EXPIRES, bytes(8)) + caveat(OPERATOR), "only the secret itself"),
+        (caveat(OPERATOR) + caveat(OPERATOR), "only the secret itself"),
+        (caveat(OPERATOR) + caveat(PREFIX, b"a/"), "opens no values"),
+        (caveat(OPERATOR) + caveat(READ_ONLY), "opens no values"),
         (caveat(0), "unknown kind, 0"),
         (caveat(READ_ONLY, b"x"), "unknown kind"),
         (caveat(EXPIRES, b"1234"), "unknown kind"),

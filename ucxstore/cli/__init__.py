@@ -9,6 +9,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import cast
 
 from ucxstore.cli.parser import Parser, make_parser, suggest
@@ -25,6 +26,10 @@ _COMMANDS = {
     "info": "show an array, or a group as a tree",
     "ping": "measure round trips to a server",
     "stats": "print a server's counters",
+    "sessions": "list a server's clients",
+    "kick": "end a client's session, or all of an origin",
+    "flush": "drop the cache of a server, or a prefix of it",
+    "log-level": "show or change what a server logs",
     "secret": "make a secret",
     "grant": "derive a secret that opens one prefix alone",
     "cluster": "show a set of servers, accept a loss, forget a member",
@@ -54,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if name in _COMMANDS:
-            status: int = import_module(f"{__name__}.{name}").main(arguments[1:])
+            status: int = _module_of(name).main(arguments[1:])
             return status
         return _main(arguments)
     except KeyboardInterrupt:  # while it was being imported
@@ -84,10 +89,14 @@ def _main(arguments: Sequence[str]) -> int:
 def parsers() -> Iterator[tuple[str, Parser]]:
     """Yield the parser of every command, and of the actions that commands have, with its name."""
     for name in _COMMANDS:
-        module = import_module(f"{__name__}.{name}")
+        module = _module_of(name)
         yield name, module.build_parser()
         for action, (build, _) in getattr(module, "ACTIONS", {}).items():
             yield f"{name} {action}", build()
+
+
+def _module_of(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def make_tree() -> tuple[Parser, list[Parser]]:

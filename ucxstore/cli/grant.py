@@ -18,13 +18,18 @@ def build_parser() -> Parser:
     """Make the command's parser."""
     parser = make_parser(
         "grant",
-        "Derive a secret that opens one prefix alone. Servers check it with their own secret. "
-        "It is a secret, too: give it in a file, or in UCXSTORE_SECRET.",
+        "Derive a secret that opens one prefix alone, or that operates the server. Servers check "
+        "it with their own secret. It is a secret, too: give it in a file, or in UCXSTORE_SECRET.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("prefix", metavar="PREFIX", nargs="?", help="the folder, such as run-17/")
     what.add_argument(
         "--all", action="store_true", help="all that the secret opens, in place of a prefix"
+    )
+    what.add_argument(
+        "--operator",
+        action="store_true",
+        help="no values, but to operate the server: sessions, kick, flush, log-level",
     )
     parser.add_argument("--read-only", action="store_true", help="nothing may be changed")
     parser.add_argument(
@@ -48,7 +53,10 @@ def _main(arguments: argparse.Namespace) -> int:
         if secret is None:
             raise UsageError("no secret: give --secret-file, UCXSTORE_SECRET, UCXSTORE_SECRET_FILE")
         granted = secret.grant(
-            arguments.prefix, read_only=arguments.read_only, expires=arguments.expires
+            arguments.prefix,
+            read_only=arguments.read_only,
+            expires=arguments.expires,
+            operator=arguments.operator,
         )
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error

@@ -14,7 +14,7 @@ from ucxstore.cli.command import (
     run_async,
 )
 from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import columns, printable, size_text
+from ucxstore.cli.text import columns, printable, size_text, time_text
 
 if TYPE_CHECKING:
     from ucxstore.stats import ClientStats, OriginStats, ServerStats, SpaceStats
@@ -89,7 +89,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 def report(server: str, now: "ServerStats", before: "ServerStats | None" = None) -> str:
     """Return readable counters; with those from `before`, also the rates since then."""
     lines = [
-        f"{server}, up {_time_text(now['uptime_s'])}, {now['connected']} clients "
+        f"{server}, up {time_text(now['uptime_s'])}, {now['connected']} clients "
         f"({now['sessions']} so far, {now['sessions_lost']} lost, "
         f"{now['messages_refused']} messages refused)",
         f"gets  {now['gets']:,} ({now['gets_missing']:,} missing), {size_text(now['bytes_sent'])} "
@@ -141,7 +141,7 @@ def _row(client: "ClientStats") -> Sequence[str]:
         size_text(client["bytes_received"]),
         size_text(client["bytes_in_flight"]),
         f"{client['gets_waiting']:,}",
-        _time_text(client["worked_s"]),
+        time_text(client["worked_s"]),
         _held_text(client["held"]),
     )
 
@@ -150,7 +150,7 @@ def _origin_row(origin: "OriginStats") -> Sequence[str]:
     return (
         printable(origin["origin"]),
         f"{origin['sessions']:,}",
-        _time_text(origin["worked_s"]),
+        time_text(origin["worked_s"]),
         _held_text(origin["held"]),
     )
 
@@ -168,13 +168,4 @@ def _held_text(held: dict[str, int]) -> str:
 
 def _space_row(space: "SpaceStats") -> Sequence[str]:
     sizes = size_text(space["bytes"]), size_text(space["quota"])
-    return printable(space["name"]), *sizes, _time_text(space["age_s"])
-
-
-def _time_text(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes, hours = seconds / 60, seconds / 3600
-    if hours < 2:
-        return f"{minutes:.0f} min"
-    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
+    return printable(space["name"]), *sizes, time_text(space["age_s"])

@@ -248,6 +248,7 @@ _LIST_FOLDER: Kind[tuple[list[str], str]] = Kind(
 )
 _PING: Kind[None] = Kind("ping", Route.ALL, _nothing, keyed=False, of_server=True)
 _STATS: Kind[bytes] = Kind("stats", Route.ALL, only, keyed=False, of_server=True)
+_OPERATE: Kind[bytes] = Kind("operate", Route.ALL, only, keyed=False, of_server=True)
 _BEGIN_SPACE: Kind[None] = Kind("begin_space", Route.ALL, _nothing, keyed=False, of_server=True)
 _RENEW_SPACE: Kind[None] = Kind("renew_space", Route.ALL, _nothing, keyed=False, of_server=True)
 _END_SPACE: Kind[None] = Kind("end_space", Route.ALL, _nothing, keyed=False, of_server=True)
@@ -471,6 +472,11 @@ def ping() -> Request[None]:
 def stats() -> Request[bytes]:
     """Ask one server for its counters, as JSON."""
     return Request(_STATS, [""], {})
+
+
+def operate(request: str) -> Request[bytes]:
+    """Ask one server as its operator: JSON, answered by JSON, both as docs/wire.md has them."""
+    return Request(_OPERATE, [""], {"request": request})
 
 
 # ---- scratch spaces ----

@@ -7,6 +7,7 @@ hostile does not delay the others.
 import asyncio
 import itertools
 import logging
+import os
 import secrets
 import socket
 import threading
@@ -24,7 +25,7 @@ from ucxstore.errors import (
     ResourceError,
     UcxStoreError,
 )
-from ucxstore.grants import ALL, Bounds
+from ucxstore.grants import ALL, Bounds, Role
 from ucxstore.protocol.frames import (
     TOKEN_BYTES,
     Attach,
@@ -425,7 +426,7 @@ class Acceptor:
         self, sock: socket.socket, handshake: ServerHandshake, asked: Keep, bounds: Bounds
     ) -> None:
         """Keep the record of the set of servers, and tell the client which one is kept."""
-        if bounds.prefix or bounds.read_only:  # all keys, and who may write, depend on the record
+        if not bounds.opens_all:  # all keys, and who may write, depend on the record
             reason = f"its grant, which opens {bounds}, does not open the record of the servers"
             _refuse(sock, RejectCode.AUTHENTICATION, reason)
             raise AuthenticationError(f"{name_of(sock.getpeername())}: {reason}")
@@ -579,13 +580,22 @@ class Acceptor:
         finally:
             self._waiting -= 1
 
+    def _rights(self, guest: Guest, bounds: Bounds) -> Bounds:
+        """Return what a client may do: who has the server's secret, and no grant, may operate it.
+
+        Without a secret, the server's own user may, and nobody else whom an open server lets in.
+        """
+        is_owner = bounds == ALL and (bool(self._secret) or guest.user == os.geteuid())
+        return bounds._replace(role=Role.OWNER) if is_owner else bounds
+
     def _offer(
         self, guest: Guest, token: bytes, peer: str, bounds: Bounds, record: bytes
     ) -> AbstractContextManager[Offer | None]:
         """Return the offer to join on the Unix socket, if the client may reach that."""
         if self._joining is None or not self._joining.offers_to(guest.sock):
             return nullcontext()
-        return Offer(self._joining, token, peer, bounds, guest.owner, record)
+        rights = self._rights(guest, bounds)
+        return Offer(self._joining, token, peer, rights, guest.owner, record)
 
     def _welcome(self, token: bytes, offer: Offer | None, bounds: Bounds, record: bytes) -> Welcome:
         return Welcome(
@@ -670,7 +680,8 @@ class Acceptor:
         with answer:
             try:
                 keys = handshake.keys
-                port.attach(sock.detach(), token, asked.address, peer, bounds, guest.owner, keys)
+                rights = self._rights(guest, bounds)
+                port.attach(sock.detach(), token, asked.address, peer, rights, guest.owner, keys)
             except Exception as error:
                 _refuse(answer, RejectCode.FAILED, f"the server could not connect back: {error}")
                 raise ConnectError(f"cannot attach {peer}: {error}") from error

@@ -37,7 +37,7 @@ class CommandOptions:
     banner : bool
         Whether to say more than the address at the start.
     verbose : int
-        1 to log more than warnings, 2 to log everything.
+        1 to log connections and evictions, too; 2 to log each request.
     log_format : {"text", "json"}
         How lines of the log are written.
     log_file : str or None
@@ -82,7 +82,7 @@ class CommandOptions:
     )
     verbose: int = option(
         0,
-        "also log connections and evictions; -vv: log everything",
+        "also log connections and evictions; -vv: each request, too",
         "count",
         check=check_verbose,
         default_text="0",

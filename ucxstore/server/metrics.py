@@ -54,6 +54,11 @@ GAUGES = {
     "writing_bytes": ("writing_bytes", "Bytes of values on their way to the source."),
     "disk_bytes": ("disk_bytes", "Bytes that the cache directory takes."),
 }
+# By the names in Server.disk_space().
+DISK = {
+    "free": ("disk_free_bytes", "Bytes that are free on the disk of the directory or the cache."),
+    "size": ("disk_size_bytes", "Bytes that this disk has."),
+}
 # In Server.stats(), and told as metrics with labels.
 LABELLED = {"failed"}
 
@@ -171,6 +176,10 @@ class _ServerCollector:
         for ours, (name, text) in GAUGES.items():
             if ours in counted:
                 yield GaugeMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
+        space = self._server.disk_space()
+        if space is not None:
+            for ours, (name, text) in DISK.items():
+                yield GaugeMetricFamily(f"ucxstore_{name}", text, value=getattr(space, ours))
         connected = self._server.sessions
         yield GaugeMetricFamily("ucxstore_connected", "Clients that are connected.", connected)
         failures = CounterMetricFamily(

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from ucxstore import grants, logs, process
@@ -16,9 +17,11 @@ from ucxstore.options import UcxConfig
 from ucxstore.secret import Secret
 from ucxstore.server.acceptor import Acceptor, Terms
 from ucxstore.server.data_ports import DataPorts
+from ucxstore.server.disk_space import DiskSpace, Space
 from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
 from ucxstore.server.listen import addresses, advertise, listen, listen_locally
+from ucxstore.server.operating import Operating
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
@@ -168,6 +171,7 @@ class Server:
                 options.max_sessions,
             )
             on_failure.callback(native.close, _UNMADE_SECONDS)
+            native.set_operators(Operating(native, carrier))
             acceptor = Acceptor(
                 listener,
                 native,
@@ -201,7 +205,8 @@ class Server:
         )
         self._storage = storage
         self._grace = options.grace
-        self._threads = _Threads(native, acceptor, carrier, leave)
+        disk = _find_disk(opened, options)
+        self._threads = _Threads(native, acceptor, carrier, leave, disk)
         self._finalizer = process.Finalizer(
             self, process.Exit.SERVERS, self._threads.close, _FORGOTTEN_SECONDS
         )
@@ -240,6 +245,17 @@ class Server:
     def stats_json(self) -> bytes:
         """Return what it answers to `UcxStore.server_stats`, as JSON; empty once closed."""
         return self._threads.stats_json()
+
+    def disk_space(self) -> Space | None:
+        """Return how full the disk is that the directory is on, or that of the cache.
+
+        Returns
+        -------
+        Space or None
+            Its `free` bytes and its `size`. ``None`` if the server has neither, or the file system
+            does not answer within a second.
+        """
+        return self._threads.disk_space()
 
     def failures(self) -> dict[str, int]:
         """Return how many requests have failed, by why: see docs/operations.md."""
@@ -342,6 +358,15 @@ def _find_data_ports(options: ServerOptions) -> DataPorts | None:
     return ports
 
 
+def _find_disk(opened: object, options: ServerOptions) -> DiskSpace | None:
+    """Return the disk of the directory that is served, or of the cache."""
+    if isinstance(opened, core.DirectoryStorage):
+        return DiskSpace(opened.fileno())
+    if options.cache_dir is not None:
+        return DiskSpace(str(Path(options.cache_dir).absolute()))
+    return None
+
+
 def _reveal(secret: Secret) -> bytes:
     text = secret.reveal()
     if grants.is_grant(text):
@@ -375,6 +400,8 @@ class _Threads:
         The thread for a source behind a cache; ``None`` for other storages.
     leave : callable
         Leaves the storage to other servers, once nothing is served any more.
+    disk : DiskSpace or None
+        Of the directory that is served, or of the cache.
     """
 
     def __init__(
@@ -383,7 +410,9 @@ class _Threads:
         acceptor: Acceptor,
         carrier: "Carrier | None",
         leave: Callable[[], None],
+        disk: DiskSpace | None = None,
     ) -> None:
+        self._disk = disk
         self._native = native
         self._leave = leave
         self._acceptor = acceptor
@@ -421,6 +450,9 @@ class _Threads:
 
     def stats_json(self) -> bytes:
         return b"" if self._last_stats is not None else self._native.stats_json()
+
+    def disk_space(self) -> Space | None:
+        return None if self._disk is None or self.closed else self._disk.read()
 
     def failures(self) -> dict[str, int]:
         return dict(self._last_failures) if self.closed else self._native.failures()

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,27 @@ _ASK_SECONDS = 1.0
 
 # How long its answer holds, whoever asks meanwhile.
 _KEPT_SECONDS = 1.0
+
+# Seconds that the thread may take until it has flushed the cache.
+_FLUSH_SECONDS = 10.0
+
+
+class Flushed(NamedTuple):
+    """What a flush has done.
+
+    Parameters
+    ----------
+    freed : int
+        Bytes of the cache that are free now.
+    read : int
+        Bytes of values that are no longer in the cache, and that clients of this host still read.
+    disk_freed : int
+        Bytes of the cache directory that are free now, or will be in a moment.
+    """
+
+    freed: int
+    read: int
+    disk_freed: int
 
 
 class Carrier:
@@ -143,6 +164,37 @@ class Carrier:
             "source_timeouts": self._timed_out,
         }
         return counted if self._tier is None else {**counted, **self._tier.stats()}
+
+    def flush(self, name: str) -> Flushed:
+        """Drop a key, and all below it, from the cache and from the cache directory.
+
+        What is on its way from the source now is not kept, either.
+
+        Parameters
+        ----------
+        name : str
+            Without a slash at its end; "" for everything.
+
+        Raises
+        ------
+        TimeoutError
+            If the thread does not answer in time.
+        """
+        if self._loop is None:
+            raise TimeoutError("the thread for the source starts")
+        return asyncio.run_coroutine_threadsafe(self._flush(name), self._loop).result(
+            _FLUSH_SECONDS
+        )
+
+    async def _flush(self, name: str) -> Flushed:
+        """Drop both at once: nothing gets from one to the other in between."""
+        before = after = 0
+        if self._tier is not None:
+            before = self._tier.stats()["disk_bytes"]
+            self._tier.forget_below(name)
+            after = self._tier.stats()["disk_bytes"]
+        freed, read = self._storage.flush(name)
+        return Flushed(freed, read, max(before - after, 0))
 
     def close(self, timeout: float) -> None:
         """Fail all calls and end the thread; wait for its end for up to `timeout` seconds."""

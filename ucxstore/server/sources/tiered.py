@@ -217,6 +217,12 @@ class TieredSource:
         self._disk.forget_prefix(prefix)
         self._sweep()
 
+    def forget_below(self, name: str) -> None:
+        """Do so for a key and all below it; for all, if it is ""."""
+        if name:
+            self._disk.forget(name)
+        self.forget_prefix(f"{name}/" if name else "")
+
     def _sweep(self) -> None:
         try:
             asyncio.get_running_loop().run_in_executor(self._writers, self._disk.sweep)

@@ -1,0 +1,41 @@
+"""``ucxstore flush``: drop what a server keeps of its source."""
+
+import argparse
+from collections.abc import Sequence
+
+from ucxstore.cli.command import connect, run_async
+from ucxstore.cli.operate import add_last_options, check_address, make_operator_parser, operate
+from ucxstore.cli.parser import Parser
+from ucxstore.cli.text import size_text
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore flush``; return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    return run_async("flush", lambda: _main(arguments))
+
+
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_operator_parser(
+        "flush",
+        "Drop the cache of a server in front of an object store or a zarr store, in memory and on "
+        "disk: all of it, or a key and all below it. The next reads ask the source. What is still "
+        "to be written is not in the cache, and is written.",
+        "ucx://host:port, or ucx://host:port/prefix",
+    )
+    add_last_options(parser)
+    return parser
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    check_address(arguments, prefix=True)
+    with connect(arguments, arguments.address) as values:
+        answer = await operate(values, do="flush", name=values.prefix)
+    parts = [f"freed {size_text(answer.integer('freed'))} of the cache"]
+    if disk := answer.integer("disk_freed"):
+        parts.append(f"{size_text(disk)} of the cache directory")
+    if read := answer.integer("read"):
+        parts.append(f"clients of the server's host still read {size_text(read)} of dropped values")
+    print("; ".join(parts))
+    return 0

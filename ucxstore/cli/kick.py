@@ -1,0 +1,55 @@
+"""``ucxstore kick``: end sessions of a server."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ucxstore.cli.command import NotFoundError, connect, run_async
+from ucxstore.cli.operate import add_last_options, check_address, make_operator_parser, operate
+from ucxstore.cli.parser import Parser
+from ucxstore.cli.text import count_text, printable
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore kick``; return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    return run_async("kick", lambda: _main(arguments))
+
+
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_operator_parser(
+        "kick",
+        "End a client's session, or all of an origin, whatever is under way. A client may connect "
+        "again: to keep it out, change the secret.",
+    )
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "session", metavar="SESSION", nargs="?", type=int, help="its number in 'ucxstore sessions'"
+    )
+    which.add_argument(
+        "--origin",
+        metavar="ORIGIN",
+        help="all sessions of a host, such as 10.1.2.3, or of a user of the server's host, such as "
+        "'user 1000'; but not the command's own (default: none)",
+    )
+    add_last_options(parser)
+    return parser
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    check_address(arguments)
+    which: dict[str, Any] = (
+        {"session": arguments.session} if arguments.origin is None else {"origin": arguments.origin}
+    )
+    with connect(arguments, arguments.address) as values:
+        ended = (await operate(values, do="kick", **which)).integer("ended")
+        if not ended:
+            missing = (
+                f"there is no session {arguments.session}"
+                if arguments.origin is None
+                else f"there is no other session of {printable(arguments.origin)}"
+            )
+            raise NotFoundError(f"{values}: {missing}")
+    print(f"ended {count_text(ended, 'session')}")
+    return 0

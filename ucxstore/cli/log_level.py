@@ -1,0 +1,47 @@
+"""``ucxstore log-level``: show or change what a server logs."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ucxstore.cli.command import connect, run_async
+from ucxstore.cli.operate import add_last_options, check_address, make_operator_parser, operate
+from ucxstore.cli.parser import Parser
+from ucxstore.cli.text import printable
+
+# As `ucxstore.server.operating.LEVELS`, which the parser does without.
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ucxstore log-level``; return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    return run_async("log-level", lambda: _main(arguments))
+
+
+def build_parser() -> Parser:
+    """Make the command's parser."""
+    parser = make_operator_parser(
+        "log-level",
+        "Print the level of a server's log, or change it until the server ends: debug logs every "
+        "request, as -vv does, and info connections, as -v does.",
+    )
+    parser.add_argument(
+        "level",
+        metavar="LEVEL",
+        nargs="?",
+        choices=_LEVELS,
+        help=f"{', '.join(_LEVELS)} (default: print the level)",
+    )
+    add_last_options(parser)
+    return parser
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    check_address(arguments)
+    new: dict[str, Any] = {} if arguments.level is None else {"level": arguments.level}
+    with connect(arguments, arguments.address) as values:
+        answer = await operate(values, do="log-level", **new)
+    level, before = printable(answer.text("level")), printable(answer.text("before"))
+    print(level if arguments.level is None else f"{level}, before: {before}")
+    return 0
