@@ -16,7 +16,7 @@
 
 namespace ucxstore::wire {
 
-constexpr int kProtocolVersion = 5;
+constexpr int kProtocolVersion = 6;
 
 // The body of one request message. Small enough to travel eagerly in one fragment of any
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.
@@ -122,6 +122,7 @@ enum class Status : std::uint32_t {
     leaving,     // no reply: the server ends, and is to be asked for nothing more
     unknown,     // a change may have been carried out, or not, or may still be; text says why
     altered,     // the message was changed on its way, and nothing was done
+    evicted,     // the key had a value, which the server has given up as its memory was full
 };
 
 using Token = std::array<std::uint8_t, 16>;
