@@ -215,10 +215,13 @@ class Storage:
     pass
 
 class MemoryStorage(Storage):
-    def __init__(self, limit: int = 18446744073709551615, visible: bool = False, mapped_limit: int = 18446744073709551615, hint: str | None = None) -> None:
+    def __init__(self, limit: int = 18446744073709551615, visible: bool = False, mapped_limit: int = 18446744073709551615, hint: str | None = None, evict: Sequence[str] | None = None, spill: str | None = None) -> None:
         """
-        Values in memory; `visible`: which other processes may be let see, and hold so many bytes of. With a `hint`, which ends the text of a refusal, `limit` is that of the memory itself, with all that values need besides.
+        Values in memory; `visible`: which other processes may be let see, and hold so many bytes of. With a `hint`, which ends the text of a refusal, `limit` is that of the memory itself, with all that values need besides. What becomes of values that have no room: those whose keys begin with one of `evict` are lost; or all go to files of the directory `spill`, which nobody else uses.
         """
+
+    def leave(self) -> None:
+        """Remove what was spilled; the values are used no more."""
 
     @property
     def held(self) -> int: ...

@@ -19,6 +19,7 @@ UcxStoreError
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
 ├── ShardError (ValueError)              a shard and its index do not fit, or keep changing
 ├── StorageError (OSError)               the server could not read or keep a value
+│   ├── EvictedError                         the server has given the value up, for want of room
 │   ├── ScratchEndedError                    its scratch space has ended
 │   ├── IntegrityError                       its bytes were changed on their way
 │   └── UnknownOutcomeError                  a write or removal that was made, or not
@@ -115,6 +116,14 @@ class ShardError(UcxStoreError, ValueError):
 
 class StorageError(UcxStoreError, OSError):
     """The server's storage failed: a full disk, a missing permission."""
+
+
+class EvictedError(StorageError):
+    """The server has given the value up, as its memory was full (``when_full="evict"``).
+
+    The key stays, without a value, until it is set or deleted. Whoever uses the server as a cache
+    catches this as a miss.
+    """
 
 
 class ScratchEndedError(StorageError):

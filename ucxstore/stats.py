@@ -338,6 +338,12 @@ class ServerStats(Table):
     memory_used, memory_limit : int
         Memory that these take, and scratch spaces, with all that they need besides; and how much
         they may take.
+    evicted, evicted_bytes : int
+        Values that were given up for others, by a cache or a full memory (``when_full="evict"``).
+    evicted_keys : int
+        Keys of such values of memory that were not set or deleted since: reads of them fail.
+    spilled, spilled_bytes : int
+        Those of `value_count` and `value_bytes` that lie in files (``when_full="spill:..."``).
     cache_hits, cache_misses, cached_bytes : int
         Values that were in the cache in front of a source when they were wanted, and those that
         were not; and what it holds.
@@ -377,6 +383,11 @@ class ServerStats(Table):
     value_bytes: int
     memory_used: int
     memory_limit: int
+    evicted: int
+    evicted_bytes: int
+    evicted_keys: int
+    spilled: int
+    spilled_bytes: int
     cache_hits: int
     cache_misses: int
     cached_bytes: int

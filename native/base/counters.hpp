@@ -85,12 +85,19 @@ struct ShelfCounts {
     ShelfCounts& operator+=(const ShelfCounts& other);
 };
 
-// Values in memory, and what they take of it.
+// Values of a server of memory, and what they take of it.
 struct MemoryCounts {
     std::uint64_t values = 0;
     std::uint64_t bytes = 0;  // of these
     std::uint64_t used = 0;   // with all that values need besides, and in scratch spaces, too
     std::uint64_t limit = 0;  // of `used`; 0 for none
+    // Where a full memory evicts: values that have gone so far, and keys that are still remembered.
+    std::uint64_t evicted = 0;
+    std::uint64_t evicted_bytes = 0;
+    std::uint64_t evicted_keys = 0;
+    // Where it spills: those of the values, and of their bytes, that are in files.
+    std::uint64_t spilled = 0;
+    std::uint64_t spilled_bytes = 0;
 };
 
 // What the cache in front of a source has done; all 0 where there is none.
@@ -98,6 +105,8 @@ struct CacheCounts {
     std::uint64_t hits = 0;
     std::uint64_t misses = 0;
     std::uint64_t bytes = 0;  // that it holds now
+    std::uint64_t evicted = 0;
+    std::uint64_t evicted_bytes = 0;
 };
 
 // Kinds of requests whose latencies are counted: from when a request has come until the last of its
@@ -142,13 +151,14 @@ enum class Failing : std::uint8_t {
     storage,
     source,
     ended,  // scratch spaces
+    evicted,
     busy,
     altered,
     unknown,
 };
-inline constexpr std::array<const char*, 10> kFailings{
-    "denied", "read_only", "invalid_key", "full",    "storage",
-    "source", "ended",     "busy",        "altered", "unknown"};
+inline constexpr std::array<const char*, 11> kFailings{
+    "denied", "read_only", "invalid_key", "full",    "storage", "source",
+    "ended",  "evicted",   "busy",        "altered", "unknown"};
 
 class Counters {
   public:

@@ -48,6 +48,8 @@ class Region : public Sized {
     // that memory by read(): it fills `target` with the bytes of the pieces. Throws Error(storage).
     virtual bool unread() const { return false; }
     virtual void read(std::span<const ucp_dt_iov_t>, std::byte*) const {}
+    // Whether locate() waits for a disk, and so is for no progress thread.
+    virtual bool waits() const { return false; }
 
     // The memory that it lies in, all of which is its own, where that is more than its bytes.
     // `present` are those that are memory already when it is made, before anybody writes to them.

@@ -32,6 +32,8 @@ const char* exception_name(ErrorKind kind) {
             return "StorageError";
         case ErrorKind::scratch_ended:
             return "ScratchEndedError";
+        case ErrorKind::evicted:
+            return "EvictedError";
         case ErrorKind::unknown_outcome:
             return "UnknownOutcomeError";
         case ErrorKind::change_lost:

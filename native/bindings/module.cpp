@@ -24,7 +24,9 @@
 #include "protocol/keys.hpp"
 #include "server/server.hpp"
 #include "storage/directory.hpp"
+#include "storage/evicting.hpp"
 #include "storage/memory.hpp"
+#include "storage/spilling.hpp"
 #include "ucx/fence.hpp"
 
 using namespace nb::literals;
@@ -311,6 +313,11 @@ class PyServer {
                 {"value_bytes", memory.bytes},
                 {"memory_used", memory.used},
                 {"memory_limit", memory.limit},
+                {"evicted", memory.evicted},
+                {"evicted_bytes", memory.evicted_bytes},
+                {"evicted_keys", memory.evicted_keys},
+                {"spilled", memory.spilled},
+                {"spilled_bytes", memory.spilled_bytes},
                 {"scratch_bytes", server_.scratch_bytes()}};
     }
 
@@ -401,6 +408,25 @@ class PyServer {
   private:
     Server server_;
 };
+
+void make_memory(MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit,
+                 std::optional<std::string> hint, std::optional<std::vector<std::string>> evict,
+                 const std::optional<std::string>& spill) {
+    std::unique_ptr<Shedding> shedding;
+    if (evict) {
+        shedding = std::make_unique<Evicting>(std::move(*evict), limit);
+    } else if (spill) {
+        shedding = std::make_unique<Spilling>(*spill, hint.value_or(""));
+    }
+    const auto quota =
+        hint ? Quota::of_memory(limit, std::move(*hint)) : std::make_shared<Quota>(limit);
+    auto shelf = visible ? shared::Shelf::make({.most_held = mapped_limit,
+                                                .counts_uses = shedding != nullptr,
+                                                .keep_bytes = Recycler::instance().limit(),
+                                                .bound = Quota::memory_of(quota)})
+                         : nullptr;
+    new (self) MemoryStorage(quota, false, std::move(shelf), std::move(shedding));
+}
 
 // The library that ucxstore/_ucx.py chooses.
 UcxLibrary choose_ucx() {
@@ -497,24 +523,17 @@ NB_MODULE(_core, module) {
     nb::class_<Storage>(module, "Storage");
     nb::class_<MemoryStorage, Storage>(module, "MemoryStorage")
         .def(
-            "__init__",
-            [](MemoryStorage* self, std::uint64_t limit, bool visible, std::uint64_t mapped_limit,
-               std::optional<std::string> hint) {
-                const auto quota = hint ? Quota::of_memory(limit, std::move(*hint))
-                                        : std::make_shared<Quota>(limit);
-                new (self) MemoryStorage(
-                    quota, false,
-                    visible ? shared::Shelf::make({.most_held = mapped_limit,
-                                                   .keep_bytes = Recycler::instance().limit(),
-                                                   .bound = Quota::memory_of(quota)})
-                            : nullptr);
-            },
-            "limit"_a = std::numeric_limits<std::uint64_t>::max(), "visible"_a = false,
-            "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),
-            "hint"_a.none() = nb::none(),
+            "__init__", &make_memory, "limit"_a = std::numeric_limits<std::uint64_t>::max(),
+            "visible"_a = false, "mapped_limit"_a = std::numeric_limits<std::uint64_t>::max(),
+            "hint"_a.none() = nb::none(), "evict"_a.none() = nb::none(),
+            "spill"_a.none() = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
             "Values in memory; `visible`: which other processes may be let see, and hold so many "
             "bytes of. With a `hint`, which ends the text of a refusal, `limit` is that of the "
-            "memory itself, with all that values need besides.")
+            "memory itself, with all that values need besides. What becomes of values that have no "
+            "room: those whose keys begin with one of `evict` are lost; or all go to files of the "
+            "directory `spill`, which nobody else uses.")
+        .def("leave", &MemoryStorage::leave, nb::call_guard<nb::gil_scoped_release>(),
+             "Remove what was spilled; the values are used no more.")
         .def_prop_ro("held", &MemoryStorage::held);
     nb::class_<DirectoryStorage, Storage>(module, "DirectoryStorage")
         .def(

@@ -155,7 +155,8 @@ std::map<std::string, std::uint64_t> PyCachedSource::stats() const {
             {"requests_saved", counters.joined},
             {"cached_bytes", source->cached_bytes()},
             {"writing_bytes", source->writes().taken()},
-            {"evicted", source->evicted()}};
+            {"evicted", source->evicted()},
+            {"evicted_bytes", source->evicted_bytes()}};
 }
 
 void bind_source(nb::module_& module) {

@@ -1,7 +1,4 @@
-// A cache of values by key, up to a number of bytes, with S3-FIFO eviction: J. Yang, Y. Zhang,
-// Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023. A new
-// value enters a small queue. It moves to the main queue only if it is read again while it is
-// there, or soon after its eviction. So a scan does not empty the main queue.
+// A cache of values by key, up to a number of bytes, that evicts by S3-FIFO (base/s3_fifo.hpp).
 //
 // Not thread-safe.
 #pragma once
@@ -9,21 +6,20 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/region.hpp"
+#include "base/s3_fifo.hpp"
 
 namespace ucxstore {
 
-class Cache {
+class Cache : private S3Fifo::Owner {
   public:
     using Value = std::shared_ptr<const Sized>;
     using Clock = std::chrono::steady_clock;
@@ -55,6 +51,7 @@ class Cache {
         : capacity_(capacity),
           now_(std::move(now)),
           readers_(std::move(readers)),
+          order_(capacity),
           evictions_(name) {}
 
     // nullptr where the key has none. Counts as a use.
@@ -80,57 +77,44 @@ class Cache {
     std::uint64_t bytes() const { return held() + (readers_ == nullptr ? 0 : readers_->waiting()); }
     std::uint64_t size() const { return slots_.size(); }
     std::uint64_t evicted() const { return evicted_; }
+    std::uint64_t evicted_bytes() const { return evicted_bytes_; }
 
   private:
-    struct Slot;
-    using Slots = std::map<std::string, Slot, std::less<>>;
-    using Queue = std::list<Slots::iterator>;  // the newest in front
-    struct Slot {
+    struct Slot : S3Fifo::Entry {
         Value value;
-        std::uint64_t charge = 0;
         Clock::time_point confirmed;
-        unsigned uses = 0;
-        bool in_main = false;
-        Queue::iterator at;
     };
-    // A key that was lately evicted from the small queue, by its hash.
-    struct Ghost {
-        std::size_t hash;
-        std::uint64_t charge;
-    };
+    using Slots = std::map<std::string, Slot, std::less<>>;
 
-    std::uint64_t ghost_bytes() const;
+    static const Slot& slot_of(const S3Fifo::Entry& entry) {
+        return static_cast<const Slot&>(entry);
+    }
+    // What is being sent is not evicted.
+    bool is_busy(const S3Fifo::Entry& entry) const override {
+        return slot_of(entry).value.use_count() > 1;
+    }
+    unsigned take_uses(const S3Fifo::Entry& entry) override {
+        return readers_ == nullptr ? 0 : readers_->take_uses(*slot_of(entry).value);
+    }
+
     // Bytes of values, and of what was evicted while it is being sent.
-    std::uint64_t held() const { return small_bytes_ + main_bytes_ + ghost_bytes() + left_bytes_; }
-    void count_uses(Slot& slot);
-    void enter(Slots::iterator slot, bool in_main);
-    void leave(Slots::iterator slot);
+    std::uint64_t held() const { return order_.bytes() + order_.ghost_bytes() + left_bytes_; }
     void drop(Slots::iterator slot);
     bool make_room(std::uint64_t charge);
     bool make_room_beside_readers(std::uint64_t charge);
     bool evict_to(std::uint64_t bytes);
-    void pass_small(bool counts);
-    void pass_main(bool counts);
-    void evict(Slots::iterator slot);
-    void remember(const std::string& key, std::uint64_t charge);
-    bool recall(const std::string& key);
     void sweep();
 
     const std::uint64_t capacity_;
     const Now now_;
     const std::unique_ptr<Readers> readers_;
     Slots slots_;
-    Queue small_;
-    Queue main_;
-    std::uint64_t small_bytes_ = 0;
-    std::uint64_t main_bytes_ = 0;
-    std::list<Ghost> ghosts_;
-    std::unordered_map<std::size_t, std::list<Ghost>::iterator> ghost_of_;
-    std::uint64_t ghost_charge_ = 0;
+    S3Fifo order_;  // of all slots
     // Values that were evicted or removed while they were being sent, and their charge.
     std::vector<std::pair<std::weak_ptr<const Sized>, std::uint64_t>> left_;
     std::uint64_t left_bytes_ = 0;
     std::uint64_t evicted_ = 0;
+    std::uint64_t evicted_bytes_ = 0;
     log::Evictions evictions_;
 };
 

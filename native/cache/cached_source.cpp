@@ -230,6 +230,11 @@ std::uint64_t CachedSource::evicted() {
     return state_.objects.evicted();
 }
 
+std::uint64_t CachedSource::evicted_bytes() {
+    const std::lock_guard lock(state_.mutex);
+    return state_.objects.evicted_bytes();
+}
+
 void CachedSource::close(const std::string& why) {
     state_.calls.close(why);
     const std::lock_guard lock(state_.mutex);

@@ -94,6 +94,7 @@ class CachedSource {
     const std::shared_ptr<shared::Shelf>& shelf() const { return shelf_; }
     std::uint64_t cached_bytes();
     std::uint64_t evicted();
+    std::uint64_t evicted_bytes();
     // Fails every call, and empties the cache.
     void close(const std::string& why);
 

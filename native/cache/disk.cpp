@@ -1,17 +1,14 @@
 #include "cache/disk.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
-#include "base/handle.hpp"
 #include "base/mutex.hpp"
-#include "base/status.hpp"
 #include "cache/run_names.hpp"
+#include "files/own_files.hpp"
 
 namespace ucxstore {
 namespace {
@@ -20,8 +17,6 @@ constexpr const char* kSuffix = ".ucxstore-cached";
 
 // The smallest unit in which a file system gives space.
 constexpr std::uint64_t kDiskBlock = 4096;
-
-std::string name_of(std::uint64_t number) { return std::to_string(number) + kSuffix; }
 
 // Whether all of it was moved; `move` is one call of the system, which may move less.
 template <typename Move>
@@ -42,23 +37,20 @@ bool move_all(std::uint64_t length, Move move) {
 // The directory, and the files in it that are to be removed. Removing waits for the disk, and the
 // last holder of a file may let go of it on any thread.
 struct DiskCache::Folder {
-    Fd fd;
-    const pid_t owner = getpid();  // a forked child has the same files, which are not its own
-    std::atomic<std::uint64_t> last = 0;
+    explicit Folder(const std::string& directory) : files(directory, kSuffix) {}
+
+    OwnFiles files;
     Mutex mutex;
     std::vector<std::uint64_t> dropped;
 
     void sweep() {
-        if (getpid() != owner) {
-            return;
-        }
         std::vector<std::uint64_t> numbers;
         {
             const std::lock_guard lock(mutex);
             numbers.swap(dropped);
         }
         for (const std::uint64_t number : numbers) {
-            unlinkat(fd.get(), name_of(number).c_str(), 0);
+            files.remove(number);
         }
     }
 };
@@ -67,7 +59,7 @@ DiskCache::File::File(std::shared_ptr<Folder> folder, std::uint64_t length, std:
     : folder_(std::move(folder)),
       length_(length),
       etag_(std::move(etag)),
-      number_(++folder_->last) {}
+      number_(folder_->files.new_number()) {}
 
 DiskCache::File::~File() {
     const std::lock_guard lock(folder_->mutex);
@@ -79,21 +71,8 @@ std::uint64_t DiskCache::File::size() const {
 }
 
 DiskCache::DiskCache(const std::string& directory, std::uint64_t capacity)
-    : folder_(std::make_shared<Folder>()), cache_(capacity, Cache::Clock::now, "the directory") {
-    folder_->fd = Fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder_->fd) {
-        throw_errno("opening " + directory);
-    }
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-        if (entry.path().filename().string().ends_with(kSuffix)) {
-            std::filesystem::remove(entry.path(), error);
-        }
-    }
-    if (error) {
-        throw Error(ErrorKind::storage, "emptying " + directory + ": " + error.message());
-    }
-}
+    : folder_(std::make_shared<Folder>(directory)),
+      cache_(capacity, Cache::Clock::now, "the directory") {}
 
 DiskCache::~DiskCache() {
     cache_.clear();
@@ -165,8 +144,7 @@ void DiskCache::forget_prefix(const std::string& prefix) {
 
 bool DiskCache::write(File& file, std::span<const std::byte> bytes) {
     sweep();  // first, so that there is room for it
-    Fd fd(openat(folder_->fd.get(), name_of(file.number_).c_str(),
-                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    const Fd fd = folder_->files.create(file.number_);
     file.written_ = fd && bytes.size() == file.length() &&
                     move_all(bytes.size(), [&](std::uint64_t done, std::uint64_t left) {
                         return ::write(fd.get(), bytes.data() + done, left);
@@ -182,8 +160,7 @@ std::shared_ptr<Region> DiskCache::read(const Found& found) const {
     auto region = allocate_region(size, Kept::for_long);
     std::byte* target = region->data();
     for (const Found::Piece& piece : found.pieces) {
-        const Fd fd(openat(folder_->fd.get(), name_of(piece.file->number_).c_str(),
-                           O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+        const Fd fd = folder_->files.open(piece.file->number_);
         const auto move = [&](std::uint64_t done, std::uint64_t left) {
             return pread(fd.get(), target + done, left, static_cast<off_t>(piece.begin + done));
         };

@@ -77,6 +77,7 @@ class ObjectCache {
 
     std::uint64_t bytes() const { return cache_.bytes(); }
     std::uint64_t evicted() const { return cache_.evicted(); }
+    std::uint64_t evicted_bytes() const { return cache_.evicted_bytes(); }
 
   private:
     // Shows the whole value of a key, if it lies on the shelf, for as long as it is fresh.

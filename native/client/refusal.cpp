@@ -34,6 +34,8 @@ Error refusal(const std::string& peer, const Item& item, const wire::ReplyHeader
                                               "does not fit its checksum or its tag"};
         case Status::ended:
             return {ErrorKind::scratch_ended, about + "is gone: " + std::string(text)};
+        case Status::evicted:
+            return {ErrorKind::evicted, about + "was evicted: " + std::string(text)};
         case Status::unknown:
             return {ErrorKind::unknown_outcome,
                     about + "may have its old value or the new one: " + std::string(text)};

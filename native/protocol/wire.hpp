@@ -123,6 +123,7 @@ enum class Status : std::uint32_t {
     leaving,     // no reply: the server ends, and is to be asked for nothing more
     unknown,     // a change may have been carried out, or not, or may still be; text says why
     altered,     // the message was changed on its way, and nothing was done
+    evicted,     // the key had a value, which the server has given up as its memory was full
 };
 
 using Token = std::array<std::uint8_t, 16>;

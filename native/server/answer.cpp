@@ -145,11 +145,16 @@ struct KeyOrPrefixOf {
 
 Status status_of(const std::exception& failure) {
     const auto* error = dynamic_cast<const Error*>(&failure);
-    if (error != nullptr && error->kind() == ErrorKind::scratch_ended) {
-        return Status::ended;
+    switch (error == nullptr ? ErrorKind::storage : error->kind()) {
+        case ErrorKind::scratch_ended:
+            return Status::ended;
+        case ErrorKind::evicted:
+            return Status::evicted;
+        case ErrorKind::denied:
+            return Status::denied;
+        default:
+            return Status::storage;
     }
-    return error != nullptr && error->kind() == ErrorKind::denied ? Status::denied
-                                                                  : Status::storage;
 }
 
 bool changes(const StorageCall& call) {

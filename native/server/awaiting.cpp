@@ -1,5 +1,6 @@
 #include "server/awaiting.hpp"
 
+#include <exception>
 #include <utility>
 
 #include "base/ensure.hpp"
@@ -19,13 +20,14 @@ constexpr auto kCatchUpPause = std::chrono::milliseconds(2);
 
 Awaiting::Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
                    std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-                   std::shared_ptr<Walkers> walkers, OnFetched on_fetched,
-                   std::function<void()> on_ended)
+                   std::shared_ptr<Walkers> walkers, std::shared_ptr<WorkerPool> readers,
+                   OnFetched on_fetched, std::function<void()> on_ended)
     : source_(std::move(source)),
       thread_(std::move(thread)),
       client_(std::move(client)),
       sending_(std::move(sending)),
       walkers_(std::move(walkers)),
+      readers_(std::move(readers)),
       on_fetched_(std::move(on_fetched)),
       on_ended_(std::move(on_ended)) {}
 
@@ -54,6 +56,56 @@ void Awaiting::fetched(std::uint64_t ticket, Outcome<Value> outcome) {
     auto node = fetches_.extract(ticket);
     on_fetched_(node.empty() ? std::nullopt : std::optional(std::move(node.mapped())),
                 std::move(outcome));
+}
+
+// What a thread reads for a get, and what it is for.
+struct Awaiting::Loading {
+    std::shared_ptr<const Region> value;
+    PendingGet::Loaded result;
+    std::exception_ptr failure;
+};
+
+void Awaiting::load(PendingGet get) {
+    const std::uint64_t ticket = ++last_ticket_;
+    const PendingGet& kept = loads_.emplace(ticket, std::move(get)).first->second;
+    try {
+        auto held = client_->account()->hold_anyway(Held::read_bytes, kept.next_is_read());
+        const auto loading = std::make_shared<Loading>(
+            Loading{kept.value(), {kept.next_pieces(), nullptr, std::move(held)}, nullptr});
+        auto done = later<bool>([ticket, loading](Awaiting& self, const Outcome<bool>&) {
+            self.loaded(ticket, *loading);
+        });
+        readers_->post(
+            [loading, done = std::move(done)] {
+                try {
+                    loading->result.owner = loading->value->locate(loading->result.pieces);
+                } catch (const std::exception&) {
+                    loading->failure = std::current_exception();
+                }
+                done({});
+            },
+            client_->mandate()->whose());
+    } catch (const std::exception& error) {
+        const auto node = loads_.extract(ticket);
+        sending_->fail(node.mapped().id(), error, node.mapped().timed());
+    }
+}
+
+void Awaiting::loaded(std::uint64_t ticket, Loading& loading) {
+    auto node = loads_.extract(ticket);
+    if (node.empty()) {
+        return;  // the client has abandoned it
+    }
+    PendingGet& get = node.mapped();
+    if (loading.failure == nullptr) {
+        get.note_loaded(std::move(loading.result));
+        return sending_->go_on(std::move(get));
+    }
+    try {
+        std::rethrow_exception(loading.failure);
+    } catch (const std::exception& error) {
+        sending_->fail(get.id(), error, get.timed());
+    }
 }
 
 bool Awaiting::fetches_enough() const {
@@ -280,8 +332,11 @@ std::function<void()> Awaiting::reply_when_called(const ItemId& id) {
 }
 
 void Awaiting::abandon(std::uint64_t request) {
-    std::erase_if(fetches_,
-                  [request](const auto& entry) { return entry.second.id().request == request; });
+    const auto concerned = [request](const auto& entry) {
+        return entry.second.id().request == request;
+    };
+    std::erase_if(fetches_, concerned);
+    std::erase_if(loads_, concerned);
     for (const auto& [ticket, call] : asked_) {
         if (call.request == request) {
             *call.wanted = false;
@@ -300,6 +355,7 @@ void Awaiting::close() {
     on_fetched_ = nullptr;
     on_ended_ = nullptr;
     fetches_.clear();
+    loads_.clear();
     for (const auto& [ticket, call] : asked_) {
         *call.wanted = false;
     }

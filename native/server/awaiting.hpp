@@ -36,18 +36,20 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     using Value = CachedSource::Value;
     using OnFetched = std::function<void(std::optional<PendingGet>, Outcome<Value>)>;
 
-    // `source` may be nullptr: then fetch(), call(), put() and take_room() are not used.
-    // `on_fetched` goes on with a get; it gets none where that was abandoned. `on_ended` runs when
-    // anything has ended, and given back what it held.
+    // `readers` read what waits for a disk. `source` may be nullptr: then fetch(), call(), put()
+    // and take_room() are not used. `on_fetched` goes on with a get; it gets none where that was
+    // abandoned. `on_ended` runs when anything has ended, and given back what it held.
     Awaiting(std::shared_ptr<CachedSource> source, std::weak_ptr<TaskThread> thread,
              std::shared_ptr<ClientRecord> client, std::shared_ptr<Sending> sending,
-             std::shared_ptr<Walkers> walkers, OnFetched on_fetched,
-             std::function<void()> on_ended);
+             std::shared_ptr<Walkers> walkers, std::shared_ptr<WorkerPool> readers,
+             OnFetched on_fetched, std::function<void()> on_ended);
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
 
     // Fetches the value of a get from the source.
     void fetch(PendingGet get);
+    // Reads what comes next of an open get, whose value waits for a disk, and has it sent.
+    void load(PendingGet get);
     // Whether as many are being fetched as can then be sent at once. Those that were abandoned
     // count, as the source has them still.
     bool fetches_enough() const;
@@ -80,7 +82,9 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     // The same for all requests. on_fetched does not run any more.
     void close();
 
-    bool busy() const { return !fetches_.empty() || !calls_.empty() || !walks_.empty(); }
+    bool busy() const {
+        return !fetches_.empty() || !loads_.empty() || !calls_.empty() || !walks_.empty();
+    }
     // Adds the requests that wait.
     void requests(std::set<std::uint64_t>& into) const;
 
@@ -90,6 +94,8 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     template <typename T, typename Then>
     Later<T> later(Then then);
     void fetched(std::uint64_t ticket, Outcome<Value> outcome);
+    struct Loading;
+    void loaded(std::uint64_t ticket, Loading& loading);
     void walked(std::uint64_t ticket, CallRoom& room, Answer answer);
     // Replies; that the grant has ended, where it has, and nothing was done before that.
     enum class Does : std::uint8_t { read, change };
@@ -120,11 +126,13 @@ class Awaiting : public std::enable_shared_from_this<Awaiting> {
     const std::shared_ptr<ClientRecord> client_;
     const std::shared_ptr<Sending> sending_;
     const std::shared_ptr<Walkers> walkers_;
+    const std::shared_ptr<WorkerPool> readers_;
     OnFetched on_fetched_;
     std::function<void()> on_ended_;
     // By ticket. What they hold is not here, but with the work that somebody else does: it counts
     // until that is over, also where the session has gone.
     std::unordered_map<std::uint64_t, PendingGet> fetches_;
+    std::unordered_map<std::uint64_t, PendingGet> loads_;
     std::unordered_map<std::uint64_t, Asked> asked_;  // calls to the source, and commits
     std::unordered_map<std::uint64_t, Walking> walks_;
     std::uint64_t last_ticket_ = 0;

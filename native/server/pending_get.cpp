@@ -82,29 +82,43 @@ std::uint64_t PendingGet::longest_segment() const {
 std::uint64_t PendingGet::next_is_read() const {
     const std::uint64_t length = std::min(step_, selected_.size - sent_);
     const bool as_sent = reading_ != nullptr && sent_ + length < selected_.size;
-    return value_->pieced() && !as_sent ? length : 0;
+    return value_->pieced() && !as_sent && !loaded_ ? length : 0;
 }
 
-void PendingGet::next_spans(std::uint64_t length, std::vector<ucp_dt_iov_t>& pieces) {
+PendingGet::SpanPlace PendingGet::next_spans(std::uint64_t length,
+                                             std::vector<ucp_dt_iov_t>& pieces) const {
+    SpanPlace at_span = span_;
     for (std::uint64_t at = sent_; length > 0;) {
-        const wire::Span& span = selected_.spans[span_];
-        const std::uint64_t skipped = at - span_begin_;
+        const wire::Span& span = selected_.spans[at_span.span];
+        const std::uint64_t skipped = at - at_span.begin;
         const std::uint64_t part = std::min(span.length - skipped, length);
         pieces.push_back({value_->data() + span.begin + skipped, part});
         at += part;
         length -= part;
         if (skipped + part == span.length) {
-            span_begin_ += span.length;
-            ++span_;
+            at_span.begin += span.length;
+            ++at_span.span;
         }
     }
+    return at_span;
+}
+
+std::vector<ucp_dt_iov_t> PendingGet::next_pieces() const {
+    const std::uint64_t length = std::min(step_, selected_.size - sent_);
+    std::vector<ucp_dt_iov_t> pieces;
+    if (selected_.several) {
+        next_spans(length, pieces);
+    } else {
+        selected_.layout.pieces(value_->data(), sent_, length, pieces);
+    }
+    return pieces;
 }
 
 void PendingGet::read_as_sent() {
     const std::uint64_t size = selected_.size;
     const std::uint64_t longest = longest_segment();
-    if (!value_->unread() || selected_.several || std::min(size, longest) < kReadAsSent ||
-        size / selected_.layout.run_count() < kLeastRun) {
+    if (!value_->unread() || value_->waits() || selected_.several ||
+        std::min(size, longest) < kReadAsSent || size / selected_.layout.run_count() < kLeastRun) {
         return;
     }
     const std::uint64_t count = divided_up(size - kHeldBack, longest);
@@ -133,7 +147,7 @@ Segment PendingGet::next(std::uint64_t least_piece) {
     header.offset = sent_;
     header.length = std::min(step_, size - sent_);
     if (selected_.several) {
-        next_spans(header.length, segment.pieces);
+        span_ = next_spans(header.length, segment.pieces);
     } else if (layout.run_count() > 1 && size <= wire::kEagerBytes && !value_->pieced()) {
         segment.packed.resize(layout.size());
         layout.pack(value_->data(), reinterpret_cast<std::byte*>(segment.packed.data()));
@@ -142,6 +156,10 @@ Segment PendingGet::next(std::uint64_t least_piece) {
     }
     if (reading_ != nullptr && sent_ + header.length < size) {
         segment.reading = reading_;
+    } else if (loaded_) {
+        segment.pieces = std::move(loaded_->pieces);
+        segment.owner = std::move(loaded_->owner);
+        loaded_.reset();
     } else if (value_->pieced()) {
         segment.owner = value_->locate(segment.pieces);
     } else if (segment.pieces.size() > 1 && header.length / segment.pieces.size() < least_piece) {

@@ -85,7 +85,8 @@ class PendingGet {
     const std::shared_ptr<const Region>& value() const { return value_; }
     // The bytes of it that are wanted.
     std::uint64_t size() const { return selected_.size; }
-    // Has its bytes read as they are sent, where they are many and not in memory. The last of them
+    // Has its bytes read as they are sent, where they are many and not in memory, and no thread is
+    // needed that may wait for them. The last of them
     // are held back until the rest is read, as the client cannot be told of a failure afterwards.
     void read_as_sent();
     // nullptr where that is not done.
@@ -97,6 +98,17 @@ class PendingGet {
     }
     // How many bytes next() may have to read into memory.
     std::uint64_t next_is_read() const;
+    // Whether another thread must read what comes next, as that waits for a disk.
+    bool must_load() const { return value_->waits() && !loaded_; }
+    // What it is to read: pieces for the value's locate().
+    std::vector<ucp_dt_iov_t> next_pieces() const;
+    // What that has given, and what it counts for until next().
+    struct Loaded {
+        std::vector<ucp_dt_iov_t> pieces;
+        std::shared_ptr<const Region> owner;
+        Hold held;
+    };
+    void note_loaded(Loaded loaded) { loaded_ = std::move(loaded); }
     // The next segment; one of pieces that are shorter than `least_piece`, on average, is a copy.
     // Throws Error(storage) where bytes are missing or cannot be read.
     Segment next(std::uint64_t least_piece = 0);
@@ -105,8 +117,14 @@ class PendingGet {
 
   private:
     std::uint64_t longest_segment() const;
-    // Of several byte ranges, the pieces of the next segment.
-    void next_spans(std::uint64_t length, std::vector<ucp_dt_iov_t>& pieces);
+    // Where a segment of several byte ranges begins: in which of them, and where that begins in
+    // what is sent.
+    struct SpanPlace {
+        std::size_t span = 0;
+        std::uint64_t begin = 0;
+    };
+    // The pieces of the next segment; returns where the one after it begins.
+    SpanPlace next_spans(std::uint64_t length, std::vector<ucp_dt_iov_t>& pieces) const;
 
     ItemId id_;
     wire::GetItem wanted_;
@@ -121,8 +139,8 @@ class PendingGet {
     wire::Selected selected_;
     std::uint64_t step_ = 0;  // the length of all segments but the last
     std::uint64_t sent_ = 0;
-    std::size_t span_ = 0;          // of several, where the next segment begins,
-    std::uint64_t span_begin_ = 0;  // and where that begins in what is sent
+    SpanPlace span_;
+    std::optional<Loaded> loaded_;  // what comes next
     std::shared_ptr<Reading> reading_;
 };
 

@@ -23,6 +23,8 @@ std::optional<Failing> failing(wire::Status status) {
             return Failing::storage;
         case wire::Status::ended:
             return Failing::ended;
+        case wire::Status::evicted:
+            return Failing::evicted;
         case wire::Status::busy:
             return Failing::busy;
         case wire::Status::altered:
@@ -83,6 +85,7 @@ Sending::Amount Sending::Message::amount() const {
 void Sending::close() {
     on_sent_ = nullptr;
     log_.close(client_->last_moved());
+    load_ = nullptr;
     timed_.clear();
     values_.clear();
     waiting_.clear();
@@ -111,6 +114,12 @@ Sending::Sent Sending::send_next() {
                                                         account.held(Held::read_bytes) > 0 &&
                                                         !account.has_room(Held::read_bytes, read)) {
         return Sent::no_room;
+    }
+    if (next.must_load()) {
+        PendingGet loading = std::move(next);
+        values_.pop_front();
+        load_(std::move(loading));
+        return Sent::some;
     }
     bool more = false;
     try {

@@ -35,6 +35,9 @@ class Sending {
 
     // `on_sent` runs from now on when a message has been sent, and there may be room for another.
     void set_on_sent(std::function<void()> on_sent) { on_sent_ = std::move(on_sent); }
+    // `load` has another thread read what comes next of a get, and gives that back by go_on().
+    using Load = std::function<void(PendingGet)>;
+    void set_load(Load load) { load_ = std::move(load); }
     // What fails from now on is the source's, and not a storage's.
     void set_reads_through() { reads_through_ = true; }
     // Whether the client cannot be reached any more.
@@ -62,6 +65,8 @@ class Sending {
     virtual bool show(const PendingGet&) { return false; }
     // Queues an open get.
     void add(PendingGet get);
+    // Sends what comes next of one that was loaded, before all others.
+    void go_on(PendingGet get) { values_.push_front(std::move(get)); }
     // Whether one more message of a value may be sent.
     bool has_room() const {
         return messages_ < kMaxMessages && in_flight_.bytes < kMaxBytes && !is_full();
@@ -140,6 +145,7 @@ class Sending {
     const std::shared_ptr<ClientRecord> client_;
     RequestLog log_;
     std::function<void()> on_sent_;
+    Load load_;
     bool reads_through_ = false;
     bool broke_off_ = false;
     std::deque<PendingGet> values_;

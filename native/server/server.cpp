@@ -308,6 +308,7 @@ void Server::close(std::chrono::milliseconds timeout) {
         thread->close(timeout);
     }
     service_.walkers->settle(timeout);
+    service_.readers->settle(timeout);
     if (service_.storages.spaces != nullptr) {
         service_.storages.spaces->end_all();
     }

@@ -74,6 +74,7 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
       sending_(std::move(sending)),
       awaiting_(std::make_shared<Awaiting>(
           service_.storages.source, std::move(thread), client_, sending_, service_.walkers,
+          service_.readers,
           [this](std::optional<PendingGet> get, Outcome<Awaiting::Value> outcome) {
               fetched(std::move(get), std::move(outcome));
           },
@@ -83,6 +84,7 @@ Session::Session(const Service& service, std::weak_ptr<TaskThread> thread, const
       seat_(seat),
       account_(*client_->account()) {
     sending_->set_on_sent([this] { work(); });
+    sending_->set_load([this](PendingGet get) { awaiting_->load(std::move(get)); });
     if (service_.storages.source != nullptr) {
         sending_->set_reads_through();
     }

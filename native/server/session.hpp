@@ -28,6 +28,8 @@ struct Service {
     std::shared_ptr<Counters> counters;
     bool read_only = false;
     std::shared_ptr<Walkers> walkers = std::make_shared<Walkers>(storages.walks_wait());
+    // Read values that wait for a disk.
+    std::shared_ptr<WorkerPool> readers = std::make_shared<WorkerPool>();
     std::shared_ptr<Places> places = std::make_shared<Places>();
     std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
     std::shared_ptr<Operators> operators = std::make_shared<Operators>();

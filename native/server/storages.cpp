@@ -32,7 +32,9 @@ CacheCounts Storages::cache_counts() const {
     return source == nullptr ? CacheCounts()
                              : CacheCounts{.hits = source->hits(),
                                            .misses = source->counters().misses,
-                                           .bytes = source->cached_bytes()};
+                                           .bytes = source->cached_bytes(),
+                                           .evicted = source->evicted(),
+                                           .evicted_bytes = source->evicted_bytes()};
 }
 
 void Storages::forget_gone() const {

@@ -411,15 +411,32 @@ bool Limbo::revoke(Look& look) {
     return any;
 }
 
-bool Limbo::pins_any(const PinTable& table) const {
-    bool any = false;
+template <typename Visit>
+bool Limbo::visit_blocks(const PinTable& table, const Visit& visit) const {
     std::vector<std::uint64_t> bytes;
-    const bool all = table.collect([&](std::span<const Place> places) {
+    return table.collect([&](std::span<const Place> places) {
         bytes.assign(places.size(), 0);
         arenas_.bytes_of(places, bytes);
-        any = any || std::ranges::any_of(bytes, [](std::uint64_t one) { return one > 0; });
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            if (bytes[i] > 0) {
+                visit(places[i]);
+            }
+        }
     });
+}
+
+bool Limbo::pins_any(const PinTable& table) const {
+    bool any = false;
+    const bool all = visit_blocks(table, [&](Place) { any = true; });
     return any || !all;
+}
+
+std::unordered_set<Place> Limbo::pinned() const {
+    std::unordered_set<Place> found;
+    for (const auto& table : tables()) {
+        visit_blocks(*table, [&](Place place) { found.insert(place); });
+    }
+    return found;
 }
 
 PinTable::Seen Limbo::seen() const {

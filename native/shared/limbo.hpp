@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -60,6 +61,8 @@ class Limbo {
     void sweep_soon();
     // Whether anything is pinned in this table.
     bool pins_any(const PinTable& table) const;
+    // Blocks that readers have pinned now, as far as that is looked at.
+    std::unordered_set<Place> pinned() const;
 
     // Drops the tables of readers that have gone, and no more than that.
     void forget_gone();
@@ -72,6 +75,10 @@ class Limbo {
     unsigned take_uses(Place place) const;
 
   private:
+    // Calls visit(place) for each block that is pinned in a table. False where it has more pinned
+    // than is looked at.
+    template <typename Visit>
+    bool visit_blocks(const PinTable& table, const Visit& visit) const;
     struct Retired {
         Block block;
         std::shared_ptr<void> keeps;

@@ -219,6 +219,13 @@ unsigned Shelf::take_uses(const Sized& value) const {
     return ours == nullptr ? 0 : limbo_.take_uses(ours->place());
 }
 
+std::function<bool(const Sized&)> Shelf::pinned() const {
+    return [this, places = limbo_.pinned()](const Sized& value) {
+        const Value* const ours = own(value);
+        return ours != nullptr && places.contains(ours->place());
+    };
+}
+
 std::uint64_t Shelf::seen_unasked() const {
     const std::uint64_t shown = shown_;
     return std::max(limbo_.seen().gets, shown) - shown;

@@ -93,6 +93,8 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     std::uint64_t waiting() const { return limbo_.waiting(); }
     // How often readers say that they have read a value since the last call.
     unsigned take_uses(const Sized& value) const;
+    // Tells of a value whether readers have it pinned, as they have now.
+    std::function<bool(const Sized&)> pinned() const;
 
     // The arena that a value lies in; nullopt where it is none of this shelf's that readers find.
     std::optional<std::uint32_t> arena_with(const Region& value) const;

@@ -21,20 +21,14 @@ namespace {
 // descriptor can be closed.
 constexpr std::uint64_t kSmall = 32 << 10;
 
-// A part of a core's own cache: what was read is still in there when it is sent.
-constexpr std::uint64_t kAtOnce = 1 << 20;
-
 // To read so many bytes that nobody wants costs as much as another call.
 constexpr std::uint64_t kGap = 4 << 10;
 
 // Of a buffer for short runs.
 constexpr std::uint64_t kBuffer = 64 << 10;
 
-// Offsets in the file count from an address that is never touched.
-std::byte* origin() { return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 48); }
-
 std::uint64_t offset_of(const ucp_dt_iov_t& run) {
-    return static_cast<std::uint64_t>(static_cast<std::byte*>(run.buffer) - origin());
+    return static_cast<std::uint64_t>(static_cast<std::byte*>(run.buffer) - file_origin());
 }
 
 void read_all(const Fd& file, std::uint64_t offset, std::span<std::byte> out,
@@ -60,10 +54,10 @@ class FileRegion : public Region {
     FileRegion(Fd file, std::uint64_t size, std::string key)
         : file_(std::move(file)), size_(size), key_(std::move(key)) {}
 
-    std::byte* data() const override { return origin(); }
+    std::byte* data() const override { return file_origin(); }
     std::uint64_t size() const override { return size_; }
     bool pieced() const override { return true; }
-    std::uint64_t most_at_once() const override { return kAtOnce; }
+    std::uint64_t most_at_once() const override { return kReadAtOnce; }
 
     // One piece of memory for all of them, in their order.
     std::shared_ptr<const Region> locate(std::vector<ucp_dt_iov_t>& pieces) const override {
@@ -128,6 +122,13 @@ class FileRegion : public Region {
 
 }  // namespace
 
+// Offsets in the file count from an address that is never touched.
+std::byte* file_origin() { return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 48); }
+
+std::shared_ptr<Region> file_region(Fd file, std::uint64_t size, const std::string& key) {
+    return std::make_shared<FileRegion>(std::move(file), size, key);
+}
+
 std::shared_ptr<const Region> read_file(Fd file, const std::string& key) {
     struct stat about{};
     if (fstat(file.get(), &about) != 0) {
@@ -139,7 +140,7 @@ std::shared_ptr<const Region> read_file(Fd file, const std::string& key) {
         region = allocate_region(size);
         read_all(file, 0, {region->data(), size}, key);
     } else {
-        region = std::make_shared<FileRegion>(std::move(file), size, key);
+        region = file_region(std::move(file), size, key);
     }
     region->set_version(version_of(about));
     return region;

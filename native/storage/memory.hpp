@@ -1,12 +1,21 @@
 // Memory storage: values in this process's memory, by key.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <limits>
 #include <map>
+#include <vector>
 
+#include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "base/s3_fifo.hpp"
+#include "base/worker_pool.hpp"
 #include "shared/shelf.hpp"
 #include "storage/quota.hpp"
+#include "storage/shedding.hpp"
 #include "storage/storage.hpp"
 
 namespace ucxstore {
@@ -19,13 +28,22 @@ class MemoryStorage : public Storage {
         : MemoryStorage(std::make_shared<Quota>(limit)) {}
     // `count_keys`: keys and entries count, too. For values of few bytes. `shelf`: where values are
     // kept, for processes of this host to see; memory of this process alone where it is nullptr.
+    // `shedding`: what becomes of values that have no room; nullptr: new ones are refused.
     explicit MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys = false,
-                           std::shared_ptr<shared::Shelf> shelf = nullptr);
+                           std::shared_ptr<shared::Shelf> shelf = nullptr,
+                           std::unique_ptr<Shedding> shedding = nullptr);
+    MemoryStorage(const MemoryStorage&) = delete;
+    MemoryStorage& operator=(const MemoryStorage&) = delete;
+    ~MemoryStorage() override;
+
+    // Throws Error(evicted) where the value was lost for want of room.
     std::shared_ptr<const Region> find(const std::string& key) override;
+    // Also of a value that was lost.
     std::optional<std::uint64_t> size(const std::string& key) override;
     std::unique_ptr<Incoming> receive(const std::string& key, std::uint64_t size) override;
     std::unique_ptr<Incoming> adopt(const std::string& key, std::uint64_t size, Fd&& file) override;
     void remove(const std::string& key, const Consent& consent = {}) override;
+    // With the keys of values that were lost.
     Page list(const std::string& prefix, bool delimited, const std::string& cursor,
               std::size_t max_bytes, const Pace& pace = {}) override;
 
@@ -36,24 +54,62 @@ class MemoryStorage : public Storage {
     // Bytes of values that lie in memory, and that somebody may still read.
     std::uint64_t held() const;
     const std::shared_ptr<Quota>& quota() const { return quota_; }
+    // What a key takes beside its value, at the most: itself, nodes and control blocks.
+    static std::uint64_t bytes_of_entry(const std::string& key);
 
-    using Catalog = std::map<std::string, std::shared_ptr<const Region>, std::less<>>;
+    // What is kept under a key.
+    struct Entry : S3Fifo::Entry {
+        std::shared_ptr<const Region> value;
+        std::shared_ptr<void> records;  // what counts for the key
+        bool lost = false;              // the value has no bytes any more
+    };
+    using Catalog = std::map<std::string, Entry, std::less<>>;
 
     // Nobody sees the values any more, and every later call throws Error(scratch_ended) with this
     // text, which is not empty. Returns the values, as freeing them may take long.
     Catalog close(std::string why);
+    // Sheds nothing any more, and removes what lies outside of memory. Nobody uses it from then on.
+    void leave() noexcept;
 
     // For Incoming: its region was not filled, and is not put under a key.
     void note_incomplete(const Region& value) const;
     // Has what readers have pinned looked at soon.
     void look_again() const;
-    // For Incoming: puts the region under the key.
-    bool put(const std::string& key, std::shared_ptr<Region> committed, bool if_absent);
+    // For Incoming: puts the region under the key, which takes `records`.
+    bool put(const std::string& key, std::shared_ptr<Region> committed,
+             std::shared_ptr<void> records, bool if_absent);
 
   private:
-    void check_open() const;  // under the lock
+    // A value that is to go.
+    struct Victim {
+        std::string key;
+        std::shared_ptr<const Region> value;
+    };
+    class Readers;
+
+    std::unique_ptr<Incoming> receive_here(const std::string& key, std::uint64_t size,
+                                           Quota::Pressure pressure);
+    std::shared_ptr<Region> allocate(const std::shared_ptr<void>& share, const std::string& key,
+                                     std::uint64_t size, Quota::Pressure pressure);
+
+    // Gives up values of about so many bytes; false where none may go.
+    bool shed(std::uint64_t bytes);
+    bool can_free(std::uint64_t bytes) const;
+    std::vector<Victim> choose(std::uint64_t bytes);
+    bool exchange(const Victim& victim, const std::shared_ptr<Region>& stand_in);
+    std::uint64_t bytes_over() const;
+    void shed_soon() noexcept;
+    void shed_what_is_over();
+
+    // These are for who holds the lock.
+    void check_open() const;
+    void check_there(const Entry& entry) const;
+    void enter(Catalog::iterator at) noexcept;
+    void leave_counts(const Entry& entry) noexcept;
+
     bool list_some(Page& page, const std::string& prefix, bool delimited, std::size_t& left) const;
     bool has(const std::string& key) const;
+    bool spills() const { return shedding_ != nullptr && !shedding_->loses(); }
     // What a key takes beside its value, as far as that counts for any quota.
     std::uint64_t key_bytes(const std::string& key) const;
     // The same, as far as only a limit of memory itself counts that.
@@ -64,11 +120,21 @@ class MemoryStorage : public Storage {
     const std::shared_ptr<Quota> quota_;
     const bool count_keys_;
     const std::shared_ptr<shared::Shelf> shelf_;
+    const std::unique_ptr<Shedding> shedding_;
     std::shared_ptr<void> reclaim_;  // of what the shelf keeps for readers
     mutable SharedMutex mutex_;
     Catalog catalog_;
-    std::uint64_t stored_ = 0;  // bytes of the values in it
+    S3Fifo order_;              // of the values that may go
+    std::uint64_t stored_ = 0;  // bytes of the values in the catalog
+    std::uint64_t lost_ = 0;    // entries that are
     std::string closed_;        // why; "" where it is not
+
+    const pid_t pid_ = getpid();
+    std::atomic<bool> leaving_ = false;
+    std::atomic<bool> wanted_ = false;     // a round of the shedder that has not begun
+    std::atomic<TimePoint> next_round_{};  // not before
+    WorkerPool shedder_{1, 0, "ucxstore-spill"};
+    std::shared_ptr<void> shed_;  // what asks for it; goes first
 };
 
 }  // namespace ucxstore

@@ -80,7 +80,9 @@ bool Quota::try_take(const Amount& amount) {
 }
 
 void Quota::refuse(const Amount& amount) const {
-    std::string text = "no room for " + std::to_string(amount.value) + " bytes: values take " +
+    // Of a value that goes elsewhere, what is kept of it here.
+    const std::uint64_t size = amount.value > 0 ? amount.value : counted(amount);
+    std::string text = "no room for " + std::to_string(size) + " bytes: values take " +
                        std::to_string(taken_) + " of " + std::to_string(limit_) + " bytes of " +
                        of_;
     if (const std::uint64_t free = idle(); free > 0) {
@@ -94,40 +96,46 @@ void Quota::refuse(const Amount& amount) const {
 
 // Readers lose what they have pinned only where nothing else helps.
 template <typename Fits>
-bool Quota::fits_after_reclaim(const Amount& amount, Fits fits) {
-    for (const bool needed : {false, true}) {
-        if (counted(amount) > limit_) {
-            return false;  // nothing helps
-        }
-        reclaim(needed);
-        if (fits()) {
-            return true;
-        }
+bool Quota::fits_after_reclaim(const Amount& amount, Pressure pressure, Fits fits) {
+    if (counted(amount) > limit_ - (amount.replaces ? 0 : reserve_)) {
+        return false;  // nothing helps
     }
-    return false;
+    reclaim();
+    bool done = fits();
+    if (pressure == Pressure::gently) {
+        return done;
+    }
+    while (!done && shed(counted(amount))) {
+        done = fits();
+    }
+    if (!done) {
+        reclaim(true);
+        done = fits();
+    }
+    return done;
 }
 
-void Quota::check(const Amount& amount, Counting counting) {
+void Quota::check(const Amount& amount, Counting counting, Pressure pressure) {
     const auto fits = [&] {
         const std::uint64_t taken = taken_;
         return has_room(amount, taken, counting == Counting::with_idle ? idle() : 0);
     };
-    if (!fits() && !fits_after_reclaim(amount, fits)) {
+    if (!fits() && !fits_after_reclaim(amount, pressure, fits)) {
         refuse(amount);
     }
     if (within_ != nullptr) {
-        within_->check(amount, counting);
+        within_->check(amount, counting, pressure);
     }
 }
 
-void Quota::take(const Amount& amount) {
+void Quota::take(const Amount& amount, Pressure pressure) {
     const auto fits = [&] { return try_take(amount); };
-    if (!fits() && !fits_after_reclaim(amount, fits)) {
+    if (!fits() && !fits_after_reclaim(amount, pressure, fits)) {
         refuse(amount);
     }
     if (within_ != nullptr) {
         try {
-            within_->take(amount);
+            within_->take(amount, pressure);
         } catch (...) {
             taken_ -= counted(amount);
             throw;
@@ -165,6 +173,22 @@ void Quota::reclaim(bool needed) {
     }
 }
 
+std::shared_ptr<void> Quota::set_shed(Shed shed) {
+    auto kept = std::make_shared<const Shed>(std::move(shed));
+    const std::lock_guard lock(mutex_);
+    shed_ = kept;
+    return std::const_pointer_cast<Shed>(kept);
+}
+
+bool Quota::shed(std::uint64_t bytes) {
+    std::shared_ptr<const Shed> shed;
+    {
+        const std::lock_guard lock(mutex_);
+        shed = shed_.lock();
+    }
+    return shed != nullptr && (*shed)(bytes);
+}
+
 void Quota::give(const Amount& amount) {
     taken_ -= counted(amount);
     if (within_ != nullptr) {
@@ -174,7 +198,7 @@ void Quota::give(const Amount& amount) {
 
 // All that is fresh, though `used` is not idle then: a value that is to come there takes it.
 bool Quota::has_room(std::uint64_t fresh) const {
-    return fresh <= limit_ - std::min(limit_, used());
+    return fresh <= limit_ - std::min(limit_, used() + kept_from_arenas_);
 }
 
 bool Quota::try_touch(std::uint64_t fresh, std::uint64_t used) {
@@ -185,7 +209,7 @@ bool Quota::try_touch(std::uint64_t fresh, std::uint64_t used) {
     const auto fits = [&](std::int64_t before) {
         const std::uint64_t left = leftovers_->bytes();
         const auto after = static_cast<std::int64_t>(taken_ - already + fresh + left) + before;
-        return fresh == 0 || after <= static_cast<std::int64_t>(limit_);
+        return fresh == 0 || after <= static_cast<std::int64_t>(limit_ - kept_from_arenas_);
     };
     std::int64_t idle = idle_;
     do {

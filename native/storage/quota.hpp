@@ -1,6 +1,7 @@
 // A limit on the bytes that values take.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -47,13 +48,16 @@ class Quota : public ArenaBound {
 
         std::uint64_t all() const { return value + more - reused; }
     };
-    // Throws NoRoomError where less than that is left, also after reclaim().
-    void take(const Amount& amount);
+    // What is done where there is no room. `gently`: nobody loses anything, and no value goes.
+    enum class Pressure { gently, fully };
+    // Throws NoRoomError where less than that is left, also after that.
+    void take(const Amount& amount, Pressure pressure = Pressure::fully);
     void take(std::uint64_t size) { take({.value = size}); }
     // Throws as take() would, and takes nothing. What arenas do not give back is only counted
     // where that is said: the value may come to lie there.
     enum class Counting { without_idle, with_idle };
-    void check(const Amount& amount, Counting counting = Counting::without_idle);
+    void check(const Amount& amount, Counting counting = Counting::without_idle,
+               Pressure pressure = Pressure::fully);
     void check(std::uint64_t size) { check({.value = size}); }
     // The same for what is no value, also of what is kept for those that replace others, and
     // without reclaim(): false in place of an exception, or in any case.
@@ -68,9 +72,20 @@ class Quota : public ArenaBound {
     using Reclaim = std::function<void(bool needed)>;
     std::shared_ptr<void> add_reclaim(Reclaim reclaim);
     void reclaim(bool needed = false);
+    // `shed` gives up values of about so many bytes, if there are any that may go, and what is
+    // free thereby; false for none.
+    // On any thread, until the handle goes.
+    using Shed = std::function<bool(std::uint64_t bytes)>;
+    std::shared_ptr<void> set_shed(Shed shed);
+    // Has that done.
+    bool shed(std::uint64_t bytes);
+    // From now on, arenas take no more pages where less than that is left: for what is in none.
+    void keep_from_arenas(std::uint64_t bytes) { kept_from_arenas_ = bytes; }
 
     std::uint64_t limit() const { return limit_; }
     std::uint64_t taken() const { return taken_; }
+    // What is left for values that replace none.
+    std::uint64_t room() const { return limit_ - std::min(limit_, taken_ + kept()); }
     // What is taken, what arenas do not give back, and what others keep of arenas that are gone.
     std::uint64_t used() const;
     // Room for large values on their way, as they are announced: so many bytes as there may be at
@@ -105,7 +120,7 @@ class Quota : public ArenaBound {
     bool has_room(const Amount& amount, std::uint64_t taken, std::uint64_t idle) const;
     bool try_take(const Amount& amount);
     template <typename Fits>
-    bool fits_after_reclaim(const Amount& amount, Fits fits);
+    bool fits_after_reclaim(const Amount& amount, Pressure pressure, Fits fits);
     [[noreturn]] void refuse(const Amount& amount) const;
     void add(std::weak_ptr<const Reclaim> reclaim);
 
@@ -117,10 +132,12 @@ class Quota : public ArenaBound {
     std::atomic<std::uint64_t> taken_ = 0;
     std::atomic<std::int64_t> idle_ = 0;
     std::atomic<std::int64_t> kept_ = 0;  // for replacing what readers hold
+    std::atomic<std::uint64_t> kept_from_arenas_ = 0;
     const std::shared_ptr<Leftovers> leftovers_ = std::make_shared<Leftovers>();
     WriteBudget writes_{limit_};
     Mutex mutex_;
     std::vector<std::weak_ptr<const Reclaim>> reclaims_;
+    std::weak_ptr<const Shed> shed_;
 };
 
 }  // namespace ucxstore

@@ -48,6 +48,7 @@ GIVEN: dict[str, tuple[list[str], str, str, object]] = {
     "local": (["--no-local"], "false", "false", False),
     "socket": (["--socket", "s"], "s", '"s"', "s"),
     "memory": (["--memory", "6MB"], "6MB", '"6MB"', 6_000_000),
+    "when_full": (["--when-full", "evict:a,b"], "evict:a,b", '"evict:a,b"', "evict:a,b"),
     "metrics_allow": (
         ["--metrics-allow", "::1/128", "--metrics-allow", "10.0.0.0/8,192.168.0.0/16"],
         "::1/128,10.0.0.0/8,192.168.0.0/16",

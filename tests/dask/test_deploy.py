@@ -23,6 +23,7 @@ from tests.eventually import eventually
 from ucxstore import (
     AuthenticationError,
     ConnectError,
+    EvictedError,
     ScratchEndedError,
     StorageError,
     UcxStore,
@@ -258,6 +259,38 @@ def test_memory_is_bounded_and_shown(client: Client) -> None:
     eventually(lambda: shown() == [-1, -1])
 
 
+def test_a_full_memory_evicts(client: Client) -> None:
+    with deploy(client, memory="4 MiB", when_full="evict") as deployed:
+        store = deployed.store()
+        for key in range(100):
+            store.set_sync(f"c/{key}", as_buffer(np.full(200_000, key, "u1")))
+        lost = 0
+        for key in range(100):
+            try:
+                found = store.get_sync(f"c/{key}")
+            except EvictedError:
+                lost += 1
+            else:
+                assert found is not None
+                assert found.to_bytes() == bytes([key]) * 200_000
+        assert 50 < lost < 90
+
+
+def test_a_full_memory_spills(client: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "spilled"
+    values = np.random.default_rng(1).random((400, 300))
+    with deploy(client, memory="1 MiB", when_full=f"spill:{folder}") as deployed:
+        for name in "abcdef":
+            array = make_array(deployed.store(), name)
+            array[:] = values
+        for name in "abcdef":
+            read = zarr.open_array(deployed.store(), path=name, mode="r")
+            np.testing.assert_array_equal(read[:], values.astype("f4"))
+        assert len(list(folder.iterdir())) == 2, "each worker has a folder of its own"
+        assert list(folder.glob("*/*.ucxstore-spilled"))
+    eventually(lambda: not list(folder.glob("*/*.ucxstore-spilled")))
+
+
 def single_bytes(store: UcxStore) -> int:
     return zarr.core.sync.sync(store.getsize_prefix(""))
 
@@ -371,6 +404,10 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
         deploy(client, tmp_path / "missing")
     with pytest.raises(ValueError, match=r"^create: only a directory can be created$"):
         deploy(client, create=True)
+    with pytest.raises(ValueError, match=r"^when_full: 'evict:a': the keys of a deployment"):
+        deploy(client, when_full="evict:a")
+    with pytest.raises(ValueError, match=r"^when_full: the storage is no memory"):
+        deploy(client, tmp_path, when_full="evict")
     assert client.run(what_is_there) == plugins
 
 

@@ -107,6 +107,15 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
             f"mem   {size_text(now['memory_used'])} of {size_text(now['memory_limit'])} used "
             f"({part:.0%}), {now['value_count']:,} values of {size_text(now['value_bytes'])}"
         )
+    if now["spilled"]:
+        lines.append(
+            f"disk  {now['spilled']:,} of them in files, {size_text(now['spilled_bytes'])}"
+        )
+    if now["evicted"]:
+        lines.append(
+            f"evict {now['evicted']:,} values of {size_text(now['evicted_bytes'])} were given up"
+            + (f", {now['evicted_keys']:,} keys are remembered" if now["evicted_keys"] else "")
+        )
     if now["cache_hits"] or now["cache_misses"]:
         part = now["cache_hits"] / (now["cache_hits"] + now["cache_misses"])
         lines.append(

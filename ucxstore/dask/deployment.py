@@ -40,6 +40,7 @@ from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.secret import Secret
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions, WorkerKeywords
 from ucxstore.server.sources.locations import Kind, hide_password, parse_location
+from ucxstore.server.when_full import WhenFull
 from ucxstore.showing import html_block, html_table
 from ucxstore.store import UcxStore
 
@@ -87,13 +88,16 @@ def deploy(
         together fetch an object once. Nothing is lost when a worker ends.
     memory : int or str
         Bytes of values that each server may hold in memory, such as ``"2GiB"``. A write beyond that
-        raises `StorageError`; a cache drops values instead. Dask counts them as unmanaged memory of
-        the worker, so keep it well below the worker's ``memory_limit``. With a directory, only
+        raises `StorageError`, unless `when_full` says otherwise; a cache drops values instead. With
+        `when_full`, all that values need besides counts, too. Dask counts them as unmanaged memory
+        of the worker, so keep it well below the worker's ``memory_limit``. With a directory, only
         scratch spaces use it. With an object store, scratch spaces may use as much again.
     **options
         Options of `ucxstore.server.ServerOptions`, such as `threads`, or `freshness` with an object
         store. `bind`, `secret`, `insecure`, `shared`, `cache`, `scratch`, `scratch_limit` and
-        `socket` cannot be given, since `deploy` sets them. `ucx` also applies to the stores.
+        `socket` cannot be given, since `deploy` sets them. ``when_full="spill:DIRECTORY"`` gives
+        each worker a folder of its own there, and ``"evict"`` takes no prefixes. `ucx` also applies
+        to the stores.
         Options that are missing in `storage_options` come from each worker's environment. Those
         that are given are sent to the workers like the secret.
 
@@ -136,9 +140,12 @@ def deploy(
         chosen.refuse_source_options()
     if chosen.create and kind is not Kind.DIRECTORY:
         raise ValueError("create: only a directory can be created")
+    if chosen.when_full is not None and kind is not Kind.MEMORY:
+        raise ValueError("when_full: the storage is no memory that the servers make")
     in_workers = replace(
         chosen,
         create=False,  # one worker makes it for all
+        when_full=_in_workers(chosen.when_full),
         shared=kind is not Kind.MEMORY,
         cache=limit if kind is Kind.OBJECTS else None,
         scratch_limit=None if kind is Kind.MEMORY else limit,
@@ -152,6 +159,21 @@ def deploy(
         deployment.close()
         raise
     return deployment
+
+
+def _in_workers(when_full: str | None) -> str | None:
+    """Return the policy for workers, which have other current folders; refuse prefixes."""
+    if when_full is None:
+        return None
+    full = WhenFull.parse("when_full", when_full)
+    if full.does == "spill":
+        return f"spill:{Path(full.directory).absolute()}"
+    if full.does == "evict" and full.below != ("",):
+        raise ValueError(
+            f"when_full: {when_full!r}: the keys of a deployment begin with names that it chooses; "
+            "give 'evict' without prefixes"
+        )
+    return when_full
 
 
 class _Set(NamedTuple):

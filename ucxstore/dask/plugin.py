@@ -2,9 +2,11 @@
 
 import asyncio
 import ctypes
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from distributed import Worker
 from distributed.comm.addressing import get_address_host
@@ -17,6 +19,7 @@ from ucxstore.dask.secret import DeploymentSecret
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.directories import check_directory
 from ucxstore.server.sources.locations import Kind, parse_location
+from ucxstore.server.when_full import WhenFull
 
 if TYPE_CHECKING:
     from ucxstore._core import MemoryStorage
@@ -59,6 +62,7 @@ class ServerPlugin(WorkerPlugin):
         self._options = options
         self._held: DeploymentSecret | None = None
         self._storage: MemoryStorage | None = None
+        self._leave: Callable[[], None] | None = None
         self._server: Server | None = None
 
     @property
@@ -91,7 +95,7 @@ class ServerPlugin(WorkerPlugin):
 
     async def setup(self, worker: Worker) -> None:
         # In a thread, so that the worker's event loop is not blocked while UCX is loaded.
-        await asyncio.to_thread(self._start, worker.address)
+        await asyncio.to_thread(self._start, worker.address, str(worker.name))
         worker.metrics[METRIC] = bytes_held
         worker.metrics[FIGURES] = figures_in
 
@@ -104,17 +108,16 @@ class ServerPlugin(WorkerPlugin):
             self._held.let_go()
         self._held = None
 
-    def _start(self, worker: str) -> None:
-        from ucxstore._native import core  # a Dask client does not need it
-        from ucxstore.server import Server
+    def _start(self, worker: str, name: str) -> None:
+        from ucxstore.server import Server  # a Dask client does not need it
+        from ucxstore.server.sources.memory import open_memory
 
         kind, location = parse_location("storage", self._location)
         if kind is Kind.MEMORY:
-            self._storage = core.MemoryStorage(
-                self._memory,
-                visible=self._options.local,
-                mapped_limit=self._options.most_mapped,
-            )
+            # With a policy, the limit is that of the memory itself, as of other servers.
+            hint = None if self._options.when_full is None else ""
+            options = _of_worker(self._options, name)
+            self._storage, self._leave = open_memory(self._memory, options, hint)
         elif kind is Kind.DIRECTORY:
             check_mark(location, self.name, worker)
         host = "127.0.0.1" if worker.startswith(_INPROC) else get_address_host(worker)
@@ -122,17 +125,33 @@ class ServerPlugin(WorkerPlugin):
         assert secret is not None
         self._totals = totals()  # before a task makes a store
         self._held = DeploymentSecret.hold(self.name, secret.reveal())
-        self._server = Server.from_options(
-            location if self._storage is None else self._storage,
-            replace(self._options, bind=HostPort(host, 0), secret=self._held),
-        )
+        try:
+            self._server = Server.from_options(
+                location if self._storage is None else self._storage,
+                replace(self._options, bind=HostPort(host, 0), secret=self._held, when_full=None),
+            )
+        except BaseException:
+            self._stop()
+            raise
 
     def _stop(self) -> None:
         server, self._server, self._storage = self._server, None, None
+        leave, self._leave = self._leave, None
         if server is not None:
             server.close()
             del server  # frees the values in its memory
             _trim()
+        if leave is not None:
+            leave()
+
+
+def _of_worker(options: ServerOptions, name: str) -> ServerOptions:
+    """Give a worker a folder of its own in the directory that values are moved to."""
+    full = WhenFull.parse("when_full", options.when_full or "refuse")
+    if full.does != "spill":
+        return options
+    folder = Path(full.directory) / quote(name, safe="")
+    return replace(options, when_full=f"spill:{folder}")
 
 
 def _trim() -> None:

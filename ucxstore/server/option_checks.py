@@ -8,6 +8,7 @@ from ucxstore.address import HostPort
 from ucxstore.errors import AddressError
 from ucxstore.options import check_timeout, parse_size
 from ucxstore.protocol.frames import MAX_SOCKET_BYTES
+from ucxstore.server.when_full import WhenFull
 
 MAX_THREADS = 256
 
@@ -125,6 +126,12 @@ def check_durability(name: str, value: str) -> str:
     """Check what of a directory survives a crash."""
     if value not in DURABILITIES:
         raise ValueError(f"{name}: {value!r} is none of {', '.join(map(repr, DURABILITIES))}")
+    return value
+
+
+def check_when_full(name: str, value: str) -> str:
+    """Check what is done with values that have no room."""
+    WhenFull.parse(name, value)
     return value
 
 

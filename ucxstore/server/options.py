@@ -81,6 +81,7 @@ class WorkerKeywords(TypedDict, total=False):
     cache_dir: str | os.PathLike[str] | None
     cache_dir_size: int | str | None
     write_budget: int | str | None
+    when_full: str | None
     local: bool
     ucx_shared_memory: bool
     socket: str | os.PathLike[str] | None
@@ -162,9 +163,17 @@ class ServerOptions:
         server of memory what `memory` leaves.
     memory : int, str or None
         Bytes of memory that the values of a server of memory may take, and its scratch spaces
-        within it, such as ``"64GiB"``: with their keys, and all that they need besides. Beyond it
-        writes are refused, while reads go on. If ``None``, 80 % of what the control group of this
-        process allows, or of the machine's memory.
+        within it, such as ``"64GiB"``: with their keys, and all that they need besides. `when_full`
+        says what happens beyond it. If ``None``, 80 % of what the control group of this process
+        allows, or of the machine's memory.
+    when_full : str or None
+        What a server of memory does with values that have no room. ``"refuse"`` (and ``None``):
+        writes are refused, while reads go on. ``"evict:PREFIX[,PREFIX]"``: values below these
+        prefixes are a cache, and those that are read least are lost. ``"evict"``: all values are a
+        cache. A read of a lost value raises `EvictedError` until its key is set or deleted again;
+        zarr's metadata is never lost. ``"spill:DIRECTORY"``: the values that are read least are
+        moved to files, and read from there. The directory is made if it does not exist. Only one
+        server can use it. It is emptied when the server starts and when it ends.
     cache_dir : str, os.PathLike or None
         A directory for cached values that have no room in memory. Only one server can use it. It
         is emptied when the server starts and when it ends.
@@ -346,10 +355,19 @@ class ServerOptions:
     )
     memory: int | None = option(
         None,
-        "memory for the values of memory://, such as 64GiB; beyond it, writes are refused",
+        "memory for the values of memory://, such as 64GiB; when_full says what happens beyond it",
         "size",
         check=unless_none(checks.check_memory),
         default_text="80 % of what the control group or the machine has",
+    )
+    when_full: str | None = option(
+        None,
+        "what memory:// does where there is no room. refuse: refuse writes; evict, or "
+        "evict:PREFIX,PREFIX: lose the values that are read least, those below the prefixes alone; "
+        "spill:DIRECTORY: move these values to files, which are removed at the end",
+        check=unless_none(checks.check_when_full),
+        default_text="refuse",
+        metavar="POLICY",
     )
     local: bool = option(
         True,

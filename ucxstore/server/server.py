@@ -143,13 +143,10 @@ class Server:
             on_failure.callback(listener.close)
             self._address = advertise(options.bind, listener)
             data_ports = _find_data_ports(options)
-            opened, carrier = open_storage(storage, options)
+            opened, carrier, leave = open_storage(storage, options)
             if carrier is not None:
                 on_failure.callback(carrier.close, _UNMADE_SECONDS)
-            leave: Callable[[], None] = _do_nothing
-            if isinstance(opened, core.DirectoryStorage) and opened is not storage:
-                leave = opened.leave
-                on_failure.callback(leave)
+            on_failure.callback(leave)
             joining = None
             if options.local:
                 joining = Joining(listen_locally(options.socket))
@@ -381,10 +378,6 @@ def _check_openssl() -> None:
         core.SealedStream(agreed, agreed)  # which needs more of OpenSSL; nothing is sent by it
     except ConnectError as error:
         raise ValueError(f"encrypt: {error}") from error
-
-
-def _do_nothing() -> None:
-    """Leave a storage that others need not wait for."""
 
 
 class _Threads:

@@ -37,6 +37,8 @@ def _storage(location: str, options: ServerOptions, server: "Server") -> str:
             counted = server.stats()
             used, limit = (size_text(counted[name]) for name in ("memory_used", "memory_limit"))
             words = f"memory, {used} used of {limit}"
+            if options.when_full is not None:
+                words += f"; when full: {options.when_full}"
         case Kind.DIRECTORY:
             space = shutil.disk_usage(path)
             free, total = size_text(space.free), size_text(space.total)

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ucxstore._native import core
 from ucxstore.server.available import default_memory
@@ -19,6 +19,7 @@ from ucxstore.server.options import (
 )
 from ucxstore.server.sources.directories import check_directory
 from ucxstore.server.sources.locations import LOCATIONS, Kind, hide_password, parse_location
+from ucxstore.server.sources.memory import open_memory
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -36,9 +37,28 @@ _MORE_MEMORY = "; delete values, or start the server with more (--memory, Server
 _CHOICE = f"{LOCATIONS}; or an object store of obstore's, or a store of zarr's"
 
 
-def open_storage(
-    storage: Storage, options: ServerOptions
-) -> "tuple[NativeStorage | core.CachedSource, Carrier | None]":
+def _nothing() -> None:
+    """Leave a storage that others need not wait for."""
+
+
+class Opened(NamedTuple):
+    """The storage of a server.
+
+    Parameters
+    ----------
+    storage : core.MemoryStorage, core.DirectoryStorage or core.CachedSource
+    carrier : Carrier or None
+        For a source, the thread behind it, which the caller closes.
+    leave : callable
+        Leaves the storage to other servers, once nothing is served any more.
+    """
+
+    storage: "NativeStorage | core.CachedSource"
+    carrier: "Carrier | None" = None
+    leave: Callable[[], None] = _nothing
+
+
+def open_storage(storage: Storage, options: ServerOptions) -> Opened:
     """Open the storage of a server.
 
     Parameters
@@ -46,11 +66,6 @@ def open_storage(
     storage
         As `Server` takes it.
     options : ServerOptions
-
-    Returns
-    -------
-    tuple
-        The native storage and, for a source, the thread behind it, which the caller closes.
 
     Raises
     ------
@@ -63,18 +78,19 @@ def open_storage(
     """
     if options.memory is not None and not _is_memory(storage):
         raise ValueError("memory: the storage is no memory that the server makes")
+    if options.when_full is not None and not _is_memory(storage):
+        raise ValueError("when_full: the storage is no memory that the server makes")
     if options.durability is not None and not _is_directory(storage):
         raise ValueError("durability: the storage is no directory that the server opens")
     if options.create and not _is_directory(storage):
         raise ValueError("create: the storage is no directory, and only these are made")
-    native = _open_native(storage, options)
-    if native is not None:
+    if _is_native(storage):
         options.refuse_source_options()
-        return native, None
+        return _open_native(storage, options)
     return _open_cached(storage, options)
 
 
-def _open_cached(storage: Any, options: ServerOptions) -> "tuple[core.CachedSource, Carrier]":
+def _open_cached(storage: Any, options: ServerOptions) -> Opened:
     # Not for memory and directories, whose servers start in half the time without these.
     from ucxstore.server.peers.membership import Membership
     from ucxstore.server.sources.cache_dir import CacheDirectory
@@ -109,7 +125,7 @@ def _open_cached(storage: Any, options: ServerOptions) -> "tuple[core.CachedSour
         )
         carrier = Carrier(cached, source, timeout, members)
         on_failure.pop_all()  # the carrier closes it
-    return cached, carrier
+    return Opened(cached, carrier)
 
 
 def is_shared(storage: Storage) -> bool:
@@ -157,25 +173,25 @@ def _or[T](value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _open_native(storage: Storage, options: ServerOptions) -> NativeStorage | None:
+def _is_native(storage: Storage) -> bool:
+    """Tell whether the storage is memory or a directory."""
+    is_core = isinstance(storage, core.MemoryStorage | core.DirectoryStorage)
+    return is_core or _is_memory(storage) or _is_directory(storage)
+
+
+def _open_native(storage: Any, options: ServerOptions) -> Opened:
     if isinstance(storage, core.MemoryStorage | core.DirectoryStorage):
-        return storage
-    if not isinstance(storage, str | bytes | os.PathLike):
-        return None
+        return Opened(storage)
     kind, text = parse_location("storage", storage)
     if kind is Kind.MEMORY:
-        return core.MemoryStorage(
-            default_memory() if options.memory is None else options.memory,
-            visible=options.local,
-            mapped_limit=options.most_mapped,
-            hint=_MORE_MEMORY,
-        )
-    if kind is Kind.DIRECTORY:
-        if not options.create:
-            check_directory(text)
-        writers = "none" if options.read_only else "several" if options.shared else "alone"
-        return core.DirectoryStorage(text, _or(options.durability, DEFAULT_DURABILITY), writers)
-    return None
+        limit = default_memory() if options.memory is None else options.memory
+        memory = open_memory(limit, options, _MORE_MEMORY)
+        return Opened(memory.storage, leave=memory.leave)
+    if not options.create:
+        check_directory(text)
+    writers = "none" if options.read_only else "several" if options.shared else "alone"
+    directory = core.DirectoryStorage(text, _or(options.durability, DEFAULT_DURABILITY), writers)
+    return Opened(directory, leave=directory.leave)
 
 
 def _may_be_written_elsewhere(storage: Any) -> bool:
