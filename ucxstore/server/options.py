@@ -120,7 +120,8 @@ class ServerOptions:
     secret : str, bytes, Secret or None
         The secret that clients must know.
     read_only : bool
-        Refuse writes.
+        Refuse writes, but of scratch space. A server of ``memory://`` that offers no scratch space
+        has nothing to serve then, and does not start.
     create : bool
         Make the directory to serve, and the folders above it, if it does not exist.
     insecure : bool
