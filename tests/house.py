@@ -24,6 +24,7 @@ LAYERS = (
         "keys",
         "logs",
         "meter",
+        "object_urls",
         "options",
         "process",
         "secret",

@@ -194,8 +194,11 @@ def test_a_signal_ends_it_before_it_serves(number: signal.Signals, status: int, 
             "endpoint": f"http://127.0.0.1:{mute.getsockname()[1]}",
             "region": "r",
             "skip_signature": "true",
+            "allow_http": "true",
         }
         words = [f"--storage-options={name}={text}" for name, text in options.items()]
+        if number != signal.SIGHUP:
+            words += ["--log-file", str(tmp_path / "log")]
         with subprocess.Popen(
             [*COMMAND, "serve", "s3://bucket", *words], stderr=subprocess.PIPE, text=True
         ) as process:
