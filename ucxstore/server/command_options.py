@@ -111,6 +111,12 @@ class CommandOptions:
     def __post_init__(self) -> None:
         check_fields(self)
 
+    @property
+    def has_files(self) -> bool:
+        """Whether the secret or the log is in a file, which SIGHUP reads or opens anew."""
+        is_named = not os.environ.get(ENVIRONMENT_SECRET) and os.environ.get(ENVIRONMENT_FILE)
+        return bool(self.log_file or self.secret_file or is_named)
+
     def find_secret(self) -> Secret | None:
         """Return the secret in the file, or else that of the environment, if there is one.
 

@@ -79,9 +79,10 @@ def build_parser() -> Parser:
     """Make the parser: a flag for each option, and the command's own."""
     parser = make_parser(
         "serve",
-        "Serve values until SIGTERM or Ctrl-C; requests in flight are finished. Each option can "
-        "also be given by a variable UCXSTORE_SERVE_..., such as UCXSTORE_SERVE_BIND, and in a "
-        "file. An argument overrides a variable, and a variable overrides the file.",
+        "Serve values until SIGTERM, Ctrl-C or the end of the terminal; requests in flight are "
+        "finished. Each option can also be given by a variable UCXSTORE_SERVE_..., such as "
+        "UCXSTORE_SERVE_BIND, and in a file. An argument overrides a variable, and a variable "
+        "overrides the file.",
     )
     parser.argument_default = argparse.SUPPRESS  # the options have the defaults
     for option in OPTIONS.values():
