@@ -18,6 +18,7 @@ LAYERS = (
         "_ucx",
         "address",
         "counters",
+        "environment",
         "errors",
         "foreign",
         "grants",

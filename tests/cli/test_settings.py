@@ -248,13 +248,10 @@ def test_a_url_that_is_almost_one_shows_no_password(beginning: str) -> None:
     assert f"{beginning}host/a" in done.stderr
 
 
-def test_an_unknown_variable_is_reported() -> None:
-    """It is no error: Kubernetes makes variables of the names of services."""
-    settings = gather({}, {"UCXSTORE_SERVE_CASHE": "1"}, None)
-    [warning] = settings.warnings
-    assert warning.startswith("UCXSTORE_SERVE_CASHE is in the environment, and is no option")
-    assert warning.endswith("did you mean UCXSTORE_SERVE_CACHE?")
-    assert gather({}, {"UCXSTORE_SERVE_CONFIG": "", "UCXSTORE_LOCAL": "ucx"}, None).warnings == ()
+def test_an_unknown_variable_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"^UCXSTORE_SERVE_CASHE: .* mean UCXSTORE_SERVE_CACHE\?$"):
+        gather({}, {"UCXSTORE_SERVE_CASHE": "1"}, None)
+    gather({}, {"UCXSTORE_SERVE_CONFIG": "", "UCXSTORE_LOCAL": "ucx"}, None)
 
 
 def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

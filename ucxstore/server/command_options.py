@@ -4,12 +4,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ucxstore.environment import SERVE_PREFIX
 from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
-from ucxstore.server.described import VARIABLE_PREFIX, check_fields, option
+from ucxstore.server.described import check_fields, option
 from ucxstore.server.option_checks import check_verbose
 
 # The variables that give a secret, or name its file.
-_OF_SECRETS = (f"{VARIABLE_PREFIX}SECRET_FILE", ENVIRONMENT_SECRET, ENVIRONMENT_FILE)
+_OF_SECRETS = (f"{SERVE_PREFIX}SECRET_FILE", ENVIRONMENT_SECRET, ENVIRONMENT_FILE)
 
 
 def _texts(name: str, value: Sequence[str]) -> tuple[str, ...]:

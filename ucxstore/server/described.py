@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal
 
+from ucxstore.environment import SERVE_PREFIX
+
 # How a value is written as text, and which values a configuration file takes:
 # text; a size such as "4GiB", or a number of bytes; a whole number; a number of seconds, or a word;
 # true or false; one of some words; several texts, with commas between them; a table of texts; and a
 # level that is counted up, as by -vv.
 type Form = Literal["text", "size", "whole", "seconds", "flag", "choice", "texts", "pairs", "count"]
-
-VARIABLE_PREFIX = "UCXSTORE_SERVE_"
 
 _KEY = "ucxstore"
 
@@ -64,7 +64,7 @@ class Described:
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return f"{VARIABLE_PREFIX}{self.name.upper()}"
+        return f"{SERVE_PREFIX}{self.name.upper()}"
 
 
 def option(

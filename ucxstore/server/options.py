@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ucxstore.address import HostPort
+from ucxstore.environment import check_variables
 from ucxstore.options import (
     Progress,
     UcxConfig,
@@ -439,7 +440,15 @@ class ServerOptions:
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":
-        """Check and normalise the options that a user gave."""
+        """Check and normalise the options that a user gave.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As the constructor. Also if the environment has a variable that begins with
+            ``UCXSTORE_``, and is none of ours.
+        """
+        check_variables(os.environ)
         given: dict[str, Any] = {**options}
         return cls(bind=bind, **given)  # type: ignore[arg-type]  # the checks convert it
 
