@@ -494,3 +494,27 @@ def test_logs_in_json_are_json_alone(start: Start, tmp_path: Path, *, to_file: b
     first, *_ = [json.loads(line) for line in text.splitlines()]
     assert "the secret has fewer than 16 bytes" in first["message"]
     assert (first["level"], first["logger"]) == ("WARNING", "ucxstore.server")
+
+
+@pytest.mark.parametrize("flag", ["-v", "-vv"])
+def test_how_much_is_logged(flag: str, start: Start) -> None:
+    secret = "correct horse battery staple"
+    variables = {"UCXSTORE_SERVE_THREADS": "2", "UCXSTORE_SECRET": secret}
+    serving = start("memory://", flag, "--no-banner", **variables)
+    with UcxStore(serving.address, secret=secret) as store:
+        store.ping_sync()
+    _, _, log = serving.end()
+    assert re.search(r"INFO ucxstore\.server: \S+ has connected", log)
+    assert re.findall(r"DEBUG ucxstore\.server: option (.*)", log) == (
+        []
+        if flag == "-v"
+        else [
+            "location = memory:// (from argument)",
+            "secret_file = *** (from UCXSTORE_SECRET)",
+            "banner = no (from argument)",
+            "verbose = 2 (from argument)",
+            "threads = 2 (from UCXSTORE_SERVE_THREADS)",
+        ]
+    )
+    assert ("DEBUG" in log) == (flag == "-vv")
+    assert secret not in log

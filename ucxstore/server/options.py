@@ -18,6 +18,7 @@ from ucxstore.options import (
 )
 from ucxstore.secret import Secret
 from ucxstore.server import option_checks as checks
+from ucxstore.server.available import default_memory
 from ucxstore.server.described import check_fields, option, unlisted
 from ucxstore.server.option_checks import parse_bind as parse_bind
 from ucxstore.server.option_checks import unless_none
@@ -99,6 +100,11 @@ class ServerKeywords(WorkerKeywords, total=False):
     """The options as users give them: all of `ServerOptions` but `bind`."""
 
     memory: int | str | None
+
+
+def _half_of_memory() -> int:
+    """Return half of the bytes of this host's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +276,7 @@ class ServerOptions:
         "choice",
         check=unless_none(checks.check_durability),
         default_text="atomic",
+        stands_for=DEFAULT_DURABILITY,
         choices=checks.DURABILITIES,
     )
     cache: int | None = option(
@@ -278,6 +285,7 @@ class ServerOptions:
         "size",
         check=unless_none(parse_size),
         default_text="1GiB",
+        stands_for=DEFAULT_CACHE,
     )
     cache_dir: str | None = option(
         None,
@@ -299,6 +307,7 @@ class ServerOptions:
         "size",
         check=unless_none(checks.check_block_size),
         default_text="4MiB",
+        stands_for=DEFAULT_BLOCK_SIZE,
     )
     freshness: float | None = option(  # infinity: for ever
         None,
@@ -314,6 +323,7 @@ class ServerOptions:
         "seconds",
         check=unless_none(check_timeout),
         default_text="20",
+        stands_for=DEFAULT_SOURCE_TIMEOUT,
     )
     storage_options: Mapping[str, str] | None = option(
         None,
@@ -330,6 +340,7 @@ class ServerOptions:
         "size",
         check=unless_none(parse_size),
         default_text="256MiB",
+        stands_for=DEFAULT_WRITE_BUDGET,
     )
     scratch: str | None = option(
         None,
@@ -352,6 +363,7 @@ class ServerOptions:
         "size",
         check=unless_none(checks.check_memory),
         default_text="80 % of what the control group or the machine has",
+        stands_for=default_memory,
     )
     local: bool = option(
         True,
@@ -381,6 +393,7 @@ class ServerOptions:
         "size",
         check=unless_none(parse_size),
         default_text="half of this host's memory",
+        stands_for=_half_of_memory,
     )
     encrypt: bool = option(
         False,
@@ -463,9 +476,7 @@ class ServerOptions:
     @property
     def most_mapped(self) -> int:
         """The bytes that clients of this host may hold where they lie."""
-        if self.mapped_limit is not None:
-            return self.mapped_limit
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        return _half_of_memory() if self.mapped_limit is None else self.mapped_limit
 
     @property
     def has_scratch(self) -> bool:

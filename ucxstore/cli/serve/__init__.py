@@ -60,6 +60,8 @@ def _serve(command: CommandOptions, options: ServerOptions, settings: Settings) 
     from ucxstore.server.foreground import serve_command
 
     log = _configure_log(command)
+    for line in show.given(settings):
+        logs.server.debug("option %s", line, extra={"event": "option", "detail": line})
     if is_short(options.secret):
         logs.server.warning("%s", SHORT_SECRET)
     has_banner = command.banner and command.log_format == "text"
