@@ -213,6 +213,8 @@ class ClientStats(Table):
         As in `ServerStats`.
     bytes_in_flight, gets_waiting : int
         Bytes that are on their way to the client now, and values that wait for these.
+    gets_seen, bytes_seen : int
+        As in `ServerStats`.
     worked_s : float
         Seconds that the server has worked for it.
     held : dict of str to int
@@ -228,6 +230,8 @@ class ClientStats(Table):
     bytes_received: int
     bytes_in_flight: int
     gets_waiting: int
+    gets_seen: int
+    bytes_seen: int
     worked_s: float
     held: dict[str, int]
 
@@ -285,7 +289,8 @@ class ServerStats(Table):
     gets, gets_missing, sets : int
         Values that were asked for, those of them that were not there, and values that were stored.
     bytes_sent, bytes_received : int
-        Bytes of replies that were sent, and of values that were stored.
+        Bytes of replies that were sent, but for those with these counters, and of values that were
+        stored.
     bytes_in_flight : int
         Bytes that are on their way to clients now.
     sessions, sessions_lost, sessions_ended : int

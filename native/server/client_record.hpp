@@ -105,6 +105,8 @@ class ClientRecord {
             server_->latencies.add(timed.kind, last_moved_ - timed.begun);
         }
     }
+    // Where it tells what it reads by itself.
+    std::shared_ptr<SeenByClient> seen_by() const { return {client_, &client_->seen}; }
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
     // The lanes to it, once it is connected.

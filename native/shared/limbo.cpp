@@ -232,9 +232,7 @@ void Limbo::forget_gone() {
         if (std::ranges::find(gone, table) == gone.end()) {
             return false;
         }
-        const PinTable::Seen seen = table->seen();
-        seen_before_.gets += seen.gets;
-        seen_before_.bytes += seen.bytes;
+        seen_before_ += table->seen();
         return true;
     });
 }
@@ -422,12 +420,11 @@ bool Limbo::pins_any(const PinTable& table) const {
     return any || !all;
 }
 
-PinTable::Seen Limbo::seen() const {
+SeenCounts Limbo::seen() const {
     const std::lock_guard lock(mutex_);
-    PinTable::Seen sum = seen_before_;
+    SeenCounts sum = seen_before_;
     for (const auto& table : tables_) {
-        sum.gets += table->seen().gets;
-        sum.bytes += table->seen().bytes;
+        sum += table->seen();
     }
     return sum;
 }

@@ -29,7 +29,7 @@ TEST(CountersTest, AClientIsToldForAsLongAsItIsHeld) {
         counters.to_json(),
         R"({"peer": "10.0.0.1:5", "origin": "", "lanes": ["sysv/memory", "tcp/lo"], "gets": 1, )"
         R"("sets": 0, "bytes_sent": 9, "bytes_received": 0, "bytes_in_flight": 11, )"
-        R"("gets_waiting": 0, "worked_s": 0.000000, "held": {}}, )"
+        R"("gets_waiting": 0, "gets_seen": 0, "bytes_seen": 0, "worked_s": 0.000000, "held": {}}, )"
         R"({"peer": "10.0.0.2:6", "origin": "", "lanes": [], "gets": 0, )"
         R"("sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
         << counters.to_json();
@@ -64,6 +64,28 @@ TEST(CountersTest, ClientsBeyondTheLimitAreOnlyCounted) {
     }
     EXPECT_EQ(told, Counters::kMaxClients);
     EXPECT_LT(json.size(), 1u << 20);  // as docs/wire.md says
+}
+
+struct Read : Seeing {
+    SeenCounts seen() const override { return counts; }
+    SeenCounts counts;
+};
+
+TEST(CountersTest, WhatAClientHasReadByItselfStaysCounted) {
+    Counters counters;
+    const auto client = counters.add("10.0.0.1:5");
+    const auto one = std::make_shared<Read>();
+    const auto other = std::make_shared<Read>();
+    client->seen.add(one);
+    client->seen.add(other);
+    one->counts = {.gets = 3, .bytes = 30};
+    other->counts = {.gets = 4, .bytes = 40};
+    EXPECT_TRUE(has(counters.to_json(), R"("gets_seen": 7, "bytes_seen": 70, "worked_s")"));
+    client->seen.drop(one.get());
+    one->counts.gets = 100;  // somebody else's by now
+    ++other->counts.gets;
+    EXPECT_EQ(client->seen.counts().gets, 8u);
+    EXPECT_EQ(one.use_count(), 1);
 }
 
 TEST(CountersTest, ThoseOfShelvesAreSummed) {

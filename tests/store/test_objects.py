@@ -168,7 +168,9 @@ def test_a_server_process_says_its_state() -> None:
 
 
 def test_html_is_escaped() -> None:
-    client = ClientStats(HOSTILE, HOSTILE, [HOSTILE], 1, 0, 5_000_000, 0, 0, 0, 0.5, {HOSTILE: 1})
+    client = ClientStats(
+        HOSTILE, HOSTILE, [HOSTILE], 1, 0, 5_000_000, 0, 0, 0, 0, 0, 0.5, {HOSTILE: 1}
+    )
     origin = OriginStats(HOSTILE, 1, 0.5, {HOSTILE: 1})
     numbers = {field.name: 0 for field in dataclasses.fields(ServerStats)}
     stats = ServerStats(**{**numbers, "clients": [client], "spaces": [], "origins": [origin]})
