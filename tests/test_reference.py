@@ -5,14 +5,17 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+
 import ucxstore
 from tests import options_page
 from tests.docs.blocks import blocks_of
 from ucxstore import errors
 from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS
+from ucxstore.environment import READ, READ_BY_OTHERS, SERVE_PREFIX
 
 ROOT = Path(__file__).parents[1]
-NAME = re.compile(r"UCXSTORE_[A-Z_]+")
+NAME = re.compile(r"UCXSTORE_[A-Z0-9_]+")
 
 
 def test_the_page_of_options_is_fresh() -> None:
@@ -42,26 +45,47 @@ def test_the_page_of_store_options_has_all() -> None:
             assert ast.literal_eval(rows[name].strip("`")) == default
 
 
-def variables_in(folder: Path) -> set[str]:
+def variables_in(folder: Path, *, leave_out: Path | None = None) -> set[str]:
     """Return the variables that the code reads: texts of Python, and what C++ asks for."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
+        if path == leave_out:
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= set(NAME.findall(node.value))
     for path in folder.rglob("*.cpp"):
-        found |= set(re.findall(r'getenv\("(UCXSTORE_[A-Z_]+)"\)', path.read_text()))
+        found |= set(re.findall(r'getenv\("(UCXSTORE_[A-Z0-9_]+)"\)', path.read_text()))
     return found
 
 
 def test_the_page_of_variables_has_all() -> None:
-    derived = {each.variable for each in OPTIONS.values()} | {"UCXSTORE_SERVE_"}
+    derived = {each.variable for each in OPTIONS.values()} | {SERVE_PREFIX}
     there = variables_in(ROOT / "ucxstore") | variables_in(ROOT / "native")
     assert {"UCXSTORE_SECRET", "UCXSTORE_GATE", CONFIG_VARIABLE} <= there | {CONFIG_VARIABLE}
     text = (ROOT / "docs/reference/environment.md").read_text()
     named = set(NAME.findall(text))
     assert there - derived <= named
     assert named - derived <= there | {CONFIG_VARIABLE}
+
+
+def test_each_variable_that_is_read_is_known() -> None:
+    """And none that nobody reads, which would be taken without an effect."""
+    table = ROOT / "ucxstore/environment.py"
+    code = variables_in(ROOT / "ucxstore", leave_out=table) | variables_in(ROOT / "native")
+    options = {each.variable for each in OPTIONS.values()}
+    assert code - options - {CONFIG_VARIABLE, SERVE_PREFIX} == set(READ)
+
+
+@pytest.mark.parametrize("folder", ["deploy", "profiles"])
+def test_each_variable_around_the_package_is_known(folder: str) -> None:
+    """Scripts and images set them where the package runs, too."""
+    files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    text = "\n".join(path.read_text(errors="replace") for path in files)
+    found = set(NAME.findall(text))
+    options = {each.variable for each in OPTIONS.values()}
+    assert found
+    assert found <= {*READ, *READ_BY_OTHERS, *options, CONFIG_VARIABLE}
 
 
 def test_a_variable_is_found(tmp_path: Path) -> None:

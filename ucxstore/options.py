@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
+from ucxstore.environment import check_variables
 from ucxstore.secret import Secret
 
 type Progress = Literal["blocking", "polling"]
@@ -143,8 +144,10 @@ class ClientOptions:
         Raises
         ------
         ValueError, TypeError
-            If an option is not usable; the message starts with its name.
+            If an option is not usable; the message starts with its name. Also if the environment
+            has a variable that begins with ``UCXSTORE_``, and is none of ours.
         """
+        check_variables(os.environ)
         return cls(
             timeout=check_timeout("timeout", timeout),
             connect_timeout=check_timeout("connect_timeout", connect_timeout),

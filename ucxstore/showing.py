@@ -1,4 +1,4 @@
-"""Objects as text and HTML: sizes, failures, tables, and what a notebook shows.
+"""Objects as text and HTML: sizes, failures, suggestions, tables, and what a notebook shows.
 
 Whatever is shown may come from others: keys, addresses, names of clients. So text is without
 control characters, and HTML is escaped. HTML has no colours of its own: it is readable on light and
@@ -46,6 +46,24 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror + (f": {error.filename}" if error.filename else "")
     return str(error)
+
+
+def suggest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a question for what may have been meant; empty if nothing is close.
+
+    Parameters
+    ----------
+    word : str
+        What was given.
+    known : iterable of str
+        What there is.
+    prefix : str
+        What stands before each of them.
+    """
+    from difflib import get_close_matches  # only once something is wrong
+
+    close = get_close_matches(word, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
 def value_text(name: str, value: object) -> str:

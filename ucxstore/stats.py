@@ -213,13 +213,15 @@ class ClientStats(Table):
         The transports that UCX chose for the connection; ``["local"]`` if it does without UCX.
     encrypted : bool
         Whether what goes over the connection is encrypted.
-    gets, gets_seen, sets, bytes_sent, bytes_received : int
-        As in `ServerStats`. What the client has seen is counted when somebody asks for the list of
-        sessions.
+    gets, sets, bytes_sent, bytes_received : int
+        As in `ServerStats`.
     bytes_in_flight, gets_waiting : int
         Bytes that are on their way to the client now, and values that wait for these.
+    gets_seen, bytes_seen : int
+        As in `ServerStats`.
     age_s, silent_s : float
-        Seconds since it has connected, and since it has moved something, as of that list.
+        Seconds since it has connected; and since it has moved something, as of when somebody
+        asked for the list of sessions.
     worked_s : float
         Seconds that the server has worked for it.
     held : dict of str to int
@@ -227,7 +229,7 @@ class ClientStats(Table):
     """
 
     # `ucxstore sessions` shows them.
-    _hidden = frozenset({"id", "encrypted", "gets_seen", "age_s", "silent_s"})
+    _hidden = frozenset({"id", "encrypted", "age_s", "silent_s"})
 
     id: int
     peer: str
@@ -235,12 +237,13 @@ class ClientStats(Table):
     lanes: list[str]
     encrypted: bool
     gets: int
-    gets_seen: int
     sets: int
     bytes_sent: int
     bytes_received: int
     bytes_in_flight: int
     gets_waiting: int
+    gets_seen: int
+    bytes_seen: int
     age_s: float
     silent_s: float
     worked_s: float
@@ -300,7 +303,8 @@ class ServerStats(Table):
     gets, gets_missing, sets : int
         Values that were asked for, those of them that were not there, and values that were stored.
     bytes_sent, bytes_received : int
-        Bytes of replies that were sent, and of values that were stored.
+        Bytes of replies that were sent, but for those with these counters, and of values that were
+        stored.
     bytes_in_flight : int
         Bytes that are on their way to clients now.
     sessions, sessions_lost, sessions_ended : int

@@ -114,7 +114,8 @@ class UcxStore(ChannelStore):
     AddressError
         If the address is malformed.
     ValueError, TypeError
-        If an option is not usable.
+        If an option is not usable, or a variable of the environment begins with ``UCXSTORE_`` and
+        is none of ours.
 
     Examples
     --------

@@ -71,6 +71,7 @@ std::string client_json(const ClientCounters& client, const std::vector<std::str
     for (std::size_t i = 0; i < std::min(lanes.size(), kMaxLanes); ++i) {
         names.push_back(quoted(lanes[i]));
     }
+    const SeenCounts seen = client.seen.counts();
     const AccountCounts account =
         client.account == nullptr ? AccountCounts() : client.account->counts();
     return Object()
@@ -80,12 +81,13 @@ std::string client_json(const ClientCounters& client, const std::vector<std::str
         .add("lanes", array(names))
         .add("encrypted", encrypted ? "true" : "false")
         .add("gets", client.gets)
-        .add("gets_seen", client.gets_seen)
         .add("sets", client.sets)
         .add("bytes_sent", client.bytes_sent)
         .add("bytes_received", client.bytes_received)
         .add("bytes_in_flight", client.bytes_in_flight)
         .add("gets_waiting", client.gets_waiting)
+        .add("gets_seen", seen.gets)
+        .add("bytes_seen", seen.bytes)
         .add("age_s", std::to_string(seconds_since(client.begun)))
         .add("silent_s", std::to_string(seconds_since(client.silent_since)))
         .add("worked_s", std::to_string(account.worked_s))
@@ -103,6 +105,31 @@ std::string space_json(const SpaceCounts& space) {
 }
 
 }  // namespace
+
+void SeenByClient::add(std::shared_ptr<const Seeing> place) {
+    const std::lock_guard lock(mutex_);
+    places_.push_back(std::move(place));
+}
+
+void SeenByClient::drop(const Seeing* place) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(places_, [&](const auto& one) {
+        if (one.get() != place) {
+            return false;
+        }
+        before_ += one->seen();
+        return true;
+    });
+}
+
+SeenCounts SeenByClient::counts() const {
+    const std::lock_guard lock(mutex_);
+    SeenCounts sum = before_;
+    for (const auto& place : places_) {
+        sum += place->seen();
+    }
+    return sum;
+}
 
 ShelfCounts& ShelfCounts::operator+=(const ShelfCounts& other) {
     gets_seen += other.gets_seen;

@@ -34,6 +34,42 @@ class Accounted {
     virtual AccountCounts counts() const = 0;
 };
 
+// What clients of the host say that they have read by themselves: values, and their bytes.
+struct SeenCounts {
+    std::uint64_t gets = 0;
+    std::uint64_t bytes = 0;
+
+    SeenCounts& operator+=(const SeenCounts& more) {
+        gets += more.gets;
+        bytes += more.bytes;
+        return *this;
+    }
+};
+
+// Where a client says so. Any thread.
+class Seeing {
+  public:
+    Seeing() = default;
+    Seeing(const Seeing&) = delete;
+    Seeing& operator=(const Seeing&) = delete;
+    virtual ~Seeing() = default;
+    virtual SeenCounts seen() const = 0;
+};
+
+// What one client has read in all the places that it was shown. Any thread.
+class SeenByClient {
+  public:
+    void add(std::shared_ptr<const Seeing> place);
+    // The client is not shown it any more; what it has read there until now stays counted.
+    void drop(const Seeing* place);
+    SeenCounts counts() const;
+
+  private:
+    mutable Mutex mutex_;
+    std::vector<std::shared_ptr<const Seeing>> places_;
+    SeenCounts before_;
+};
+
 // Counters of one connected client.
 struct ClientCounters {
     ClientCounters(std::uint64_t its_id, std::string the_peer,
@@ -50,9 +86,8 @@ struct ClientCounters {
     Count bytes_received = 0;
     Count bytes_in_flight = 0;  // to the client
     Count gets_waiting = 0;
-    // As of when its session was looked at last: values that the client has read where they lie, as
-    // it says, and since when it has moved nothing.
-    Count gets_seen = 0;
+    SeenByClient seen;
+    // Since when it has moved nothing, as of when its session was looked at last.
     std::atomic<std::chrono::steady_clock::time_point> silent_since = begun;
 
   private:

@@ -68,11 +68,8 @@ class ClientRecord {
         last_moved_ = Clock::now();
     }
     TimePoint last_moved() const { return last_moved_; }
-    // Tells other threads that, and how many values the client has read where they lie.
-    void tell(std::uint64_t gets_seen) {
-        client_->gets_seen = gets_seen;
-        client_->silent_since = last_moved_;
-    }
+    // Tells other threads that.
+    void tell() { client_->silent_since = last_moved_; }
 
     // When the client was asked to hang up for another one; nullopt if it was not.
     std::optional<TimePoint> asked() const { return asked_; }
@@ -122,6 +119,8 @@ class ClientRecord {
             server_->latencies.add(timed.kind, last_moved_ - timed.begun);
         }
     }
+    // Where it tells what it reads by itself.
+    std::shared_ptr<SeenByClient> seen_by() const { return {client_, &client_->seen}; }
     void note_in_flight(std::uint64_t bytes) { client_->bytes_in_flight = bytes; }
     void note_waiting(std::uint64_t gets) { client_->gets_waiting = gets; }
     // The lanes to it, once it is connected.

@@ -220,14 +220,16 @@ LocalSession::LocalSession(std::shared_ptr<EventThread> thread, Turns& turns, in
       takes_files_(service.storages.local != nullptr && service.storages.local->shelf() != nullptr),
       socket_(std::move(socket), *this,
               [account = client_->account()](Fd fd) { refuse_passed(account, std::move(fd)); }),
-      showings_(service.storages, life, client_->place(), [this] { return make_holder(); }),
+      showings_(
+          service.storages, life, client_->place(), [this] { return make_holder(); },
+          client_->seen_by()),
       receiver_(*this),
       sending_(std::make_shared<LocalSending>(*this, token, client_)),
       session_(service, thread_, token, client_, sending_, receiver_, seat_) {
     thread_->watch(socket_.fd(), [this] { on_event(); });
     client_->set_lanes({"local"});
     if (client_->bounds().may_see("")) {
-        shown_root_ = ShownRoot::make(service.storages, life, socket_.fd());
+        shown_root_ = ShownRoot::make(service.storages, life, socket_.fd(), client_->seen_by());
     }
 }
 
@@ -336,17 +338,16 @@ void LocalSession::close() {
     shown_root_.reset();
 }
 
-std::uint64_t LocalSession::seen() {
+void LocalSession::note_seen() {
     const std::uint64_t seen =
         showings_.seen() + (shown_root_ == nullptr ? 0 : shown_root_->seen());
     if (seen != std::exchange(seen_, seen)) {
         client_->moved();
     }
-    return seen;
 }
 
 bool LocalSession::may_yield() {
-    seen();
+    note_seen();
     return !busy() && !showings_.pinned();
 }
 

@@ -43,7 +43,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession>,
     bool closed() const { return closed_; }
     bool busy() const { return session_.busy(); }
     ClientRecord& record() override { return *client_; }
-    std::uint64_t seen() override;
+    void note_seen() override;
     // Not while the client has anything pinned: what is left of the session then keeps its place.
     bool may_yield() override;
     void ask() override { leave(); }

@@ -78,8 +78,9 @@ Sending::Amount Sending::Message::amount() const {
     } else if (held < kLittle) {
         held = 0;
     }
-    return {header.length, was_read ? header.length : 0, held, was_fetched ? header.length : 0,
-            timed};
+    return {header.length, was_read ? header.length : 0,
+            held,          was_fetched ? header.length : 0,
+            timed,         counts};
 }
 
 void Sending::close() {
@@ -192,6 +193,17 @@ void Sending::reply(const ItemId& id, wire::Status status, std::string payload, 
     if (why) {
         client_->count_failed(*why);
     }
+    give(make_reply(id, status, std::move(payload), timed));
+}
+
+void Sending::tell(const ItemId& id, std::string about) {
+    Message message = make_reply(id, wire::Status::ok, std::move(about), {});
+    message.counts = false;
+    give(std::move(message));
+}
+
+Sending::Message Sending::make_reply(const ItemId& id, wire::Status status, std::string payload,
+                                     Timed timed) {
     if (status != wire::Status::ok) {
         payload.resize(std::min(payload.size(), wire::kMaxErrorBytes));
     }
@@ -205,7 +217,7 @@ void Sending::reply(const ItemId& id, wire::Status status, std::string payload, 
     message.header.length = message.payload.size();
     message.timed = timed.begun == TimePoint{} ? end_of(id, status) : timed;
     log_.note(message.timed.line, status, status == wire::Status::ok ? message.payload.size() : 0);
-    give(std::move(message));
+    return message;
 }
 
 void Sending::refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed) {
@@ -298,7 +310,9 @@ void Sending::sent(Amount amount, bool arrived, const std::shared_ptr<Reading>& 
         broke_off_ = true;
         return;
     }
-    client_->count_sent(amount.bytes);
+    if (amount.counts) {
+        client_->count_sent(amount.bytes);
+    }
     client_->count_latency(amount.timed);
     log_.end(amount.timed.line, client_->last_moved());
     try {

@@ -54,6 +54,9 @@ class Sending {
     // Replies with a status, and a text or another payload. These do nothing where the client is
     // gone. `timed`: of a get.
     void reply(const ItemId& id, wire::Status status, std::string payload = {}, Timed timed = {});
+    // Replies with what is about the server itself, which the counters leave out: else whoever
+    // watches them would see himself.
+    void tell(const ItemId& id, std::string about);
     void refuse(const ItemId& id, const wire::Refusal& refusal, Timed timed = {});
     // Replies with a failure of a storage, or the source.
     void fail(const ItemId& id, const std::exception& error, Timed timed = {});
@@ -98,6 +101,7 @@ class Sending {
         std::uint64_t held = 0;     // the memory that it takes besides
         std::uint64_t fetched = 0;  // those of a value that a source has brought
         Timed timed{};              // set where it ends a reply
+        bool counts = true;         // whether `bytes` are in the counters once they are sent
     };
     // A reply, or a segment of one: pins the value, or owns the bytes, that it is sent from.
     struct Message {
@@ -110,6 +114,7 @@ class Sending {
         // Set where the pieces are yet to be read from the value.
         std::shared_ptr<Reading> reading;
         Timed timed{};
+        bool counts = true;
 
         Amount amount() const;
     };
@@ -134,6 +139,7 @@ class Sending {
 
   private:
     void give(Message message);
+    Message make_reply(const ItemId& id, wire::Status status, std::string payload, Timed timed);
     void begin_message(Amount amount);
     void reply(const ItemId& id, wire::Status status, std::string payload, Timed timed,
                std::optional<Failing> why);

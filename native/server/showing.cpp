@@ -20,17 +20,20 @@ local::OutMessage with_descriptor(Kind kind, Fd descriptor, std::string header) 
 }  // namespace
 
 Showing::Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
-                 std::shared_ptr<shared::Holder> holder, std::uint64_t number, std::string space)
+                 std::shared_ptr<shared::Holder> holder, std::shared_ptr<SeenByClient> seen_by,
+                 std::uint64_t number, std::string space)
     : shelf_(std::move(shelf)),
       life_(life),
       keeps_(std::move(keeps)),
       holder_(std::move(holder)),
+      seen_by_(std::move(seen_by)),
       number_(number),
       space_(std::move(space)) {}
 
 Showing::~Showing() {
     if (pins_ != nullptr) {
         pins_->end();
+        seen_by_->drop(pins_.get());
         shelf_->sweep_soon();  // its reader has gone, mostly
     }
 }
@@ -50,6 +53,7 @@ bool Showing::show(const Region& value, std::vector<local::OutMessage>& messages
         messages.back().descriptors.push_back(std::move(table));
         messages.back().descriptors.push_back(std::move(lifeline));
         messages.back().descriptors.push_back(shelf_->board());
+        seen_by_->add(pins);
         pins_ = std::move(pins);
     }
     if (generation_ != shelf_->generation()) {

@@ -16,11 +16,12 @@ namespace ucxstore {
 class Showing {
   public:
     // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
-    // its table of pins, and `holder` is told what it has pinned. `number` is the shelf's for the
-    // client, and `space` the name of the scratch space that it is of; "" for none.
+    // its table of pins, and `holder` is told what it has pinned, `seen_by` what it reads. `number`
+    // is the shelf's for the client, and `space` the name of the scratch space that it is of; ""
+    // for none.
     Showing(std::shared_ptr<shared::Shelf> shelf, int life, std::shared_ptr<const void> keeps,
-            std::shared_ptr<shared::Holder> holder, std::uint64_t number = local::kMainShelf,
-            std::string space = {});
+            std::shared_ptr<shared::Holder> holder, std::shared_ptr<SeenByClient> seen_by,
+            std::uint64_t number = local::kMainShelf, std::string space = {});
     Showing(const Showing&) = delete;
     Showing& operator=(const Showing&) = delete;
     // From now on the client finds nothing. What it has pinned stays.
@@ -44,6 +45,7 @@ class Showing {
     const int life_;
     const std::shared_ptr<const void> keeps_;
     const std::shared_ptr<shared::Holder> holder_;
+    const std::shared_ptr<SeenByClient> seen_by_;
     const std::uint64_t number_;
     const std::string space_;
     std::shared_ptr<shared::PinTable> pins_;

@@ -89,7 +89,7 @@ std::shared_ptr<const Region> Showings::show(const PendingGet& get, const OnDrop
 
 Showing& Showings::main(const std::shared_ptr<shared::Shelf>& shelf) {
     if (main_ == nullptr) {
-        main_ = std::make_unique<Showing>(shelf, life_, keeps_, make_holder_());
+        main_ = std::make_unique<Showing>(shelf, life_, keeps_, make_holder_(), seen_by_);
     }
     return *main_;
 }
@@ -111,7 +111,8 @@ Showing& Showings::space(const std::shared_ptr<shared::Shelf>& shelf, std::strin
     }
     const std::uint64_t number = ++last_number_;
     Space one{
-        std::make_unique<Showing>(shelf, life_, keeps_, make_holder_(), number, std::string(name)),
+        std::make_unique<Showing>(shelf, life_, keeps_, make_holder_(), seen_by_, number,
+                                  std::string(name)),
         shelf->watch_drops([on_drop, number](std::uint32_t arena) { on_drop(number, arena); })};
     spaces_.push_back(std::move(one));
     return *spaces_.back().showing;

@@ -28,14 +28,16 @@ class Showings {
     using MakeHolder = std::function<std::shared_ptr<shared::Holder>()>;
 
     // `life` is the descriptor of the thread's life. `keeps` lives until the client has let go of
-    // all its tables of pins; nobody else has many copies.
+    // all its tables of pins; nobody else has many copies. `seen_by` is told where it reads.
     Showings(
         Storages storages, int life, std::shared_ptr<const void> keeps,
-        MakeHolder make_holder = [] { return nullptr; })
+        MakeHolder make_holder = [] { return nullptr; },
+        std::shared_ptr<SeenByClient> seen_by = std::make_shared<SeenByClient>())
         : storages_(std::move(storages)),
           life_(life),
           keeps_(std::move(keeps)),
-          make_holder_(std::move(make_holder)) {}
+          make_holder_(std::move(make_holder)),
+          seen_by_(std::move(seen_by)) {}
     Showings(const Showings&) = delete;
     Showings& operator=(const Showings&) = delete;
 
@@ -74,6 +76,7 @@ class Showings {
     const int life_;
     std::shared_ptr<const void> keeps_;
     const MakeHolder make_holder_;
+    const std::shared_ptr<SeenByClient> seen_by_;
     std::unique_ptr<Showing> main_;
     Spaces spaces_;           // the one asked for last is at the end
     TimePoint look_again_{};  // at which tables there still are

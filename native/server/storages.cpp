@@ -22,7 +22,7 @@ Spaces& Storages::offered_spaces() const {
 
 ShelfCounts Storages::shown_counts() const {
     ShelfCounts counts = shelf == nullptr ? ShelfCounts() : shelf->counts();
-    const shared::ReadCounts read = readers->counts();
+    const SeenCounts read = readers->counts();
     counts.gets_seen += read.gets;
     counts.bytes_seen += read.bytes;
     return counts;

@@ -82,8 +82,8 @@ std::size_t YieldingThread::asked_for_new(bool end) {
 void YieldingThread::tell_all() {
     visit([](const std::vector<Yielding*>& sessions) {
         for (Yielding* const one : sessions) {
-            const std::uint64_t seen = one->seen();
-            one->record().tell(seen);
+            one->note_seen();
+            one->record().tell();
         }
     });
 }

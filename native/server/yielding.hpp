@@ -21,8 +21,8 @@ class Yielding {
     virtual ~Yielding() = default;
 
     virtual ClientRecord& record() = 0;
-    // How many values its client has read where they lie, as it says.
-    virtual std::uint64_t seen() { return 0; }
+    // Notes whether its client has read values where they lie, which nobody else tells.
+    virtual void note_seen() {}
     // Whether it can end without any loss: nothing is under way, and its client holds nothing.
     virtual bool may_yield() = 0;
     // Tells the client to hang up once it has nothing under way.

@@ -232,9 +232,7 @@ void Limbo::forget_gone() {
         if (std::ranges::find(gone, table) == gone.end()) {
             return false;
         }
-        const PinTable::Seen seen = table->seen();
-        seen_before_.gets += seen.gets;
-        seen_before_.bytes += seen.bytes;
+        seen_before_ += table->seen();
         return true;
     });
 }
@@ -439,12 +437,11 @@ std::unordered_set<Place> Limbo::pinned() const {
     return found;
 }
 
-PinTable::Seen Limbo::seen() const {
+SeenCounts Limbo::seen() const {
     const std::lock_guard lock(mutex_);
-    PinTable::Seen sum = seen_before_;
+    SeenCounts sum = seen_before_;
     for (const auto& table : tables_) {
-        sum.gets += table->seen().gets;
-        sum.bytes += table->seen().bytes;
+        sum += table->seen();
     }
     return sum;
 }

@@ -70,7 +70,7 @@ class Limbo {
     // Bytes that wait.
     std::uint64_t waiting() const;
     // What readers have read, also those that have gone.
-    PinTable::Seen seen() const;
+    SeenCounts seen() const;
     // How often readers say that they have read a block since the last call.
     unsigned take_uses(Place place) const;
 
@@ -116,8 +116,8 @@ class Limbo {
 
     mutable Mutex mutex_;
     Tables tables_;
-    PinTable::Seen seen_before_;  // by those that have gone
-    std::uint64_t told_ = 0;      // the most that readers were told since the last look
+    SeenCounts seen_before_;  // by those that have gone
+    std::uint64_t told_ = 0;  // the most that readers were told since the last look
     Blocks retired_;
     std::uint64_t bytes_ = 0;
     Condition changed_;

@@ -96,7 +96,7 @@ bool PinTable::reader_gone() const {
     return true;
 }
 
-PinTable::Seen PinTable::seen() const {
+SeenCounts PinTable::seen() const {
     return {header().gets.load(memory_order_relaxed), header().bytes.load(memory_order_relaxed)};
 }
 

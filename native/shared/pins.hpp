@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/around_forks.hpp"
+#include "base/counters.hpp"
 #include "base/handle.hpp"
 #include "shared/family.hpp"
 #include "shared/index.hpp"
@@ -31,15 +32,13 @@ class Holder {
 
 // The server's side of a reader's tables. What a reader has pinned stays until it lets go of it, or
 // has gone, whatever becomes of its session: so the tables outlive that.
-class PinTable {
+class PinTable final : public Seeing {
   public:
     // `counts_uses`: the reader counts which blocks it reads. `keeps` lives as long as this. Throws
     // Error(memory), Error(resource).
     explicit PinTable(bool counts_uses = false, std::shared_ptr<const void> keeps = nullptr,
                       std::shared_ptr<Holder> holder = nullptr);
-    PinTable(const PinTable&) = delete;
-    PinTable& operator=(const PinTable&) = delete;
-    ~PinTable();
+    ~PinTable() override;
 
     // For the process whose tables they are, and not kept here: the file, which it maps for
     // writing, and one end of a pipe, which it keeps open for as long as it pins anything.
@@ -70,12 +69,7 @@ class PinTable {
     using Tell = std::function<void(std::span<const Place>)>;
     bool collect(const Tell& tell) const;
 
-    // What the reader says that it has read: values, and their bytes.
-    struct Seen {
-        std::uint64_t gets = 0;
-        std::uint64_t bytes = 0;
-    };
-    Seen seen() const;
+    SeenCounts seen() const override;
     // How often it says that it has read the block since the last call; kMostUses at the most.
     unsigned take_uses(Place place) const;
 

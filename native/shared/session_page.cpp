@@ -21,11 +21,6 @@ SessionWords* map(int descriptor) {
     return memory == MAP_FAILED ? nullptr : static_cast<SessionWords*>(memory);
 }
 
-void add(ReadCounts& sum, const ReadCounts& more) {
-    sum.gets += more.gets;
-    sum.bytes += more.bytes;
-}
-
 }  // namespace
 
 SessionPage::SessionPage()
@@ -42,7 +37,7 @@ SessionPage::SessionPage()
 
 SessionPage::~SessionPage() { munmap(words_, kPageBytes); }
 
-ReadCounts SessionPage::counts() const {
+SeenCounts SessionPage::seen() const {
     return {words_->gets.load(std::memory_order_relaxed),
             words_->bytes.load(std::memory_order_relaxed)};
 }
@@ -73,11 +68,11 @@ std::shared_ptr<SessionPage> SessionPages::add() {
     return page;
 }
 
-ReadCounts SessionPages::counts() const {
+SeenCounts SessionPages::counts() const {
     const std::lock_guard lock(mutex_);
-    ReadCounts sum = before_;
+    SeenCounts sum = before_;
     for (const auto& page : pages_) {
-        shared::add(sum, page->counts());
+        sum += page->seen();
     }
     return sum;
 }
@@ -86,7 +81,7 @@ void SessionPages::drop_gone() {
     std::erase_if(pages_, [this](const auto& page) {
         const bool gone = page.use_count() == 1;
         if (gone) {
-            shared::add(before_, page->counts());
+            before_ += page->seen();
         }
         return gone;
     });

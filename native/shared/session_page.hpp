@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counters.hpp"
 #include "base/handle.hpp"
 #include "base/mutex.hpp"
 
@@ -21,26 +22,18 @@ struct SessionWords {
     std::atomic<std::uint64_t> bytes;
 };
 
-// What clients say that they have read: values, and their bytes.
-struct ReadCounts {
-    std::uint64_t gets = 0;
-    std::uint64_t bytes = 0;
-};
-
 // The server's side. Any thread.
-class SessionPage {
+class SessionPage final : public Seeing {
   public:
     // Throws Error(memory).
     SessionPage();
-    SessionPage(const SessionPage&) = delete;
-    SessionPage& operator=(const SessionPage&) = delete;
-    ~SessionPage();
+    ~SessionPage() override;
 
     // For the client. It is not kept here.
     Fd take_descriptor() { return std::move(descriptor_); }
     // From now on the client finds nothing.
     void end() { words_->ended.store(1, std::memory_order_seq_cst); }
-    ReadCounts counts() const;
+    SeenCounts seen() const override;
 
   private:
     Fd descriptor_;
@@ -69,14 +62,14 @@ class SessionPages {
     // Throws Error(memory).
     std::shared_ptr<SessionPage> add();
     // Of all clients, also those that have gone.
-    ReadCounts counts() const;
+    SeenCounts counts() const;
 
   private:
     void drop_gone();
 
     mutable Mutex mutex_;
     std::vector<std::shared_ptr<SessionPage>> pages_;  // gone: those that nobody else has any more
-    ReadCounts before_;                                // of pages that were dropped
+    SeenCounts before_;                                // of pages that were dropped
 };
 
 }  // namespace ucxstore::shared

@@ -290,7 +290,7 @@ Shelf::SharedArena Shelf::arena(std::uint32_t number) const {
 ShelfCounts Shelf::counts() {
     limbo_.sweep_soon();
     const Arenas::Usage usage = arenas_.usage();
-    const PinTable::Seen seen = limbo_.seen();
+    const SeenCounts seen = limbo_.seen();
     return {.gets_seen = seen.gets,
             .bytes_seen = seen.bytes,
             .arenas = usage.arenas,

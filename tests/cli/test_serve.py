@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from ucxstore.server import Server
 class Serving:
     """A process of ``ucxstore serve``, once it has said its address."""
 
-    def __init__(self, *arguments: object, **environment: str) -> None:
+    def __init__(self, *arguments: object, before: Sequence[str] = (), **environment: str) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", *map(str, arguments)],
+            [*before, *COMMAND, "serve", *map(str, arguments)],
             env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -61,8 +61,10 @@ type Start = Callable[..., Serving]
 def start() -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def start_one(*arguments: object, **environment: str) -> Serving:
-            serving = Serving(*arguments, **environment)
+        def start_one(
+            *arguments: object, before: Sequence[str] = (), **environment: str
+        ) -> Serving:
+            serving = Serving(*arguments, before=before, **environment)
             stack.callback(serving.close)
             assert serving.address.startswith("ucx://"), serving.end()
             return serving
@@ -186,22 +188,29 @@ def test_a_port_that_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (signal.SIGINT, 130, "ucxstore serve: interrupted\n"),
         (signal.SIGTERM, -signal.SIGTERM, ""),
+        (signal.SIGHUP, -signal.SIGHUP, ""),
     ],
 )
-def test_a_signal_ends_it_before_it_serves(number: signal.Signals, status: int, said: str) -> None:
+def test_a_signal_ends_it_before_it_serves(
+    number: signal.Signals, status: int, said: str, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         options = {
             "endpoint": f"http://127.0.0.1:{mute.getsockname()[1]}",
             "region": "r",
             "skip_signature": "true",
+            "allow_http": "true",
         }
         words = [f"--storage-options={name}={text}" for name, text in options.items()]
+        if number != signal.SIGHUP:
+            words += ["--log-file", str(tmp_path / "log")]
         with subprocess.Popen(
             [*COMMAND, "serve", "s3://bucket", *words], stderr=subprocess.PIPE, text=True
         ) as process:
             mute.settimeout(60)
             with mute.accept()[0]:  # it is asked, and may take 20 s to answer
-                process.send_signal(signal.SIGHUP)  # which ends nothing
+                if number != signal.SIGHUP:
+                    process.send_signal(signal.SIGHUP)  # which ends nothing: there is a log
                 process.send_signal(number)
                 asked = time.monotonic()
                 _, err = process.communicate(timeout=60)
@@ -286,6 +295,61 @@ def test_sighup_opens_the_log_anew(start: Start, tmp_path: Path) -> None:
     eventually(lambda: "cannot reopen the log; still writing to the old file" in moved.read_text())
     status, _, err = serving.end()
     assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize("secret", ["", "correct horse battery staple"])
+def test_sighup_ends_it_where_there_is_nothing_to_read_again(start: Start, secret: str) -> None:
+    variables = {"UCXSTORE_SECRET": secret} if secret else {}
+    serving = start("memory://", "--no-banner", **variables)
+    with UcxStore(serving.address, secret=secret or None) as store:
+        store.ping_sync()
+        serving.send(signal.SIGHUP)
+        serving.send(signal.SIGHUP)  # a shell sends one, and the kernel another one
+        assert serving.process.wait(60) == 0
+    assert serving.end() == (0, "", "")
+
+
+def test_it_ends_with_its_terminal() -> None:
+    ours, its = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        process = subprocess.Popen(
+            ["setsid", "--ctty", *COMMAND, "serve", "memory://", "--no-banner"],
+            stdin=its,
+            stdout=its,
+            stderr=its,
+        )
+        try:
+            os.close(its)
+            said = b""
+            while b"\n" not in said:
+                said += terminal.read(4096)
+            with UcxStore(said.split()[-1].decode()) as store:
+                store.ping_sync()
+                terminal.close()
+                assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_sighup_ends_nothing_that_was_told_to_ignore_it(start: Start) -> None:
+    serving = start("memory://", "--no-banner", before=["nohup"])
+    serving.send(signal.SIGHUP)
+    with UcxStore(serving.address) as store:
+        store.ping_sync()
+    assert serving.end()[0] == 0
+
+
+def test_sighup_of_a_service_manager_ends_nothing(start: Start, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        serving = start("memory://", NOTIFY_SOCKET=str(tmp_path / "notify"))
+        assert manager.recv(4096).startswith(b"READY=1")
+        serving.send(signal.SIGHUP)
+        assert manager.recv(4096).startswith(b"RELOADING=1")
+        assert manager.recv(4096).startswith(b"READY=1")
+        assert serving.end()[0] == 0
 
 
 def test_a_log_file_that_cannot_be_made(tmp_path: Path) -> None:
@@ -420,15 +484,37 @@ def test_the_watchdog_of_another_process(start: Start, tmp_path: Path) -> None:
 def test_logs_in_json_are_json_alone(start: Start, tmp_path: Path, *, to_file: bool) -> None:
     log = tmp_path / "log"
     options = ["--log-file", log] if to_file else []
-    variables = {"UCXSTORE_SERVE_CASH": "1", "UCXSTORE_SECRET": "short"}
-    serving = start("memory://", "-v", "--log-format", "json", *options, **variables)
+    serving = start("memory://", "-v", "--log-format", "json", *options, UCXSTORE_SECRET="short")
     with UcxStore(serving.address, secret="short") as store:
         store.ping_sync()
     _, out, err = serving.end()
     assert out == ""
     assert not (to_file and err)
     text = log.read_text() if to_file else err
-    first, second, *_ = [json.loads(line) for line in text.splitlines()]
-    assert "UCXSTORE_SERVE_CASH" in first["message"]
-    assert "the secret has fewer than 16 bytes" in second["message"]
-    assert (second["level"], second["logger"]) == ("WARNING", "ucxstore.server")
+    first, *_ = [json.loads(line) for line in text.splitlines()]
+    assert "the secret has fewer than 16 bytes" in first["message"]
+    assert (first["level"], first["logger"]) == ("WARNING", "ucxstore.server")
+
+
+@pytest.mark.parametrize("flag", ["-v", "-vv"])
+def test_how_much_is_logged(flag: str, start: Start) -> None:
+    secret = "correct horse battery staple"
+    variables = {"UCXSTORE_SERVE_THREADS": "2", "UCXSTORE_SECRET": secret}
+    serving = start("memory://", flag, "--no-banner", **variables)
+    with UcxStore(serving.address, secret=secret) as store:
+        store.ping_sync()
+    _, _, log = serving.end()
+    assert re.search(r"INFO ucxstore\.server: \S+ has connected", log)
+    assert re.findall(r"DEBUG ucxstore\.server: option (.*)", log) == (
+        []
+        if flag == "-v"
+        else [
+            "location = memory:// (from argument)",
+            "secret_file = *** (from UCXSTORE_SECRET)",
+            "banner = no (from argument)",
+            "verbose = 2 (from argument)",
+            "threads = 2 (from UCXSTORE_SERVE_THREADS)",
+        ]
+    )
+    assert ("DEBUG" in log) == (flag == "-vv")
+    assert secret not in log

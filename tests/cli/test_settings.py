@@ -11,8 +11,9 @@ import pytest
 from tests.cli.command import run
 from ucxstore.address import HostPort
 from ucxstore.cli.serve.settings import OPTIONS, gather
+from ucxstore.options import parse_size
 from ucxstore.secret import Secret
-from ucxstore.server import ServerOptions, foreground
+from ucxstore.server import Server, ServerOptions, foreground
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import described
 
@@ -249,13 +250,10 @@ def test_a_url_that_is_almost_one_shows_no_password(beginning: str) -> None:
     assert f"{beginning}host/a" in done.stderr
 
 
-def test_an_unknown_variable_is_reported() -> None:
-    """It is no error: Kubernetes makes variables of the names of services."""
-    settings = gather({}, {"UCXSTORE_SERVE_CASHE": "1"}, None)
-    [warning] = settings.warnings
-    assert warning.startswith("UCXSTORE_SERVE_CASHE is in the environment, and is no option")
-    assert warning.endswith("did you mean UCXSTORE_SERVE_CACHE?")
-    assert gather({}, {"UCXSTORE_SERVE_CONFIG": "", "UCXSTORE_LOCAL": "ucx"}, None).warnings == ()
+def test_an_unknown_variable_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"^UCXSTORE_SERVE_CASHE: .* mean UCXSTORE_SERVE_CACHE\?$"):
+        gather({}, {"UCXSTORE_SERVE_CASHE": "1"}, None)
+    gather({}, {"UCXSTORE_SERVE_CONFIG": "", "UCXSTORE_LOCAL": "ucx"}, None)
 
 
 def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +273,7 @@ def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["storage_options"] == {"value": {"access_key": "***"}, "from": str(file)}
     assert found["threads"] == {"value": 3, "from": "UCXSTORE_SERVE_THREADS"}
     assert found["grace"] == {"value": 2, "from": "argument"}
-    assert found["cache"] == {"value": "1GiB", "from": "default"}
+    assert found["cache"] == {"value": 1 << 30, "from": "default", "default": "1GiB"}
     assert found["secret_file"] == {"value": "***", "from": "UCXSTORE_SECRET"}
     done = run("serve", *arguments)
     assert "the-secret" not in done.stdout
@@ -284,6 +282,83 @@ def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows["storage_options"].split() == ["access_key=***", str(file)]
     assert run("serve", "memory://", "--json").returncode == 2
     assert run("serve", "--show-config", "--threads", "0").returncode == 2
+
+
+def shown_as_json(*arguments: object) -> dict[str, Any]:
+    done = run("serve", *arguments, "--show-config", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return {name: each["value"] for name, each in json.loads(done.stdout).items()}
+
+
+def test_what_programs_get_of_the_defaults() -> None:
+    found = shown_as_json()
+    assert {name: value for name, value in found.items() if value is None} == dict.fromkeys(
+        [
+            "location",
+            "secret_file",
+            "metrics",
+            "log_file",
+            "pid_file",
+            "data_ports",
+            "shared",
+            "cache_dir",
+            "cache_dir_size",
+            "freshness",
+            "storage_options",
+            "scratch",
+            "scratch_limit",
+            "socket",
+        ]
+    )
+    assert {name for name, value in found.items() if value is True} == {"banner", "check", "local"}
+    assert {name for name, value in found.items() if value is False} == {
+        "insecure",
+        "read_only",
+        "create",
+        "ucx_shared_memory",
+        "encrypt",
+    }
+    # What the words say, read as a user's.
+    for name, option in OPTIONS.items():
+        if option.form == "size" and option.default[:1].isdigit() and " " not in option.default:
+            assert found[name] == parse_size(name, option.default)
+        if option.form in ("whole", "count", "seconds") and option.default.isdigit():
+            assert found[name] == float(option.default)
+        if option.form == "choice":
+            assert found[name] == option.default
+    with Server("memory://") as server:
+        assert found["memory"] == server.stats()["memory_limit"]
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert found["mapped_limit"] == total // 2
+
+
+@pytest.mark.parametrize("way", ["arguments", "file"])
+def test_what_programs_get_of_what_is_given(way: str, tmp_path: Path) -> None:
+    for name, (arguments, _, in_file, value) in GIVEN.items():
+        if name == "encrypt":
+            continue
+        beside = {
+            name: in_file,
+            **{other: f'"{text}"' for other, text in WITH.get(name, {}).items()},
+        }
+        file = tmp_path / "serve.toml"
+        if way == "arguments":
+            del beside[name]
+        file.write_text("".join(f"{key} = {text}\n" for key, text in beside.items()))
+        found = shown_as_json("--config", file, *(arguments if way == "arguments" else []))
+        wanted: object = list(value) if isinstance(value, tuple) else value
+        if name == "storage_options":
+            wanted = {"a": "***"}
+        if isinstance(value, HostPort):
+            wanted = "h:7"
+        assert found[name] == wanted, name
+    assert shown_as_json("--freshness", "forever")["freshness"] == "forever"
+
+
+def test_programs_get_a_mistake_with_its_place() -> None:
+    done = run("serve", "--show-config", "--json", "--threads", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "threads: 0 is not between" in done.stderr
 
 
 def test_serve_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:

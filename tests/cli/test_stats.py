@@ -3,6 +3,7 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from zarr.core.buffer import cpu
@@ -119,6 +120,44 @@ def test_the_command(server: Server, busy: UcxStore) -> None:
 def test_the_command_in_json(server: Server, busy: UcxStore) -> None:
     found = json.loads(run_process("stats", "--json", server.address).stdout)
     assert (found["gets"], found["gets_missing"], len(found["clients"])) == (3, 1, 2)
+
+
+@pytest.mark.parametrize("storage", ["memory", "directory"])
+def test_what_clients_of_the_host_read_is_shown(storage: str, tmp_path: Path) -> None:
+    with (
+        Server("memory://" if storage == "memory" else tmp_path) as server,
+        UcxStore(server.address, local="auto") as store,
+    ):
+        store.set_sync("a", cpu.Buffer.from_bytes(bytes(1_000_000)))
+        for _ in range(5):
+            store.get_sync("a")
+        found = stats_of(store)
+        done = run_process("stats", server.address)
+    assert found["gets_seen"] >= 4
+    assert found["bytes_seen"] == found["gets_seen"] * 1_000_000
+    [client] = found["clients"]
+    assert client["lanes"] == ["local"]
+    assert (client["gets_seen"], client["bytes_seen"]) == (found["gets_seen"], found["bytes_seen"])
+    size = f"{found['gets_seen']}.0 MB"
+    [seen] = [line for line in done.stdout.splitlines() if line.startswith("seen ")]
+    assert seen.startswith(
+        f"seen  {found['gets_seen']} values of {size}, read by clients of its host"
+    )
+    [row] = [line for line in done.stdout.splitlines() if line.startswith(client["peer"])]
+    assert f"  {found['gets_seen']}  " in row
+    assert size in row
+
+
+def test_who_watches_is_not_counted(server: Server, busy: UcxStore) -> None:
+    eventually(lambda: server.stats()["bytes_in_flight"] == 0)
+    counted = server.stats()
+    assert counted["bytes_sent"] >= 2000
+    told = [stats_of(busy) for _ in range(3)]
+    assert run_process("stats", server.address, "--json").returncode == 0
+    eventually(lambda: server.stats()["bytes_in_flight"] == 0)
+    assert server.stats()["bytes_sent"] == counted["bytes_sent"]
+    assert {one["bytes_sent"] for one in told} == {counted["bytes_sent"]}
+    assert {one["clients"][0]["bytes_sent"] for one in told} == {counted["bytes_sent"]}
 
 
 def test_watching(server: Server, busy: UcxStore) -> None:

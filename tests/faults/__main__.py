@@ -20,7 +20,7 @@ from tests.faults.values import TORN
 from tests.hosts.network import hosts_on_a_switch, why_not
 
 _NAMESPACES = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-_INSIDE = "UCXSTORE_FAULTS_INSIDE"
+_INSIDE = "FAULTS_INSIDE"
 
 # Bytes that the servers and the bucket may keep in the directory that runs full.
 _DISK = 2 << 30

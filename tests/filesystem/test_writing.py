@@ -9,6 +9,7 @@ import lzma
 import pickle
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -244,8 +245,8 @@ def test_a_file_that_is_never_closed(
     assert not fs.exists(path)
 
 
-def test_a_server_that_refuses(prefix: str, zarr_config: None) -> None:
-    with Server("memory://", read_only=True) as server:
+def test_a_server_that_refuses(prefix: str, tmp_path: Path, zarr_config: None) -> None:
+    with Server(tmp_path, read_only=True) as server:
         fs, path = fsspec.url_to_fs(f"{server.address}/{prefix}")
         file = fs.open(path, "wb")
         with pytest.raises(ReadOnlyServerError):

@@ -246,7 +246,7 @@ def test_what_is_refused(server: Server, store: UcxStore) -> None:
 
 def test_a_read_only_server() -> None:
     with (
-        Server("memory://", local=True, read_only=True) as server,
+        Server("memory://", local=True, read_only=True, scratch="memory://") as server,
         UcxStore(server.address) as store,
     ):
         allocation = written(store, pattern())

@@ -28,13 +28,13 @@ TEST(CountersTest, AClientIsToldForAsLongAsItIsHeld) {
     const std::string json = counters.to_json();
     EXPECT_TRUE(has(json,
                     R"({"id": 1, "peer": "10.0.0.1:5", "origin": "", "lanes": ["sysv/memory", )"
-                    R"("tcp/lo"], "encrypted": false, "gets": 1, "gets_seen": 0, "sets": 0, )"
+                    R"("tcp/lo"], "encrypted": false, "gets": 1, "sets": 0, )"
                     R"("bytes_sent": 9, "bytes_received": 0, "bytes_in_flight": 11, )"
-                    R"("gets_waiting": 0, "age_s": )"))
+                    R"("gets_waiting": 0, "gets_seen": 0, "bytes_seen": 0, "age_s": )"))
         << json;
     EXPECT_TRUE(has(json, R"("worked_s": 0.000000, "held": {}}, {"id": 2, "peer": "10.0.0.2:6", )"
                           R"("origin": "", "lanes": [], "encrypted": false, "gets": 0, )"
-                          R"("gets_seen": 0, "sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
+                          R"("sets": 1, "bytes_sent": 0, "bytes_received": 7,)"))
         << json;
     EXPECT_TRUE(has(counters.to_json(), R"("connected": 2)"));
     other.reset();
@@ -95,6 +95,28 @@ TEST(CountersTest, SessionsAreListedInPages) {
     expected.erase(expected.begin() + 5);
     EXPECT_EQ(listed, expected);
     EXPECT_EQ(counters.sessions_json(2000), R"({"sessions": [], "more": false})");
+}
+
+struct Read : Seeing {
+    SeenCounts seen() const override { return counts; }
+    SeenCounts counts;
+};
+
+TEST(CountersTest, WhatAClientHasReadByItselfStaysCounted) {
+    Counters counters;
+    const auto client = counters.add("10.0.0.1:5");
+    const auto one = std::make_shared<Read>();
+    const auto other = std::make_shared<Read>();
+    client->seen.add(one);
+    client->seen.add(other);
+    one->counts = {.gets = 3, .bytes = 30};
+    other->counts = {.gets = 4, .bytes = 40};
+    EXPECT_TRUE(has(counters.to_json(), R"("gets_seen": 7, "bytes_seen": 70, "age_s")"));
+    client->seen.drop(one.get());
+    one->counts.gets = 100;  // somebody else's by now
+    ++other->counts.gets;
+    EXPECT_EQ(client->seen.counts().gets, 8u);
+    EXPECT_EQ(one.use_count(), 1);
 }
 
 TEST(CountersTest, ThoseOfShelvesAreSummed) {

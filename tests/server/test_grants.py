@@ -414,9 +414,9 @@ def test_the_record_of_a_set_is_not_made_by_a_grant() -> None:
             assert read(store, "7") == OURS
 
 
-def test_a_server_that_is_read_only_for_all() -> None:
+def test_a_server_that_is_read_only_for_all(tmp_path: Path) -> None:
     with (
-        Server("memory://", secret=SECRET, read_only=True) as server,
+        Server(tmp_path, secret=SECRET, read_only=True) as server,
         UcxStore(server.address, secret=SECRET.grant("run-1/")) as store,
     ):
         with pytest.raises(ReadOnlyServerError):

@@ -138,8 +138,8 @@ class TestSessions:
                 sock.close()
             assert seen == [0, 1, 0, 1]
 
-    def test_read_only_is_said(self, worker: bytes) -> None:
-        with Server("memory://", read_only=True) as server:
+    def test_read_only_is_said(self, worker: bytes, tmp_path: Path) -> None:
+        with Server(tmp_path, read_only=True) as server:
             sock, welcome = handshake(server.address, worker)
             sock.close()
             assert welcome.read_only

@@ -29,6 +29,7 @@ from tests.cli.command import COMMAND, run
 from tests.eventually import eventually
 from ucxstore import GrantError, Secret, StorageError, UcxStore
 from ucxstore.server import Server
+from ucxstore.server.foreground import Signals
 from ucxstore.server.metrics import COUNTERS, GAUGES, LABELLED, Metrics
 from ucxstore.server.web import is_in, parse_networks
 
@@ -345,22 +346,13 @@ def test_all_threads_have_one_time_to_answer(server: Server) -> None:
     assert server.dead(60) == ""
 
 
-def test_health_without_the_library_for_metrics() -> None:
-    code = """
-import sys, urllib.request, urllib.error
-sys.modules["prometheus_client"] = None
-from ucxstore.server import Server
-from ucxstore.server.metrics import Metrics
-with Server("memory://") as server, Metrics(server, "127.0.0.1:0", anywhere=False) as metrics:
-    print(urllib.request.urlopen(metrics.url.replace("metrics", "healthz")).read().decode())
-    try:
-        urllib.request.urlopen(metrics.url)
-    except urllib.error.HTTPError as error:
-        print(error.code, error.read().decode())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[0] == "ok"
-    assert "501 metrics need prometheus-client: pip install 'ucxstore[tools]'" in done.stdout
+def test_metrics_that_cannot_be_had_end_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.setattr(Signals, "wait", lambda *_: pytest.fail("it serves"))
+    done = run("serve", "memory://", "--metrics", "127.0.0.1:0")
+    message = "metrics: prometheus-client is needed: pip install 'ucxstore[tools]'"
+    assert done.returncode == 2
+    assert (done.stdout, done.stderr) == ("", f"ucxstore serve: {message}\n")
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", IPV6])

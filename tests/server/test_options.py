@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from tests.cli.command import run_process
 from ucxstore.address import HostPort
 from ucxstore.options import UcxConfig, parse_size
 from ucxstore.secret import Secret
@@ -197,6 +198,15 @@ def test_an_option_of_the_local_plane_needs_it(name: str, value: Any) -> None:
 def test_nobody_who_may_not_write_makes_a_directory() -> None:
     with pytest.raises(ValueError, match=r"^create: a server that is read-only"):
         of(create=True, read_only=True)
+
+
+def test_nobody_serves_memory_that_stays_empty() -> None:
+    """tests/store/test_scratch.py has the server that offers scratch space in it."""
+    with pytest.raises(ValueError, match=r"^read_only: the memory of a new server is empty"):
+        Server("memory://", read_only=True)
+    done = run_process("serve", "memory://", "--read-only")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("ucxstore serve: read_only: the memory of a new server is empty")
 
 
 def test_data_ports_are_an_option_of_ucxs() -> None:

@@ -24,6 +24,7 @@ from tests.eventually import eventually
 from ucxstore import (
     ConnectError,
     InvalidKeyError,
+    ReadOnlyServerError,
     ScratchEndedError,
     ServerLostError,
     StorageError,
@@ -303,6 +304,10 @@ def test_beside_an_object_store(tmp_path: Path) -> None:
     with Server(tmp_path, read_only=True, scratch_limit="1MB") as server:
         _use(server)
         assert not list(tmp_path.iterdir())
+    with Server("memory://", read_only=True, scratch="memory://") as server:
+        _use(server)
+        with UcxStore(server.address) as store, pytest.raises(ReadOnlyServerError):
+            store.set_sync("k", buffer(1))
     with Server.spawn(tmp_path, scratch="memory://", scratch_limit=1_000_000) as process:
         store = UcxStore(process.address)
         with store.scratch("2MB") as scratch:
@@ -324,7 +329,7 @@ def _use(server: Server) -> None:
 def test_a_server_without_it_says_so(tmp_path: Path) -> None:
     with (
         Server(tmp_path) as directory,
-        Server("memory://", read_only=True) as fixed,
+        Server(core.MemoryStorage(), read_only=True) as fixed,
         Server("memory://") as offering,
     ):
         for address in (directory.address, fixed.address, address_of([offering, directory])):

@@ -12,8 +12,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
-from ucxstore.cli.parser import Parser, make_parser, suggest
+from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.status import Status
+from ucxstore.showing import suggest
 
 # The modules of the commands, and their summaries in `ucxstore --help`.
 _COMMANDS = {

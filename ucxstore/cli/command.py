@@ -44,6 +44,7 @@ __all__ = [
     "run",
     "run_async",
     "size_of",
+    "warn",
     "warn_of_short",
     "write_private",
 ]
@@ -114,7 +115,7 @@ def find_secret(arguments: argparse.Namespace) -> "Secret | None":
 def warn_of_short(secret: "Secret | None") -> None:
     """Warn of a secret that could be guessed, once a process."""
     if is_short(secret):
-        _warn(SHORT_SECRET)
+        warn(SHORT_SECRET)
 
 
 def is_short(secret: "Secret | None") -> bool:
@@ -123,7 +124,8 @@ def is_short(secret: "Secret | None") -> bool:
 
 
 @cache
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Print a warning, once a process."""
     print(f"ucxstore: warning: {text}", file=sys.stderr)
 
 

@@ -1,9 +1,10 @@
 """Parsers of the command line: errors in one line, with a suggestion; and the option ``--ucx``."""
 
 import argparse
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from typing import NoReturn, override
+
+from ucxstore.showing import suggest
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -98,12 +99,6 @@ def help_of(action: argparse.Action) -> str:
 def takes_value(action: argparse.Action) -> bool:
     """Tell whether an argument takes a value, and is not a mere flag."""
     return action.nargs != 0 and not isinstance(action, argparse.BooleanOptionalAction)
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a question for what may have been meant; empty if nothing is close."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def parse_pairs(flag: str, pairs: Sequence[str], *, is_shown: bool = True) -> dict[str, str]:

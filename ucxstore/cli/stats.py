@@ -26,6 +26,8 @@ _COLUMNS = (
     "sets",
     "sent",
     "received",
+    "seen",
+    "bytes seen",
     "in flight",
     "waiting",
     "worked",
@@ -96,6 +98,11 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
         f"sent, {size_text(now['bytes_in_flight'])} in flight",
         f"sets  {now['sets']:,}, {size_text(now['bytes_received'])} received",
     ]
+    if now["gets_seen"]:
+        lines.append(
+            f"seen  {now['gets_seen']:,} values of {size_text(now['bytes_seen'])}, read by clients "
+            "of its host without a request"
+        )
     if now["failed"] or now["abandoned"]:
         lines.append(
             f"fail  {now['failed']:,} requests failed, {now['abandoned']:,} were given up by "
@@ -124,13 +131,20 @@ def report(server: str, now: "ServerStats", before: "ServerStats | None" = None)
         )
     if before is not None:
         seconds = max(now["uptime_s"] - before["uptime_s"], 1e-9)
-        gets, sets, sent, received = (
+        gets, sent, seen, bytes_seen, sets, received = (
             (now[name] - before[name]) / seconds
-            for name in ("gets", "sets", "bytes_sent", "bytes_received")
+            for name in (
+                "gets",
+                "bytes_sent",
+                "gets_seen",
+                "bytes_seen",
+                "sets",
+                "bytes_received",
+            )
         )
         lines.append(
-            f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, "
-            f"{sets:,.0f} sets/s, {size_text(received)}/s received"
+            f"now   {gets:,.0f} gets/s, {size_text(sent)}/s sent, {seen:,.0f} seen/s, "
+            f"{size_text(bytes_seen)}/s seen, {sets:,.0f} sets/s, {size_text(received)}/s received"
         )
     lines += columns([_COLUMNS, *map(_row, now["clients"])])
     if len(now["origins"]) > 1:
@@ -148,6 +162,8 @@ def _row(client: "ClientStats") -> Sequence[str]:
         f"{client['sets']:,}",
         size_text(client["bytes_sent"]),
         size_text(client["bytes_received"]),
+        f"{client['gets_seen']:,}",
+        size_text(client["bytes_seen"]),
         size_text(client["bytes_in_flight"]),
         f"{client['gets_waiting']:,}",
         time_text(client["worked_s"]),

@@ -8,16 +8,19 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, MemoryStore, ObjectStore
 
+from ucxstore import logs
 from ucxstore.address import SCHEME
 from ucxstore.copies.process import ChildError, answer, module_command, run_child
 from ucxstore.copies.result import Counts
 from ucxstore.copies.workload import Workload, count_workload
+from ucxstore.object_urls import open_object_store
 from ucxstore.secret import Secret
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import sync
@@ -137,13 +140,8 @@ def _open(row: Row) -> Store:
         return UcxStore(location, secret=secret, select_pipeline=False, **options)
     if not _URL.match(location):
         return LocalStore(location)
-    from obstore.store import from_url
-
-    if location.startswith("http://"):
-        return ObjectStore(from_url(location, client_options={"allow_http": True}))
-    if location.startswith("file://"):
-        return ObjectStore(from_url(location, mkdir=True))
-    return ObjectStore(from_url(location))
+    more: dict[str, Any] = {"mkdir": True} if location.startswith("file://") else {}
+    return ObjectStore(open_object_store(location, warn=partial(logs.root.warning, "%s"), **more))
 
 
 def _main(row: dict[str, Any], workload: dict[str, Any], capture: str | None) -> dict[str, Any]:

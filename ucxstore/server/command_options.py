@@ -4,12 +4,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ucxstore.environment import SERVE_PREFIX
 from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
-from ucxstore.server.described import VARIABLE_PREFIX, check_fields, option
+from ucxstore.server.described import check_fields, option
 from ucxstore.server.option_checks import check_verbose
 
 # The variables that give a secret, or name its file.
-_OF_SECRETS = (f"{VARIABLE_PREFIX}SECRET_FILE", ENVIRONMENT_SECRET, ENVIRONMENT_FILE)
+_OF_SECRETS = (f"{SERVE_PREFIX}SECRET_FILE", ENVIRONMENT_SECRET, ENVIRONMENT_FILE)
 
 
 def _texts(name: str, value: Sequence[str]) -> tuple[str, ...]:
@@ -110,6 +111,12 @@ class CommandOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the secret or the log is in a file, which SIGHUP reads or opens anew."""
+        is_named = not os.environ.get(ENVIRONMENT_SECRET) and os.environ.get(ENVIRONMENT_FILE)
+        return bool(self.log_file or self.secret_file or is_named)
 
     def find_secret(self) -> Secret | None:
         """Return the secret in the file, or else that of the environment, if there is one.

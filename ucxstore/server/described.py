@@ -6,16 +6,16 @@ a new option is added in one place.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
+
+from ucxstore.environment import SERVE_PREFIX
 
 # How a value is written as text, and which values a configuration file takes:
 # text; a size such as "4GiB", or a number of bytes; a whole number; a number of seconds, or a word;
 # true or false; one of some words; several texts, with commas between them; a table of texts; and a
 # level that is counted up, as by -vv.
 type Form = Literal["text", "size", "whole", "seconds", "flag", "choice", "texts", "pairs", "count"]
-
-VARIABLE_PREFIX = "UCXSTORE_SERVE_"
 
 _KEY = "ucxstore"
 
@@ -44,6 +44,12 @@ class Described:
         Whether it is an argument of the command without a flag.
     is_shown : bool
         Whether its value may be shown; of a table that may not, the names are.
+    check : callable or None
+        Checks and normalises a value, given the name and the value.
+    initial
+        The value of the field if none is given.
+    stands_for
+        What that stands for, if it is ``None``; or a callable that returns it.
     """
 
     name: str
@@ -55,6 +61,9 @@ class Described:
     short: str = ""
     is_argument: bool = False
     is_shown: bool = True
+    check: Callable[[str, Any], Any] | None = None
+    initial: Any = None
+    stands_for: Any = None
 
     @property
     def flag(self) -> str:
@@ -64,7 +73,23 @@ class Described:
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return f"{VARIABLE_PREFIX}{self.name.upper()}"
+        return f"{SERVE_PREFIX}{self.name.upper()}"
+
+    def normalize(self, value: Any) -> Any:
+        """Check a value, and return it as the field has it.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If it is not usable; the message starts with the name.
+        """
+        return value if self.check is None else self.check(self.name, value)
+
+    def default_value(self) -> Any:
+        """Return what holds if none is given; ``None`` if that depends on more than the option."""
+        if self.initial is not None:
+            return self.initial
+        return self.stands_for() if callable(self.stands_for) else self.stands_for
 
 
 def option(
@@ -74,6 +99,7 @@ def option(
     *,
     check: Callable[[str, Any], object] | None = None,
     default_text: str = "",
+    stands_for: Any = None,
     metavar: str = "",
     choices: tuple[str, ...] = (),
     short: str = "",
@@ -91,6 +117,8 @@ def option(
         result.
     default_text : str
         The default in words.
+    stands_for
+        What a default of ``None`` comes to; or a callable that returns it.
     help, form, metavar, choices, short, is_argument, is_shown
         See `Described`.
     """
@@ -103,6 +131,7 @@ def option(
         "short": short,
         "is_argument": is_argument,
         "is_shown": is_shown,
+        "stands_for": stands_for,
     }
     return _field(default, {_KEY: described, "check": check}, shown=is_shown)
 
@@ -116,7 +145,14 @@ def described(cls: type[Any]) -> Iterator[Described]:
     """Yield the options among the fields of a dataclass, in their order."""
     for each in fields(cls):
         if _KEY in each.metadata:
-            yield Described(name=each.name, **each.metadata[_KEY])
+            check = each.metadata["check"]
+            yield Described(
+                name=each.name, check=check, initial=_initial(each), **each.metadata[_KEY]
+            )
+
+
+def _initial(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()
 
 
 def check_fields(options: Any) -> None:

@@ -67,9 +67,13 @@ def serve_command(
     log: LogFile | None = None,
     describe: Callable[[Server], str] | None = None,
 ) -> None:
-    """Serve as ``ucxstore serve``: until SIGTERM or SIGINT; SIGHUP reloads the secret and the log.
+    """Serve as ``ucxstore serve``: until SIGTERM or SIGINT.
 
-    Before it serves, SIGTERM and SIGINT do what they do by default: they end the process.
+    SIGHUP reloads the secret and the log. If neither is in a file, it ends the server, too: its
+    terminal has closed. But not under a service manager, which means to reload, nor if whoever
+    started the process has SIGHUP ignored, as ``nohup`` does.
+
+    Before it serves, signals that end it do what they do by default: they end the process.
 
     Parameters
     ----------
@@ -84,8 +88,12 @@ def serve_command(
     """
     _allow_many_descriptors()
     signals = Signals()
-    signals.take([signal.SIGHUP])
     manager = Manager.of(os.environ)
+    ends = {*_ENDS}
+    if command.has_files or manager.is_there:
+        signals.take([signal.SIGHUP])
+    elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        ends.add(signal.SIGHUP)
     with ExitStack() as stack:
         pid_file = None
         if command.pid_file is not None:
@@ -94,7 +102,7 @@ def serve_command(
         stack.enter_context(
             _metrics(server, command.metrics, command.metrics_allow, anywhere=options.insecure)
         )
-        signals.take(_ENDS)
+        signals.take(ends)
         if pid_file is not None:
             pid_file.write()
         status = announce(command.location, server)
@@ -102,13 +110,15 @@ def serve_command(
             _say(describe(server))
         manager.ready(status)
         watch = _Watch(server, manager)
-        while not (came := signals.wait((), watch.left())) & {*_ENDS}:
+        while not (came := signals.wait((), watch.left())) & ends:
             if signal.SIGHUP in came:
                 manager.reloading()
                 _reload(server, options, command, log)
                 manager.ready(status)
             if watch.left() == 0:
                 watch.look()
+        if signal.SIGHUP in came:  # the terminal has closed
+            _say_no_more()
         manager.stopping()
         _end(server, options)
 
@@ -167,13 +177,19 @@ def announce(storage: Storage, server: Server) -> str:
 def _say(text: str) -> None:
     try:
         print(text, flush=True)
-    except OSError:  # nobody reads it: serve all the same, and do not fail at the end
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    except OSError:  # nobody reads it: serve all the same
+        _say_no_more()
+
+
+def _say_no_more() -> None:
+    """Let standard output lead nowhere, so that the process does not fail at its end."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _end(server: Server, options: ServerOptions) -> None:
-    for number in _ENDS:  # a second signal ends the process at once
+    # A second signal ends the process at once. But a terminal that closes may send several SIGHUP.
+    for number in _ENDS:
         signal.signal(number, signal.SIG_DFL)
     if not server.drain():
         logs.server.warning("requests were still in flight after %g s", options.grace)

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from importlib import metadata
 from typing import TYPE_CHECKING, Self
 
-from ucxstore import _ucx, logs
+from ucxstore import _ucx
 from ucxstore.address import HostPort
 from ucxstore.server import Server
 from ucxstore.server.listen import is_loopback, resolve
@@ -14,6 +14,7 @@ from ucxstore.server.options import parse_bind
 from ucxstore.server.web import Page, Web, parse_networks
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
 # By the names in Server.stats(): the names for Prometheus, and their descriptions.
@@ -72,13 +73,13 @@ LABELLED = {"failed"}
 # Seconds at which the first bucket of Server.latencies() ends, each of the next at twice that.
 _FIRST_BUCKET = 1e-5
 
-_NEEDS_CLIENT = "metrics need prometheus-client: pip install 'ucxstore[tools]'"
+_NEEDS_CLIENT = "metrics: prometheus-client is needed: pip install 'ucxstore[tools]'"
 
 
 class Metrics:
     """An HTTP server in threads: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``.
 
-    A context manager; leaving it closes the server. Health needs no further library.
+    A context manager; leaving it closes the server. It needs prometheus-client.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ class Metrics:
     ------
     ValueError
         If `bind` is not ``host:port``, or is not loopback and that is not allowed, or a network is
-        none.
+        none, or prometheus-client is not installed.
     OSError
         If the address is not one of this machine, or is in use.
     """
@@ -131,8 +132,6 @@ class Metrics:
         self.close()
 
     def _metrics(self, accept: str) -> Page:
-        if self._registry is None:
-            return Page(f"{_NEEDS_CLIENT}\n", status=HTTPStatus.NOT_IMPLEMENTED)
         from prometheus_client.exposition import choose_encoder
 
         encode, kind = choose_encoder(accept)
@@ -150,12 +149,11 @@ def _verdict(trouble: str) -> Page:
     return Page(f"{trouble or 'ok'}\n", status=status)
 
 
-def _registry(server: Server):  # type: ignore[no-untyped-def]  # the library may not be there
+def _registry(server: Server) -> "CollectorRegistry":
     try:
         from prometheus_client import CollectorRegistry, ProcessCollector
-    except ImportError:
-        logs.server.warning(_NEEDS_CLIENT)
-        return None
+    except ImportError as error:
+        raise ValueError(_NEEDS_CLIENT) from error
     registry = CollectorRegistry()
     registry.register(_ServerCollector(server))
     ProcessCollector(registry=registry)

@@ -35,6 +35,11 @@ class Manager:
             seconds = microseconds / 1e6 if is_mine and microseconds > 0 else None
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is one."""
+        return bool(self._address)
+
     def ready(self, status: str) -> None:
         """Say that the process serves, also after it has reloaded."""
         self._send("READY=1", f"STATUS={status}")

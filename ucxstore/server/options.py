@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ucxstore.address import HostPort
+from ucxstore.environment import check_variables
 from ucxstore.options import (
     Progress,
     UcxConfig,
@@ -17,6 +18,7 @@ from ucxstore.options import (
 )
 from ucxstore.secret import Secret
 from ucxstore.server import option_checks as checks
+from ucxstore.server.available import default_memory
 from ucxstore.server.described import check_fields, option, unlisted
 from ucxstore.server.option_checks import parse_bind as parse_bind
 from ucxstore.server.option_checks import unless_none
@@ -101,6 +103,11 @@ class ServerKeywords(WorkerKeywords, total=False):
     memory: int | str | None
 
 
+def _half_of_memory() -> int:
+    """Return half of the bytes of this host's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """The options of `Server`, `Server.spawn`, ``ucxstore serve`` and `ucxstore.dask.deploy`.
@@ -121,7 +128,8 @@ class ServerOptions:
     secret : str, bytes, Secret or None
         The secret that clients must know.
     read_only : bool
-        Refuse writes.
+        Refuse writes, but of scratch space. A server of ``memory://`` that offers no scratch space
+        has nothing to serve then, and does not start.
     create : bool
         Make the directory to serve, and the folders above it, if it does not exist.
     insecure : bool
@@ -277,6 +285,7 @@ class ServerOptions:
         "choice",
         check=unless_none(checks.check_durability),
         default_text="atomic",
+        stands_for=DEFAULT_DURABILITY,
         choices=checks.DURABILITIES,
     )
     cache: int | None = option(
@@ -285,6 +294,7 @@ class ServerOptions:
         "size",
         check=unless_none(parse_size),
         default_text="1GiB",
+        stands_for=DEFAULT_CACHE,
     )
     cache_dir: str | None = option(
         None,
@@ -306,6 +316,7 @@ class ServerOptions:
         "size",
         check=unless_none(checks.check_block_size),
         default_text="4MiB",
+        stands_for=DEFAULT_BLOCK_SIZE,
     )
     freshness: float | None = option(  # infinity: for ever
         None,
@@ -321,6 +332,7 @@ class ServerOptions:
         "seconds",
         check=unless_none(check_timeout),
         default_text="20",
+        stands_for=DEFAULT_SOURCE_TIMEOUT,
     )
     storage_options: Mapping[str, str] | None = option(
         None,
@@ -337,6 +349,7 @@ class ServerOptions:
         "size",
         check=unless_none(parse_size),
         default_text="256MiB",
+        stands_for=DEFAULT_WRITE_BUDGET,
     )
     scratch: str | None = option(
         None,
@@ -359,6 +372,7 @@ class ServerOptions:
         "size",
         check=unless_none(checks.check_memory),
         default_text="80 % of what the control group or the machine has",
+        stands_for=default_memory,
     )
     when_full: str | None = option(
         None,
@@ -397,6 +411,7 @@ class ServerOptions:
         "size",
         check=unless_none(parse_size),
         default_text="half of this host's memory",
+        stands_for=_half_of_memory,
     )
     encrypt: bool = option(
         False,
@@ -456,7 +471,15 @@ class ServerOptions:
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":
-        """Check and normalise the options that a user gave."""
+        """Check and normalise the options that a user gave.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As the constructor. Also if the environment has a variable that begins with
+            ``UCXSTORE_``, and is none of ours.
+        """
+        check_variables(os.environ)
         given: dict[str, Any] = {**options}
         return cls(bind=bind, **given)  # type: ignore[arg-type]  # the checks convert it
 
@@ -471,9 +494,7 @@ class ServerOptions:
     @property
     def most_mapped(self) -> int:
         """The bytes that clients of this host may hold where they lie."""
-        if self.mapped_limit is not None:
-            return self.mapped_limit
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        return _half_of_memory() if self.mapped_limit is None else self.mapped_limit
 
     @property
     def has_scratch(self) -> bool:

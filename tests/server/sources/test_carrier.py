@@ -1,6 +1,7 @@
 """The thread that carries out changes, with a membership that follows a script."""
 
 import asyncio
+import logging
 import queue
 import socket
 from collections.abc import Callable, Iterator
@@ -9,7 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from obstore.store import MemoryStore
 
+from tests.server.sources.test_cache import get, put
+from ucxstore import UcxStore
+from ucxstore.server import Server
 from ucxstore.server.peers.events import Ended, Event, NotSent, Outcome, Refused, TurnCame
 from ucxstore.server.peers.membership import Change
 from ucxstore.server.peers.names import Names
@@ -171,3 +176,15 @@ def test_a_change_that_became_due_twice_before_it_was_sent_is_told_as_made(run: 
     members.on_end = lambda outcome: members.later(outcome)
     assert run.told() == ("stored", TICKET, True, "tag", True)
     assert members.turns == 1
+
+
+def test_each_request_is_logged_where_everything_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "ucxstore.server")
+    with Server(MemoryStore()) as server, UcxStore(server.address) as store:
+        put(store, "k", b"v")
+        assert get(store, "missing") is None
+    lines = [line for line in caplog.records if getattr(line, "event", "") == "source_request"]
+    assert {line.levelname for line in lines} == {"DEBUG"}
+    told = {(line.detail, line.key) for line in lines}  # type: ignore[attr-defined]
+    assert {("put", "k"), ("get", "missing")} <= told
+    assert all(0 <= line.seconds < 60 for line in lines)  # type: ignore[attr-defined]

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ucxstore.address import SCHEME
-from ucxstore.cli.command import CommandError, UsageError, in_groups
+from ucxstore.cli.command import CommandError, UsageError, in_groups, warn
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
+from ucxstore.object_urls import open_object_store
 from ucxstore.server.identity import CLUSTER_FILE, OLD_FILE
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
@@ -213,18 +214,14 @@ def open_objects(location: str, jobs: int, *, make: bool) -> ObjectLocation:
         If obstore is not installed.
     """
     from obstore.exceptions import BaseError
-    from obstore.store import LocalStore, from_url
+    from obstore.store import LocalStore
 
     if location.startswith("memory:"):  # obstore opens it: memory of this process
         raise UsageError(f"{location}: this memory would be lost when the copy ends")
     path = _as_path(location)
     try:
         if path is None:
-            if location.startswith("http://"):
-                return ObjectLocation(
-                    from_url(location, client_options={"allow_http": True}), location, jobs
-                )
-            return ObjectLocation(from_url(location), location, jobs)
+            return ObjectLocation(open_object_store(location, warn=warn), location, jobs)
         if not make and not path.is_dir():
             raise UsageError(f"{location}: there is no such directory")
         return DirectoryLocation(LocalStore(path, mkdir=make), path, jobs)

@@ -12,7 +12,7 @@ from ucxstore import logs
 from ucxstore.cli.command import SHORT_SECRET, Status, UsageError, is_short, run
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.serve import show
-from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, gather
+from ucxstore.cli.serve.settings import CONFIG_VARIABLE, OPTIONS, Settings, gather
 from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.described import Described
 from ucxstore.server.log_file import LogFile
@@ -33,13 +33,15 @@ def main(argv: Sequence[str]) -> int:
     def action() -> int:
         try:
             settings = gather(given, os.environ, given.pop("config", None))
-            if shown:
-                print(show.as_json(settings) if as_json else show.as_text(settings))
+            if shown and not as_json:
+                print(show.as_text(settings))
             command, options = settings.command(), settings.server()
-            if not shown:
+            if as_json:
+                print(show.as_json(settings))
+            elif not shown:
                 if not command.location:
                     parser.error("the following arguments are required: LOCATION")
-                _serve(command, options, settings.warnings)
+                _serve(command, options, settings)
         except (ValueError, TypeError) as error:
             raise UsageError(str(error)) from error
         return Status.DONE
@@ -53,25 +55,25 @@ def main(argv: Sequence[str]) -> int:
     return status
 
 
-def _serve(command: CommandOptions, options: ServerOptions, warnings: Sequence[str]) -> None:
+def _serve(command: CommandOptions, options: ServerOptions, settings: Settings) -> None:
     from ucxstore.cli.serve import banner  # neither of them for --help
     from ucxstore.server.foreground import serve_command
 
+    log = _configure_log(command)
+    for line in show.given(settings):
+        logs.server.debug("option %s", line, extra={"event": "option", "detail": line})
     if is_short(options.secret):
-        warnings = [*warnings, SHORT_SECRET]
-    log = _configure_log(command, warnings)
+        logs.server.warning("%s", SHORT_SECRET)
     has_banner = command.banner and command.log_format == "text"
     describe = partial(banner.text, options, command) if has_banner else None
     serve_command(options, command, log=log, describe=describe)
 
 
-def _configure_log(command: CommandOptions, warnings: Sequence[str]) -> LogFile | None:
+def _configure_log(command: CommandOptions) -> LogFile | None:
     file = None if command.log_file is None else LogFile(command.log_file)
     level = _LEVELS[min(command.verbose, len(_LEVELS) - 1)]
     form: logs.Format = "json" if command.log_format == "json" else "text"
     logs.configure(level, form, cast("IO[str] | None", file))
-    for warning in warnings:
-        logs.server.warning("%s", warning)
     return file
 
 
@@ -79,9 +81,10 @@ def build_parser() -> Parser:
     """Make the parser: a flag for each option, and the command's own."""
     parser = make_parser(
         "serve",
-        "Serve values until SIGTERM or Ctrl-C; requests in flight are finished. Each option can "
-        "also be given by a variable UCXSTORE_SERVE_..., such as UCXSTORE_SERVE_BIND, and in a "
-        "file. An argument overrides a variable, and a variable overrides the file.",
+        "Serve values until SIGTERM, Ctrl-C or the end of the terminal; requests in flight are "
+        "finished. Each option can also be given by a variable UCXSTORE_SERVE_..., such as "
+        "UCXSTORE_SERVE_BIND, and in a file. An argument overrides a variable, and a variable "
+        "overrides the file.",
     )
     parser.argument_default = argparse.SUPPRESS  # the options have the defaults
     for option in OPTIONS.values():

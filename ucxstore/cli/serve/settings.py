@@ -1,6 +1,5 @@
 """Gather the options of ``ucxstore serve``: arguments, then the environment, then a file."""
 
-import difflib
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
@@ -9,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from ucxstore.cli.parser import parse_pairs
+from ucxstore.environment import SERVE_PREFIX, check_variables
 from ucxstore.options import parse_size
 from ucxstore.secret import ENVIRONMENT_FILE, ENVIRONMENT_SECRET, Secret
 from ucxstore.server.command_options import CommandOptions
-from ucxstore.server.described import VARIABLE_PREFIX, Described, described
+from ucxstore.server.described import Described, described
 from ucxstore.server.options import ServerOptions
 from ucxstore.server.sources.locations import hide_password
-from ucxstore.showing import one_line
+from ucxstore.showing import one_line, suggest
 
 # All options, by their names.
 OPTIONS = {each.name: each for of in (CommandOptions, ServerOptions) for each in described(of)}
 
 # The variable that names the file. It is no option, as no file has it.
-CONFIG_VARIABLE = f"{VARIABLE_PREFIX}CONFIG"
+CONFIG_VARIABLE = f"{SERVE_PREFIX}CONFIG"
 
 ARGUMENT = "argument"
 DEFAULT = "default"
@@ -70,10 +70,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of all options, by their names, and what was given and is no option."""
+    """The settings of all options, by their names."""
 
     by_name: Mapping[str, Setting]
-    warnings: tuple[str, ...] = ()
 
     def server(self) -> ServerOptions:
         """Make the options of the server.
@@ -131,8 +130,11 @@ def gather(
     Raises
     ------
     ValueError
-        If a value or the file cannot be read, or the file has an unknown name.
+        If a value or the file cannot be read, or the file or the environment has an unknown name.
     """
+    check_variables(
+        environment, {CONFIG_VARIABLE, *(option.variable for option in OPTIONS.values())}
+    )
     file = config if config is not None else environment.get(CONFIG_VARIABLE) or None
     in_file = {} if file is None else _read(file)
     settings = {}
@@ -147,13 +149,7 @@ def gather(
             settings[name] = Setting(option=option, value=in_file[name], origin=str(file))
         else:
             settings[name] = _of_clients(option, environment)
-    known = {option.variable for option in OPTIONS.values()} | {CONFIG_VARIABLE}
-    unknown = (each for each in environment if each.startswith(VARIABLE_PREFIX))
-    warnings = (
-        f"{each} is in the environment, and is no option{_meant(each, known)}"
-        for each in sorted({*unknown} - known)
-    )
-    return Settings(settings, tuple(warnings))
+    return Settings(settings)
 
 
 def _of_clients(option: Described, environment: Mapping[str, str]) -> Setting:
@@ -224,7 +220,7 @@ def _read(file: str) -> dict[str, Any]:
                 f"{where}: give the secret a file of its own, and name it: secret_file"
             )
         if name not in OPTIONS:
-            raise ValueError(f"{where}: there is no such option{_meant(name, OPTIONS.keys())}")
+            raise ValueError(f"{where}: there is no such option{suggest(name, OPTIONS)}")
         option = OPTIONS[name]
         types, called = _TYPES[option.form]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
@@ -239,8 +235,3 @@ def _read(file: str) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     return "a table" if isinstance(value, dict) else hide_password(repr(value))
-
-
-def _meant(name: str, names: Any) -> str:
-    close = difflib.get_close_matches(name, names, 1)
-    return f"; did you mean {close[0]}?" if close else ""

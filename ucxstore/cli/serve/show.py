@@ -1,8 +1,11 @@
 """Show the settings of ``ucxstore serve``, and where each comes from. Secrets are not shown."""
 
 import json
+import math
+from collections.abc import Iterator
 from typing import Any
 
+from ucxstore.address import HostPort
 from ucxstore.cli.serve.settings import Setting, Settings
 from ucxstore.cli.text import columns, printable
 from ucxstore.secret import ENVIRONMENT_SECRET
@@ -19,13 +22,45 @@ def as_text(settings: Settings) -> str:
     return "\n".join(columns(rows))
 
 
+def given(settings: Settings) -> Iterator[str]:
+    """Yield a line for each option that is given: ``"threads = 3 (from argument)"``."""
+    for name, each in settings.by_name.items():
+        if each.is_given:
+            yield printable(f"{name} = {_text(_value(each))} (from {each.origin})")
+
+
 def as_json(settings: Settings) -> str:
-    """Return a JSON object: for each option its value and where it comes from."""
-    found = {
-        name: {"value": _value(each), "from": each.origin}
-        for name, each in settings.by_name.items()
-    }
-    return json.dumps(found, indent=2)
+    """Return a JSON object: for each option its value, and where it comes from.
+
+    Values are as the server takes them: sizes are numbers of bytes, times of seconds, and ``null``
+    is what is not set. With a default come the words for it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a value is not usable; the message starts with its option.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, each in settings.by_name.items():
+        found[name] = {"value": _plain(each), "from": each.origin}
+        if not each.is_given:
+            found[name]["default"] = each.option.default
+    return json.dumps(found, indent=2, allow_nan=False)
+
+
+def _plain(setting: Setting) -> Any:
+    """Return what may be shown of a value, as JSON has it."""
+    if not setting.is_given:
+        value = setting.option.default_value()
+    elif setting.origin == ENVIRONMENT_SECRET or not setting.option.is_shown:
+        return _value(setting)
+    else:
+        value = setting.option.normalize(_value(setting))
+    if isinstance(value, HostPort):
+        return str(value)
+    if value == math.inf:
+        return "forever"
+    return None if value == "" else value
 
 
 def _value(setting: Setting) -> Any:

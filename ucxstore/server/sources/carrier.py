@@ -1,6 +1,7 @@
 """The thread that carries out the native core's calls to a source."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -264,7 +265,7 @@ class Carrier:
             self._storage.failed(ticket, why)
         finally:
             self._give_turn(whose, begun, answered=answered)
-        self._report_slow(operation, arguments[0], time.monotonic() - begun)
+        self._report(operation, arguments[0], time.monotonic() - begun)
 
     def _give_turn(self, whose: Whose, begun: float, *, answered: bool) -> None:
         self._turns.give(whose, time.monotonic() - begun, answered=answered)
@@ -318,7 +319,7 @@ class Carrier:
                     change.end(outcome)
                 finally:
                     self._give_turn(whose, begun, answered=answered)
-                self._report_slow(operation, arguments[0], time.monotonic() - begun)
+                self._report(operation, arguments[0], time.monotonic() - begun)
         finally:
             self._removals.pop(ticket, None)
 
@@ -375,15 +376,24 @@ class Carrier:
         self._timed_out += 1
         self._report_failed(operation, arguments[0], self._timeout, str(error))
 
-    def _report_slow(self, operation: str, about: object, seconds: float) -> None:
-        if 0 < self._slow <= seconds:
+    def _report(self, operation: str, about: object, seconds: float) -> None:
+        is_slow = 0 < self._slow <= seconds
+        level = logging.WARNING if is_slow else logging.DEBUG
+        if logs.server.isEnabledFor(level):
             key = _key(about)
-            logs.server.warning(
-                "a slow request to the source: %.3g s for %s '%s'",
+            logs.server.log(
+                level,
+                "a %srequest to the source: %.3g s for %s '%s'",
+                "slow " if is_slow else "",
                 seconds,
                 operation,
                 key,
-                extra={"event": "slow_request", "key": key, "seconds": seconds},
+                extra={
+                    "event": "slow_request" if is_slow else "source_request",
+                    "key": key,
+                    "seconds": seconds,
+                    "detail": operation,
+                },
             )
 
     def _report_failed(self, operation: str, about: object, seconds: float, why: str) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore.exceptions import (
@@ -20,11 +21,11 @@ from obstore.store import (
     MemoryStore,
     ObjectStore,
     S3Store,
-    from_url,
 )
 
 from ucxstore import logs
 from ucxstore.keys import RESERVED_FOLDER, is_reserved
+from ucxstore.object_urls import open_object_store
 from ucxstore.server.options import DEFAULT_SOURCE_TIMEOUT
 from ucxstore.server.sources import object_errors
 from ucxstore.server.sources.conditional_puts import (
@@ -54,7 +55,7 @@ from ucxstore.server.sources.source import (
 
 if TYPE_CHECKING:
     from obstore import GetOptions
-    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import RetryConfig
 
 # Names in one step of a listing: the most that S3 returns at once.
 _LISTED = 1000
@@ -93,17 +94,11 @@ def open_url(url: str, timeout: float, options: Mapping[str, str]) -> ObjectStor
     ValueError
         If it cannot be opened; the message starts with "storage".
     """
-    # Client options given here replace all client options of the environment, so give none that are
-    # not needed.
-    urls = [url, *options.values()]
-    allow_http: ClientConfig | None = (
-        {"allow_http": True} if any(one.lower().startswith("http:") for one in urls) else None
-    )
     retries: RetryConfig = {"retry_timeout": timedelta(seconds=timeout * _RETRY_PART)}
     try:
-        # Its type hints name the options of each store. Any that obstore knows may be here.
-        config: Any = dict(options) or None
-        return from_url(url, config=config, client_options=allow_http, retry_config=retries)
+        return open_object_store(
+            url, options, warn=partial(logs.server.warning, "%s"), retry_config=retries
+        )
     except BaseException as error:
         # obstore does not document which errors this call raises. A bad option of its HTTP client
         # causes a panic, which is not an `Exception`.

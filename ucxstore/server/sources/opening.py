@@ -76,6 +76,11 @@ def open_storage(storage: Storage, options: ServerOptions) -> Opened:
     StorageError
         If an object store does not answer as it should.
     """
+    if options.read_only and _is_memory(storage) and not options.has_scratch:
+        raise ValueError(
+            "read_only: the memory of a new server is empty, and would stay so; serve a directory "
+            "or an object store, or offer scratch space in it (--scratch memory://)"
+        )
     if options.memory is not None and not _is_memory(storage):
         raise ValueError("memory: the storage is no memory that the server makes")
     if options.when_full is not None and not _is_memory(storage):
