@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         UcxStoreError,
         UcxUnavailableError,
         UnknownOutcomeError,
+        UnreadableFolderError,
         ValueTooLargeError,
     )
     from ucxstore.meter import progress
@@ -87,6 +88,7 @@ __all__ = [
     "UcxStoreError",
     "UcxUnavailableError",
     "UnknownOutcomeError",
+    "UnreadableFolderError",
     "ValueTooLargeError",
     "View",
     "ZeroCopyCodecPipeline",

@@ -7,7 +7,7 @@ import numpy
 from numpy.typing import NDArray
 
 
-PROTOCOL_VERSION: int = 5
+PROTOCOL_VERSION: int = 6
 
 MAX_KEY_BYTES: int = 1024
 

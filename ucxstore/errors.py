@@ -19,6 +19,7 @@ UcxStoreError
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
 ├── ShardError (ValueError)              a shard and its index do not fit, or keep changing
 ├── StorageError (OSError)               the server could not read or keep a value
+│   ├── UnreadableFolderError                a listing without what is in some folders
 │   ├── ScratchEndedError                    its scratch space has ended
 │   ├── IntegrityError                       its bytes were changed on their way
 │   └── UnknownOutcomeError                  a write or removal that was made, or not
@@ -115,6 +116,13 @@ class ShardError(UcxStoreError, ValueError):
 
 class StorageError(UcxStoreError, OSError):
     """The server's storage failed: a full disk, a missing permission."""
+
+
+class UnreadableFolderError(StorageError):
+    """The server's user may not open a folder, so a listing is without what is in there.
+
+    A listing raises it at its end, when it has given all other names.
+    """
 
 
 class ScratchEndedError(StorageError):

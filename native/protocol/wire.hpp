@@ -16,7 +16,7 @@
 
 namespace ucxstore::wire {
 
-constexpr int kProtocolVersion = 5;
+constexpr int kProtocolVersion = 6;
 
 // The body of one request message. Small enough to travel eagerly in one fragment of any
 // transport (shared memory: 8 KiB); a batch of more is sent as several messages.

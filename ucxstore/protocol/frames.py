@@ -33,7 +33,7 @@ from typing import NamedTuple
 from ucxstore.grants import MAX_CAVEATS_BYTES
 
 MAGIC = b"UCXS"
-PROTOCOL_VERSION = 5  # the native core's PROTOCOL_VERSION is the same
+PROTOCOL_VERSION = 6  # the native core's PROTOCOL_VERSION is the same
 
 NONCE_BYTES = 32
 MAC_BYTES = 32  # SHA-256
