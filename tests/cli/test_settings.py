@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.command import run
 from ucxstore.address import HostPort
+from ucxstore.cli.serve import build_parser
 from ucxstore.cli.serve.settings import OPTIONS, gather
 from ucxstore.secret import Secret
 from ucxstore.server import ServerOptions, foreground
@@ -276,6 +277,7 @@ def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["grace"] == {"value": 2, "from": "argument"}
     assert found["cache"] == {"value": "1GiB", "from": "default"}
     assert found["secret_file"] == {"value": "***", "from": "UCXSTORE_SECRET"}
+    monkeypatch.setenv("COLUMNS", "1000")
     done = run("serve", *arguments)
     assert "the-secret" not in done.stdout
     rows: Any = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
@@ -283,6 +285,32 @@ def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows["storage_options"].split() == ["access_key=***", str(file)]
     assert run("serve", "memory://", "--json").returncode == 2
     assert run("serve", "--show-config", "--threads", "0").returncode == 2
+
+
+def test_show_config_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = f"/data/{'long/' * 40}"
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("serve", location, "--show-config").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    begin = next(line for line in lines if line.startswith("location ")).index("/data/")
+    of_location = [
+        line for line in lines[1:] if not line.startswith(tuple(OPTIONS.keys() - {"location"}))
+    ]
+    shown = "".join(line[begin:].split(" ")[0] for line in of_location)
+    assert shown.startswith(location)
+
+
+def test_the_help_of_serve_has_its_options_in_groups() -> None:
+    groups = {
+        group.title: [action.dest for action in group._group_actions]
+        for group in build_parser()._action_groups
+    }
+    assert [*groups["positional arguments"]] == ["location"]
+    assert set(groups["options"]) == {"help", "config", "show_config", "json"}
+    titled = [title for title in groups if title not in ("positional arguments", "options")]
+    grouped = [name for title in titled for name in groups[title]]
+    assert sorted(grouped) == sorted(OPTIONS.keys() - {"location"})
+    assert all(1 < len(groups[title]) <= 12 for title in titled), groups
 
 
 def test_serve_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,8 @@ class Described:
         Whether it is an argument of the command without a flag.
     is_shown : bool
         Whether its value may be shown; of a table that may not, the names are.
+    group : str
+        The title of the group in the help that begins with it; empty for one that goes on.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Described:
     short: str = ""
     is_argument: bool = False
     is_shown: bool = True
+    group: str = ""
 
     @property
     def flag(self) -> str:
@@ -79,6 +82,7 @@ def option(
     short: str = "",
     is_argument: bool = False,
     is_shown: bool = True,
+    group: str = "",
 ) -> Any:
     """Make a field that is an option.
 
@@ -91,7 +95,7 @@ def option(
         result.
     default_text : str
         The default in words.
-    help, form, metavar, choices, short, is_argument, is_shown
+    help, form, metavar, choices, short, is_argument, is_shown, group
         See `Described`.
     """
     described = {
@@ -103,6 +107,7 @@ def option(
         "short": short,
         "is_argument": is_argument,
         "is_shown": is_shown,
+        "group": group,
     }
     return _field(default, {_KEY: described, "check": check}, shown=is_shown)
 

@@ -213,6 +213,7 @@ class ServerOptions:
     bind: HostPort = option(  # noqa: RUF009
         LOOPBACK,
         "the address to listen at; port 0 takes any free one",
+        group="where it listens, and for whom",
         check=checks.parse_bind,
         default_text="127.0.0.1:0",
         metavar="HOST:PORT",
@@ -238,7 +239,12 @@ class ServerOptions:
         default_text="no",
     )
     read_only: bool = option(
-        False, "refuse writes", "flag", check=checks.check_flag, default_text="no"
+        False,
+        "refuse writes",
+        "flag",
+        group="what it serves",
+        check=checks.check_flag,
+        default_text="no",
     )
     create: bool = option(
         False,
@@ -274,6 +280,7 @@ class ServerOptions:
         None,
         "memory to cache an object store's values, such as 4GiB",
         "size",
+        group="an object store, and the cache in front of it",
         check=unless_none(parse_size),
         default_text="1GiB",
     )
@@ -333,6 +340,7 @@ class ServerOptions:
         None,
         "offer scratch space in memory beside LOCATION; if LOCATION is memory://, it is offered "
         "anyway",
+        group="memory",
         check=unless_none(checks.check_scratch),
         default_text="none",
         metavar="memory://",
@@ -356,6 +364,7 @@ class ServerOptions:
         "serve clients of this host without UCX, over a Unix socket; they see values in shared "
         "memory",
         "flag",
+        group="clients of this host",
         check=checks.check_flag,
         default_text="yes",
     )
@@ -384,6 +393,7 @@ class ServerOptions:
         False,
         "encrypt what goes over UCX, and refuse clients that do not; needs a secret, and OpenSSL 3",
         "flag",
+        group="connections and threads",
         check=checks.check_flag,
         default_text="no",
     )
