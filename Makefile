@@ -189,12 +189,8 @@ copies: $(BUILT) s3 zarr2 ## Count the copies of every store (make copies COPIES
 
 flamegraphs: $(HEADLINES:%=flamegraphs/%.html) ## Draw the flamegraphs of docs/copies.md
 
-# Without the paths of the machine that it was measured on.
 flamegraphs/%.html: build/profiles/%.bin
-	mkdir -p $(@D)
-	$(BIN)/memray flamegraph --force --output $@ $<
-	base=$$($(BIN)/python -c 'import sys; print(sys.base_prefix)'); \
-	    sed -i -e 's#$(CURDIR)/##g' -e "s#$$base/##g" -e 's#/tmp/[^/"]*/##g' $@
+	scripts/flamegraph $(BIN) $< $@
 
 # WHEEL= takes another one than the newest in dist/; without any, what this checkout has.
 newcomer: $(BUILT) ## Follow the tutorial of two machines between two namespaces, and print the time

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         UcxStoreError,
         UcxUnavailableError,
         UnknownOutcomeError,
+        UnreadableFolderError,
         ValueTooLargeError,
     )
     from ucxstore.meter import progress
@@ -89,6 +90,7 @@ __all__ = [
     "UcxStoreError",
     "UcxUnavailableError",
     "UnknownOutcomeError",
+    "UnreadableFolderError",
     "ValueTooLargeError",
     "View",
     "ZeroCopyCodecPipeline",

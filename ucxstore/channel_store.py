@@ -6,6 +6,7 @@ blocking.
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from ucxstore.client import requests
 from ucxstore.client.byte_ranges import NativeRange, bounds, many_to_native, to_native
 from ucxstore.client.channel import Channel
 from ucxstore.client.keyspace import Into, Keyspace
-from ucxstore.client.listing import Listing
+from ucxstore.client.listing import Listing, refuse
 from ucxstore.client.requests import Found
 from ucxstore.counters import Counters
 from ucxstore.zarr_compat import Buffer, BufferPrototype, cpu, default_buffer_prototype
@@ -323,7 +324,7 @@ class ChannelStore(Store):
 
     @property
     def _listing(self) -> Listing:
-        return Listing(self._channel, self._keyspace)
+        return Listing(self._channel, self._keyspace, partial(refuse, self))
 
     async def list(self) -> AsyncIterator[str]:
         async for key in self.list_prefix(""):

@@ -20,6 +20,7 @@ UcxStoreError
 ├── ShardError (ValueError)              a shard and its index do not fit, or keep changing
 ├── StorageError (OSError)               the server could not read or keep a value
 │   ├── EvictedError                         the server has given the value up, for want of room
+│   ├── UnreadableFolderError                a listing without what is in some folders
 │   ├── ScratchEndedError                    its scratch space has ended
 │   ├── IntegrityError                       its bytes were changed on their way
 │   └── UnknownOutcomeError                  a write or removal that was made, or not
@@ -123,6 +124,13 @@ class EvictedError(StorageError):
 
     The key stays, without a value, until it is set or deleted. Whoever uses the server as a cache
     catches this as a miss.
+    """
+
+
+class UnreadableFolderError(StorageError):
+    """The server's user may not open a folder, so a listing is without what is in there.
+
+    A listing raises it at its end, when it has given all other names.
     """
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ucxstore import logs, process
+from ucxstore.showing import size_text
 
 type BarName = Literal["auto", "rich", "tqdm"]
 
@@ -46,6 +47,9 @@ class Meter:
         self.moved = 0
         self._bar: _Bar | None = bar
         self._lock = process.lock()
+
+    def __repr__(self) -> str:
+        return f"Meter({size_text(self.moved)} of {size_text(self.planned)})"
 
     def add(self, *, planned: int = 0, moved: int = 0) -> None:
         """Count bytes, on any thread. A bar that fails does not fail what is counted."""

@@ -5,12 +5,19 @@ control characters, and HTML is escaped. HTML has no colours of its own: it is r
 dark pages, and refers to nothing outside of itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 # Names of sizes that do not have "bytes" in them.
 _SIZES = {"quota", "memory_used", "memory_limit"}
+
+# Columns of a terminal: those of one that does not tell, and those below which nothing is readable.
+_USUAL_WIDTH = 80
+_LEAST_WIDTH = 40
+_LEAST_CELL = 8
+_GAP = "  "
 
 _LINE = "border-bottom:1px solid rgba(128,128,128,.35)"
 _CELL = f"text-align:left;padding:.15em 1em .15em 0;{_LINE}"
@@ -85,17 +92,82 @@ def value_text(name: str, value: object) -> str:
     return printable(str(value))
 
 
-def text_columns(rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> list[str]:
-    """Align rows of equal length in columns, those in `right` at their right; return the lines."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def terminal_width() -> int:
+    """Return the columns of the terminal, as far as a table may use them; 80 without one."""
+    from shutil import get_terminal_size
+
+    return max(get_terminal_size((_USUAL_WIDTH, 0)).columns, _LEAST_WIDTH)
+
+
+def text_columns(
+    rows: Sequence[Sequence[str]], *, right: Iterable[int] = (), width: int | None = None
+) -> list[str]:
+    """Align rows of equal length in columns, those in `right` at their right; return the lines.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of str
+    right : iterable of int
+        The positions of columns.
+    width : int, optional
+        The longest that a line may be. If there is not enough room, the cells of the widest columns
+        go on below, but for those in `right`.
+    """
     to_right = frozenset(right)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        widths = _narrowed(widths, to_right, width)
     return [
-        "  ".join(
-            cell.rjust(width) if place in to_right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        _GAP.join(
+            cell.rjust(size) if place in to_right else cell.ljust(size)
+            for place, (cell, size) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()
         for row in rows
+        for cells in _broken(row, widths)
     ]
+
+
+def _narrowed(widths: Sequence[int], fixed: Collection[int], width: int) -> list[int]:
+    """Take from the widest columns what does not fit."""
+    sizes = list(widths)
+    flexible = [place for place in range(len(sizes)) if place not in fixed]
+    while flexible and sum(sizes) + len(_GAP) * (len(sizes) - 1) > width:
+        widest = max(flexible, key=lambda place: sizes[place])
+        if sizes[widest] <= _LEAST_CELL:
+            break
+        sizes[widest] -= 1
+    return sizes
+
+
+def _broken(row: Sequence[str], widths: Sequence[int]) -> Iterator[Sequence[str]]:
+    """Yield the lines of a row whose cells may be too long."""
+    if all(len(cell) <= width for cell, width in zip(row, widths, strict=True)):
+        yield row
+        return
+    from textwrap import wrap
+
+    columns = [wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
+    yield from zip_longest(*columns, fillvalue="")
+
+
+def folded_columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Align rows of equal length as `text_columns` does, in lines of at most `width`.
+
+    If there is not enough room for all columns, the others follow in tables of their own, each with
+    the first column again.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    begin = 1
+    while begin < len(widths) or not lines:
+        end, taken = begin, widths[0]
+        while end < len(widths) and (end == begin or taken + len(_GAP) + widths[end] <= width):
+            taken += len(_GAP) + widths[end]
+            end += 1
+        block = [[row[0], *row[begin:end]] for row in rows]
+        lines += ([""] if lines else []) + text_columns(block, width=width)
+        begin = end
+    return lines
 
 
 def html_table(
@@ -124,11 +196,12 @@ def html_block(title: str, name: str, *parts: str) -> str:
     Parameters
     ----------
     title, name : str
-        The object's class, and what it is called. Both are escaped here.
+        The object's class, and what it is called; empty for no name. Both are escaped here.
     *parts : str
         HTML that is shown below them.
     """
-    heading = f"<div><b>{_escape(title)}</b> <code>{_escape(printable(name))}</code></div>"
+    called = f" <code>{_escape(printable(name))}</code>" if name else ""
+    heading = f"<div><b>{_escape(title)}</b>{called}</div>"
     return (
         '<div style="color:inherit;background:transparent;overflow-x:auto">'
         f"{heading}{''.join(parts)}</div>"

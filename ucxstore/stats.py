@@ -5,7 +5,14 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NoReturn, cast
 
 from ucxstore.foreign import Fields
-from ucxstore.showing import html_block, html_table, text_columns, value_text
+from ucxstore.showing import (
+    folded_columns,
+    html_block,
+    html_table,
+    terminal_width,
+    text_columns,
+    value_text,
+)
 
 _MAX_STATS_BYTES = 8 << 20  # far more than a server tells
 
@@ -59,10 +66,11 @@ class Table(dict[str, Any]):
         return [value_text("", key), *cells] if len(header) > len(cells) else cells
 
     def __str__(self) -> str:
+        width = terminal_width()
         rows, below = self._split()
-        lines = text_columns(rows, right=[1])
+        lines = _named_values(rows, width)
         for name, header, cells in below:
-            lines += ["", f"{name}:", *text_columns([header, *cells])]
+            lines += ["", f"{name}:", *folded_columns([header, *cells], width)]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -86,6 +94,14 @@ class Table(dict[str, Any]):
         raise TypeError(f"{type(self).__name__}: cannot be changed")
 
     __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse
+
+
+def _named_values(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Align values at their right, as far as they fit; longer ones go on below."""
+    lines = text_columns(rows, right=[1])
+    if max(map(len, lines), default=0) <= width:
+        return lines
+    return text_columns(rows, width=width)
 
 
 def _table_of(cls: type[Table], values: dict[str, Any]) -> Table:

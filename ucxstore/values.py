@@ -34,6 +34,12 @@ class Values:
     address : str or Address
         As of a `UcxStore`.
     options : ClientOptions
+
+    Attributes
+    ----------
+    unreadable : list of str
+        The folders that a server's user may not open, as far as they were listed or measured: what
+        is in there is missing.
     """
 
     def __init__(self, address: str | Address, options: ClientOptions) -> None:
@@ -47,7 +53,8 @@ class Values:
             Counters(),
             options,
         )
-        self._listing = Listing(self._channel, self._keyspace)
+        self.unreadable: list[str] = []
+        self._listing = Listing(self._channel, self._keyspace, self.unreadable.extend)
 
     @property
     def servers(self) -> tuple[HostPort, ...]:

@@ -347,13 +347,23 @@ PyOperation::Object remove_prefix(PyConnection& self, const How& how, const std:
         [](Operation& done) -> nb::object { return nb::int_(reply_of(done.items[0]).u64()); });
 }
 
+// The texts from here on: `most` of them, or to the end.
+nb::list texts_of(wire::Reader& reader, std::uint64_t most = ~0ull) {
+    nb::list texts;
+    while (!reader.done() && texts.size() < most) {
+        texts.append(nb::cast(reader.string()));
+    }
+    return texts;
+}
+
 PyOperation::Object measure(PyConnection& self, const How& how, const std::string& prefix,
                             bool any) {
     return call(self, how, wire::Op::measure, prefix, Body().text(prefix).flag(any),
                 [](Operation& done) -> nb::object {
                     wire::Reader reader = reply_of(done.items[0]);
                     const std::uint64_t keys = reader.u64();
-                    return nb::make_tuple(keys, reader.u64());
+                    const std::uint64_t bytes = reader.u64();
+                    return nb::make_tuple(keys, bytes, texts_of(reader));
                 });
 }
 
@@ -363,11 +373,8 @@ PyOperation::Object list_page(PyConnection& self, const How& how, const std::str
                 [](Operation& done) -> nb::object {
                     wire::Reader reader = reply_of(done.items[0]);
                     const std::string next = reader.string();
-                    nb::list names;
-                    while (!reader.done()) {
-                        names.append(nb::cast(reader.string()));
-                    }
-                    return nb::make_tuple(names, next);
+                    const nb::list unreadable = texts_of(reader, reader.u64());
+                    return nb::make_tuple(texts_of(reader), next, unreadable);
                 });
 }
 

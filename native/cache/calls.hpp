@@ -82,6 +82,8 @@ struct Removed {
 struct Measure {
     std::uint64_t keys = 0;
     std::uint64_t bytes = 0;
+    // As in a Page; where they are more than a page holds, some of them.
+    std::vector<std::string> unreadable = {};
 };
 using Sizes = std::vector<std::uint64_t>;  // wire::kAnySize for a missing key
 using CallResult =

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "base/status.hpp"
@@ -96,7 +97,17 @@ Fd DirectoryRoot::resolve(const std::string& path, int flags) const {
         return Fd();
     }
     errno = code;
-    throw_errno("opening '" + path + "'");
+    const std::string what = "opening '" + path + "'";
+    if (code == EACCES) {
+        throw Forbidden(what + ": " + std::strerror(code));
+    }
+    throw_errno(what);
+}
+
+bool DirectoryRoot::is_file(const std::string& path) const {
+    struct stat about{};
+    const Fd fd = resolve(path, O_PATH);
+    return fd && fstat(fd.get(), &about) == 0 && S_ISREG(about.st_mode);
 }
 
 bool DirectoryRoot::is_present() const {
@@ -120,8 +131,16 @@ Fd DirectoryRoot::directory(const std::string& path) const {
 }
 
 Fd DirectoryRoot::file(const std::string& key) const {
-    // O_NONBLOCK: a FIFO under a key must not hold the thread up.
-    Fd fd = resolve(key, O_RDONLY | O_NONBLOCK);
+    Fd fd;
+    try {
+        // O_NONBLOCK: a FIFO under a key must not hold the thread up.
+        fd = resolve(key, O_RDONLY | O_NONBLOCK);
+    } catch (const Forbidden&) {
+        if (is_file(key)) {
+            throw;
+        }
+        return Fd();  // a directory is no key, whoever may open it
+    }
     if (fd) {
         struct stat about{};
         if (fstat(fd.get(), &about) != 0) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/handle.hpp"
+#include "base/status.hpp"
 
 namespace ucxstore {
 
@@ -17,6 +18,12 @@ struct DirClose {
     void operator()(DIR* directory) const { closedir(directory); }
 };
 using DirHandle = std::unique_ptr<DIR, DirClose>;
+
+// There is something, which the user of this process may not open.
+class Forbidden : public Error {
+  public:
+    explicit Forbidden(const std::string& message) : Error(ErrorKind::storage, message) {}
+};
 
 class DirectoryRoot {
   public:
@@ -31,9 +38,10 @@ class DirectoryRoot {
     // ask it find the same.
     bool is_kept_by_kernel() const;
 
-    // The directory that `path` ("" for the root) names; an empty Fd where there is none.
+    // The directory that `path` ("" for the root) names; an empty Fd where there is none. Throws
+    // Forbidden.
     Fd directory(const std::string& path) const;
-    // The regular file under `key`, for reading; an empty Fd where there is none.
+    // The regular file under `key`, for reading; an empty Fd where there is none. Throws Forbidden.
     Fd file(const std::string& key) const;
     // The same, for a process that the descriptor was passed to.
     enum class Wait { for_disk, never };
@@ -57,8 +65,11 @@ class DirectoryRoot {
     void prune_parents(const std::string& key) const;
 
   private:
-    // Opens `path`; an empty Fd where nothing is there. Throws Error(storage) for all else.
+    // Opens `path`; an empty Fd where nothing is there. Throws Forbidden, and Error(storage) for
+    // all else.
     Fd resolve(const std::string& path, int flags) const;
+    // Whether what `path` names is a regular file, which need not be opened for that.
+    bool is_file(const std::string& path) const;
     // Throws Error(storage) where the root directory is gone.
     void check_present() const;
 

@@ -114,15 +114,22 @@ struct Payload {
     void operator()(const Measure& measure) const {
         wire::put_u64(out, measure.keys);
         wire::put_u64(out, measure.bytes);
+        put_names(measure.unreadable);
     }
     void operator()(const Page& page) const {
         wire::put_string(out, page.cursor);
-        for (const std::string& name : page.names) {
-            wire::put_string(out, name);
-        }
+        wire::put_u64(out, page.unreadable.size());
+        put_names(page.unreadable);
+        put_names(page.names);
     }
     template <typename Other>
     void operator()(const Other&) const {}  // the status alone is the answer
+
+    void put_names(const std::vector<std::string>& names) const {
+        for (const std::string& name : names) {
+            wire::put_string(out, name);
+        }
+    }
 };
 
 const std::string kNoKey;

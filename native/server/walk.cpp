@@ -1,5 +1,7 @@
 #include "server/walk.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 #include <variant>
 
@@ -51,6 +53,7 @@ const std::string* Walk::next_key(const std::string& prefix, std::size_t max_byt
             return nullptr;
         }
         page_ = storage_->list(prefix, false, page_.cursor, max_bytes, pace_);
+        note_unreadable();
         begun_ = true;
         next_ = 0;
     }
@@ -69,6 +72,15 @@ void Walk::remove(const std::string& key) {
     });
     if (storage_->removing_waits()) {
         removed_.push_back(key);
+    }
+}
+
+void Walk::note_unreadable() {
+    for (std::string& folder : page_.unreadable) {
+        if (unreadable_bytes_ + folder.size() <= wire::kPageBytes) {
+            unreadable_bytes_ += folder.size();
+            unreadable_.insert(std::move(folder));
+        }
     }
 }
 
@@ -99,11 +111,17 @@ std::optional<CallResult> Walk::go_on(const RemovePrefixCall& call, TimePoint un
             return std::nullopt;
         }
     }
+    if (!unreadable_.empty()) {
+        throw Error(ErrorKind::storage, "opening the folder '" + *unreadable_.begin() +
+                                            "', whose keys stay: " + std::strerror(EACCES));
+    }
     return Removed{keys_};
 }
 
 std::optional<CallResult> Walk::go_on(const MeasureCall& call, TimePoint until) {
-    while (const std::string* key = next_key(call.prefix, call.any ? 1 : kListedBytes)) {
+    // Whether there is any key, the first one tells.
+    while (const std::string* key =
+               next_key(call.prefix, call.any && unreadable_.empty() ? 1 : kListedBytes)) {
         const auto bytes =
             page_.sizes.empty() ? storage_->size(*key) : std::optional(page_.sizes[next_ - 1]);
         if (bytes) {
@@ -117,7 +135,8 @@ std::optional<CallResult> Walk::go_on(const MeasureCall& call, TimePoint until) 
             return std::nullopt;
         }
     }
-    return sum_;
+    sum_.unreadable.assign(unreadable_.begin(), unreadable_.end());
+    return std::move(sum_);
 }
 
 std::optional<CallResult> Walk::go_on(const ListCall& call, TimePoint) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,7 @@ class Walk {
     // listed at a time.
     const std::string* next_key(const std::string& prefix, std::size_t max_bytes);
     void remove(const std::string& key);
+    void note_unreadable();
 
     const std::shared_ptr<Storage> storage_;
     const StorageCall call_;
@@ -87,7 +89,9 @@ class Walk {
     Sizes sizes_;
     Measure sum_;
     Page page_;
-    std::size_t next_ = 0;  // of its names
+    std::size_t next_ = 0;              // of its names
+    std::set<std::string> unreadable_;  // the folders of all pages
+    std::size_t unreadable_bytes_ = 0;
     bool begun_ = false;
 };
 

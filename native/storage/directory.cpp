@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
@@ -97,8 +96,8 @@ struct Scope {
 };
 
 // The entries of a directory that concern a walk, in the order of whole keys; none where it is
-// missing. Only as many are kept as there is memory for. Once these are through, the directory is
-// read again, for those that come behind them.
+// missing, or where it may not be opened. Only as many are kept as there is memory for. Once these
+// are through, the directory is read again, for those that come behind them.
 class Entries {
   public:
     Entries(const Scope& scope, std::string path, std::size_t most_bytes)
@@ -115,6 +114,8 @@ class Entries {
         }
         return next_ == kept_.size() ? nullptr : &kept_[next_++];
     }
+    // Whether entries are missing, as the directory may not be opened. After the last.
+    bool is_unreadable() const { return unreadable_; }
 
   private:
     void read();
@@ -129,6 +130,7 @@ class Entries {
     std::size_t next_ = 0;
     std::string last_;  // of those that are through
     bool more_ = true;
+    bool unreadable_ = false;
 };
 
 void Entries::read() {
@@ -140,7 +142,16 @@ void Entries::read() {
     if (scope_.pace) {
         scope_.pace();
     }
-    Fd fd = scope_.root.directory(path_);
+    Fd fd;
+    try {
+        fd = scope_.root.directory(path_);
+    } catch (const Forbidden&) {
+        if (path_.empty()) {
+            throw;  // nothing at all can be listed
+        }
+        unreadable_ = true;
+        return;
+    }
     if (!fd) {
         return;
     }
@@ -185,37 +196,53 @@ void Entries::keep(Entry entry) {
     }
 }
 
-// Calls visit(key) for every file, in key order, until it returns false. `bytes`: the memory that
-// it may take.
-bool walk(const Scope& scope, const std::string& directory, std::size_t bytes,
-          const std::function<bool(const std::string&)>& visit) {
+// A page that is being filled, with `max_bytes` of names at most.
+class Filling {
+  public:
+    Filling(Page& page, std::size_t max_bytes) : page_(page), left_(max_bytes) {}
+
+    // Both take a name, unless the page is full: then the next one begins at `cursor`.
+    bool add(const std::string& name, const std::string& cursor) {
+        return add(page_.names, name, cursor);
+    }
+    bool add_unreadable(const std::string& directory) {
+        return add(page_.unreadable, directory, directory + "/");
+    }
+
+  private:
+    bool add(std::vector<std::string>& names, const std::string& name, const std::string& cursor) {
+        const std::size_t bytes = name.size() + 2;
+        if (bytes > left_ && !(page_.names.empty() && page_.unreadable.empty())) {
+            page_.cursor = cursor;
+            return false;
+        }
+        left_ -= std::min(left_, bytes);
+        names.push_back(name);
+        return true;
+    }
+
+    Page& page_;
+    std::size_t left_;
+};
+
+// Fills a page with the key of every file, in key order; false once it is full. `bytes`: the memory
+// that it may take.
+bool walk(const Scope& scope, const std::string& directory, std::size_t bytes, Filling& page) {
     const std::string base = directory.empty() ? "" : directory + "/";
     Entries entries(scope, directory, bytes / 2);
     while (const Entry* entry = entries.next()) {
         const std::string path = base + entry->name();
-        if (entry->is_directory() ? !walk(scope, path, bytes / 2, visit) : !visit(path)) {
+        if (entry->is_directory() ? !walk(scope, path, bytes / 2, page) : !page.add(path, path)) {
             return false;
         }
     }
-    return true;
+    return !entries.is_unreadable() || page.add_unreadable(directory);
 }
 
 // The directory that every key with this prefix lies in.
 std::string directory_of(const std::string& prefix) {
     const std::size_t slash = prefix.rfind('/');
     return slash == std::string::npos ? "" : prefix.substr(0, slash);
-}
-
-// Adds a name, unless the page is full: then sets where the next page begins.
-bool add_to_page(Page& page, std::size_t& bytes, std::size_t max_bytes, const std::string& name,
-                 const std::string& cursor) {
-    bytes += name.size() + 2;
-    if (bytes > max_bytes && !page.names.empty()) {
-        page.cursor = cursor;
-        return false;
-    }
-    page.names.push_back(name);
-    return true;
 }
 
 }  // namespace
@@ -298,19 +325,22 @@ void DirectoryStorage::remove(const std::string& key, const Consent& consent) {
 Page DirectoryStorage::list(const std::string& prefix, bool delimited, const std::string& cursor,
                             std::size_t max_bytes, const Pace& pace) {
     Page page;
-    std::size_t bytes = 0;
+    Filling filling(page, max_bytes);
+    const std::string directory = directory_of(prefix);
     if (!delimited) {
-        walk({root_, prefix, cursor, pace}, directory_of(prefix), listing_bytes_,
-             [&](const std::string& key) { return add_to_page(page, bytes, max_bytes, key, key); });
+        walk({root_, prefix, cursor, pace}, directory, listing_bytes_, filling);
         return page;
     }
     const std::string from = cursor.empty() ? cursor : prefix + cursor;
     const Scope scope{root_, prefix, from, pace};
-    Entries entries(scope, directory_of(prefix), listing_bytes_);
+    Entries entries(scope, directory, listing_bytes_);
     while (const Entry* entry = entries.next()) {
-        if (!add_to_page(page, bytes, max_bytes, entry->name(), entry->order)) {
-            break;
+        if (!filling.add(entry->name(), entry->order)) {
+            return page;
         }
+    }
+    if (entries.is_unreadable()) {
+        filling.add_unreadable(directory);
     }
     return page;
 }

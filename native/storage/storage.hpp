@@ -64,6 +64,8 @@ struct Page {
     std::vector<std::string> names;
     std::string cursor;                     // where the next page begins; "" for the last page
     std::vector<std::uint64_t> sizes = {};  // of their values, where the storage has them at hand
+    // Folders that the server's user may not open: the names below them are not in the listing.
+    std::vector<std::string> unreadable = {};
 };
 
 // Runs now and then while a call takes long. What it throws ends the call.
@@ -92,8 +94,9 @@ class Storage {
     // thread.
     virtual bool removing_waits() const { return false; }
     // Names from `cursor` on ("": from the start), at most `max_bytes` of them, but at least one:
-    // keys that begin with `prefix`; `delimited`: what follows it up to the next "/", each once. It
-    // may take long, and so is for no progress thread; the memory that it takes is bounded.
+    // keys that begin with `prefix`; `delimited`: what follows it up to the next "/", each once.
+    // The unreadable folders count among them. It may take long, and so is for no progress thread;
+    // the memory that it takes is bounded.
     virtual Page list(const std::string& prefix, bool delimited, const std::string& cursor,
                       std::size_t max_bytes, const Pace& pace = {}) = 0;
     // Its values, and the memory that they take; all 0 where they are not in memory.

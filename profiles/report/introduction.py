@@ -38,6 +38,8 @@ _UNSEEN = (
     "page cache. Over TCP that is one copy at each end.",
     "memray does not see System V and POSIX shared memory. They are only in the resident set, as "
     "far as they are touched.",
+    "What a process maps once to send values of any size to a server of its host is fixed memory, "
+    "16 MiB over local. It is only in the resident set, too.",
     "Copies into memory that is allocated already, such as a small buffer that is used again and "
     "again, take time but no memory, and are not counted.",
 )

@@ -21,6 +21,7 @@ from profiles.report.html import (
 from profiles.report.introduction import SMALL, introduction, is_small
 from profiles.report.story import choose, sentence, story
 from profiles.result import CaseResult
+from ucxstore.copies.figures import READ_NOTE
 
 TITLE = "Extra copies, counted"
 _INDEX = "index"
@@ -103,9 +104,8 @@ def _story(cases: Cases) -> list[Html]:
         return []
     nbytes = max(case.nbytes for case in cases.all())
     what = (
-        "What a reader allocates beyond the array that it gets, in multiples of that array: "
-        f"{nbytes / 1e6:g} MB of random numbers in one chunk. Each bar is the larger of two "
-        "figures, the peak and the total."
+        f"{READ_NOTE} The array is {nbytes / 1e6:g} MB of random numbers in one chunk. Each bar is "
+        "the larger of two figures, the peak and the total."
     )
     small = f" {SMALL}" if is_small(cases.all()) else ""
     return [

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from profiles.report.cases import Cases, Column, Row
 from profiles.result import CaseResult
 from ucxstore.copies.chart import Bar, Bars, draw
-from ucxstore.copies.figures import figure, weight
-
-TITLE = "Copies that a reader makes"
+from ucxstore.copies.figures import READ_NOTE, READ_TITLE, figure, weight
 
 _RAW, _ZSTD = (Column("read", codec, "one") for codec in ("raw", "zstd"))
 
@@ -74,25 +72,29 @@ def sentence(stores: Sequence[Told]) -> str:
     """Say what the chart shows."""
     raw = _say([(told, told.raw) for told in stores])
     zstd = _say([(told, told.zstd) for told in stores])
-    return f"Read raw: {raw}. Read zstd: {zstd}."
+    return f"To read a raw array, {raw}. To read a zstd array, {zstd}."
 
 
 def _say(figures: Sequence[tuple[Told, float]]) -> str:
-    """Name the stores with the fewest copies, and the range of the others."""
+    """Name the stores with the least memory, and the range of the others."""
     fewest = _figure(min((value for _, value in figures), default=0.0))
     first = dict.fromkeys(told.name for told, value in figures if _figure(value) == fewest)
-    said = f"{_join([*first])} {'make' if len(first) > 1 else 'makes'} {fewest}"
+    said = f"{_join([*first])} {_take(len(first))} {fewest}"
     rest = [(told.name, value) for told, value in figures if told.name not in first]
     if not rest:
         return said
     (low, least), (high, most) = (pick(rest, key=lambda one: one[1]) for pick in (min, max))
     if _figure(least) == _figure(most):
-        return f"{said}; {_join([name for name, _ in rest])} {_figure(most)}"
-    return f"{said}; the others {_figure(least)} ({low}) to {_figure(most)} ({high})"
+        return f"{said}; {_join([name for name, _ in rest])} {_take(len(rest))} {_figure(most)}"
+    return f"{said}; the others take from {_figure(least)} ({low}) to {_figure(most)} ({high})"
+
+
+def _take(count: int) -> str:
+    return "take" if count > 1 else "takes"
 
 
 def _figure(value: float) -> str:
-    return "no copy" if value < _NONE else figure(value)
+    return "no extra memory" if value < _NONE else f"{figure(value)} arrays"
 
 
 def _join(names: Sequence[str]) -> str:
@@ -114,4 +116,7 @@ def story(cases: Iterable[CaseResult], *, image: bool = False) -> str:
         )
         for told in stores
     ]
-    return draw(TITLE, sentence(stores), rows, unit="array", image=image) if rows else ""
+    if not rows:
+        return ""
+    note = READ_NOTE if image else ""
+    return draw(READ_TITLE, sentence(stores), rows, unit="array", note=note, image=image)

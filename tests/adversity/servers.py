@@ -1,5 +1,6 @@
 """Servers in processes of their own, which tests may kill, stop and question."""
 
+import ctypes
 import os
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -67,3 +68,19 @@ def files_under(root: Path) -> set[str]:
         for folder, _, names in os.walk(root)
         for name in names
     }
+
+
+_CAPABILITY_VERSION = 0x20080522  # the third, with two words a set
+_DAC = 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: what makes root free of permissions
+
+
+def serve_as_anybody(channel: Connection, root: str, ucx: Mapping[str, UcxValue]) -> None:
+    """Serve as a user to whom permissions apply, even if that is root."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then their upper words
+    assert libc.capget(header, sets) == 0
+    for index in range(3):
+        sets[index] &= ~_DAC
+    assert libc.capset(header, sets) == 0
+    serve(channel, root, "127.0.0.1:0", ucx, False, False)

@@ -1,12 +1,10 @@
 """The server's directory fails: the client learns why, and the server goes on."""
 
 import asyncio
-import ctypes
 import gc
 import os
 import resource
 import shutil
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 
 from tests.adversity.conftest import OpenStore, StartServer, Ucx
 from tests.adversity.nursery import Nursery
-from tests.adversity.servers import RemoteServer, files_under, serve
+from tests.adversity.servers import RemoteServer, files_under, serve_as_anybody
 from tests.adversity.transfers import (
     BLANK,
     LARGE,
@@ -171,21 +169,6 @@ def test_no_descriptors(server: RemoteServer, store: UcxStore) -> None:
 
 # ---- no permission ----
 
-_CAPABILITY_VERSION = 0x20080522  # the third, with two words a set
-_DAC = 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: what makes root free of permissions
-
-
-def serve_as_anybody(channel: Connection, root: str, ucx: Ucx) -> None:
-    """Serve as a user to whom permissions apply, even if that is root."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then their upper words
-    assert libc.capget(header, sets) == 0
-    for index in range(3):
-        sets[index] &= ~_DAC
-    assert libc.capset(header, sets) == 0
-    serve(channel, root, "127.0.0.1:0", ucx, False, False)
-
 
 def test_no_permission(nursery: Nursery, open_store: OpenStore, ucx: Ucx, root: Path) -> None:
     process = nursery.start(serve_as_anybody, str(root), ucx)
@@ -207,7 +190,6 @@ def test_no_permission(nursery: Nursery, open_store: OpenStore, ucx: Ucx, root: 
         lambda: store.get_sync("folder/key"),
         lambda: store.get_into_sync("folder/key", filled(BLANK, MEDIUM)),
         lambda: asyncio.run(store.exists("folder/key")),
-        lambda: asyncio.run(store.getsize_prefix("folder")),
         lambda: asyncio.run(store.delete_dir("folder")),
     ):
         error, message = Background(read).failure()

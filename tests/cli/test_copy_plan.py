@@ -1,6 +1,6 @@
 import pytest
 
-from ucxstore.cli.cp.plan import GROUP_BYTES, Entry, groups, is_same, plan_copy
+from ucxstore.cli.cp.plan import GROUP_BYTES, Entry, groups, is_same, plan_copy, plan_one
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,21 @@ def test_metadata_comes_last_and_copies_are_left_out() -> None:
 
 @pytest.mark.parametrize("key", ["../a", "a/../../b", "/etc/passwd", "a//b", "a/", "", "a\0b"])
 def test_keys_outside_the_tree_are_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="refused") as caught:
-        plan_copy([Entry("fine", 1), Entry(key, 1)], {})
-    assert repr(key) in str(caught.value)
+    for plan in (
+        lambda: plan_copy([Entry("fine", 1), Entry(key, 1)], {}),
+        lambda: plan_one(Entry("fine", 1), key),
+    ):
+        with pytest.raises(ValueError, match="refused") as caught:
+            plan()
+        assert repr(key) in str(caught.value)
+
+
+def test_one_value_gets_a_name_of_its_own() -> None:
+    plan = plan_one(Entry("zarr.json", 5, 10.0), "b")
+    assert (plan.present, plan.keys, plan.nbytes) == (0, 1, 5)
+    assert [plan.target_of(entry) for entry in plan.chunks] == [Entry("b", 5, 10.0)]
+    whole = plan_copy([Entry("a", 1)], {})
+    assert [whole.target_of(entry) for entry in whole.chunks] == [Entry("a", 1)]
 
 
 def test_groups() -> None:

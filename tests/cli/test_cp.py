@@ -80,7 +80,7 @@ def test_all_copies_what_is_there(named: Named) -> None:
     fill(first, {"a": b"1"})
     fill(second, {"a": b"2"})  # a server knows no times: the size is all there is to go by
     assert run("cp", first, second).stdout.startswith("copied 0 values")
-    assert run("cp", "--all", first, second).stdout.startswith("copied 1 values")
+    assert run("cp", "--all", first, second).stdout.startswith("copied 1 value, ")
     assert everything(second) == {"a": b"1"}
 
 
@@ -174,7 +174,7 @@ def test_a_link_that_leads_out_of_a_directory(side: str, named: Named, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["/no/such/place", "/tmp/x"], 2, "/no/such/place: there is no such directory"),
+        (["/no/such/place", "/tmp/x"], 2, "/no/such/place: there is no such file or directory"),
         (["gopher://x", "/tmp/x"], 2, "gopher://x"),
         (["ucx://127.0.0.1", "/tmp/x"], 2, "names no port"),
         (["/tmp", "memory://"], 2, "memory://: this memory would be lost"),
@@ -191,10 +191,77 @@ def test_what_is_no_location(arguments: list[str], status: int, message: str) ->
     assert message in line
 
 
-def test_an_empty_source(named: Named, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", LOCATIONS)
+def test_an_empty_source(kind: str, named: Named, tmp_path: Path) -> None:
+    """It fails, and makes nothing at the destination, not even an empty folder."""
     (tmp_path / "empty").mkdir()
-    assert "no values found" in run("cp", tmp_path / "empty", named("server", "x")).stderr
-    assert "no values found" in run("cp", named("server", "x"), tmp_path / "y").stderr
+    source = tmp_path / "empty" if kind == "directory" else named(kind, "x")
+    for destination in (tmp_path / "y", tmp_path / "y/z", f"{tmp_path}/y/", f"file://{tmp_path}/y"):
+        done = run("cp", source, destination)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr == f"ucxstore cp: {source}: no values found\n"
+        assert not (tmp_path / "y").exists()
+
+
+@pytest.mark.parametrize("there", LOCATIONS)
+@pytest.mark.parametrize("kind", LOCATIONS)
+def test_one_value(kind: str, there: str, named: Named) -> None:
+    """It gets the name of the destination, or keeps its own in a folder; as `aws s3 cp` does it."""
+    source, destination = named(kind, "first"), named(there, "second")
+    fill(source, {"a/ä b": b"value", "a/other": b"x"})
+    done = run("cp", f"{source}/a/ä b", f"{destination}/renamed")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("copied 1 value, 5 B in ")
+    assert run("cp", f"{source}/a/ä b", f"{destination}/folder/").returncode == 0
+    assert everything(destination) == {"renamed": b"value", "folder/ä b": b"value"}
+
+
+def test_one_value_over_another(named: Named) -> None:
+    """It is named, so it is copied, whatever its size: a server knows no times."""
+    first, second = named("directory", "first"), named("server", "second")
+    fill(first, {"a": b"new"})
+    fill(second, {"b": b"old"})
+    assert run("cp", f"{first}/a", f"{second}/b").stdout.startswith("copied 1 value, ")
+    assert everything(second) == {"b": b"new"}
+
+
+def test_one_value_to_what_can_only_be_a_folder(named: Named, tmp_path: Path) -> None:
+    source = named("server", "first")
+    fill(source, {"a/key": b"value"})
+    (tmp_path / "there").mkdir()
+    assert run("cp", f"{source}/a/key", tmp_path / "there").returncode == 0
+    assert everything(str(tmp_path / "there")) == {"key": b"value"}
+    with Server("memory://") as server:
+        assert run("cp", tmp_path / "there/key", server.address).returncode == 0
+        assert everything(server.address) == {"key": b"value"}
+    s3 = named("s3", "first")
+    bucket = s3.partition("://")[2].partition("/")[0]
+    assert run("cp", f"{source}/a/key", f"s3://{bucket}").returncode == 0
+    assert run("cp", f"s3://{bucket}/key", tmp_path / "again").returncode == 0
+    assert (tmp_path / "again").read_bytes() == b"value"
+
+
+def test_a_name_with_a_slash_at_its_end_is_a_folder(named: Named, tmp_path: Path) -> None:
+    source, file = named("server", "first"), tmp_path / "file"
+    fill(source, {"key": b"value"})
+    file.write_bytes(b"value")
+    assert run("cp", f"{source}/key/", tmp_path / "x").returncode == 3
+    assert run("cp", f"{file}/", tmp_path / "x").returncode == 2
+    done = run("cp", source, file)
+    assert done.returncode == 1
+    assert f"{file}: " in done.stderr
+    assert "it is a file, not a directory" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+    assert file.read_bytes() == b"value"
+
+
+@pytest.mark.parametrize("target", ["../out", "a/../../out"])
+def test_one_value_stays_in_the_server(target: str, named: Named, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"value")
+    done = run("cp", file, f"{named('server', 'second')}/{target}")
+    assert done.returncode != 0
+    assert everything(named("server", "second")) == {}
 
 
 def test_a_bar_on_a_terminal(named: Named) -> None:

@@ -41,14 +41,15 @@ def started(scratch: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.full  # `make check-wheel` runs it for every change
-def test_the_demo(tmp_path: Path) -> None:
+def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with started(tmp_path, "--size", "1") as process:
         out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     lines = out.splitlines()
     assert lines[-1] == "Everything is equal, bit by bit."
-    assert max(map(len, lines)) <= 120
-    assert sum(line.endswith("all equal") for line in lines) == 5
+    assert max(map(len, lines)) <= 80
+    assert sum(line.endswith("  equal") for line in lines) == 5
     assert sum(line.startswith("   local, ") and "local  " in line[10:] for line in lines) == 2
     assert sum(" tcp/" in line for line in lines) == 2
     assert list(tmp_path.iterdir()) == []
@@ -146,3 +147,20 @@ def test_tables_are_aligned() -> None:
         "   write         1.5  tcp/lo",
         "   read, fresh  10.0",
     ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_is_as_wide_as_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    table = Table("", "lanes", "GB/s", "")
+    table.add("shared memory, write", "sysv/memory cma/memory posix/memory tcp/eth0", "1.5")
+    table.add("shared memory, read", "sysv/memory", "10.0", "all equal")
+    lines = str(table).splitlines()
+    assert max(map(len, lines)) <= width
+    assert (len(lines) > 3) == (width <= 80)
+    words = ["sysv/memory", "cma/memory", "posix/memory", "tcp/eth0"]
+    assert [word for line in lines for word in line.split() if word in words] == [
+        *words,
+        "sysv/memory",
+    ]
+    assert [line.endswith("all equal") for line in lines].count(True) == 1

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.command import run
 from ucxstore.address import HostPort
+from ucxstore.cli.serve import build_parser
 from ucxstore.cli.serve.settings import OPTIONS, gather
 from ucxstore.options import parse_size
 from ucxstore.secret import Secret
@@ -275,6 +276,7 @@ def test_show_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["grace"] == {"value": 2, "from": "argument"}
     assert found["cache"] == {"value": 1 << 30, "from": "default", "default": "1GiB"}
     assert found["secret_file"] == {"value": "***", "from": "UCXSTORE_SECRET"}
+    monkeypatch.setenv("COLUMNS", "1000")
     done = run("serve", *arguments)
     assert "the-secret" not in done.stdout
     rows: Any = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
@@ -359,6 +361,30 @@ def test_programs_get_a_mistake_with_its_place() -> None:
     done = run("serve", "--show-config", "--json", "--threads", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert "threads: 0 is not between" in done.stderr
+def test_show_config_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = f"/data/{'long/' * 40}"
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("serve", location, "--show-config").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    begin = next(line for line in lines if line.startswith("location ")).index("/data/")
+    of_location = [
+        line for line in lines[1:] if not line.startswith(tuple(OPTIONS.keys() - {"location"}))
+    ]
+    shown = "".join(line[begin:].split(" ")[0] for line in of_location)
+    assert shown.startswith(location)
+
+
+def test_the_help_of_serve_has_its_options_in_groups() -> None:
+    groups = {
+        group.title: [action.dest for action in group._group_actions]
+        for group in build_parser()._action_groups
+    }
+    assert [*groups["positional arguments"]] == ["location"]
+    assert set(groups["options"]) == {"help", "config", "show_config", "json"}
+    titled = [title for title in groups if title not in ("positional arguments", "options")]
+    grouped = [name for title in titled for name in groups[title]]
+    assert sorted(grouped) == sorted(OPTIONS.keys() - {"location"})
+    assert all(1 < len(groups[title]) <= 12 for title in titled), groups
 
 
 def test_serve_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:

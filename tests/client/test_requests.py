@@ -132,8 +132,8 @@ def test_pages_of_keys_are_merged(servers: list[set[str]], most: int) -> None:
         answers = []
         for server in servers:
             left = sorted(name for name in server if name >= cursor)
-            answers.append(((0,), (left[:most], left[most] if len(left) > most else "")))
-        some, cursor = kind.join(1, answers)
+            answers.append(((0,), (left[:most], left[most] if len(left) > most else "", [])))
+        some, cursor, _ = kind.join(1, answers)
         listed += some
         if not cursor:
             break
@@ -155,7 +155,16 @@ def test_a_folder_is_asked_for_until_its_end() -> None:
     page = requests.list_page("p/", delimited=True, cursor="")
     following = page.kind.following
     assert following is not None
-    assert following(page, (["a"], "")) is None
-    then = following(page, (["a"], "p/b"))
+    assert following(page, (["a"], "", [])) is None
+    then = following(page, (["a"], "p/b", []))
     assert then is not None
     assert arguments_of(then) == {**arguments_of(page), "cursor": "p/b"}
+
+
+def test_unreadable_folders_of_all_servers_are_told() -> None:
+    answers = [((0,), (["a"], "", ["x", "y"])), ((0,), (["b"], "", ["y"]))]
+    for delimited in (True, False):
+        kind = requests.list_page("", delimited=delimited, cursor="").kind
+        assert kind.join(1, answers) == (["a", "b"], "", ["x", "y"])
+    measure = requests.measure("", any=False).kind
+    assert measure.join(1, [((0,), (1, 5, ["y"])), ((0,), (2, 6, ["x"]))]) == (3, 11, ["x", "y"])

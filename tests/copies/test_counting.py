@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 from memray import AllocatorType
 
-from ucxstore.copies import Counts, count_copies
+from ucxstore import UcxStore
+from ucxstore.copies import Counts, count_copies, counting
 from ucxstore.copies.counting import _Heap
+from ucxstore.copies.tracking import shared_memory
+from ucxstore.copies.workload import Workload, count_workload
+from ucxstore.server import Server
 
 NBYTES = 16_000_000
 NEAR = 0.03
@@ -226,3 +230,32 @@ def test_what_a_mapping_replaced_is_known() -> None:
     }
     tell(AllocatorType.MUNMAP, 1000, 100)
     assert heap.beneath[id(tell(AllocatorType.MMAP, 1000, 100))] == set()
+
+
+def test_memory_that_is_shared_with_a_server_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a wheel has it: no symbols tell that the core has mapped it to send values through."""
+    monkeypatch.setattr(counting, "_SHARED", ())
+    workload = Workload("write", "raw", "one", 2000)
+    options: Any = {"local": "auto", "select_pipeline": False}
+    with (
+        Server.spawn("memory://", local=True) as server,
+        UcxStore(server.address, **options) as store,
+    ):
+        first = count_workload(store, workload, "zero-copy")
+        assert store.stats().lanes == ["local"]
+        check(first, 0, 0)
+        assert first.fixed == 16 << 20
+        assert first.rss_extra > 0.9
+        second = count_workload(store, workload, "zero-copy")
+        check(second, 0, 0)
+        assert second.fixed == 0
+
+
+def test_only_memory_of_our_own_name_is_shared() -> None:
+    """A mapping that somebody else shares may be a copy."""
+    with mmap.mmap(-1, NBYTES) as anonymous:
+        anonymous[0] = 1
+        kept = []
+        check(count_copies(lambda: kept.append(mmap.mmap(-1, NBYTES)), NBYTES), 1, 1)
+        assert all(one.nbytes != NBYTES for one in shared_memory())
+    kept[0].close()

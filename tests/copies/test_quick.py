@@ -4,12 +4,13 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import run
-from ucxstore.cli.copies import main, report
+from ucxstore.cli.copies import _progress, main, report
 from ucxstore.copies import Counts, Culprit, quick
 from ucxstore.copies.page import render_page
 from ucxstore.copies.quick import Result, Row, workloads
@@ -59,12 +60,42 @@ def test_the_report_has_a_table_for_each_direction() -> None:
     results[-1] = Result(rows[1], workloads(1000)[-1], None, "it broke")
     text = report(results)
     assert re.findall("^(write|read): ", text, re.MULTILINE) == ["write", "read"]
-    *_, last, _, error = text.splitlines()
-    assert re.split("  +", last) == [
-        *("UcxStore", "zero-copy", "1.00 / 2.00", "1.00 / 2.00", "1.00 / 2.00", "failed"),
-        "1.00 read",
+    *_, figures, culprits, error = text.split("\n\n")
+    assert re.split("  +", figures.splitlines()[-1]) == [
+        *("UcxStore", "zero-copy", "1.00/2.00", "1.00/2.00", "1.00/2.00", "failed"),
+    ]
+    assert re.split("  +", culprits.splitlines()[-1]) == [
+        *("UcxStore", "zero-copy", "raw, one: 1.00 read"),
     ]
     assert error == "UcxStore zero-copy read-zstd-grid: it broke"
+
+
+@pytest.mark.parametrize("width", [70, 80])
+def test_the_report_fits_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [
+        Row("UcxStore, shared memory", "ucx://x", "zero-copy"),
+        Row("ucx://a-server.cluster.example:7400/and/a/prefix", "", "zero-copy"),
+    ]
+    named = "a_function_with_a_name_that_is_rather_long_for_a_table (a.py:1)"
+    counts = replace(COUNTS, culprits=(Culprit(4_000_000, 1, "total", named, "x"),), fixed=1 << 24)
+    results = [Result(row, load, counts) for row in rows for load in workloads(1000)]
+    results.append(Result(rows[1], workloads(1000)[0], None, "it broke " * 20))
+    text = report(results)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(row.name[:8] in text for row in rows)  # the rest may go on in the next line
+    longest = max(len(_progress(result)) for result in results if result.row is rows[0])
+    assert len("[32/32, 100 s] ") + longest <= 80
+
+
+def test_fixed_memory_is_told_once_for_each_store() -> None:
+    rows = [Row("LocalStore", "/x"), Row("UcxStore, local", "ucx://x", "zero-copy")]
+    counted = {rows[0].name: COUNTS, rows[1].name: replace(COUNTS, fixed=16 << 20)}
+    results = [Result(row, load, counted[row.name]) for row in rows for load in workloads(1000)]
+    told = "Fixed memory: UcxStore, local 16.8 MB. A process maps it once"
+    assert " ".join(report(results).split()).count(told) == 1
+    assert render_page(results).count(told) == 1
+    assert "Fixed memory" not in report(results[:8]) + render_page(results[:8])
 
 
 def results_of(count: int) -> list[Result]:

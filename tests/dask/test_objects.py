@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import urllib.request
+from dataclasses import fields
 from html.parser import HTMLParser
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.eventually import eventually
 from ucxstore import ConnectError, Scratch, StorageError
 from ucxstore.dask import deploy, deployment, locality
 from ucxstore.dask.dashboard import METRIC, DashboardPlugin, page, stats_of
-from ucxstore.dask.figures import DeploymentStats
+from ucxstore.dask.figures import DeploymentStats, WorkerStats, WorkStats
 
 SHAPE = (400, 300)
 CHUNKS = (50, 60)
@@ -264,3 +265,24 @@ def test_other_graphs_are_optimized_as_before(client: Client) -> None:
     code += "print(len(optimize(x.dask, x.__dask_keys__())))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+def test_the_counters_of_many_workers_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    counted = {field.name: 123_456_789 for field in fields(WorkStats)}
+    lanes = {"rc_mlx5/mlx5_0:1 + tcp/eth0": 10**12, "local": 10**9, "clients that have gone": 1}
+    workers = {
+        f"tcp://worker-{number}.cluster.example:40{number:03}": WorkerStats(
+            **{**counted, "lane_bytes": lanes},
+            server=f"10.0.0.{number}:7400",
+            process=str(number),
+        )
+        for number in range(5)
+    }
+    text = str(DeploymentStats.of(workers))
+    assert max(map(len, text.splitlines())) <= 80
+    for worker in workers:
+        # In the first table, and in each that goes on; a name is not cut.
+        assert text.count(worker) > 1
+    for field in fields(WorkStats):
+        assert field.name in text.partition("workers:")[2]

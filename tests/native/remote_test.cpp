@@ -396,11 +396,13 @@ TEST_F(RemoteServer, OtherRequestsAreAnswered) {
     both_.submit(list);
     const auto calls = wait_for_calls(1);
     EXPECT_EQ(std::get<ListCall>(calls[0].second).prefix, "a/");
-    answer(calls[0].first, Page{{"x", "y"}, "z"});
+    answer(calls[0].first, Page{{"x", "y"}, "z", {}, {"a/locked"}});
     test::finish(list);
     const Bytes page = test::reply_of(*list);
     wire::Reader names(page);
     EXPECT_EQ(names.string(), "z");
+    EXPECT_EQ(names.u64(), 1u);
+    EXPECT_EQ(names.string(), "a/locked");
     EXPECT_EQ(names.string(), "x");
     EXPECT_EQ(names.string(), "y");
 

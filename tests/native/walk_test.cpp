@@ -250,5 +250,35 @@ TEST(AnswerAtOnce, TellsOfAWantOfMemoryAndGoesOn) {
     }
 }
 
+// Has a folder that may not be opened, which every listing from before it is without.
+class Locked : public MemoryStorage {
+    Page list(const std::string& prefix, bool delimited, const std::string& cursor,
+              std::size_t max_bytes, const Pace& pace) override {
+        Page page = MemoryStorage::list(prefix, delimited, cursor, max_bytes, pace);
+        if (cursor <= "locked/") {
+            page.unreadable = {"locked"};
+        }
+        return page;
+    }
+};
+
+TEST(UnreadableFolder, IsToldOnceAndTheOtherKeysAreMeasuredAndRemoved) {
+    const auto storage = std::make_shared<Locked>();
+    for (const std::string& key : some_keys(20)) {
+        storage->receive(key, 0)->commit(false);
+    }
+    Walk measuring(storage, MeasureCall{""}, std::make_shared<Brake>());
+    std::optional<CallResult> result;
+    while (!(result = measuring.step(TimePoint::min()))) {
+        measuring.rest();  // so that it lists all again
+    }
+    EXPECT_EQ(std::get<Measure>(*result).keys, 60u);
+    EXPECT_EQ(std::get<Measure>(*result).unreadable, std::vector<std::string>{"locked"});
+
+    EXPECT_EQ(test::error_of([&] { test::remove_prefix(*storage, ""); }), ErrorKind::storage);
+    EXPECT_EQ(test::measure(*storage, "", false).keys, 0u);
+    EXPECT_EQ(test::measure(*storage, "", true).unreadable.size(), 1u);
+}
+
 }  // namespace
 }  // namespace ucxstore

@@ -288,3 +288,11 @@ def test_what_is_installed_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(ImportError, match=r"progress needs tqdm: "), ucxstore.progress(bar="tqdm"):
         pass
     assert meter.active == ()
+
+
+def test_a_meter_says_how_far_it_is(seen: Seen) -> None:
+    with ucxstore.progress() as counted:
+        assert repr(counted) == "Meter(0 B of 0 B)"
+        counted.add(planned=10_000_000)
+        counted.add(moved=2_500_000)
+        assert repr(counted) == "Meter(2.5 MB of 10.0 MB)"

@@ -65,21 +65,37 @@ def test_there_are_six_stores_in_the_results() -> None:
 
 def test_the_sentence_says_what_is_seen() -> None:
     assert sentence(choose(Cases(MANY))) == (
-        "Read raw: UcxStore and MemoryStore make no copy; the others 1.00 (LocalStore) to 3.05 "
-        "(FsspecStore). Read zstd: UcxStore makes 0.89; the others 1.00 (MemoryStore) to 3.83 "
+        "To read a raw array, UcxStore and MemoryStore take no extra memory; the others take from "
+        "1.00 arrays (LocalStore) to 3.05 arrays (FsspecStore). To read a zstd array, UcxStore "
+        "takes 0.89 arrays; the others take from 1.00 arrays (MemoryStore) to 3.83 arrays "
         "(FsspecStore)."
     )
 
 
 def test_the_sentence_of_one_store() -> None:
     assert sentence(choose(Cases(reads(1, 2)))) == (
-        "Read raw: LocalStore makes 1.00. Read zstd: LocalStore makes 2.00."
+        "To read a raw array, LocalStore takes 1.00 arrays. To read a zstd array, LocalStore takes "
+        "2.00 arrays."
     )
 
 
 def test_the_sentence_does_not_flatter_us() -> None:
     told = sentence(choose(Cases([*ours(2.0, 2.0), *reads(1.0, 1.0)])))
-    assert told.startswith("Read raw: LocalStore makes 1.00; UcxStore 2.00.")
+    assert told.startswith(
+        "To read a raw array, LocalStore takes 1.00 arrays; UcxStore takes 2.00 arrays."
+    )
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_the_title_is_to_be_seen_and_says_what_the_bars_are(image: bool) -> None:
+    svg = ET.fromstring(story(MANY, image=image))
+    seen = {text.get("class"): text.text or "" for text in svg.iter(f"{SVG}text")}
+    assert seen["title"] == svg.findtext(f"{SVG}title") == "Extra memory of one read, in arrays"
+    assert ("note" in seen) == image  # on a page, its words stand below the chart
+    if image:
+        assert len(seen["note"]) * 6.5 < float(svg.get("width", ""))
+    tops = [float(text.get("y", "")) for text in svg.iter(f"{SVG}text")]
+    assert tops == sorted(tops)
 
 
 def test_a_store_that_failed_is_not_in_the_chart() -> None:

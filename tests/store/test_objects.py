@@ -30,9 +30,11 @@ from ucxstore.cluster.channels import channel_over
 from ucxstore.counters import Counted, Counters, Totals, keep_totals
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
+from ucxstore.showing import folded_columns
 from ucxstore.stats import (
     ChunkStats,
     ClientStats,
+    MemberStats,
     OriginStats,
     ServerStats,
     StoreStats,
@@ -230,6 +232,34 @@ def test_counters_are_a_frozen_dataclass_and_a_mapping(ucx_store: UcxStore) -> N
             change()
     assert re.search(r"^bytes_written +5 B$", str(stats), re.MULTILINE)
     assert repr(stats).startswith("StoreStats(direct=0, ")
+    assert "code" not in page_of(stats).tags  # it has no name that could stand there
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_counters_fit_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lanes = [f"rc_mlx5/mlx5_{number}:1" for number in range(8)]
+    counted = dict.fromkeys(ChunkStats._names(), 12_345)
+    servers = {f"10.0.0.{n}:7400": MemberStats(10**n, n) for n in range(3)}
+    stats = StoreStats(**counted, lanes=lanes, integrity=True, encrypted=False, servers=servers)
+    lines = str(stats).splitlines()
+    assert max(map(len, lines)) <= width
+    assert [word for line in lines for word in line.split() if word.startswith("rc_")] == lanes
+    assert re.search(r"^10\.0\.0\.2:7400 +100 +2$", str(stats), re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 1000])
+def test_a_wide_table_goes_on_below(width: int) -> None:
+    header = ["name", *(f"column_{number}" for number in range(12))]
+    rows = [header, *([f"row{n}", *(f"{n}.{m}" for m in range(12))] for n in range(3))]
+    lines = folded_columns(rows, width)
+    assert max(map(len, lines)) <= width
+    blocks = [block.splitlines() for block in "\n".join(lines).split("\n\n")]
+    assert len(blocks) == {20: 12, 40: 4, 80: 2, 1000: 1}[width]
+    again = [[line.split() for line in block] for block in blocks]
+    assert all([line[0] for line in block] == ["name", "row0", "row1", "row2"] for block in again)
+    for number, row in enumerate(rows):
+        assert [cell for block in again for cell in block[number][1:]] == row[1:]
 
 
 async def test_a_servers_counters_without_a_loop() -> None:

@@ -8,14 +8,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ucxstore.cli.parser import Parser, add_ucx_option, parse_pairs
 from ucxstore.cli.status import CommandError, NotFoundError, Status, UsageError, status_of
-from ucxstore.showing import one_line
+from ucxstore.showing import one_line, printable
 
 if TYPE_CHECKING:
     from ucxstore.address import Address
@@ -41,6 +41,7 @@ __all__ = [
     "open_store",
     "open_values",
     "parse_address",
+    "report_unreadable",
     "run",
     "run_async",
     "size_of",
@@ -256,16 +257,29 @@ async def size_of(values: "Values", key: str) -> int | None:
     return size
 
 
-async def in_groups(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
-    """Collect names into groups whose sizes are requested together."""
+async def in_groups(pages: AsyncIterator[Sequence[str]]) -> AsyncIterator[list[str]]:
+    """Divide the names of a listing into groups whose sizes are requested together."""
     group: list[str] = []
-    async for name in names:
-        group.append(name)
-        if len(group) == _SIZES_AT_ONCE:
-            yield group
-            group = []
+    async for page in pages:
+        for name in page:
+            group.append(name)
+            if len(group) == _SIZES_AT_ONCE:
+                yield group
+                group = []
     if group:
         yield group
+
+
+def report_unreadable(command: str, folders: Iterable[str]) -> Status:
+    """Name the folders that something is missing from, and return the exit status."""
+    status = Status.DONE
+    for folder in dict.fromkeys(folders):
+        print(
+            f"ucxstore {command}: {printable(folder)}: the server's user may not open this folder",
+            file=sys.stderr,
+        )
+        status = Status.FAILED
+    return status
 
 
 def write_private(file: str, text: bytes) -> None:

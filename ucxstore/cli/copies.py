@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from ucxstore.cli.command import (
 )
 from ucxstore.cli.parser import Parser, make_parser
 from ucxstore.cli.text import columns, printable
+from ucxstore.showing import terminal_width
 
 if TYPE_CHECKING:
     from ucxstore.copies.quick import Result, Row
@@ -122,10 +124,10 @@ def _main(arguments: argparse.Namespace) -> int:
                 print(json.dumps(asdict(result)), flush=True)
             else:
                 left = (time.monotonic() - start) / len(results) * (count - len(results))
-                progress = f"[{len(results)}/{count}, {left:.0f} s left] {_progress(result)}"
+                progress = f"[{len(results)}/{count}, {left:.0f} s] {_progress(result)}"
                 print(progress, file=sys.stderr, flush=True)
     if not arguments.json:
-        print("\n\n".join(filter(None, [report(results), _note(arguments.size)])))
+        print("\n\n".join(filter(None, [report(results), _wrapped(_note(arguments.size))])))
     failures = [result for result in results if result.error]
     if failures:
         raise CommandError(f"{len(failures)} of {len(results)} transfers failed")
@@ -194,34 +196,52 @@ def _rows(arguments: argparse.Namespace) -> Iterator[list["Row"]]:
 
 
 def report(results: Sequence["Result"]) -> str:
-    """Return the report: a table for each direction, and the errors."""
+    """Return the report: tables for each direction, fixed memory, and the errors."""
+    from ucxstore.copies.figures import fixed_memory
+
     parts = []
     for direction in ("write", "read"):
         found = [result for result in results if result.workload.direction == direction]
-        heading = f"{direction}: extra at the peak / allocated in all, in multiples of the array"
-        parts.append("\n".join([heading, "", *columns(_table(found))]))
+        heading = f"{direction}: extra memory at the peak / allocated in all, in arrays"
+        figures, culprits = _tables(found)
+        right = range(2, len(figures[0]))
+        table = columns(figures, right=right, width=terminal_width())
+        parts.append("\n".join([heading, "", *table]))
+        if len(culprits) > 1:
+            parts.append("\n".join(columns(culprits, width=terminal_width())))
+    counted = [(one.row.name, one.counts) for one in results if one.counts is not None]
+    parts += filter(None, [_wrapped(fixed_memory(counted))])
     errors = dict.fromkeys(
         f"{_name(result)}: {printable(result.error)}" for result in results if result.error
     )
-    return "\n\n".join([*parts, *(["\n".join(errors)] if errors else [])])
+    return "\n\n".join([*parts, *(["\n".join(map(_wrapped, errors))] if errors else [])])
 
 
-def _table(results: Iterable["Result"]) -> list[list[str]]:
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, terminal_width(), break_on_hyphens=False)
+
+
+def _tables(results: Iterable["Result"]) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the table of the figures, and that of the functions that allocate most of them."""
     from ucxstore.copies.figures import name_culprits, pair, weight
 
     by_row: dict[tuple[str, str], dict[str, Result]] = {}
     for result in results:
         by_row.setdefault((result.row.name, result.row.pipeline), {})[_stored(result)] = result
     names = list(dict.fromkeys(name for found in by_row.values() for name in found))
-    table = [["store", "pipeline", *names, "culprit"]]
+    figures = [["store", "pipeline", *names]]
+    culprits = [["store", "pipeline", "what allocates most"]]
     for (store, pipeline), found in by_row.items():
         counted = {name: one.counts for name, one in found.items() if one.counts is not None}
-        cells = {name: pair(one.peak_extra, one.total) for name, one in counted.items()}
+        cells = {
+            name: pair(one.peak_extra, one.total).replace(" ", "") for name, one in counted.items()
+        }
+        row = [printable(store), pipeline]
+        figures.append([*row, *(cells.get(name, "failed") for name in names)])
         worst = max(counted, key=lambda name: weight(counted[name]), default="")
-        culprit = name_culprits(counted[worst], found[worst].workload.nbytes) if worst else ""
-        figures = [cells.get(name, "failed") for name in names]
-        table.append([printable(store), pipeline, *figures, culprit])
-    return table
+        if worst and (culprit := name_culprits(counted[worst], found[worst].workload.nbytes)):
+            culprits.append([*row, f"{worst}: {culprit}"])
+    return figures, culprits
 
 
 def _stored(result: "Result") -> str:

@@ -4,7 +4,13 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ucxstore.cli.command import add_client_options, connect, find_key, run_async
+from ucxstore.cli.command import (
+    add_client_options,
+    connect,
+    find_key,
+    report_unreadable,
+    run_async,
+)
 from ucxstore.cli.parser import Parser, add_human_option, make_parser
 from ucxstore.cli.text import size_text
 
@@ -32,7 +38,7 @@ def build_parser() -> Parser:
 async def _main(arguments: argparse.Namespace) -> int:
     with connect(arguments, arguments.address) as values:
         keys, nbytes = await values.measure()
-        if keys == 0 and values.prefix:
+        if keys == 0 and values.prefix and not values.unreadable:
             _, nbytes = await find_key(arguments, values)
             keys = 1
     if arguments.json:
@@ -40,4 +46,4 @@ async def _main(arguments: argparse.Namespace) -> int:
     else:
         size = size_text(nbytes) if arguments.human else str(nbytes)
         print(f"{size}\t{keys}\t{values}")
-    return 0
+    return report_unreadable("du", values.unreadable)

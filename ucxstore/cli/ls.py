@@ -2,15 +2,18 @@
 
 import argparse
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from ucxstore.cli.command import add_client_options, connect, find_key, in_groups, run_async
+from ucxstore.cli.command import (
+    add_client_options,
+    connect,
+    find_key,
+    in_groups,
+    report_unreadable,
+    run_async,
+)
 from ucxstore.cli.parser import Parser, add_human_option, make_parser
 from ucxstore.cli.text import printable, size_text
-
-if TYPE_CHECKING:
-    from ucxstore.values import Values
 
 _SIZE_WIDTH = 14
 
@@ -45,21 +48,16 @@ async def _main(arguments: argparse.Namespace) -> int:
     needs_sizes = arguments.long or arguments.human or arguments.json or not arguments.recursive
     with connect(arguments, arguments.address) as values:
         found = False
-        async for some in in_groups(_names(values, recursive=arguments.recursive)):
+        names = values.keys() if arguments.recursive else values.names()
+        async for some in in_groups(names):
             found = True
             sizes = await values.sizes(some) if needs_sizes else [None] * len(some)
             for name, size in zip(some, sizes, strict=True):
                 is_folder = size is None and not arguments.recursive
                 _show(arguments, f"{name}/" if is_folder else name, size)
-        if not found and values.prefix:
+        if not found and values.prefix and not values.unreadable:
             _show(arguments, *await find_key(arguments, values))
-    return 0
-
-
-async def _names(values: "Values", *, recursive: bool) -> AsyncIterator[str]:
-    async for page in values.keys() if recursive else values.names():
-        for name in page:
-            yield name
+        return report_unreadable("ls", values.unreadable)
 
 
 def _show(arguments: argparse.Namespace, name: str, size: int | None) -> None:

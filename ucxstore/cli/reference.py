@@ -23,7 +23,7 @@ be abbreviated.
 `ucx://HOST:PORT/PREFIX` names the values below a prefix at a server. IPv6 addresses stand in
 brackets: `ucx://[::1]:7400`. Several servers of one store are joined by commas:
 `ucx://a:7400,b:7400/run-17`. Keys and prefixes are not percent-decoded; quote what your shell would
-change. `ls`, `du`, `cat` and `rm` also take the address of one key.
+change. `ls`, `du`, `cat`, `cp` and `rm` also take the address of one key.
 
 ## Exit statuses
 
@@ -41,6 +41,9 @@ They are the same for all commands.
 | 141 | the reader of the output has closed it, as `head` does; nothing is printed |
 
 `ls` and `du` of a whole server that has no values exit with 0; of a prefix without values, with 3.
+
+`ls`, `du` and `cp` go on if there is a folder that the server's user may not open. They name it on
+standard error, and exit with 1.
 
 A failure is one line on standard error. Results go to standard output, with `--json` as JSON: one
 object, or for lists one object a line.

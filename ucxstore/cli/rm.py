@@ -7,11 +7,13 @@ from ucxstore.cli.cat import split_key
 from ucxstore.cli.command import (
     CommandError,
     NotFoundError,
+    Status,
     UsageError,
     add_client_options,
     connect,
     open_values,
     parse_address,
+    report_unreadable,
     run_async,
     size_of,
 )
@@ -52,9 +54,10 @@ def build_parser() -> Parser:
 async def _main(arguments: argparse.Namespace) -> int:
     for address in arguments.address:  # all, before one is deleted
         _check(arguments, address)
+    status = Status.DONE
     for address in arguments.address:
-        await _remove(arguments, address)
-    return 0
+        status = max(status, await _remove(arguments, address))
+    return status
 
 
 def _check(arguments: argparse.Namespace, address: str) -> None:
@@ -66,7 +69,7 @@ def _check(arguments: argparse.Namespace, address: str) -> None:
         raise UsageError(f"{address}: -rf is needed to delete all values of a server")
 
 
-async def _remove(arguments: argparse.Namespace, address: str) -> None:
+async def _remove(arguments: argparse.Namespace, address: str) -> Status:
     with connect(arguments, address) as values:
         size = None
         if values.prefix:
@@ -80,15 +83,17 @@ async def _remove(arguments: argparse.Namespace, address: str) -> None:
         if below and not arguments.recursive:
             found = count_text(below, "value")
             raise CommandError(f"{address}: it is a prefix with {found}: -r deletes them")
-        if size is None and not below:
+        below_unknown = arguments.recursive and bool(values.unreadable)
+        if size is None and not below and not below_unknown:
             if arguments.force:
-                return
+                return Status.DONE
             raise NotFoundError(f"{address}: no values found")
         if arguments.dry_run:
             count = count_text(below + (size is not None), "value")
             print(f"{printable(str(values))}: {count}, {size_text(nbytes + (size or 0))}")
-            return
+            return report_unreadable("rm", values.unreadable)
         if size is not None:
             await folder.delete([name])
-        if below:
-            await values.delete_all()
+        if below or below_unknown:
+            await values.delete_all()  # which raises for folders that may not be opened
+        return Status.DONE

@@ -7,7 +7,7 @@ a cluster asks, and how their answers become one. The functions below make the r
 take and return is described there.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +34,12 @@ type Positions = Sequence[int]
 
 type Answers = Sequence[tuple[Positions, Any]]
 """The answers of servers, each for some of a request's keys, in the order of arrival."""
+
+type Page = tuple[list[str], str, Sequence[str]]
+"""Names, the cursor of the next page (or ``""``), and folders that a server may not open."""
+
+type Measured = tuple[int, int, Sequence[str]]
+"""Keys, the bytes of their values, and folders that a server may not open."""
 
 # What `read_parts` takes for a value of any version, and of any size.
 ANY_VERSION = 0
@@ -181,21 +187,26 @@ def _total(count: int, answers: Answers) -> int:
     return sum(result for _, result in answers)
 
 
-def _measures(count: int, answers: Answers) -> tuple[int, int]:
-    keys, sizes = zip(*(measured for _, measured in answers), strict=True)
-    return sum(keys), sum(sizes)
+def _measures(count: int, answers: Answers) -> Measured:
+    keys, sizes, unreadable = zip(*(measured for _, measured in answers), strict=True)
+    return sum(keys), sum(sizes), _each_once(unreadable)
 
 
-def _page(count: int, answers: Answers) -> tuple[list[str], str]:
+def _page(count: int, answers: Answers) -> Page:
     """Return the names of all servers, as far as all their pages reach."""
     # A cursor is the first key that is not in its page.
-    cursor = min((cursor for _, (_, cursor) in answers if cursor), default="")
-    names = {name for _, (names, _) in answers for name in names if not cursor or name < cursor}
-    return sorted(names), cursor
+    cursor = min((cursor for _, (_, cursor, _) in answers if cursor), default="")
+    names = {name for _, (names, *_) in answers for name in names if not cursor or name < cursor}
+    return sorted(names), cursor, _each_once(unreadable for _, (*_, unreadable) in answers)
 
 
-def _folder(count: int, answers: Answers) -> tuple[list[str], str]:
-    return sorted({name for _, (names, _) in answers for name in names}), ""
+def _folder(count: int, answers: Answers) -> Page:
+    names = _each_once(names for _, (names, *_) in answers)
+    return names, "", _each_once(unreadable for _, (*_, unreadable) in answers)
+
+
+def _each_once(names: Iterable[Iterable[str]]) -> list[str]:
+    return sorted({name for some in names for name in some})
 
 
 def only(count: int, answers: Answers) -> Any:
@@ -207,10 +218,8 @@ def only(count: int, answers: Answers) -> Any:
 # ---- the kinds ----
 
 
-def _next_page(
-    request: Request[tuple[list[str], str]], answer: tuple[list[str], str]
-) -> Request[tuple[list[str], str]] | None:
-    _, cursor = answer
+def _next_page(request: Request[Page], answer: Page) -> Request[Page] | None:
+    _, cursor, _ = answer
     if not cursor:
         return None
     return request._replace(arguments={**request.arguments, "cursor": cursor})
@@ -236,9 +245,9 @@ _SET_PARTS: Kind[None] = Kind("set_parts", Route.CHUNKS, _nothing, {"values"})
 _WRITE_BOXES: Kind[None] = Kind("write_boxes", Route.CHUNKS, _nothing, {"starts"})
 _DELETE: Kind[None] = Kind("delete", Route.WRITE, _nothing)
 _DELETE_PREFIX: Kind[int] = Kind("delete_prefix", Route.ALL, _total, keyed=False)
-_MEASURE: Kind[tuple[int, int]] = Kind("measure", Route.ALL, _measures, keyed=False)
-_LIST_KEYS: Kind[tuple[list[str], str]] = Kind("list_page", Route.ALL, _page, keyed=False)
-_LIST_FOLDER: Kind[tuple[list[str], str]] = Kind(
+_MEASURE: Kind[Measured] = Kind("measure", Route.ALL, _measures, keyed=False)
+_LIST_KEYS: Kind[Page] = Kind("list_page", Route.ALL, _page, keyed=False)
+_LIST_FOLDER: Kind[Page] = Kind(
     # Storages end the pages of a folder at different names, so all pages are merged.
     "list_page",
     Route.ALL,
@@ -449,7 +458,7 @@ def stat(keys: Sequence[str]) -> Request[list[int]]:
     return Request(_STAT, keys, {})
 
 
-def measure(prefix: str, *, any: bool) -> Request[tuple[int, int]]:
+def measure(prefix: str, *, any: bool) -> Request[Measured]:
     """Ask how many keys begin with a prefix, and for the bytes of their values.
 
     With `any`, of one key at most. Copies at several servers count once for each server.
@@ -457,8 +466,8 @@ def measure(prefix: str, *, any: bool) -> Request[tuple[int, int]]:
     return Request(_MEASURE, [prefix], {"prefix": prefix, "any": any})
 
 
-def list_page(prefix: str, *, delimited: bool, cursor: str) -> Request[tuple[list[str], str]]:
-    """List names under a prefix from a cursor on; the answer has the next cursor, or ``""``."""
+def list_page(prefix: str, *, delimited: bool, cursor: str) -> Request[Page]:
+    """List names under a prefix from a cursor on."""
     kind = _LIST_FOLDER if delimited else _LIST_KEYS
     arguments = {"prefix": prefix, "delimited": delimited, "cursor": cursor}
     return Request(kind, [prefix], arguments)

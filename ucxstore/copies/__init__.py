@@ -61,8 +61,9 @@ def count_copies(
     -----
     The method is that of the memray-array study: https://github.com/tomwhite/memray-array. memray
     sees malloc and mmap, but not System V and POSIX shared memory; memory of ucxstore's that
-    processes of one host share is left out likewise. `Counts.rss_extra` includes all of these.
-    Neither includes what the kernel copies into and out of sockets and files.
+    processes of one host share is left out likewise. `Counts.fixed` says how much of that a
+    connection mapped once for all values; `Counts.rss_extra` includes all of these. Neither
+    includes what the kernel copies into and out of sockets and files.
     """
     from ucxstore.copies.counting import Range, count
     from ucxstore.copies.tracking import tracked
@@ -76,7 +77,15 @@ def count_copies(
             result = action()
         own = [Range(address, size) for address, size in _memory_of(result)]
         rss_extra = resident.extra(sum(one.nbytes for one in own), nbytes)
-        return count(path, nbytes=nbytes, chunk_nbytes=chunk_nbytes, own=own, rss_extra=rss_extra)
+        shared = [Range(one.address, one.nbytes) for one in resident.shared]
+        return count(
+            path,
+            nbytes=nbytes,
+            chunk_nbytes=chunk_nbytes,
+            own=[*own, *shared],
+            rss_extra=rss_extra,
+            fixed=resident.fixed,
+        )
 
 
 def _memory_of(result: Any) -> Iterable[tuple[int, int]]:

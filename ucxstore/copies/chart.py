@@ -13,6 +13,8 @@ from ucxstore.copies.figures import clean
 
 _PLOT = 76.0  # percent of the width for the bars; the rest is for what stands beside them
 _IMAGE_WIDTH = 720  # pixels, like all that follow
+_TITLE = 26  # from the top to the axis
+_NOTE = 20  # what a note below the title adds
 _AXIS = 24
 _LABEL = 20
 _BAR = 16
@@ -30,6 +32,8 @@ _STYLE = """
 .bars .ground { fill: #ffffff; }
 .bars text { fill: #1a1f26; font: 14px system-ui, sans-serif; }
 .bars .axis { fill: #56606c; font-size: 12px; }
+.bars .title { font-size: 16px; font-weight: 700; }
+.bars .note { fill: #56606c; font-size: 13px; }
 .bars .own { font-weight: 700; }
 .bars .value { font-variant-numeric: tabular-nums; }
 .bars .line { stroke: #d5dae0; }
@@ -39,6 +43,7 @@ _STYLE = """
   .bars .ground { fill: #14181d; }
   .bars text { fill: #e8ebef; }
   .bars .axis { fill: #a3adb8; }
+  .bars .note { fill: #a3adb8; }
   .bars .line { stroke: #3a434d; }
   .bars .one { fill: #4a98e6; }
   .bars .two { fill: #ffa45c; }
@@ -73,17 +78,27 @@ class Bars:
 
 
 def draw(
-    title: str, description: str, rows: Sequence[Bars], *, unit: str = "", image: bool = False
+    title: str,
+    description: str,
+    rows: Sequence[Bars],
+    *,
+    unit: str = "",
+    note: str = "",
+    image: bool = False,
 ) -> str:
     """Draw the rows from top to bottom, on one scale.
 
     Parameters
     ----------
-    title, description : str
+    title : str
+        What the chart shows: its first line.
+    description : str
         For those who cannot see it.
     rows : sequence of Bars
     unit : str
         Written after the 1 of the axis: ``"1 array"``.
+    note : str
+        A sentence below the title, of one line.
     image : bool
         Make an image with a width and a ground; else an element for a page, as wide as there is
         room.
@@ -93,7 +108,8 @@ def draw(
     str
         An ``svg`` element.
     """
-    tops, height = [], float(_AXIS)
+    axis = _TITLE + (_NOTE if note else 0) + _AXIS
+    tops, height = [], float(axis)
     for row in rows:
         tops.append(height)
         height += _LABEL + len(row.bars) * (_BAR + _BAR_GAP) + _ROW_GAP
@@ -111,7 +127,9 @@ def draw(
         f"<style>{_STYLE}</style>",
         *(['<rect class="ground" width="100%" height="100%"/>'] if image else []),
         '<g transform="translate(12 0)">' if image else '<g transform="translate(1 0)">',
-        *_draw_axis(scale, height, unit),
+        f'<text class="title" x="0" y="{_TITLE - 6}">{_text(title)}</text>',
+        *([f'<text class="note" x="0" y="{_TITLE + 12}">{_text(note)}</text>'] if note else []),
+        *_draw_axis(scale, axis, height, unit),
         *(_draw_row(row, top, scale) for row, top in zip(rows, tops, strict=True)),
         "</g>",
         "</svg>",
@@ -119,16 +137,15 @@ def draw(
     return "\n".join(parts) + "\n"
 
 
-def _draw_axis(scale: float, height: float, unit: str) -> Iterator[str]:
+def _draw_axis(scale: float, top: float, height: float, unit: str) -> Iterator[str]:
     step = next((s for s in _STEPS if scale / s <= _MOST_LINES), scale)
     for i in range(math.floor(scale / step) + 1):
         x = _across(i * step, scale)
         anchor = "middle" if i else "start"
         name = f"{i * step:g} {unit}" if unit and i * step == 1 else f"{i * step:g}"
-        yield f'<line class="line" x1="{x}" y1="{_AXIS - 6}" x2="{x}" y2="{height:g}"/>'
+        yield f'<line class="line" x1="{x}" y1="{top - 6}" x2="{x}" y2="{height:g}"/>'
         yield (
-            f'<text class="axis" x="{x}" y="{_AXIS - 10}" text-anchor="{anchor}">{_text(name)}'
-            "</text>"
+            f'<text class="axis" x="{x}" y="{top - 10}" text-anchor="{anchor}">{_text(name)}</text>'
         )
 
 

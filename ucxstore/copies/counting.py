@@ -8,7 +8,7 @@ which copies what the block has already.
 
 import mmap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,8 @@ _SMALL_VALUE = 4096
 # Its code that maps memory which the processes of a host share: where a server keeps values, what
 # clients see of it, and what passes between them, or files that clients map. As all shared memory,
 # that is in the resident set of whoever touches it, and none of it was allocated for a copy.
+# A core without symbols does not show its folders: then what is mapped at the end is known by its
+# name, and passed as `own`.
 _SHARED = ("native/shared/", "native/local/", "native/files/")
 
 
@@ -118,6 +120,7 @@ def count(
     own: Sequence[Range] = (),
     stored_nbytes: int = 0,
     rss_extra: float = 0.0,
+    fixed: int = 0,
 ) -> Counts:
     """Count the copies in a capture.
 
@@ -130,12 +133,12 @@ def count(
     chunk_nbytes : int
         The size of a chunk: blocks of at least half of it count in the total.
     own : sequence of Range
-        The user's memory. A block with any part of these ranges when the capture ends is of the
-        result, and not a copy.
+        The user's memory, and what this process shares with a server. A block with any part of
+        these ranges when the capture ends is of the result, and not a copy.
     stored_nbytes : int
         For a server: the bytes of the values that it keeps or maps. That much memory of its storage
         holds those values, and is not a copy.
-    rss_extra : float
+    rss_extra, fixed
         Put into the result as it is.
 
     Returns
@@ -151,7 +154,7 @@ def count(
         # Records can look up their stacks only while the reader is open.
         records = [one for one in reader.get_allocation_records() if not _is_shared(one)]
         counts = _count(records, nbytes, chunk_nbytes, own, stored_nbytes, rss_extra)
-    return counts
+    return replace(counts, fixed=fixed)
 
 
 def _count(

@@ -3,8 +3,14 @@
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from ucxstore.copies.result import Counts, Culprit
+from ucxstore.showing import size_text
+
+# What the charts of reads show, and how to read them.
+READ_TITLE = "Extra memory of one read, in arrays"
+READ_NOTE = "The memory that a read takes beyond the array that it returns. 1: as much again."
 
 _SMALLEST = 0.005  # anything less is 0.00 with two decimals
 _WORTH_NAMING = 0.05  # arrays
@@ -36,6 +42,21 @@ def clean(text: str) -> str:
 def weight(counts: Counts) -> float:
     """Return the larger of the two figures: the peak or the total."""
     return max(counts.peak_extra, counts.total)
+
+
+def fixed_memory(counted: Iterable[tuple[str, Counts]]) -> str:
+    """Say how much memory stores map once, whatever the array, by their names; "" for none."""
+    most: dict[str, int] = {}
+    for name, counts in counted:
+        if counts.fixed:
+            most[name] = max(most.get(name, 0), counts.fixed)
+    if not most:
+        return ""
+    named = ", ".join(f"{clean(name)} {size_text(nbytes)}" for name, nbytes in most.items())
+    return (
+        f"Fixed memory: {named}. A process maps it once, to send values of any size to a server of "
+        "its host, so it is no copy, and not in the figures."
+    )
 
 
 def name_culprits(counts: Counts, nbytes: int) -> str:

@@ -4,14 +4,23 @@ from collections.abc import Sequence
 from html import escape
 
 from ucxstore.copies.chart import Bar, Bars, draw
-from ucxstore.copies.figures import clean, figure, name_culprits, pair, weight
+from ucxstore.copies.figures import (
+    READ_NOTE,
+    READ_TITLE,
+    clean,
+    figure,
+    fixed_memory,
+    name_culprits,
+    pair,
+    weight,
+)
 from ucxstore.copies.quick import Result
 
 _TITLE = "Copies, counted"
 _SHOWN = (("raw", "one"), ("zstd", "one"))  # codec and layout of the chart's reads
 _WHAT = (
-    "What a reader allocates beyond the array that it gets, in multiples of that array: one chunk "
-    "of random numbers. Each bar is the larger of two figures, the peak and the total."
+    f"{READ_NOTE} The array is one chunk of random numbers. Each bar is the larger of two figures, "
+    "the peak and the total."
 )
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -50,11 +59,12 @@ def render_page(results: Sequence[Result], *, left: int = 0, note: str = "") -> 
     """
     missing = "1 transfer is" if left == 1 else f"{left} transfers are"
     unfinished = f"The run has not ended: {missing} missing." if left else ""
+    fixed = fixed_memory((one.row.name, one.counts) for one in results if one.counts is not None)
     body = [
         f"<h1>{_TITLE}</h1>",
         *([f'<p class="left">{unfinished}</p>'] if unfinished else []),
         *_chart(results),
-        *([f'<p class="muted">{_text(note)}</p>'] if note else []),
+        *(f'<p class="muted">{_text(text)}</p>' for text in (fixed, note) if text),
         *(_details(direction, results) for direction in ("read", "write")),
     ]
     head = [
@@ -91,7 +101,7 @@ def _chart(results: Sequence[Result]) -> list[str]:
     ]
     if not rows:
         return []
-    chart = draw("Copies that a reader makes", _WHAT, rows, unit="array")
+    chart = draw(READ_TITLE, _WHAT, rows, unit="array")
     return [chart, f'<p class="muted">{_WHAT}</p>']
 
 

@@ -45,6 +45,9 @@ class Counts:
         Growth of the peak resident set beyond the user's own array.
     culprits : tuple of Culprit
         Those of the peak, then those of the total; the largest first.
+    fixed : int
+        Bytes that the process mapped once, whatever the array, to send values to a server of its
+        host. They are in `rss_extra` as far as they were used, and in no other figure.
     """
 
     peak: int
@@ -53,6 +56,7 @@ class Counts:
     grown: float
     rss_extra: float
     culprits: tuple[Culprit, ...] = ()
+    fixed: int = 0
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

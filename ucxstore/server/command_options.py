@@ -58,6 +58,7 @@ class CommandOptions:
         "a file with the secret that clients must know",
         default_text="UCXSTORE_SECRET or UCXSTORE_SECRET_FILE",
         metavar="FILE",
+        group="secret, metrics, log",
     )
     metrics: str | None = option(
         None,

@@ -50,6 +50,8 @@ class Described:
         The value of the field if none is given.
     stands_for
         What that stands for, if it is ``None``; or a callable that returns it.
+    group : str
+        The title of the group in the help that begins with it; empty for one that goes on.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Described:
     check: Callable[[str, Any], Any] | None = None
     initial: Any = None
     stands_for: Any = None
+    group: str = ""
 
     @property
     def flag(self) -> str:
@@ -105,6 +108,7 @@ def option(
     short: str = "",
     is_argument: bool = False,
     is_shown: bool = True,
+    group: str = "",
 ) -> Any:
     """Make a field that is an option.
 
@@ -119,7 +123,7 @@ def option(
         The default in words.
     stands_for
         What a default of ``None`` comes to; or a callable that returns it.
-    help, form, metavar, choices, short, is_argument, is_shown
+    help, form, metavar, choices, short, is_argument, is_shown, group
         See `Described`.
     """
     described = {
@@ -132,6 +136,7 @@ def option(
         "is_argument": is_argument,
         "is_shown": is_shown,
         "stands_for": stands_for,
+        "group": group,
     }
     return _field(default, {_KEY: described, "check": check}, shown=is_shown)
 

@@ -230,6 +230,7 @@ class ServerOptions:
     bind: HostPort = option(  # noqa: RUF009
         LOOPBACK,
         "the address to listen at; port 0 takes any free one",
+        group="where it listens, and for whom",
         check=checks.parse_bind,
         default_text="127.0.0.1:0",
         metavar="HOST:PORT",
@@ -255,7 +256,12 @@ class ServerOptions:
         default_text="no",
     )
     read_only: bool = option(
-        False, "refuse writes", "flag", check=checks.check_flag, default_text="no"
+        False,
+        "refuse writes",
+        "flag",
+        group="what it serves",
+        check=checks.check_flag,
+        default_text="no",
     )
     create: bool = option(
         False,
@@ -292,6 +298,7 @@ class ServerOptions:
         None,
         "memory to cache an object store's values, such as 4GiB",
         "size",
+        group="an object store, and the cache in front of it",
         check=unless_none(parse_size),
         default_text="1GiB",
         stands_for=DEFAULT_CACHE,
@@ -355,6 +362,7 @@ class ServerOptions:
         None,
         "offer scratch space in memory beside LOCATION; if LOCATION is memory://, it is offered "
         "anyway",
+        group="memory",
         check=unless_none(checks.check_scratch),
         default_text="none",
         metavar="memory://",
@@ -388,6 +396,7 @@ class ServerOptions:
         "serve clients of this host without UCX, over a Unix socket; they see values in shared "
         "memory",
         "flag",
+        group="clients of this host",
         check=checks.check_flag,
         default_text="yes",
     )
@@ -417,6 +426,7 @@ class ServerOptions:
         False,
         "encrypt what goes over UCX, and refuse clients that do not; needs a secret, and OpenSSL 3",
         "flag",
+        group="connections and threads",
         check=checks.check_flag,
         default_text="no",
     )

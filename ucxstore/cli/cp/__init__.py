@@ -1,4 +1,4 @@
-"""``ucxstore cp``: copy a tree of values between servers, directories and object stores."""
+"""``ucxstore cp``: copy values between servers, directories and object stores."""
 
 import argparse
 import json
@@ -6,12 +6,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
-from ucxstore.cli.command import UsageError, add_client_options, run_async
+from ucxstore.cli.command import UsageError, add_client_options, report_unreadable, run_async
 from ucxstore.cli.parser import Parser, make_parser
-from ucxstore.cli.text import size_text
+from ucxstore.cli.text import count_text, size_text
 
 if TYPE_CHECKING:
     from ucxstore.cli.cp.copying import Moved
@@ -35,10 +35,12 @@ def build_parser() -> Parser:
         "cp",
         "Copy all values under SOURCE to DESTINATION. Values that DESTINATION has with the same "
         "size are skipped, unless both sides know times and it is older there. So repeat an "
-        "interrupted copy to finish it.",
+        "interrupted copy to finish it. If SOURCE is one value or one file, it is always copied: "
+        "to DESTINATION/NAME if DESTINATION ends in a slash, or is a directory, a server or a "
+        "bucket; to DESTINATION otherwise.",
         human=True,
     )
-    parser.add_argument("source", metavar="SOURCE", help=f"{_LOCATIONS}[/prefix]")
+    parser.add_argument("source", metavar="SOURCE", help=f"a file, {_LOCATIONS}[/prefix or /key]")
     parser.add_argument("destination", metavar="DESTINATION", help="the same")
     parser.add_argument(
         "--jobs",
@@ -82,20 +84,16 @@ async def _main(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--jobs: {arguments.jobs} is not between 1 and {MAX_JOBS}")
     from ucxstore.cli.cp import copying
 
-    source = copying.open_location(arguments, arguments.source, writes=False)
-    destination = copying.open_location(arguments, arguments.destination, writes=True)
     start = time.monotonic()
-    try:
-        plan = await copying.plan(arguments, source, destination)
+    with ExitStack() as locations:
+        found = await copying.prepare(arguments, locations)
+        plan = found.plan
         with _progress(plan, shown=not arguments.quiet) as moved:
-            await copying.copy(plan, source, destination, arguments.jobs, moved)
-    finally:
-        source.close()
-        destination.close()
+            await copying.copy(plan, found.source, found.destination, arguments.jobs, moved)
     if not arguments.quiet:
         seconds = time.monotonic() - start
         print(_as_json(plan, seconds) if arguments.json else _summary(arguments, plan, seconds))
-    return 0
+    return report_unreadable("cp", found.source.unreadable)
 
 
 def _progress(plan: "CopyPlan", *, shown: bool) -> "AbstractContextManager[Moved]":
@@ -109,12 +107,11 @@ def _progress(plan: "CopyPlan", *, shown: bool) -> "AbstractContextManager[Moved
 
 def _summary(arguments: argparse.Namespace, plan: "CopyPlan", seconds: float) -> str:
     there = f"; {plan.present} were there" if plan.present else ""
+    values = count_text(plan.keys, "value")
     if not arguments.human:
-        return f"copied {plan.keys} values, {plan.nbytes} bytes in {seconds:.1f} s{there}"
+        return f"copied {values}, {plan.nbytes} bytes in {seconds:.1f} s{there}"
     speed = size_text(plan.nbytes / max(seconds, 1e-9))
-    return (
-        f"copied {plan.keys} values, {size_text(plan.nbytes)} in {seconds:.1f} s ({speed}/s){there}"
-    )
+    return f"copied {values}, {size_text(plan.nbytes)} in {seconds:.1f} s ({speed}/s){there}"
 
 
 def _as_json(plan: "CopyPlan", seconds: float) -> str:

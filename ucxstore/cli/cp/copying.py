@@ -3,10 +3,20 @@
 import argparse
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 
 from ucxstore.cli.command import CommandError, NotFoundError, open_store
-from ucxstore.cli.cp.locations import Location, ServerLocation, is_server, open_objects
-from ucxstore.cli.cp.plan import CopyPlan, Entry, groups, plan_copy
+from ucxstore.cli.cp.locations import (
+    Location,
+    ServerLocation,
+    is_file,
+    is_server,
+    open_objects,
+    split_location,
+    target_of,
+)
+from ucxstore.cli.cp.plan import CopyPlan, Entry, groups, plan_copy, plan_one
 from ucxstore.options import DEFAULT_BUFFER_BUDGET
 from ucxstore.pipeline.budget import Budget
 
@@ -14,27 +24,72 @@ type Moved = Callable[[int], object]
 """Called with the number of bytes that were just copied."""
 
 
-def open_location(arguments: argparse.Namespace, location: str, *, writes: bool) -> Location:
-    """Open a location as the arguments say."""
-    if is_server(location):
-        return ServerLocation(open_store(arguments, location, read_only=not writes))
-    return open_objects(location, arguments.jobs, make=writes)
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy that can be carried out."""
+
+    source: Location
+    destination: Location
+    plan: CopyPlan
 
 
-async def plan(arguments: argparse.Namespace, source: Location, destination: Location) -> CopyPlan:
-    """Find out which values of the source are to be copied."""
-    entries = [entry async for entry in source.list()]
-    if not entries:
-        raise NotFoundError(f"{arguments.source}: no values found")
+async def prepare(arguments: argparse.Namespace, locations: ExitStack) -> Copy:
+    """Find out which values are to be copied, and write nothing.
+
+    Parameters
+    ----------
+    arguments : Namespace
+    locations : ExitStack
+        It closes the locations.
+
+    Raises
+    ------
+    NotFoundError
+        If the source is neither a prefix with values nor a value.
+    """
+
+    def open_location(location: str, *, writes: bool) -> Location:
+        if is_server(location):
+            store = open_store(arguments, location, read_only=not writes)
+            return locations.enter_context(closing(ServerLocation(store)))
+        return locations.enter_context(closing(open_objects(location, arguments.jobs, make=writes)))
+
+    # Before the source is listed, which may take long: is it a destination at all?
+    destination = open_location(arguments.destination, writes=True)
+    if not is_file(arguments.source):
+        source = open_location(arguments.source, writes=False)
+        entries = [entry async for entry in source.list()]
+        if entries or source.unreadable:
+            return Copy(source, destination, await _plan_tree(arguments, entries, destination))
+    split = split_location(arguments.source)
+    if split is not None:
+        folder, name = split
+        source = open_location(folder, writes=False)
+        entry = await source.find(name)
+        if entry is not None:
+            folder, target = target_of(arguments.destination, name)
+            destination = open_location(folder, writes=True)
+            return Copy(source, destination, _checked(arguments, plan_one, entry, target))
+    raise NotFoundError(f"{arguments.source}: no values found")
+
+
+async def _plan_tree(
+    arguments: argparse.Namespace, entries: Sequence[Entry], destination: Location
+) -> CopyPlan:
     there = {} if arguments.all else {entry.key: entry async for entry in destination.list()}
+    return _checked(arguments, plan_copy, entries, there)
+
+
+def _checked[**P](
+    arguments: argparse.Namespace,
+    make: Callable[P, CopyPlan],
+    *planned: P.args,
+    **options: P.kwargs,
+) -> CopyPlan:
     try:
-        found = plan_copy(entries, there)
+        return make(*planned, **options)
     except ValueError as error:
         raise CommandError(f"{arguments.source}: {error}") from error
-    for entry in (*found.chunks, *found.metadata):
-        source.check(entry.key)
-        destination.check(entry.key)
-    return found
 
 
 async def copy(
@@ -50,6 +105,9 @@ async def copy(
     CommandError, UcxStoreError
         The first failure, with the key.
     """
+    for entry in (*plan.chunks, *plan.metadata):
+        source.check(entry.key)
+        destination.check(plan.target_of(entry).key)
     budget = Budget(DEFAULT_BUFFER_BUDGET)
     max_keys = max(source.max_keys, destination.max_keys)
     for entries in (plan.chunks, plan.metadata):
@@ -57,12 +115,13 @@ async def copy(
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(jobs):
-                    tasks.create_task(_work(todo, source, destination, budget, moved))
+                    tasks.create_task(_work(plan, todo, source, destination, budget, moved))
         except* Exception as failures:
             raise _first(failures) from None
 
 
 async def _work(
+    plan: CopyPlan,
     todo: Iterator[Sequence[Entry]],
     source: Location,
     destination: Location,
@@ -73,7 +132,7 @@ async def _work(
         with await budget.claim(sum(entry.size for entry in group)) as claim:
             values = await source.read(group)
             claim.resize(sum(map(len, values)))
-            await destination.write(group, values)
+            await destination.write([plan.target_of(entry) for entry in group], values)
         moved(sum(map(len, values)))
 
 

@@ -7,8 +7,9 @@ or not at all.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -17,8 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ucxstore.address import SCHEME
-from ucxstore.cli.command import CommandError, UsageError, in_groups, warn
+from ucxstore.cli.cat import split_key
+from ucxstore.cli.command import CommandError, UsageError, in_groups, parse_address, warn
 from ucxstore.cli.cp.plan import GROUP_KEYS, Entry
+from ucxstore.client.listing import Listing
+from ucxstore.errors import GrantError
 from ucxstore.object_urls import open_object_store
 from ucxstore.server.identity import CLUSTER_FILE, OLD_FILE
 from ucxstore.store import UcxStore
@@ -39,8 +43,15 @@ class Location(Protocol):
     max_keys: int
     """The most values that one request reads or writes."""
 
+    @property
+    def unreadable(self) -> Sequence[str]:
+        """The folders that could not be opened as it was listed."""
+
     def list(self) -> AsyncIterator[Entry]:
         """List all values."""
+
+    async def find(self, key: str) -> Entry | None:
+        """Return the entry of one value; ``None`` for a missing key."""
 
     def check(self, key: str) -> None:
         """Raise `CommandError` if a key leads out of the tree."""
@@ -62,13 +73,23 @@ class ServerLocation:
 
     def __init__(self, store: UcxStore) -> None:
         self._store = store
+        self.unreadable: list[str] = []
 
     async def list(self) -> AsyncIterator[Entry]:
-        async for keys in in_groups(self._store.list()):
-            sizes = await self._store.getsizes(keys)
+        store = self._store
+        listing = Listing(store._channel, store._keyspace, self.unreadable.extend)
+        async for keys in in_groups(listing.keys("")):
+            sizes = await store.getsizes(keys)
             for key, size in zip(keys, sizes, strict=True):
                 if size is not None:  # else it was deleted meanwhile
                     yield Entry(key, size)
+
+    async def find(self, key: str) -> Entry | None:
+        try:
+            (size,) = await self._store.getsizes([key])
+        except GrantError:  # that of a folder does not open the key of its name
+            return None
+        return None if size is None else Entry(key, size)
 
     def check(self, key: str) -> None:
         """Do nothing: the server refuses keys that lead out of its directory."""
@@ -95,7 +116,8 @@ class ObjectLocation:
 
     Parameters
     ----------
-    store : obstore.store.ObjectStore
+    open_store : callable
+        Opens it, when it is first used.
     name : str
         Its name in errors.
     jobs : int
@@ -103,15 +125,20 @@ class ObjectLocation:
     """
 
     max_keys = 1
+    unreadable = ()
 
-    def __init__(self, store: "ObjectStore", name: str, jobs: int) -> None:
+    def __init__(self, open_store: "Callable[[], ObjectStore]", name: str, jobs: int) -> None:
         from obstore.exceptions import BaseError
 
         # obstore raises its own exceptions for some failures, and Python's for others.
         self._failures = BaseError, OSError, ValueError
-        self._store: Any = store
+        self._open_store = open_store
         self._name = name
         self._requests = asyncio.Semaphore(jobs)
+
+    @cached_property
+    def _store(self) -> Any:
+        return self._open_store()
 
     async def list(self) -> AsyncIterator[Entry]:
         try:
@@ -121,6 +148,15 @@ class ObjectLocation:
                     yield Entry(meta["path"], meta["size"], modified, meta["e_tag"])
         except self._failures as error:
             raise CommandError(f"{self._name}: cannot be listed: {_first_line(error)}") from error
+
+    async def find(self, key: str) -> Entry | None:
+        try:
+            meta = await self._store.head_async(key)
+        except FileNotFoundError:
+            return None
+        except self._failures as error:
+            raise CommandError(f"{self._name}: {key}: {_first_line(error)}") from error
+        return Entry(key, meta["size"], meta["last_modified"].timestamp(), meta["e_tag"])
 
     def check(self, key: str) -> None:
         """Do nothing: an object store's keys are names, not paths."""
@@ -172,16 +208,27 @@ class ObjectLocation:
 
 
 class DirectoryLocation(ObjectLocation):
-    """A directory. Keys behind a symbolic link that leads out of it are refused."""
+    """A directory, made when the first value is written if it is missing.
 
-    def __init__(self, store: "ObjectStore", root: Path, jobs: int) -> None:
-        super().__init__(store, str(root), jobs)
+    Keys behind a symbolic link that leads out of it are refused.
+    """
+
+    def __init__(self, root: Path, jobs: int) -> None:
+        super().__init__(self._make, str(root), jobs)
         self._root = root.resolve()
 
+    def _make(self) -> "ObjectStore":
+        from obstore.store import LocalStore
+
+        if self._root.exists() and not self._root.is_dir():
+            raise NotADirectoryError("it is a file, not a directory")
+        return LocalStore(self._root, mkdir=True)
+
     async def list(self) -> AsyncIterator[Entry]:
-        async for entry in super().list():
-            if entry.key.rpartition("/")[2] not in (OLD_FILE, CLUSTER_FILE):
-                yield entry
+        if self._root.exists():
+            async for entry in super().list():
+                if entry.key.rpartition("/")[2] not in (OLD_FILE, CLUSTER_FILE):
+                    yield entry
 
     def check(self, key: str) -> None:
         if not (self._root / key).resolve().is_relative_to(self._root):
@@ -191,6 +238,42 @@ class DirectoryLocation(ObjectLocation):
 def is_server(location: str) -> bool:
     """Tell whether a location is the address of a ucxstore server."""
     return location.startswith(SCHEME)
+
+
+def is_file(location: str) -> bool:
+    """Tell whether a location is a file of this machine."""
+    path = _as_path(location)
+    return path is not None and not location.endswith("/") and path.is_file()
+
+
+def split_location(location: str) -> tuple[str, str] | None:
+    """Split the location of one value into that of its folder, and its name.
+
+    Returns
+    -------
+    tuple of str or None
+        ``None`` for what can only be a folder: a server, a bucket, a name with a slash at its end.
+    """
+    if location.endswith("/"):
+        return None
+    if is_server(location):
+        if not parse_address(location).prefix:
+            return None
+        folder, name = split_key(location)
+        return str(folder), name
+    path = _as_path(location)
+    if path is not None:
+        return (str(path.parent), path.name) if path.name else None
+    url = urlsplit(location)
+    parent, _, name = url.path.rpartition("/")
+    return (f"{url.scheme}://{url.netloc}{parent}", unquote(name)) if name else None
+
+
+def target_of(destination: str, name: str) -> tuple[str, str]:
+    """Return the folder and the name that one value gets: in a folder, it keeps its name."""
+    path = _as_path(destination)
+    split = None if path is not None and path.is_dir() else split_location(destination)
+    return (destination, name) if split is None else split
 
 
 def open_objects(location: str, jobs: int, *, make: bool) -> ObjectLocation:
@@ -214,19 +297,19 @@ def open_objects(location: str, jobs: int, *, make: bool) -> ObjectLocation:
         If obstore is not installed.
     """
     from obstore.exceptions import BaseError
-    from obstore.store import LocalStore
 
     if location.startswith("memory:"):  # obstore opens it: memory of this process
         raise UsageError(f"{location}: this memory would be lost when the copy ends")
     path = _as_path(location)
-    try:
-        if path is None:
-            return ObjectLocation(open_object_store(location, warn=warn), location, jobs)
+    if path is not None:
         if not make and not path.is_dir():
-            raise UsageError(f"{location}: there is no such directory")
-        return DirectoryLocation(LocalStore(path, mkdir=make), path, jobs)
+            raise UsageError(f"{location}: there is no such file or directory")
+        return DirectoryLocation(path, jobs)
+    try:
+        store = open_object_store(location, warn=warn)
     except (BaseError, OSError, ValueError) as error:
         raise UsageError(f"{location}: {_first_line(error)}") from error
+    return ObjectLocation(lambda: store, location, jobs)
 
 
 def _as_path(location: str) -> Path | None:

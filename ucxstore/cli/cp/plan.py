@@ -1,7 +1,7 @@
 """The plan of a copy: which values move, and in which order. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 
 from ucxstore.keys import find_problem
@@ -44,11 +44,14 @@ class CopyPlan:
         Metadata is copied last.
     present : int
         The number of values that the destination has already.
+    target : str or None
+        The key of the only value at the destination; ``None`` where all keep their keys.
     """
 
     chunks: list[Entry]
     metadata: list[Entry]
     present: int
+    target: str | None = None
 
     @property
     def keys(self) -> int:
@@ -59,6 +62,10 @@ class CopyPlan:
     def nbytes(self) -> int:
         """The bytes of the values to copy."""
         return sum(entry.size for entry in (*self.chunks, *self.metadata))
+
+    def target_of(self, entry: Entry) -> Entry:
+        """Return what an entry of the source becomes at the destination."""
+        return entry if self.target is None else replace(entry, key=self.target)
 
 
 def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
@@ -72,9 +79,7 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
     plan = CopyPlan([], [], 0)
     present = 0
     for entry in source:
-        problem = find_problem(entry.key)
-        if problem is not None:
-            raise ValueError(f"key {entry.key!r} is refused: {problem}")
+        _check(entry.key)
         found = there.get(entry.key)
         if found is not None and is_same(entry, found):
             present += 1
@@ -83,6 +88,24 @@ def plan_copy(source: Sequence[Entry], there: Mapping[str, Entry]) -> CopyPlan:
         else:
             plan.chunks.append(entry)
     return CopyPlan(plan.chunks, plan.metadata, present)
+
+
+def plan_one(entry: Entry, target: str) -> CopyPlan:
+    """Plan to copy one value to a key, whatever is there.
+
+    Raises
+    ------
+    ValueError
+        If the key cannot be written.
+    """
+    _check(target)
+    return CopyPlan([entry], [], 0, target)
+
+
+def _check(key: str) -> None:
+    problem = find_problem(key)
+    if problem is not None:
+        raise ValueError(f"key {key!r} is refused: {problem}")
 
 
 def is_same(source: Entry, found: Entry) -> bool:

@@ -1,11 +1,14 @@
 """Aligned tables for a terminal."""
 
+from ucxstore.showing import terminal_width, text_columns
+
 _INDENT = "   "
-_GAP = "  "
 
 
 class Table:
     """Rows of cells under a heading. Numbers are aligned right, text left.
+
+    It is as wide as the terminal at the most. Long texts go on in the next line.
 
     Parameters
     ----------
@@ -22,15 +25,15 @@ class Table:
         self._rows.append(texts + [""] * (len(self._rows[0]) - len(texts)))
 
     def __str__(self) -> str:
-        columns = [_align(list(column)) for column in zip(*self._rows, strict=True)]
-        lines = (_GAP.join(row) for row in zip(*columns, strict=True))
+        columns = zip(*self._rows, strict=True)
+        numbers = [place for place, column in enumerate(columns) if _is_of_numbers(column[1:])]
+        width = terminal_width() - len(_INDENT)
+        lines = text_columns(self._rows, right=numbers, width=width)
         return "\n".join(f"{_INDENT}{line}".rstrip() for line in lines)
 
 
-def _align(cells: list[str]) -> list[str]:
-    width = max(map(len, cells))
-    right = any(cells[1:]) and all(_is_number(cell) for cell in cells[1:] if cell)
-    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
+def _is_of_numbers(cells: tuple[str, ...]) -> bool:
+    return any(cells) and all(_is_number(cell) for cell in cells if cell)
 
 
 def _is_number(text: str) -> bool:

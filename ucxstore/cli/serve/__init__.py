@@ -87,8 +87,11 @@ def build_parser() -> Parser:
         "overrides the file.",
     )
     parser.argument_default = argparse.SUPPRESS  # the options have the defaults
+    group: argparse._ActionsContainer = parser
     for option in OPTIONS.values():
-        _add(parser, option)
+        if option.group:
+            group = parser.add_argument_group(option.group)
+        _add(group, option)
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -104,11 +107,11 @@ def build_parser() -> Parser:
     return parser
 
 
-def _add(parser: Parser, option: Described) -> None:
+def _add(group: argparse._ActionsContainer, option: Described) -> None:
     text = f"{option.help} (default: {option.default})" if option.default else option.help
     how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if option.is_argument:
-        parser.add_argument(option.name, nargs="?", metavar=option.metavar, **how)
+        group.add_argument(option.name, nargs="?", metavar=option.metavar, **how)
         return
     if option.form == "flag":
         how["action"] = argparse.BooleanOptionalAction
@@ -121,4 +124,4 @@ def _add(parser: Parser, option: Described) -> None:
         if option.form in ("texts", "pairs"):
             how["action"] = "append"
     names = [option.flag, f"-{option.short}"] if option.short else [option.flag]
-    parser.add_argument(*names, dest=option.name, **how)
+    group.add_argument(*names, dest=option.name, **how)

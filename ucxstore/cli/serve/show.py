@@ -10,16 +10,17 @@ from ucxstore.cli.serve.settings import Setting, Settings
 from ucxstore.cli.text import columns, printable
 from ucxstore.secret import ENVIRONMENT_SECRET
 from ucxstore.server.sources.locations import hide_password
+from ucxstore.showing import terminal_width
 
 _HIDDEN = "***"
 
 
 def as_text(settings: Settings) -> str:
-    """Return a table: option, value, where it comes from."""
+    """Return a table, as wide as the terminal at the most: option, value, where it comes from."""
     rows = [("option", "value", "from")]
     for name, each in settings.by_name.items():
         rows.append((name, printable(_text(_value(each))), printable(each.origin)))
-    return "\n".join(columns(rows))
+    return "\n".join(columns(rows, width=terminal_width()))
 
 
 def given(settings: Settings) -> Iterator[str]:
