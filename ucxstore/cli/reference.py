@@ -42,8 +42,9 @@ They are the same for all commands.
 
 `ls` and `du` of a whole server that has no values exit with 0; of a prefix without values, with 3.
 
-A failure is one line on standard error. Results go to standard output, with `--json` as JSON: one
-object, or for lists one object a line.
+A failure is one line on standard error. A command that starts before its server waits for it, up to
+`--timeout`, and says so there in a line of its own. Results go to standard output, with `--json` as
+JSON: one object, or for lists one object a line.
 
 ## Secrets
 
