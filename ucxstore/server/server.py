@@ -18,7 +18,7 @@ from ucxstore.server.acceptor import Acceptor, Terms
 from ucxstore.server.data_ports import DataPorts
 from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
-from ucxstore.server.listen import addresses, advertise, listen, listen_locally
+from ucxstore.server.listen import addresses, advertise, hidden_name, listen, listen_locally
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
@@ -139,6 +139,14 @@ class Server:
             listener = listen(options.bind, anywhere=options.insecure or bool(secret))
             on_failure.callback(listener.close)
             self._address = advertise(options.bind, listener)
+            if (here := hidden_name(options.bind, listener)) is not None:
+                logs.server.warning(
+                    "bind: %s is %s on this host (see /etc/hosts), so no other host reaches this "
+                    "server; 0.0.0.0:%d listens at all addresses, and needs a secret",
+                    options.bind.host,
+                    here,
+                    options.bind.port,
+                )
             data_ports = _find_data_ports(options)
             opened, carrier = open_storage(storage, options)
             if carrier is not None:
