@@ -56,7 +56,20 @@ class InvalidKeyError(UcxStoreError, ValueError):
 
 
 class ConnectError(UcxStoreError, ConnectionError):
-    """A server could not be reached, or not be used once it was."""
+    """A server could not be reached, or not be used once it was.
+
+    Attributes
+    ----------
+    may_come : bool
+        Whether nobody is there yet, so that a later try may succeed: nothing listens, the name is
+        not known, the server ends and may start again.
+    data_ports : tuple of str
+        UCX's ``host:port`` at the server that did not answer after the handshake, where that is
+        the cause; else empty.
+    """
+
+    may_come: bool = False
+    data_ports: tuple[str, ...] = ()
 
 
 class NotAServerError(ConnectError):
@@ -180,6 +193,13 @@ class FallbackError(UcxStoreError, RuntimeError):
 
 class UcxUnavailableError(UcxStoreError, ImportError):
     """No UCX library was found, or none that is recent enough."""
+
+
+def not_yet(message: str) -> ConnectError:
+    """Return the error of a server that may be there later."""
+    error = ConnectError(message)
+    error.may_come = True
+    return error
 
 
 def without_frames[E: BaseException](error: E) -> E:

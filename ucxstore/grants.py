@@ -98,11 +98,16 @@ class Bounds(NamedTuple):
         if self.read_only:
             parts.append("read-only")
         if self.expires is not None:
-            parts.append(f"until {datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M:%S} UTC")
+            parts.append(f"until {utc_text(self.expires)}")
         return ", ".join(parts)
 
 
 ALL = Bounds()
+
+
+def utc_text(seconds: float) -> str:
+    """Write a point in time, given in seconds since 1970: ``"2026-11-27 20:03:31 UTC"``."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Credentials(NamedTuple):

@@ -27,6 +27,7 @@
 #include "storage/evicting.hpp"
 #include "storage/memory.hpp"
 #include "storage/spilling.hpp"
+#include "ucx/address.hpp"
 #include "ucx/fence.hpp"
 
 using namespace nb::literals;
@@ -120,6 +121,18 @@ nb::typed<nb::object, PyConnection> attach_client(ClientPort& port, int fd, cons
     // One round trip: both sides have each other's endpoint, and the lanes are chosen.
     nb::cast<PyConnection&>(object).ping(timeout);
     return object;
+}
+
+std::vector<std::tuple<nb::bytes, int>> tcp_ends(const nb::bytes& address) {
+    const std::string packed = to_string(address);
+    std::vector<std::tuple<nb::bytes, int>> found;
+    try {
+        for (const auto& [host, port] : WorkerAddress::read(packed).ends()) {
+            found.emplace_back(nb::bytes(host.bytes.data(), host.v6 ? 16 : 4), port);
+        }
+    } catch (const Error&) {  // one of a later UCX
+    }
+    return found;
 }
 
 // ucxstore.grants.Bounds.
@@ -475,6 +488,9 @@ NB_MODULE(_core, module) {
                "Values of whole pages that lie in shared memory or in files, mapped one after the "
                "other; None where that cannot be.");
     module.def("ucx_version", &ucx_version);
+    module.def("tcp_ends", &tcp_ends, "address"_a,
+               "Where the worker of a UCX address listens over TCP, but for the loopback: the bytes "
+               "of each IP address, and the port. None where the address cannot be read.");
     module.def("user_at_other_end", &user_at_other_end, "fd"_a,
                "The user id of the process at the other end of a connection of this host; None "
                "where the kernel does not tell.");

@@ -215,14 +215,25 @@ WorkerAddress WorkerAddress::read(std::string_view packed) {
     return address;
 }
 
-std::vector<Host> WorkerAddress::hosts() const {
-    std::vector<Host> found;
+std::vector<End> WorkerAddress::ends() const {
+    std::vector<End> found;
     for (const Transport& one : transports) {
-        if (one.name == transport_name("tcp") && has_tcp_device(one.device) && one.device[0] == 0) {
+        if (one.name == transport_name("tcp") && has_tcp_device(one.device) &&
+            one.device[0] == 0 && one.interface.size() == kPort) {
             if (const auto host = Host::of(one.device.substr(2))) {
-                found.push_back(*host);
+                std::uint16_t port = 0;
+                std::memcpy(&port, one.interface.data(), kPort);
+                found.push_back({*host, ntohs(port)});
             }
         }
+    }
+    return found;
+}
+
+std::vector<Host> WorkerAddress::hosts() const {
+    std::vector<Host> found;
+    for (const End& end : ends()) {
+        found.push_back(end.host);
     }
     return found;
 }

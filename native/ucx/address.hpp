@@ -27,7 +27,9 @@ struct WorkerAddress {
     // what is wrong with it.
     static WorkerAddress read(std::string_view packed);
 
-    // The hosts that the worker's TCP transport has, but for the loopback.
+    // Where the worker's TCP transport listens, but for the loopback.
+    std::vector<End> ends() const;
+    // The hosts of these.
     std::vector<Host> hosts() const;
 };
 

@@ -203,7 +203,8 @@ def test_while_an_array_is_read(server: RemoteServer, store: UcxStore) -> None:
 # ---- between requests ----
 
 
-def test_before_the_first_request(server: RemoteServer, store: UcxStore) -> None:
+def test_before_the_first_request(server: RemoteServer, open_store: OpenStore) -> None:
+    store = open_store(server, connect_timeout=1.0)  # a server that it never met is waited for
     server.process.kill()
     request = Background(lambda: store.get_sync("key"))
     error, message = request.failure()
@@ -211,7 +212,8 @@ def test_before_the_first_request(server: RemoteServer, store: UcxStore) -> None
     assert server.place in message
 
 
-def test_a_failed_attempt_holds_no_memory(server: RemoteServer, store: UcxStore) -> None:
+def test_a_failed_attempt_holds_no_memory(server: RemoteServer, open_store: OpenStore) -> None:
+    store = open_store(server, connect_timeout=1.0)
     server.process.kill()
     out = filled(BLANK, MEDIUM)
     gone = weakref.ref(out)

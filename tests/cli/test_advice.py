@@ -4,9 +4,18 @@ from pathlib import Path
 import pytest
 
 from ucxstore._ucx import UcxLibrary
-from ucxstore.cli.doctor.advice import Finding, advise
+from ucxstore.address import HostPort
+from ucxstore.cli.doctor.advice import (
+    Finding,
+    advise_on_failure,
+    advise_on_machine,
+    advise_on_way,
+)
 from ucxstore.cli.doctor.machine import Machine, parse_transports
 from ucxstore.cli.doctor.measure import Way
+from ucxstore.cli.doctor.ports import Ports
+from ucxstore.cli.doctor.steps import STEPS
+from ucxstore.errors import ConnectError, StorageError
 from ucxstore.options import Local
 
 LIBRARY = UcxLibrary("system", "1.21.0", Path("/usr/lib/libucp.so.0"))
@@ -19,6 +28,11 @@ MACHINE = Machine(
 SHARED = Way(lanes=["posix/memory"], same_host=True, round_trip=1e-5)
 TCP = Way(lanes=["tcp/lo"], same_host=True, round_trip=1e-5)
 RDMA = {"rc_mlx5": ["mlx5_0:1"], "tcp": ["eth0"]}
+
+
+def advise(library: UcxLibrary, machine: Machine, way: Way, local: Local) -> list[Finding]:
+    ports = Ports(control="h:7400", data=[], listening=[])
+    return [*advise_on_machine(library, machine), *advise_on_way(ports, way, local)]
 
 
 def test_nothing_to_say() -> None:
@@ -78,6 +92,25 @@ def test_what_else_there_is_to_say(
     assert finding.level == level
     assert what in finding.what
     assert "docs/" not in finding.change  # an installed package has no pages
+
+
+@pytest.mark.parametrize("error", [ConnectError("x"), StorageError("x"), OSError("x")], ids=repr)
+@pytest.mark.parametrize("step", [name for name, _ in STEPS])
+def test_there_is_advice_on_each_failure(step: str, error: Exception) -> None:
+    advice = advise_on_failure(step, error, HostPort("h", 7400))
+    assert advice
+    assert "docs/" not in advice
+
+
+def test_advice_on_ports() -> None:
+    ports = Ports(control="h:7400", data=["10.0.0.1:7500"], listening=[])
+    far = Way(lanes=["tcp/eth0"], same_host=False, round_trip=1e-4)
+    _, finding = advise_on_way(ports, far, "auto")
+    assert "at h:7400 and at UCX's ports" in finding.what
+    assert "--data-ports" in finding.change
+    assert "docs/" not in finding.change  # an installed package has no pages
+    assert len(advise_on_way(ports, replace(far, same_host=True), "auto")) == 1
+    assert len(advise_on_way(replace(ports, data=[]), far, "auto")) == 1
 
 
 def test_no_limits_are_no_problem() -> None:

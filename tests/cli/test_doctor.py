@@ -1,20 +1,21 @@
 import json
+import logging
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import run_process as run
+from tests.eventually import eventually
 from tests.hosts import refusing
 from ucxstore import UcxStore
 from ucxstore._ucx import load
-from ucxstore.cli.doctor.advice import advise_on_ports
-from ucxstore.cli.doctor.measure import Way
-from ucxstore.cli.doctor.ports import Ports
+from ucxstore.cli.doctor.steps import STEPS
 from ucxstore.secret import Secret
 from ucxstore.server import Server
+
+SECRET = "correct horse battery staple"
 
 
 def test_with_a_server_of_its_own() -> None:
@@ -23,17 +24,15 @@ def test_with_a_server_of_its_own() -> None:
     library = load()
     lines = done.stdout.splitlines()
     assert lines[0] == f"UCX          {library.version} ({library.origin}: {library.path})"
-    assert [line.split()[0] for line in lines if line[:1].isalpha() and ":" not in line[:8]] == [
+    assert [line[:12].rstrip() for line in lines if line[:1].isalpha() and ":" not in line[:8]] == [
         "UCX",
         "transports",
         "limits",
+        "clock",
         *["container"] * any(line.startswith("container") for line in lines),
         *["environment"] * sum(line.startswith("environment") for line in lines),
         "server",
-        "ports",
-        "lanes",
-        "round",
-        "bandwidth",
+        *(name for name, _ in STEPS),
     ]
     asked = "note: the server is on this machine, and UCXSTORE_LOCAL=ucx asks for UCX: tcp/lo"
     assert asked in lines
@@ -43,7 +42,11 @@ def test_of_a_server(ucx_store: UcxStore, address: str) -> None:
     done = run("doctor", address, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
-    assert found["address"] == address
+    [server] = found["servers"]
+    assert server["address"] == address
+    assert [(one["step"], one["state"]) for one in server["steps"]] == [
+        (name, "ok") for name, _ in STEPS
+    ]
     library = load()
     assert found["ucx"] == {
         "origin": library.origin,
@@ -51,7 +54,7 @@ def test_of_a_server(ucx_store: UcxStore, address: str) -> None:
         "path": str(library.path),
     }
     assert "tcp" in found["machine"]["transports"]
-    way = found["way"]
+    way = server["way"]
     ucx_store.get_sync("x")
     assert way["lanes"] == ucx_store.stats()["lanes"]
     assert way["same_host"] is True
@@ -106,7 +109,8 @@ def test_of_a_server_that_takes_no_writes(tmp_path: Path) -> None:
     with Server(tmp_path, read_only=True) as server:
         done = run("doctor", server.address, "--write")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "bandwidth    not measured: the server takes no writes\n" in done.stdout
+    assert "one value    left out: the server takes no writes\n" in done.stdout
+    assert "bandwidth not measured: the server takes no writes\n" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,7 +129,7 @@ def test_nothing_is_written_unasked(
     assert ("; --write does without scratch space\n" in done.stdout) == (not measured)
     assert (sets > 0) == measured
     assert list(tmp_path.iterdir()) == []
-    for line in ("server", "ports"):
+    for line in ("server", "lane", "data port"):
         assert f"\n{line}  " in done.stdout
 
 
@@ -134,7 +138,8 @@ def test_of_a_server_with_little_memory(options: list[str]) -> None:
     with Server("memory://", memory="8MiB") as server:
         done = run("doctor", server.address, "--json", *options)
     assert (done.returncode, done.stderr) == (0, "")
-    way = json.loads(done.stdout)["way"]
+    [server] = json.loads(done.stdout)["servers"]
+    way = server["way"]
     assert way["why_not"] == ""
     assert (1 << 20) <= way["nbytes"] <= (2 << 20)
 
@@ -145,7 +150,7 @@ def test_of_a_server_without_room(options: list[str]) -> None:
     with Server("memory://", memory="1MiB") as server:
         done = run("doctor", server.address, *options)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "bandwidth    not measured: " in done.stdout
+    assert "bandwidth not measured: " in done.stdout
     assert "no room for 1048576 bytes" in done.stdout
     assert "offers no scratch space" not in done.stdout
     assert "\nnote: the server is on this machine" in done.stdout
@@ -153,24 +158,25 @@ def test_of_a_server_without_room(options: list[str]) -> None:
 
 def test_of_scratch_space_that_is_smaller_than_its_quota(tmp_path: Path) -> None:
     with Server(tmp_path, scratch="memory://", scratch_limit="4MiB") as server:
-        found = json.loads(run("doctor", server.address, "--json").stdout)
+        [found] = json.loads(run("doctor", server.address, "--json").stdout)["servers"]
     assert found["way"]["why_not"] == ""
     assert (1 << 20) <= found["way"]["nbytes"] < (4 << 20)
 
 
 def test_with_a_grant() -> None:
-    secret = Secret("correct horse battery staple")
+    secret = Secret(SECRET)
     with Server("memory://", secret=secret) as server:
         grant = secret.grant("p/", read_only=True).reveal().decode()
         done = run("doctor", server.address, "--write", env={"UCXSTORE_SECRET": grant})
     assert (done.returncode, done.stderr) == (0, "")
-    assert "bandwidth    not measured: " in done.stdout
+    assert "one value    left out: " in done.stdout
     assert "is outside of the grant, which opens 'p/', read-only\n" in done.stdout
 
 
 def test_the_ports(address: str) -> None:
     done = run("doctor", address, "--ucx", "TLS=tcp", "--json")
-    found = json.loads(done.stdout)["ports"]
+    [server] = json.loads(done.stdout)["servers"]
+    found = server["ports"]
     place = address.removeprefix("ucx://").partition("/")[0]
     assert found["control"] == place
     assert found["data"]
@@ -178,28 +184,44 @@ def test_the_ports(address: str) -> None:
     assert place not in found["data"]
 
 
-def test_advice_on_ports() -> None:
-    ports = Ports(control="h:7400", data=["10.0.0.1:7500"], listening=[])
-    far = Way(lanes=["tcp/eth0"], same_host=False, round_trip=1e-4)
-    [finding] = advise_on_ports(ports, far)
-    assert "at h:7400 and at UCX's ports" in finding.what
-    assert "--data-ports" in finding.change
-    assert "docs/" not in finding.change  # an installed package has no pages
-    assert advise_on_ports(ports, replace(far, same_host=True)) == []
-    assert advise_on_ports(replace(ports, data=[]), far) == []
-
-
 def test_nobody_there() -> None:
+    """It says so at once, and what it has found of this machine all the same."""
     done = run("doctor", "ucx://127.0.0.1:1")
-    assert (done.returncode, done.stdout) == (5, "")
-    assert done.stderr.startswith("ucxstore doctor: ")
-    assert "127.0.0.1:1: " in done.stderr
-    assert "refused" in done.stderr
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "\nlimits       locked memory " in done.stdout
+    assert "\nroute        ok: from 127.0.0.1\n" in done.stdout
+    assert "\nport         failed: " in done.stdout
+    assert "127.0.0.1:1: it does not answer: Connection refused\n" in done.stdout
+    assert "\nhandshake    not reached\n" in done.stdout
+    assert "\nproblem: port: " in done.stdout
 
 
-def test_no_ucx() -> None:
-    done = run("doctor", env={"UCXSTORE_UCX": "elsewhere"})
-    assert (done.returncode, done.stdout) == (1, "")
-    [line] = done.stderr.splitlines()
-    assert line.startswith("ucxstore doctor: ")
-    assert "elsewhere" in line
+def test_one_of_several_is_not_there(address: str) -> None:
+    place = address.removeprefix("ucx://").partition("/")[0]
+    done = run("doctor", f"ucx://127.0.0.1:1,{place}", "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    gone, there = json.loads(done.stdout)["servers"]
+    assert [one["state"] for one in gone["steps"]].count("not reached") == 6
+    assert {one["state"] for one in there["steps"]} == {"ok"}
+
+
+def test_no_ucx(address: str) -> None:
+    done = run("doctor", address, env={"UCXSTORE_UCX": "elsewhere"})
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "\nlimits " in f"\n{done.stdout}"
+    assert "\nidentity     ok: " in done.stdout
+    assert "\nlane         failed: " in done.stdout
+    assert "elsewhere" in done.stdout
+
+
+def test_a_healthy_server_hears_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    """No warning, and no refusal that alerts are made of."""
+    caplog.set_level(logging.INFO, "ucxstore.server")
+    for secret in (None, SECRET):
+        with Server("memory://", secret=secret) as server:
+            done = run("doctor", server.address, env={"UCXSTORE_SECRET": secret or ""})
+            assert (done.returncode, done.stderr) == (0, "")
+            eventually(lambda: server.stats()["probes"] == 2)
+            assert server.stats()["turned_away"] == 0
+    assert {one.levelno for one in caplog.records} == {logging.INFO}
+    assert "handshake" not in caplog.text

@@ -71,9 +71,30 @@ def test_not_found(name: str, address: str) -> None:
 def test_nobody_listens(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    done = call(name, f"ucx://127.0.0.1:{port}", "--timeout", "5")
+    done = call(name, f"ucx://127.0.0.1:{port}", "--timeout", "1")
     assert done.returncode == Status.NO_ANSWER
-    assert "does not answer: Connection refused" in one_line(done, name)
+    waits, fails = done.stderr.splitlines()
+    assert waits.startswith(f"ucxstore {name}: ")
+    assert "does not answer: Connection refused; trying again for up to " in waits
+    assert fails.startswith(f"ucxstore {name}: ")
+    assert fails.endswith("does not answer: Connection refused")
+
+
+def test_a_command_waits_for_its_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = "{}:{}".format(*listener.getsockname())
+    with subprocess.Popen(
+        [*COMMAND, "du", f"ucx://{place}", "--timeout", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert "Connection refused; trying again for up to 60 s" in process.stderr.readline()
+        with Server("memory://", place):
+            out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (Status.DONE, "")
+    assert out
 
 
 @pytest.fixture(scope="module")

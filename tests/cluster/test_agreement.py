@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import address_of
+from tests.eventually import eventually
 from ucxstore import ClusterError, ConnectError, UcxStore
 from ucxstore.client.record import Record
 from ucxstore.cluster.agreement import Agreement, forget, settle
@@ -152,3 +153,10 @@ def test_a_directory_that_is_gone_keeps_no_record(servers: list[Server], tmp_pat
     with pytest.raises(ConnectError, match="is not the directory that is served"):
         agreement_of(address_of(servers)).settle()
     assert not list((tmp_path / "1").iterdir())
+
+
+def test_who_looks_at_what_servers_are_is_not_refused(servers: list[Server]) -> None:
+    with UcxStore(address_of(servers)) as store:
+        store.ping_sync()
+        eventually(lambda: all(server.stats()["probes"] for server in servers))
+    assert [server.stats()["turned_away"] for server in servers] == [0, 0, 0]

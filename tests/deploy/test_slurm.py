@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,15 @@ SRUN = """
     step = "server" if "--kill-on-bad-exit" in options else "program"
     pathlib.Path(os.environ["UCXSTORE_SHARED"], step).write_text(json.dumps(options))
     nodes = os.environ["SLURM_JOB_NODELIST"].split(",")
+    def node_of(node):
+        # Nodes that are addresses of one machine need servers at these alone.
+        bind = {"UCXSTORE_BIND": node} if node[0].isdigit() else {}
+        return {"SLURMD_NODENAME": node} | bind
     assert int(options.get("--nodes", len(nodes))) == len(nodes)
     each = int(options.get("--ntasks-per-node", 2))
     tasks = [
         subprocess.Popen(
-            words, env=os.environ | {"SLURMD_NODENAME": node, "SLURM_PROCID": str(rank)},
+            words, env=os.environ | node_of(node) | {"SLURM_PROCID": str(rank)},
             start_new_session=True,
         )
         for rank, node in enumerate(node for node in nodes for _ in range(each))
@@ -69,8 +74,12 @@ PROGRAM = """
 
 @pytest.fixture
 def environment(tmp_path: Path, unused_tcp_port: int) -> dict[str, str]:
+    return environment_of_job(tmp_path, NODES, unused_tcp_port)
+
+
+def environment_of_job(folder: Path, nodes: Sequence[str], port: int) -> dict[str, str]:
     """Return the environment of a job's script, with the stand-ins first on PATH."""
-    stand_ins = tmp_path / "bin"
+    stand_ins = folder / "bin"
     stand_ins.mkdir()
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("program", PROGRAM)):
         (stand_ins / name).write_text(f"#!{sys.executable}\n{textwrap.dedent(text)}")
@@ -81,10 +90,10 @@ def environment(tmp_path: Path, unused_tcp_port: int) -> dict[str, str]:
     return os.environ | {
         "PATH": f"{stand_ins}:{os.environ['PATH']}",
         "SLURM_JOB_ID": "17",
-        "SLURM_JOB_NUM_NODES": str(len(NODES)),
-        "SLURM_JOB_NODELIST": ",".join(NODES),
-        "UCXSTORE_SHARED": str(tmp_path),
-        "UCXSTORE_PORT": str(unused_tcp_port),
+        "SLURM_JOB_NUM_NODES": str(len(nodes)),
+        "SLURM_JOB_NODELIST": ",".join(nodes),
+        "UCXSTORE_SHARED": str(folder),
+        "UCXSTORE_PORT": str(port),
     }
 
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +25,8 @@ _LOST = " WARNING ucxstore.server: lost "
 
 _OWN = ["--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _OWN_IPC = "--ipc"
-_LIVE = "mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys && "  # UCX reads it
+_OWN_SHM = "mount -t tmpfs tmpfs /dev/shm && "
+_LIVE = "mount -t sysfs sysfs /sys && "  # UCX reads it
 _LIVE += "ip link set lo up && echo ready && exec cat"
 _PORT = 7400
 
@@ -51,13 +53,14 @@ class Namespaces:
     Parameters
     ----------
     shares_ipc : bool
-        Whether it has the machine's System V shared memory, as containers of one host may.
+        Whether it has the machine's shared memory, System V's and POSIX's, as containers with
+        ``--ipc=host`` have.
     """
 
     def __init__(self, *, shares_ipc: bool = False) -> None:
         own = _OWN if shares_ipc else [*_OWN, _OWN_IPC]
         self._holder = subprocess.Popen(
-            ["unshare", *own, "sh", "-c", _LIVE],
+            ["unshare", *own, "sh", "-c", _LIVE if shares_ipc else _OWN_SHM + _LIVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -150,6 +153,55 @@ class Host(Namespaces):
     def end(self, entered: int) -> None:
         """End a program that was started inside, given the process that entered the namespaces."""
         os.kill(_child_of(entered), signal.SIGTERM)
+
+    @contextmanager
+    def barring(self, ports: str, *, rejects: bool) -> Iterator[None]:
+        """Let a firewall at the host bar what comes to some TCP ports.
+
+        Parameters
+        ----------
+        ports : str
+            One, or a range.
+        rejects : bool
+            Whether it tells the sender so; else it drops it.
+        """
+        what = f"iif eth0 ipproto tcp dport {ports} {'prohibit' if rejects else 'blackhole'}"
+        # Who forwards nothing tells nobody. And a host's own addresses come before all rules.
+        self.write("/proc/sys/net/ipv4/ip_forward", str(int(rejects)))
+        self.run("ip rule add pref 20 lookup local")
+        self.run("ip rule del pref 0")
+        self.run(f"ip rule add pref 10 {what}")
+        try:
+            yield
+        finally:
+            self.run(f"ip rule del pref 10 {what}")
+            self.run("ip rule add pref 0 lookup local")
+            self.run("ip rule del pref 20")
+            self.write("/proc/sys/net/ipv4/ip_forward", "0")
+
+    def write(self, path: str, text: str) -> None:
+        """Write to a file, as the host sees it."""
+        subprocess.run(
+            [*self.inside, "tee", path],
+            input=text,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            check=True,
+            timeout=20,
+        )
+
+    @contextmanager
+    def knowing(self, names: str) -> Iterator[None]:
+        """Let the host have these lines as its ``/etc/hosts``."""
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write(names)
+            file.flush()
+            Path(file.name).chmod(0o644)
+            self.output(f"mount --bind {file.name} /etc/hosts")
+            try:
+                yield
+            finally:
+                self.output("umount /etc/hosts")
 
     @contextmanager
     def limited(self, rate: str) -> Iterator[None]:

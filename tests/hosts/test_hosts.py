@@ -62,8 +62,13 @@ def test_what_one_host_writes_another_reads(hosts: Sequence[Host], run_on: RunOn
 def test_containers_that_share_ipc_and_no_network(
     way: str, containers: Sequence[Host], run_on: RunOn, tmp_path: Path
 ) -> None:
-    """They reach one another by a Unix socket in a folder that both see, or else by TCP."""
+    """They reach one another by a Unix socket in a folder that both see, or else by TCP.
+
+    As PyTorch wants its containers: ``--ipc=host``, and networks and processes of their own.
+    """
     serving, using = containers
+    segments = {host.output("stat -c %d:%i /dev/shm") for host in containers}
+    assert len(segments) == 1, "they share /dev/shm"
     options = ("--socket", str(tmp_path / "socket")) if way == "socket" else ()
     code = """
 os.environ["UCXSTORE_LOCAL"] = "auto"

@@ -64,6 +64,7 @@ TEST(AddressTest, KnowsTransportsByTheirNames) {
     EXPECT_EQ(address.transports[0].name, transport_name("tcp"));
     EXPECT_EQ(address.transports[0].interface.size(), 2u);
     EXPECT_TRUE(address.hosts().empty());  // the loopback alone
+    EXPECT_TRUE(address.ends().empty());
 }
 
 TEST(AddressTest, RefusesOneThatIsTooShortOrTooLong) {

@@ -196,6 +196,23 @@ class TestTurnedAway:
         eventually(lambda: server.stats()[counter] == 1)
         handshake(server.address, worker)[0].close()
 
+    @pytest.mark.parametrize("secret", [None, "s"])
+    @pytest.mark.parametrize("resets", [False, True])
+    def test_who_opens_the_port_and_closes_it_is_not_refused(
+        self, secret: str | None, *, resets: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As health checks do, and at once: before the kernel can tell whose process it was."""
+        caplog.set_level(logging.INFO, "ucxstore.server")
+        with Server("memory://", secret=secret) as server:
+            for _ in range(50):
+                with connect_raw(server.address) as sock:
+                    if resets:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            eventually(lambda: server.stats()["probes"] == 50)
+            assert server.stats()["turned_away"] == 0
+        assert "turned" not in caplog.text
+        assert "handshake" not in caplog.text
+
     def test_another_version(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("ucxstore.protocol.frames.PROTOCOL_VERSION", 7)  # what this side writes
@@ -308,6 +325,32 @@ class TestOptions:
     def test_bad_bind(self, bind: str, message: str) -> None:
         with pytest.raises(ValueError, match=f"^bind: .*{message}"):
             Server("memory://", bind=bind)
+
+    @pytest.mark.parametrize(
+        ("host", "is_hidden"),
+        [("node7", True), ("node7.example.org", True), ("localhost", False), ("127.0.0.1", False)],
+    )
+    def test_a_name_that_is_the_loopback_here(
+        self,
+        host: str,
+        *,
+        is_hidden: bool,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """As Debian's /etc/hosts has the host's own name: nobody else reaches the server."""
+        look_up = socket.getaddrinfo
+
+        def resolve(name: str, *arguments: object, **options: object) -> object:
+            here = "127.0.1.1" if name.startswith("node7") else name
+            return look_up(here, *arguments, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        caplog.set_level(logging.WARNING, "ucxstore.server")
+        with Server("memory://", bind=f"{host}:0"):
+            pass
+        warned = f"bind: {host} is 127.0.1.1 on this host (see /etc/hosts), so no other host"
+        assert (warned in caplog.text) == is_hidden
 
     def test_a_port_in_use(self, server: Server) -> None:
         with pytest.raises(OSError, match=str(place_of(server.address).port)) as caught:

@@ -45,6 +45,21 @@ def another_user(address: str, local: str, secret: str | None = None) -> str:
 
 
 @as_root
+def test_a_health_check_of_another_user_is_not_refused(root: Path) -> None:
+    with Server(root) as server:
+        place = server.address.removeprefix("ucx://").split(":")
+        code = f"""
+import socket
+with socket.create_connection(({place[0]!r}, {place[1]})) as sock:
+    time.sleep(0.2)
+"""
+        with Script(server.address, {}, BECOME + code) as script:
+            assert script.end() == ""
+        eventually(lambda: server.stats()["probes"] == 1)
+        assert server.stats()["turned_away"] == 0
+
+
+@as_root
 @pytest.mark.parametrize("local", ["auto", "ucx"])
 class TestAnotherUser:
     def test_is_refused(self, root: Path, local: str) -> None:

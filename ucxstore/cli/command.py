@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,13 +68,15 @@ _PRIVATE = 0o600
 
 def add_client_options(parser: Parser) -> None:
     """Add the options of a connection to a server."""
+    parser.set_defaults(prog=parser.prog)  # who says that it waits
     add_secret_option(parser, "a file with the server's secret")
     parser.add_argument(
         "--timeout",
         type=float,
         default=_DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="the longest time without progress, also of connecting (default: %(default)g)",
+        help="the longest time without progress, also of connecting, and of waiting for a server "
+        "that starts (default: %(default)g)",
     )
     add_ucx_option(parser)
 
@@ -131,24 +133,30 @@ def warn(text: str) -> None:
 
 
 def client_options(arguments: argparse.Namespace) -> "ClientOptions":
-    """Return the options of a connection.
+    """Return the options of a connection; say on standard error when it waits for its server.
 
     Raises
     ------
     UsageError
         If one cannot be used.
     """
-    from ucxstore.options import DEFAULT_CONNECT_TIMEOUT, ClientOptions
+    from ucxstore.client import patience
+    from ucxstore.options import ClientOptions
 
+    patience.tell = partial(_say, arguments.prog)
     try:
         return ClientOptions.of(
             timeout=arguments.timeout,
-            connect_timeout=min(arguments.timeout, DEFAULT_CONNECT_TIMEOUT),
+            connect_timeout=arguments.timeout,
             secret=find_secret(arguments),
             ucx=parse_pairs("--ucx", arguments.ucx),
         )
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(str(error)) from error
+
+
+def _say(prog: str, text: str) -> None:
+    print(f"{prog}: {text}", file=sys.stderr, flush=True)
 
 
 def parse_address(text: str) -> "Address":

@@ -45,8 +45,9 @@ They are the same for all commands.
 `ls`, `du` and `cp` go on if there is a folder that the server's user may not open. They name it on
 standard error, and exit with 1.
 
-A failure is one line on standard error. Results go to standard output, with `--json` as JSON: one
-object, or for lists one object a line.
+A failure is one line on standard error. A command that starts before its server waits for it, up to
+`--timeout`, and says so there in a line of its own. Results go to standard output, with `--json` as
+JSON: one object, or for lists one object a line.
 
 ## Secrets
 

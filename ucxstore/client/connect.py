@@ -1,13 +1,15 @@
 """Connect to a server: resolve its name, connect and shake hands, within one deadline."""
 
+import errno
 import queue
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import Self
 
 from ucxstore.address import HostPort
-from ucxstore.errors import AuthenticationError, ConnectError
+from ucxstore.errors import AuthenticationError, ConnectError, not_yet
 from ucxstore.protocol.handshake import (
     ClientHandshake,
     ConnectAnewError,
@@ -21,14 +23,27 @@ from ucxstore.protocol.session_keys import SessionKeys
 from ucxstore.protocol.sockets import SocketAddress, tune
 from ucxstore.secret import Secret
 
-# A host that is there answers sooner, however busy it is: its kernel does. What its server and this
-# process do after that waits for processors.
+# In one try. A host that is there answers sooner, however busy it is: its kernel does. What its
+# server and this process do after that waits for processors.
 _REACH_SECONDS = 5.0
 
-type _Resolved = tuple[int, SocketAddress]
+# What comes of a server, or of its host, that has not started yet. Others, such as no descriptor
+# left, are of this process.
+_NOT_THERE = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ETIMEDOUT,
+    }
+)
+
+type Resolved = tuple[int, SocketAddress]
 
 
-class _Deadline:
+class Deadline:
     """A deadline, made from a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -80,9 +95,9 @@ class Greeting:
         encrypt: bool | None = None,
     ) -> None:
         self._server = server
-        self._deadline = _Deadline(timeout)
+        self._deadline = Deadline(timeout)
         self._handshake = ClientHandshake(_reveal(secret, server), str(server), encrypt)
-        self._sock = _connect(server, self._deadline)
+        self._sock = dial(server, resolve(server, self._deadline), self._deadline)
         try:
             tune(self._sock)
             self.welcome = self._run(self._handshake.greet())
@@ -191,21 +206,36 @@ def _reveal(secret: Secret | None, server: HostPort) -> bytes:
         raise AuthenticationError(f"cannot connect to {server}: {error}") from None
 
 
-def _connect(server: HostPort, deadline: _Deadline) -> socket.socket:
-    """Connect to the first of the host's addresses that answers."""
-    resolved = _resolve(server, deadline)
-    reach = _Deadline(min(deadline.left(), _REACH_SECONDS))
+def dial(server: HostPort, resolved: Sequence[Resolved], deadline: Deadline) -> socket.socket:
+    """Connect to the first of a host's addresses that answers.
+
+    Raises
+    ------
+    ConnectError
+        If none does; its cause is the last address's.
+    """
+    reach = Deadline(min(deadline.left(), _REACH_SECONDS))
     problems: dict[str, None] = {}
+    may_come = True
+    last: OSError | None = None
     for index, (family, address) in enumerate(resolved):
         # An address that does not answer leaves time for the others.
         share = reach.left() / (len(resolved) - index)
         try:
             return _connect_one(family, address, share)
-        except TimeoutError:
+        except TimeoutError as error:
             problems[f"nothing came {reach}"] = None
+            last = error
         except OSError as error:
             problems[error.strerror or str(error)] = None
-    raise ConnectError(f"cannot connect to {server}: it does not answer: {'; '.join(problems)}")
+            last = error
+            may_come = may_come and error.errno in _NOT_THERE
+    fail = not_yet if may_come else ConnectError
+    text = f"cannot connect to {server}: it does not answer: {'; '.join(problems)}"
+    try:
+        raise fail(text) from last
+    finally:
+        del last  # avoid a cycle: its traceback refers to this frame
 
 
 def _connect_one(family: int, address: SocketAddress, timeout: float) -> socket.socket:
@@ -219,13 +249,13 @@ def _connect_one(family: int, address: SocketAddress, timeout: float) -> socket.
     return sock
 
 
-def _resolve(server: HostPort, deadline: _Deadline) -> list[_Resolved]:
+def resolve(server: HostPort, deadline: Deadline) -> list[Resolved]:
     """Look up the host. A name is looked up in a thread, since that call has no time-out."""
     try:
         return _getaddrinfo(server, socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
         pass  # a name; the second look-up reports names that are not valid
-    results: queue.SimpleQueue[list[_Resolved] | OSError | UnicodeError] = queue.SimpleQueue()
+    results: queue.SimpleQueue[list[Resolved] | OSError | UnicodeError] = queue.SimpleQueue()
 
     def look_up() -> None:
         try:
@@ -239,17 +269,19 @@ def _resolve(server: HostPort, deadline: _Deadline) -> list[_Resolved]:
     except queue.Empty:
         raise ConnectError(f"cannot connect to {server}: no address found {deadline}") from None
     if isinstance(result, Exception):
-        raise ConnectError(f"cannot connect to {server}: {result}") from result
+        # A name may not be known yet. Others are not names, or no descriptor is left to ask.
+        fail = not_yet if isinstance(result, socket.gaierror) else ConnectError
+        raise fail(f"cannot connect to {server}: {result}") from result
     return result
 
 
-def _getaddrinfo(server: HostPort, flags: int) -> list[_Resolved]:
+def _getaddrinfo(server: HostPort, flags: int) -> list[Resolved]:
     host, port = server.host, server.port
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
 
 
-def _run[T](steps: Steps[T], sock: socket.socket, deadline: _Deadline) -> T:
+def _run[T](steps: Steps[T], sock: socket.socket, deadline: Deadline) -> T:
     """Send and receive what the handshake yields, and return its result."""
     try:
         request = next(steps)
@@ -265,7 +297,7 @@ def _run[T](steps: Steps[T], sock: socket.socket, deadline: _Deadline) -> T:
         return result
 
 
-def _send(sock: socket.socket, request: Send, deadline: _Deadline) -> None:
+def _send(sock: socket.socket, request: Send, deadline: Deadline) -> None:
     try:
         sock.settimeout(deadline.left())
         sock.sendall(request.data)
@@ -273,7 +305,7 @@ def _send(sock: socket.socket, request: Send, deadline: _Deadline) -> None:
         pass  # the peer may have sent a REJECT before it closed: read that next
 
 
-def _receive(sock: socket.socket, request: Receive, deadline: _Deadline) -> Received:
+def _receive(sock: socket.socket, request: Receive, deadline: Deadline) -> Received:
     data = b""
     try:
         while len(data) < request.size:

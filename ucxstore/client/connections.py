@@ -9,7 +9,8 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from ucxstore import logs, process
@@ -20,6 +21,7 @@ from ucxstore.errors import (
     RequestTimeoutError,
     ResourceError,
     ServerLostError,
+    UcxStoreError,
     without_frames,
 )
 from ucxstore.options import ClientOptions, Local, UcxConfig
@@ -38,6 +40,11 @@ _EXIT_TIMEOUT = 2.0
 # session before it has answered if somebody else has connected to what its UCX listens on for this
 # client: beside a stranger who does so all the time, 12 were too few for one client of 60.
 _MOST_ANEW = 40
+
+# How often UCX may fail to reach a server of another host, where no stranger ends a session: the
+# server may have done so as it became one of a set. And how long the next try must have for that.
+_MOST_UNMET = 1
+_LEAST_SECONDS = 1.0
 
 
 class _Key(NamedTuple):
@@ -208,13 +215,18 @@ class Connector:
 
     def _connect(self, deadline: float) -> ServerConnection:
         logs.refresh()
-        for _ in range(_MOST_ANEW):
-            with suppress(ConnectAnewError):
+        anew = unmet = 0
+        while True:
+            try:
                 return self._connect_once(deadline)
-        try:
-            return self._connect_once(deadline)
-        except ConnectAnewError as error:
-            raise ConnectError(str(error)) from error.__cause__
+            except ConnectAnewError as error:
+                anew += 1
+                unmet += bool(error.data_ports)
+                over = unmet > _MOST_UNMET or (unmet and _left(deadline) < _LEAST_SECONDS)
+                if anew > _MOST_ANEW or over:
+                    failed = ConnectError(str(error))
+                    failed.data_ports = error.data_ports
+                    raise failed from error.__cause__
 
     def _connect_once(self, deadline: float) -> ServerConnection:
         key = self._key
@@ -251,14 +263,34 @@ class Connector:
         try:
             token = greeting.welcome.token
             return port.attach(fd, token, address, str(server), _left(deadline), keys)
-        except (RequestTimeoutError, ServerLostError) as error:
-            kind = ConnectAnewError if isinstance(error, ServerLostError) else ConnectError
-            raise kind(
-                f"{server}: the handshake went well, but the server does not answer over UCX "
-                "(is one of its transports reachable from here?)"
-            ) from error
-        except (ConnectError, ResourceError) as error:
+        except ResourceError as error:
             raise ConnectError(f"{server}: {error}") from error
+        except (ConnectError, RequestTimeoutError, ServerLostError) as error:
+            raise _unanswered(server, address, error) from error
+
+
+def _unanswered(server: HostPort, address: bytes, error: UcxStoreError) -> ConnectError:
+    """Return the error of a server whose UCX, of this address, does not answer."""
+    from ucxstore._native import core
+
+    ports = tuple(
+        str(HostPort(str(ip_address(host)), port)) for host, port in core.tcp_ends(address)
+    )
+    if ports:
+        why = (
+            f"at {' or '.join(ports)}: does a firewall let that port through? "
+            "'ucxstore serve --data-ports 7500-7599' chooses the ports"
+        )
+    elif isinstance(error, ConnectError):
+        return ConnectError(f"{server}: {error}")
+    else:
+        why = "(is one of its transports reachable from here?)"
+    kind = ConnectAnewError if isinstance(error, ServerLostError) else ConnectError
+    failed = kind(
+        f"{server}: the handshake went well, but the server does not answer over UCX {why}"
+    )
+    failed.data_ports = ports
+    return failed
 
 
 class _Clients:

@@ -75,6 +75,10 @@ class Identities:
         """Whether the servers' own record must tell which of them belong together."""
         return not (self.scratch or self._told.keys() >= self.servers)
 
+    def know(self, server: HostPort) -> bool:
+        """Return whether the server's identity is known, and so it was there."""
+        return server in self._told or server in self._met
+
     def meet(self, server: HostPort, welcome: Welcome) -> bool:
         """Return whether a server has its old identity, or is met for the first time."""
         before = self._told.get(server)

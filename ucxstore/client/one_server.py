@@ -8,6 +8,7 @@ from ucxstore.client.channel import Channel
 from ucxstore.client.connections import Connector, ServerConnection
 from ucxstore.client.identities import Identities
 from ucxstore.client.loops import Operation, Queue
+from ucxstore.client.patience import Patience
 from ucxstore.client.record import Record
 from ucxstore.client.requests import Request
 from ucxstore.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
     from ucxstore._core import Allocation, Connection
 
-# Seconds between attempts to reach a server that restarts, and how long that may take.
-_RETRY_SECONDS = 0.1
+# How long a server that restarts may be away.
 _RESTART_SECONDS = 10.0
 
 
@@ -63,31 +63,36 @@ class OneServer(Channel):
 
     def open_sync(self, timeout: float | None = None) -> None:
         seconds = timeout or self.connect_timeout
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while True:
             try:
-                connection = self._connector.connect(seconds)
-            except ConnectError:
-                # It may be restarting. That takes long only once.
-                if not self._connector.may_come_back or time.monotonic() >= self._give_up_at(
-                    deadline
-                ):
-                    raise
-                time.sleep(_RETRY_SECONDS)
-                seconds = max(deadline - time.monotonic(), _RETRY_SECONDS)
-            else:
+                connection = self._connector.connect(patience.left())
                 break
+            except ConnectError as error:
+                if self._connector.may_come_back:
+                    until = self._give_up_at(patience.deadline)
+                elif error.may_come and not self._was_met:
+                    until = patience.deadline
+                else:
+                    raise
+                if not patience.wait(error, until):
+                    raise
         self._away_until = None
         self._identities.check(self._server, connection.welcome)
         if not self._is_whole(connection):
             with self._connector.greet(seconds) as greeting:  # it may have left the set since
                 self._connector.remember(greeting.welcome)
 
+    @property
+    def _was_met(self) -> bool:
+        """Whether the server was there before, for this process or for whoever made the store."""
+        return self._connector.last is not None or self._identities.know(self._server)
+
     def _give_up_at(self, deadline: float) -> float:
-        """Return until when a server that restarts is waited for, by the first who does."""
+        """Return until when a server that restarts is waited for: that takes long only once."""
         if self._away_until is None:
             self._away_until = min(deadline, time.monotonic() + _RESTART_SECONDS)
-        return min(deadline, self._away_until)
+        return self._away_until
 
     def begin(self, request: Request[Any], queue: Queue | None) -> Operation:
         # A connection that was lost raises why.

@@ -10,7 +10,7 @@ from ucxstore.address import HostPort
 from ucxstore.client.connections import Connector, ServerConnection
 from ucxstore.client.identities import Identities, other_storage
 from ucxstore.counters import Counters
-from ucxstore.errors import ServerLostError, UcxStoreError, without_frames
+from ucxstore.errors import ConnectError, ServerLostError, UcxStoreError, without_frames
 from ucxstore.protocol.frames import Welcome
 
 if TYPE_CHECKING:
@@ -68,6 +68,12 @@ class Member:
     def has_failed(self) -> bool:
         """Whether the last attempt to connect to it failed."""
         return self._problem is not None
+
+    @property
+    def may_come(self) -> bool:
+        """Whether it was not there yet at the last attempt, and was never met."""
+        is_away = isinstance(self._problem, ConnectError) and self._problem.may_come
+        return is_away and not self.was_met
 
     @property
     def was_met(self) -> bool:

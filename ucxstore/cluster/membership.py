@@ -1,6 +1,5 @@
 """`Membership`: connect to all servers of a store, and check that they belong together."""
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -9,11 +8,12 @@ from ucxstore import logs
 from ucxstore.address import HostPort
 from ucxstore.client.connections import Connector
 from ucxstore.client.identities import Identities
+from ucxstore.client.patience import Patience
 from ucxstore.client.record import Record
 from ucxstore.cluster import agreement
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.placement import Placement
-from ucxstore.errors import ClusterError, UcxStoreError
+from ucxstore.errors import ClusterError, ConnectError, UcxStoreError
 from ucxstore.protocol.frames import Welcome
 
 
@@ -94,6 +94,9 @@ class Membership:
     def connect(self, timeout: float) -> None:
         """Connect at the same time to all that are new, or have been lost since.
 
+        The first time, servers that are not there yet are waited for where the store cannot do
+        without them.
+
         Parameters
         ----------
         timeout : float
@@ -106,17 +109,43 @@ class Membership:
         ClusterError
             If they are not servers of one store.
         """
-        deadline = time.monotonic() + timeout
+        patience = Patience(timeout)
+        while True:
+            self._connect_once(patience.left())
+            welcomes = self._welcomes()
+            try:
+                if not welcomes:
+                    self._raise_why()
+                self._settle(welcomes, patience.left())
+                return
+            except ConnectError as error:
+                if isinstance(error, ClusterError) or not self._may_come():
+                    raise
+                if not patience.wait(error, patience.deadline):
+                    raise
+
+    def _connect_once(self, timeout: float) -> None:
         away = [member for member in self.members if not member.is_connected]
         untried = [member for member in away if not member.has_failed]
-        tried = untried if len(away) < len(self.members) else away
+        needs_all = not self._settled or len(away) == len(self.members)
+        tried = away if needs_all else untried
         if tried:
             with ThreadPoolExecutor(len(tried)) as threads:
                 list(threads.map(lambda member: member.connect(timeout), tried))
-        welcomes = self._welcomes()
-        if not welcomes:
-            self.members[0].connection()  # raises why
-        self._settle(welcomes, deadline - time.monotonic())
+
+    def _may_come(self) -> bool:
+        """Return whether all that is wrong is that some servers were never there yet."""
+        away = [member for member in self.members if not member.is_connected]
+        return (
+            not self._settled
+            and bool(away)
+            and all(member.may_come and not self._identities.know(member.server) for member in away)
+        )
+
+    def _raise_why(self) -> None:
+        """Raise why none is connected: rather what no later try will change."""
+        lasting = (member for member in self.members if not member.may_come)
+        next(lasting, self.members[0]).connection()
 
     def accept_restarted(self) -> None:
         """Rely on all that are connected as they are now, here and in later processes.

@@ -56,6 +56,7 @@ returns its result, and raises one of our exceptions when the handshake fails. I
 import hashlib
 import hmac
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NamedTuple, NoReturn
@@ -67,6 +68,7 @@ from ucxstore.errors import (
     NotAServerError,
     ProtocolError,
     ProtocolVersionError,
+    not_yet,
 )
 from ucxstore.grants import Bounds
 from ucxstore.protocol.frames import (
@@ -567,6 +569,8 @@ class _ClientDialogue(_Dialogue):
                 raise AuthenticationError(f"{self.peer} refused {self._client}: {reason}")
             if code == RejectCode.AGAIN:
                 raise ConnectAnewError(f"{self.peer} refused this client: {reason}")
+            if code == RejectCode.DRAINING:  # it may start again
+                raise not_yet(f"{self.peer} refused this client: {reason}")
             if code != RejectCode.VERSION:
                 raise ConnectError(f"{self.peer} refused this client: {reason}")
         if header.version != PROTOCOL_VERSION or header.kind == Kind.REJECT:
@@ -577,8 +581,9 @@ class _ClientDialogue(_Dialogue):
 
     def stranger(self, head: Received) -> Exception:
         if self._heard_nothing_yet():
-            if head.ended and not head.data:  # as one that is stopped, ends or has too much to do
-                return ConnectError(f"{self.peer} does not answer: it {head.ended}")
+            # As one that is stopped, ends, or has too much to do; or a proxy of one not there yet.
+            if head.ended and not head.data:
+                return not_yet(f"{self.peer} does not answer: it {head.ended}")
             what = f"answered {head.data!r}"
             if head.ended:
                 what += f" and {head.ended}"
@@ -626,7 +631,10 @@ class _ServerDialogue(_Dialogue):
         except ValueError as error:
             yield from self.refuse(str(error))
         if bounds.have_expired():
-            yield from self.refuse(f"the grant has expired: it opened {bounds}")
+            now = grants.utc_text(time.time())
+            yield from self.refuse(
+                f"the grant has expired: it opened {bounds}; the server's clock says {now}"
+            )
         return bounds
 
     def refuse(self, reason: str) -> Steps[NoReturn]:

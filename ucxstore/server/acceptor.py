@@ -177,7 +177,7 @@ class Acceptor:
         make_agreement: Callable[[], Agreement] | None = None,
     ) -> None:
         self.turned_away = 0  # connections whose handshake failed
-        self.probes = 0  # connections that were closed without a byte, as health checks do
+        self.probes = 0  # connections that only looked, as health checks do
         self._listener = listener
         self._listener.setblocking(False)
         self._joining = joining
@@ -280,6 +280,7 @@ class Acceptor:
                 guest = Guest.at(sock)
             except OSError:  # it has gone
                 sock.close()
+                self.probes += 1
                 continue
             self._turn_away(
                 self._guests.add(guest), f"{MAX_HANDSHAKES} clients are connecting at once"
@@ -359,11 +360,9 @@ class Acceptor:
 
     async def _serve(self, guest: Guest) -> None:
         """Run the handshake of a connection. Raises nothing but its cancellation."""
-        sock, peer = guest.sock, ""
+        sock, peer = guest.sock, guest.name
         try:
-            peer = name_of(sock.getpeername())
             tune(sock)
-            self._check_user(guest, peer)
             handshake = ServerHandshake(self._secret, peer, self._make_agreement)
             token = secrets.token_bytes(TOKEN_BYTES)
             offer: Offer | None = None
@@ -371,6 +370,8 @@ class Acceptor:
                 try:
                     async with asyncio.timeout(HANDSHAKE_SECONDS):
                         bounds = await self._run_steps(handshake.authenticate(), guest)
+                        # Not before it has spoken: whoever only looks at the port is not refused.
+                        self._check_user(guest, peer)
                         # Whoever knows the record writes to the others of the set.
                         await self._until_renewed()
                         record = self._terms.identity.record
@@ -379,6 +380,7 @@ class Acceptor:
                         )
                         welcome = self._welcome(token, offer, bounds, record)
                         await self._run_steps(handshake.welcome(welcome), guest)
+                        guest.welcomed = True
                         asked = await self._run_steps(handshake.asked(), guest)
                         if isinstance(asked, Keep):
                             await self._keep(sock, handshake, asked, bounds)
@@ -518,13 +520,13 @@ class Acceptor:
 
     def _note_end(self, guest: Guest, peer: str, what: str, error: Exception) -> None:
         """Note a handshake that did not come to its end, or that was only a probe of the port."""
-        if guest.hung_up and not guest.spoke:
+        if guest.was_a_probe:
             self.probes += 1
             logs.refusals.log(
                 logging.DEBUG,
                 "probes of the port",
                 guest.origin,
-                "%s has closed its connection without a word",
+                "%s has closed its connection and asked for nothing",
                 peer,
                 extra={"event": "probed", "peer": peer},
             )

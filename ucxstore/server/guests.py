@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from ucxstore._native import core
+from ucxstore.protocol.sockets import name_of
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +22,8 @@ class Guest:
         Its address and, if it is a process of this host, its user.
     user : int or None
         The user, if it is a process of this host.
+    name : str
+        Its "host:port"; empty on a Unix socket.
     leave : callable
         Ends its handshake.
     """
@@ -28,9 +31,11 @@ class Guest:
     sock: socket.socket
     origin: str
     user: int | None = None
+    name: str = ""
     leave: Callable[[], object] = lambda: None
     heard: float = field(default_factory=time.monotonic)
     spoke: bool = False  # whether a byte has come
+    welcomed: bool = False
     hung_up: bool = False
 
     @classmethod
@@ -43,10 +48,22 @@ class Guest:
             If it is not connected any more.
         """
         user = core.user_at_other_end(sock.fileno())
-        parts = [] if sock.family == socket.AF_UNIX else [str(sock.getpeername()[0])]
+        parts, name = [], ""
+        if sock.family != socket.AF_UNIX:
+            address = sock.getpeername()
+            parts, name = [str(address[0])], name_of(address)
         if user is not None:
             parts.append(f"user {user}")
-        return cls(sock, ", ".join(parts), user)
+        return cls(sock, ", ".join(parts), user, name)
+
+    @property
+    def was_a_probe(self) -> bool:
+        """Whether it has only looked: at the port, without a byte, or at the server's welcome.
+
+        Health checks do the first, and clients of several servers the second, who compare what
+        these are.
+        """
+        return self.hung_up and (self.welcomed or not self.spoke)
 
     @property
     def owner(self) -> str:

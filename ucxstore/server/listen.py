@@ -114,6 +114,17 @@ def is_loopback(host: str) -> bool:
     return ip_address(host.partition("%")[0]).is_loopback
 
 
+def hidden_name(bind: HostPort, listener: socket.socket) -> str | None:
+    """Return the address that a name has here, if others know it by another one.
+
+    Debian's ``/etc/hosts`` has the host's own name at 127.0.1.1. Whoever binds to that name listens
+    on the loopback alone. ``None`` for any other address, and for names that mean the loopback.
+    """
+    host = str(listener.getsockname()[0])
+    is_meant = host == bind.host or "localhost" in bind.host or "loopback" in bind.host
+    return None if is_meant or not is_loopback(host) else host
+
+
 def advertise(bind: HostPort, listener: socket.socket) -> str:
     """Write the address under which others reach the listening socket."""
     host = socket.gethostname() if bind.host in _WILDCARDS else bind.host

@@ -31,7 +31,7 @@ COUNTERS = {
     "sessions_ended": ("sessions_ended", "Clients that were asked to go for others."),
     "messages_refused": ("messages_refused", "Messages that broke the protocol."),
     "turned_away": ("turned_away", "Connections whose handshake failed."),
-    "probes": ("probes", "Connections that were closed without a byte, as health checks do."),
+    "probes": ("probes", "Connections that asked for nothing, as those of health checks."),
     "abandoned": ("abandoned", "Requests that clients have given up."),
     "cache_hits": ("cache_hits", "Values that were in the cache when they were requested."),
     "cache_misses": ("cache_misses", "Values that the source was asked for."),

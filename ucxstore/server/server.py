@@ -20,7 +20,7 @@ from ucxstore.server.data_ports import DataPorts
 from ucxstore.server.disk_space import DiskSpace, Space
 from ucxstore.server.identity import identify
 from ucxstore.server.joining import Joining
-from ucxstore.server.listen import addresses, advertise, listen, listen_locally
+from ucxstore.server.listen import addresses, advertise, hidden_name, listen, listen_locally
 from ucxstore.server.operating import Operating
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions
 from ucxstore.server.sources.locations import hide_password
@@ -142,6 +142,14 @@ class Server:
             listener = listen(options.bind, anywhere=options.insecure or bool(secret))
             on_failure.callback(listener.close)
             self._address = advertise(options.bind, listener)
+            if (here := hidden_name(options.bind, listener)) is not None:
+                logs.server.warning(
+                    "bind: %s is %s on this host (see /etc/hosts), so no other host reaches this "
+                    "server; 0.0.0.0:%d listens at all addresses, and needs a secret",
+                    options.bind.host,
+                    here,
+                    options.bind.port,
+                )
             data_ports = _find_data_ports(options)
             opened, carrier, leave = open_storage(storage, options)
             if carrier is not None:

@@ -1,14 +1,24 @@
-"""Advice of ``ucxstore doctor``, computed from its measurements. No I/O."""
+"""Advice of ``ucxstore doctor``, computed from what it has found. No I/O."""
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from ucxstore._ucx import UcxLibrary
+from ucxstore.address import HostPort
 from ucxstore.cli.doctor.machine import Machine
 from ucxstore.cli.doctor.measure import Way
 from ucxstore.cli.doctor.ports import Ports
 from ucxstore.cli.text import size_text
+from ucxstore.errors import (
+    AuthenticationError,
+    ConnectError,
+    IntegrityError,
+    NotAServerError,
+    ProtocolVersionError,
+    UcxUnavailableError,
+)
 from ucxstore.options import Local
 
 SHARED = frozenset({"posix", "sysv", "cma", "knem", "xpmem"})  # of UCX: seldom used, or never
@@ -16,6 +26,8 @@ _LOCAL = "local"  # the plane of one host, as `store.stats()` names it
 _RDMA = ("rc", "dc", "ud", "srd")
 
 _FEW_FILES = 1024
+
+_GET_UCX = "pip install libucx-cu12 brings a UCX; only servers of this machine do without one"
 
 
 @dataclass(frozen=True)
@@ -37,29 +49,117 @@ class Finding:
     change: str = ""
 
 
-def advise(library: UcxLibrary, machine: Machine, way: Way, local: Local) -> list[Finding]:
-    """Return the findings about UCX, the limits of the machine, and the connection.
+def advise_on_machine(
+    library: UcxLibrary | None, machine: Machine, missing: str = ""
+) -> list[Finding]:
+    """Return the findings about UCX and the limits of the machine.
 
     Parameters
     ----------
+    library : UcxLibrary or None
+    machine : Machine
+    missing : str
+        Why there is no library.
+    """
+    if library is None:
+        return [Finding("problem", missing, _GET_UCX), *_of_limits(machine)]
+    return [*_of_ucx(library, machine), *_of_limits(machine)]
+
+
+def advise_on_way(ports: Ports, way: Way, local: Local) -> list[Finding]:
+    """Return the findings about a connection, and what a firewall must let through.
+
+    Parameters
+    ----------
+    ports : Ports
+    way : Way
     local : {"auto", "ucx", "off"}
         How the user wants to reach servers of this machine.
     """
-    return [*_of_ucx(library, machine), *_of_limits(machine), _of_the_way(way, local)]
+    return [_of_the_way(way, local), *_of_the_ports(ports, way)]
 
 
-def advise_on_ports(ports: Ports, way: Way) -> list[Finding]:
-    """Return what a firewall between the two must let through."""
-    if way.same_host or not ports.data:
-        return []
-    return [
-        Finding(
+def advise_on_failure(step: str, error: Exception, server: HostPort) -> str:
+    """Return what to do where a step to a server has failed.
+
+    Parameters
+    ----------
+    step : str
+        Its name, as `ucxstore.cli.doctor.steps.STEPS` has it.
+    error : Exception
+    server : HostPort
+    """
+    match step:
+        case "name":
+            return (
+                "correct the name, or see that DNS or /etc/hosts know it; an IP address needs none"
+            )
+        case "route":
+            return (
+                f"'ip route get {server.host}' shows what the kernel knows: is a network or a VPN "
+                "down, or is this a container with a network of its own?"
+            )
+        case "port":
+            return _of_the_port(error, server)
+        case "handshake":
+            return _of_the_handshake(error)
+        case "data port" if isinstance(error, ConnectError) and error.data_ports:
+            return (
+                "each client has another port there: serve with a range of them, two for each "
+                "client ('ucxstore serve --data-ports 7500-7599'), and let TCP in at these, too"
+            )
+    if isinstance(error, UcxUnavailableError):
+        return _GET_UCX
+    if isinstance(error, IntegrityError):
+        return "the network, its cards or the memory change bytes: look at the cards' offloads"
+    return "the server's log may say more"
+
+
+def _of_the_port(error: Exception, server: HostPort) -> str:
+    cause = error.__cause__
+    if isinstance(cause, TimeoutError):
+        return (
+            f"a firewall drops what comes to TCP port {server.port}: let it in there; or the host "
+            "is down"
+        )
+    match cause.errno if isinstance(cause, OSError) else None:
+        case errno.ECONNREFUSED:
+            return (
+                "nobody listens there: is the server running, and does its first line have this "
+                "port? Without --bind only its own machine reaches it; --bind 0.0.0.0:"
+                f"{server.port} listens at all its addresses"
+            )
+        case errno.EACCES | errno.EPERM | errno.EINVAL:
+            return f"this machine's own rules forbid connections to TCP port {server.port}"
+    return f"a firewall rejects what comes to TCP port {server.port}, or the host is down"
+
+
+def _of_the_handshake(error: Exception) -> str:
+    if isinstance(error, AuthenticationError):
+        if "expired" in str(error):
+            return (
+                "ask for another grant; if the server's clock is not that of this machine, which "
+                "stands above, set it: it alone counts"
+            )
+        return (
+            "give both sides the same secret (sha256sum compares the files): --secret-file, or "
+            "UCXSTORE_SECRET_FILE in the environment"
+        )
+    if isinstance(error, ProtocolVersionError):
+        return "install the same release on both sides; 'ucxstore --version' says which this is"
+    if isinstance(error, NotAServerError):
+        return "another program listens there: compare the port with the server's first line"
+    return "the server is stopped, or has too much to do: its log may say more"
+
+
+def _of_the_ports(ports: Ports, way: Way) -> Iterator[Finding]:
+    if not way.same_host and ports.data:
+        yield Finding(
             "note",
             f"a firewall at the server must let this host in at {ports.control} and at UCX's "
             "ports; none at this host needs to let anybody in",
             "ucxstore serve --data-ports 7500-7599 chooses these: two for each client",
         )
-    ]
 
 
 def _of_ucx(library: UcxLibrary, machine: Machine) -> Iterator[Finding]:

@@ -6,13 +6,15 @@ import resource
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ucxstore._native import core
-from ucxstore._ucx import UcxLibrary
-from ucxstore.errors import UcxStoreError
+from ucxstore._ucx import UcxLibrary, load
+from ucxstore.errors import UcxStoreError, UcxUnavailableError
+from ucxstore.grants import utc_text
 from ucxstore.showing import one_line
 
 # ucx_info opens every device, so it hangs if a driver does.
@@ -35,6 +37,8 @@ class Machine:
         Whether this seems to be a container.
     no_fence : str
         Why the kernel keeps nobody from UCX's sockets on behalf of this process; empty if it does.
+    clock : str
+        What time it is here. The server's time says when a grant ends.
     environment : dict of str to str
         The variables that UCX reads.
     """
@@ -44,17 +48,27 @@ class Machine:
     open_files: int
     container: bool
     no_fence: str = ""
+    clock: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def examine_machine(library: UcxLibrary) -> Machine:
-    """Examine this machine."""
+def find_ucx() -> tuple[UcxLibrary | None, str]:
+    """Return the UCX that is used here; without one, why there is none."""
+    try:
+        return load(), ""
+    except UcxUnavailableError as error:
+        return None, str(error)
+
+
+def examine_machine(library: UcxLibrary | None) -> Machine:
+    """Examine this machine, and what UCX finds in it, if there is one."""
     return Machine(
-        transports=_transports(library),
+        transports=None if library is None else _transports(library),
         locked_memory=_limit(resource.RLIMIT_MEMLOCK),
         open_files=_limit(resource.RLIMIT_NOFILE),
         no_fence=_why_no_fence(),
         container=any(Path(sign).exists() for sign in ("/.dockerenv", "/run/.containerenv")),
+        clock=utc_text(time.time()),
         environment={
             name: value for name, value in sorted(os.environ.items()) if name.startswith("UCX_")
         },

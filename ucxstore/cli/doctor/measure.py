@@ -1,29 +1,32 @@
-"""Measure the connection to a server for ``ucxstore doctor``, in some seconds at most."""
+"""Move values to a server and back for ``ucxstore doctor``, and measure that, in some seconds."""
 
-import socket
+import os
 import statistics
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ucxstore.address import HostPort
+from ucxstore.cli.text import size_text
 from ucxstore.errors import (
-    ConnectError,
     GrantError,
+    IntegrityError,
     ReadOnlyServerError,
     StorageError,
     UcxStoreError,
+    UnknownOutcomeError,
 )
-from ucxstore.showing import one_line
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu
 
 _PINGS = 200
 _REPEATS = 5
+
+# Bytes of the value that is compared: several pages, and more than fits into one packet.
+_SMALL = 64 << 10
 
 # The least and most bytes of the value that is moved, which takes about a quarter of a second. The
 # most is larger than all caches of a processor.
@@ -67,29 +70,52 @@ class Way:
     why_not: str = ""
 
 
-def is_this_host(server: HostPort, timeout: float) -> bool:
-    """Tell whether a server has an address of this machine.
+class NotMovedError(Exception):
+    """No value may be moved: the server or the grant does not allow it, or there is no room."""
 
-    If so, both ends of a connection have the same address.
+
+def rely_on_what_is_there(store: UcxStore) -> None:
+    """Let a store take its server as it is.
+
+    It may be one of a set, and hold but a part of the values: that does not matter here.
+    """
+    last = {server: one.last for server, one in store._connectors.items()}
+    store.rely_on({server: one.welcome.identity for server, one in last.items() if one})
+
+
+def move_one_value(store: UcxStore, *, write: bool) -> int:
+    """Write a value of random bytes, read and delete it again; return how many bytes it has.
+
+    Parameters
+    ----------
+    store : UcxStore
+    write : bool
+        As of `measure`.
 
     Raises
     ------
-    ConnectError
-        If it cannot be reached.
+    NotMovedError
+        If none may be written.
+    IntegrityError
+        If it comes back changed, or not at all.
     """
-    try:
-        with socket.create_connection((server.host, server.port), timeout) as sock:
-            return bool(sock.getsockname()[0] == sock.getpeername()[0])
-    except OSError as error:
-        raise ConnectError(f"cannot connect to {server}: {one_line(error)}") from error
+    value = os.urandom(_SMALL)
+    with _place_for_values(store, _SMALL * _SHARE, write=write) as place, _new_key(place) as key:
+        place.set_sync(key, cpu.Buffer.from_bytes(value))
+        found = place.get_sync(key)
+    if found is None or found.to_bytes() != value:
+        raise IntegrityError(f"{store}: a value of {_SMALL} bytes did not come back as it was")
+    return _SMALL
 
 
-def measure(store: UcxStore, *, same_host: bool, write: bool) -> Way:
+def measure(store: UcxStore, *, lanes: list[str], same_host: bool, write: bool) -> Way:
     """Measure round trips, and how fast a value is moved.
 
     Parameters
     ----------
     store : UcxStore
+    lanes : list of str
+        The lanes of its connection.
     same_host : bool
         Whether the server's address is one of this machine.
     write : bool
@@ -98,20 +124,56 @@ def measure(store: UcxStore, *, same_host: bool, write: bool) -> Way:
     """
     store.ping_sync()
     trips = [_seconds(store.ping_sync) for _ in range(_PINGS)]
-    if len(store.servers) == 1:
-        # It may be one of a set, which holds but a part of the values: that does not matter here.
-        last = {server: one.last for server, one in store._connectors.items()}
-        store.rely_on({server: one.welcome.identity for server, one in last.items() if one})
-    lanes = store.stats()["lanes"]
     way = Way(lanes=lanes, same_host=same_host, round_trip=statistics.median(trips))
     most = max(_LEAST, min(_MOST, _room(store) // _SHARE))
-    if write:
-        return _move(store, way, most)
     try:
-        with store.scratch(most * _SHARE) as scratch:
-            return _move(scratch.store(), way, most)
+        with (
+            _place_for_values(store, most * _SHARE, write=write) as place,
+            _new_key(place) as key,
+        ):
+            return _move(place, way, key, most)
+    except NotMovedError as error:
+        return replace(way, why_not=str(error))
+
+
+def speed_text(way: Way) -> str:
+    """Say how fast a way is."""
+    words = f"a round trip takes {way.round_trip * 1e6:.0f} us; "
+    if way.write is None or way.read is None or way.copy is None:
+        return f"{words}bandwidth not measured: {way.why_not}"
+    return (
+        f"{words}{size_text(way.write)}/s to the server, {size_text(way.read)}/s from it, in "
+        f"values of {size_text(way.nbytes)}; np.copyto makes {size_text(way.copy)}/s"
+    )
+
+
+@contextmanager
+def _place_for_values(store: UcxStore, nbytes: int, *, write: bool) -> Iterator[UcxStore]:
+    """Yield a store that so many bytes may be written to."""
+    try:
+        scratch = None if write else store.scratch(nbytes)
     except (StorageError, GrantError) as error:
-        return replace(way, why_not=f"{error}; --write does without scratch space")
+        raise NotMovedError(f"{error}; --write does without scratch space") from error
+    with scratch or nullcontext():
+        try:
+            yield store if scratch is None else scratch.store()
+        except (IntegrityError, UnknownOutcomeError):
+            raise
+        except ReadOnlyServerError:
+            raise NotMovedError("the server takes no writes") from None
+        except (StorageError, GrantError) as error:
+            raise NotMovedError(str(error)) from error
+
+
+@contextmanager
+def _new_key(store: UcxStore) -> Iterator[str]:
+    """Yield a key that nobody has, and delete it at the end."""
+    key = f"ucxstore-doctor-{uuid.uuid4().hex}"
+    try:
+        yield key
+    finally:
+        with suppress(UcxStoreError):
+            store.delete_sync(key)
 
 
 def _room(store: UcxStore) -> int:
@@ -123,30 +185,18 @@ def _room(store: UcxStore) -> int:
     return _SHARE * _MOST
 
 
-def _move(store: UcxStore, way: Way, most: int) -> Way:
-    """Measure a value under a new key, and delete it again.
-
-    If the server has no room for it, a smaller one is moved.
-    """
-    key = f"ucxstore-doctor-{uuid.uuid4().hex}"
-    try:
-        first = np.zeros(_LEAST, np.uint8)
-        seconds = _seconds(lambda: store.set_sync(key, cpu.Buffer.from_array_like(first)))
-        nbytes = int(min(max(_LEAST / seconds * _SECONDS, _LEAST), most))
-        while True:
-            try:
-                return _move_value(store, way, key, nbytes)
-            except StorageError:
-                if nbytes == _LEAST:
-                    raise
-                nbytes = max(nbytes // _SHARE, _LEAST)
-    except ReadOnlyServerError:
-        return replace(way, why_not="the server takes no writes")
-    except (StorageError, GrantError) as error:
-        return replace(way, why_not=str(error))
-    finally:
-        with suppress(UcxStoreError):
-            store.delete_sync(key)
+def _move(store: UcxStore, way: Way, key: str, most: int) -> Way:
+    """Measure a value under a new key. If the server has no room for it, a smaller one is moved."""
+    first = np.zeros(_LEAST, np.uint8)
+    seconds = _seconds(lambda: store.set_sync(key, cpu.Buffer.from_array_like(first)))
+    nbytes = int(min(max(_LEAST / seconds * _SECONDS, _LEAST), most))
+    while True:
+        try:
+            return _move_value(store, way, key, nbytes)
+        except StorageError:
+            if nbytes == _LEAST:
+                raise
+            nbytes = max(nbytes // _SHARE, _LEAST)
 
 
 def _move_value(store: UcxStore, way: Way, key: str, nbytes: int) -> Way:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ucxstore import __version__, _ucx
 from ucxstore.cli.text import printable, size_text
 from ucxstore.server.command_options import CommandOptions
+from ucxstore.server.listen import is_loopback, resolve
 from ucxstore.server.options import DEFAULT_CACHE, ServerOptions
 from ucxstore.server.sources.locations import Kind, hide_password, parse_location
 
@@ -63,7 +64,8 @@ def _ports(options: ServerOptions, server: "Server") -> str:
     data = "any free port"
     if options.data_ports is not None:
         data = "{}-{}".format(*options.data_ports)
-    words = f"{server.address.removeprefix('ucx://')} (control), {data} (UCX, for other hosts)"
+    who = "for this host alone" if is_loopback(resolve(options.bind)[1]) else "for other hosts"
+    words = f"{server.address.removeprefix('ucx://')} (control), {data} (UCX, {who})"
     if options.socket is not None:
         words += f", {options.socket} (this host)"
     return words
