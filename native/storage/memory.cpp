@@ -262,7 +262,7 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
     } catch (const NoRoomError&) {  // it goes to the disk at once
     }
     shed_soon();
-    auto records = std::make_shared<Share>(quota_, has(key), Quota::Pressure::gently);
+    const auto records = std::make_shared<Share>(quota_, true, Quota::Pressure::gently);
     records->add(key_bytes(key), entry_bytes(key));
     return shedding_->receive(key, size,
                               [this, key, records](std::shared_ptr<Region> value, bool if_absent) {
@@ -272,12 +272,12 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
 
 std::unique_ptr<Incoming> MemoryStorage::receive_here(const std::string& key, std::uint64_t size,
                                                       Quota::Pressure pressure) {
-    const bool replaces = has(key);
+    const bool replaces = uses_reserve(key);
     const std::uint64_t keys = key_bytes(key);
     // What has no room now is refused before any of it comes.
     quota_->check({size + keys, more_for(key, size), replaces}, Quota::Counting::without_idle,
                   pressure);
-    const auto records = std::make_shared<Share>(quota_, replaces, pressure);
+    const auto records = std::make_shared<Share>(quota_, replaces || spills(), pressure);
     const auto share = std::make_shared<Share>(quota_, replaces, pressure);
     const auto region = allocate(share, key, size, pressure);
     try {  // now that the block is not idle any more
@@ -324,8 +324,8 @@ std::unique_ptr<Incoming> MemoryStorage::adopt(const std::string& key, std::uint
         return nullptr;
     }
     const auto pressure = spills() ? Quota::Pressure::gently : Quota::Pressure::fully;
-    const bool replaces = has(key);
-    const auto records = std::make_shared<Share>(quota_, replaces, pressure);
+    const bool replaces = uses_reserve(key);
+    const auto records = std::make_shared<Share>(quota_, replaces || spills(), pressure);
     auto share = std::make_shared<Share>(quota_, replaces, pressure);
     const std::uint64_t taken = shared::memory_of(file);
     const std::uint64_t block = shared::Shelf::capacity(key, size);
@@ -350,7 +350,12 @@ void MemoryStorage::note_incomplete(const Region& value) const {
     }
 }
 
-bool MemoryStorage::has(const std::string& key) const {
+// Whether a value may take what is kept for those that replace others. Where it can go elsewhere,
+// it need not: that is for the keys of what does.
+bool MemoryStorage::uses_reserve(const std::string& key) const {
+    if (spills()) {
+        return false;
+    }
     const std::shared_lock lock(mutex_);
     check_open();
     const auto found = catalog_.find(key);

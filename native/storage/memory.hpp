@@ -108,7 +108,7 @@ class MemoryStorage : public Storage {
     void leave_counts(const Entry& entry) noexcept;
 
     bool list_some(Page& page, const std::string& prefix, bool delimited, std::size_t& left) const;
-    bool has(const std::string& key) const;
+    bool uses_reserve(const std::string& key) const;
     bool spills() const { return shedding_ != nullptr && !shedding_->loses(); }
     // What a key takes beside its value, as far as that counts for any quota.
     std::uint64_t key_bytes(const std::string& key) const;
