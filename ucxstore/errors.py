@@ -12,7 +12,7 @@ UcxStoreError
 │   └── ServerRestartedError                 came back with another storage than it had
 ├── RequestTimeoutError (TimeoutError)   no progress within the timeout
 ├── OperationCancelledError              cancelled by the caller
-├── StoreClosedError (ValueError)        a store that was closed, and is used
+├── StoreClosedError (ValueError)        the store was closed while the operation was under way
 ├── ReadOnlyServerError (PermissionError)  a write to a read-only server
 ├── GrantError (PermissionError)         a request that a grant does not allow, or does no more
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
@@ -54,7 +54,15 @@ class InvalidKeyError(UcxStoreError, ValueError):
 
 
 class ConnectError(UcxStoreError, ConnectionError):
-    """A server could not be reached, or not be used once it was."""
+    """A server could not be reached, or not be used once it was.
+
+    Attributes
+    ----------
+    reached : bool
+        Whether anything took the connection at its address.
+    """
+
+    reached = True
 
 
 class NotAServerError(ConnectError):
@@ -90,7 +98,7 @@ class OperationCancelledError(UcxStoreError):
 
 
 class StoreClosedError(UcxStoreError, ValueError):
-    """The store was closed, and was to read, write or connect."""
+    """The store was closed while the operation was under way; it may have been made, or not."""
 
 
 class ReadOnlyServerError(UcxStoreError, PermissionError):

@@ -82,7 +82,11 @@ class Greeting:
         self._server = server
         self._deadline = _Deadline(timeout)
         self._handshake = ClientHandshake(_reveal(secret, server), str(server), encrypt)
-        self._sock = _connect(server, self._deadline)
+        try:
+            self._sock = _connect(server, self._deadline)
+        except ConnectError as error:
+            error.reached = False
+            raise
         try:
             tune(self._sock)
             self.welcome = self._run(self._handshake.greet())

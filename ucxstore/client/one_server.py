@@ -65,14 +65,15 @@ class OneServer(Channel):
         seconds = timeout or self.connect_timeout
         deadline = time.monotonic() + seconds
         while True:
+            self.check_open()
             try:
                 connection = self._connector.connect(seconds)
-            except ConnectError:
+            except ConnectError as error:
                 # It may be restarting. That takes long only once.
                 if not self._connector.may_come_back or time.monotonic() >= self._give_up_at(
                     deadline
                 ):
-                    raise
+                    raise self._identities.lost(self._server, error) from error.__cause__
                 time.sleep(_RETRY_SECONDS)
                 seconds = max(deadline - time.monotonic(), _RETRY_SECONDS)
             else:

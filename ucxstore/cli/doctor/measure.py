@@ -108,7 +108,7 @@ def measure(store: UcxStore, *, same_host: bool, write: bool) -> Way:
     if write:
         return _move(store, way, most)
     try:
-        with store.scratch(most * _SHARE) as scratch:
+        with store.scratch_sync(most * _SHARE) as scratch:
             return _move(scratch.store(), way, most)
     except (StorageError, GrantError) as error:
         return replace(way, why_not=f"{error}; --write does without scratch space")
