@@ -33,7 +33,7 @@ def action_of(row: Row, store: Any) -> Callable[[Any, Values], Action] | None:
         case "view_array" | "map_files":
             files = row.call == "map_files"
             return lambda array, values: (
-                lambda: store.view_array(array, map=True, map_files=files).array
+                lambda: store.view_array_sync(array, map=True, map_files=files).array
             )
         case "mapped":
             return lambda array, values: _mapped(store, array)
@@ -44,7 +44,7 @@ def action_of(row: Row, store: Any) -> Callable[[Any, Values], Action] | None:
 
 
 def _view(store: UcxStore, values: Values) -> Values:
-    view = store.view(_KEY, map=True)
+    view = store.view_sync(_KEY, map=True)
     assert view is not None, "the chunk is missing"
     return view.array.view(values.dtype).reshape(values.shape)
 
@@ -62,12 +62,12 @@ def _mapped(store: UcxStore, array: Any) -> Action:
 
 def _allocated(store: UcxStore, values: Values) -> Action:
     """Compute a value where it is to be stored; storing it is what is counted."""
-    memory = store.allocate(_KEY, values.nbytes)
+    memory = store.allocate_sync(_KEY, values.nbytes)
     computed = memory.view(values.dtype, values.shape)
     np.copyto(computed, values)
 
     def commit() -> Values:
-        memory.commit()
+        memory.commit_sync()
         return computed  # which is the user's own, also from now on
 
     return commit

@@ -510,7 +510,7 @@ def test_keys_in_messages_print_and_do_not_open_spaces(recorder: Recorder) -> No
     key = "evil\n\x1b[31mred\u202e/c"
     with Server("memory://") as server, UcxStore(server.address) as store:
         put(store, key)
-        with store.scratch("1MB") as scratch:
+        with store.scratch_sync("1MB") as scratch:
             put(scratch.store(), "inside")
             eventually(lambda: any("inside" in one.getMessage() for one in recorder.records))
             assert not any(scratch.name in one.getMessage() for one in recorder.records)

@@ -85,8 +85,8 @@ class Allocation:
         array: npt.NDArray[Any] = self.array.view(dtype)
         return array if shape is None else array.reshape(shape)
 
-    def commit(self, *, if_absent: bool = False) -> bool:
-        """Store the value under its key, blocking.
+    async def commit(self, *, if_absent: bool = False) -> bool:
+        """Store the value under its key.
 
         When it returns, every reader finds the value. After a failure it can be called again.
 
@@ -110,20 +110,20 @@ class Allocation:
         request = self._begin(if_absent)
         array, self._array = self._array, None
         try:
-            written = self._store._channel.ask_sync(request)
+            if self._file is not None:
+                await asyncio.to_thread(self._file.seal)  # else a request would, and block the loop
+            written = await self._store._channel.ask(request)
         except BaseException:
             self._array = array
             raise
         return self._end(written)
 
-    async def commit_async(self, *, if_absent: bool = False) -> bool:
-        """Do as `commit`, without blocking the event loop."""
+    def commit_sync(self, *, if_absent: bool = False) -> bool:
+        """Do as `commit`, blocking."""
         request = self._begin(if_absent)
         array, self._array = self._array, None
         try:
-            if self._file is not None:
-                await asyncio.to_thread(self._file.seal)  # else a request would, and block the loop
-            written = await self._store._channel.ask(request)
+            written = self._store._channel.ask_sync(request)
         except BaseException:
             self._array = array
             raise

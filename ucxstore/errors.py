@@ -12,7 +12,7 @@ UcxStoreError
 │   └── ServerRestartedError                 came back with another storage than it had
 ├── RequestTimeoutError (TimeoutError)   no progress within the timeout
 ├── OperationCancelledError              cancelled by the caller
-├── StoreClosedError (ValueError)        a store that was closed, and is used
+├── StoreClosedError (ValueError)        the store was closed while the operation was under way
 ├── ReadOnlyServerError (PermissionError)  a write to a read-only server
 ├── GrantError (PermissionError)         a request that a grant does not allow, or does no more
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
@@ -66,9 +66,12 @@ class ConnectError(UcxStoreError, ConnectionError):
     data_ports : tuple of str
         UCX's ``host:port`` at the server that did not answer after the handshake, where that is
         the cause; else empty.
+    reached : bool
+        Whether anything took the connection at its address.
     """
 
     may_come: bool = False
+    reached: bool = True
     data_ports: tuple[str, ...] = ()
 
 
@@ -105,7 +108,7 @@ class OperationCancelledError(UcxStoreError):
 
 
 class StoreClosedError(UcxStoreError, ValueError):
-    """The store was closed, and was to read, write or connect."""
+    """The store was closed while the operation was under way; it may have been made, or not."""
 
 
 class ReadOnlyServerError(UcxStoreError, PermissionError):

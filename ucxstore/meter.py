@@ -8,7 +8,7 @@ import importlib
 import math
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -84,8 +84,7 @@ active: tuple[Meter, ...] = ()
 _lock = process.lock()
 
 
-@contextmanager
-def progress(description: str = "zarr", *, bar: BarName = "auto") -> Iterator[Meter]:
+def progress(description: str = "zarr", *, bar: BarName = "auto") -> AbstractContextManager[Meter]:
     """Show a progress bar for what zarr reads from, and writes to, stores of ours.
 
     It counts the bytes of all arrays that are read or written within the block, on any thread of
@@ -101,15 +100,17 @@ def progress(description: str = "zarr", *, bar: BarName = "auto") -> Iterator[Me
         Who draws it. ``"auto"`` takes what is installed: rich in a terminal, and tqdm in a notebook
         or where there is no rich.
 
-    Yields
-    ------
-    Meter
-        With the bytes that are `planned` and `moved`.
+    Returns
+    -------
+    context manager
+        It gives a `Meter`, with the bytes that are `planned` and `moved`.
 
     Raises
     ------
     ImportError
         If neither rich nor tqdm is installed, or not the one that was asked for.
+    TypeError
+        If `description` is no text, such as a store: all stores are counted.
     ValueError
         If `bar` is none of the names.
 
@@ -118,6 +119,21 @@ def progress(description: str = "zarr", *, bar: BarName = "auto") -> Iterator[Me
     >>> with ucxstore.progress():  # doctest: +SKIP
     ...     values = z[...]
     """
+    check_description(description)
+    return _progress(description, bar)
+
+
+def check_description(value: object) -> None:
+    """Raise ``TypeError`` if `value` does not say what stands before a bar."""
+    if not isinstance(value, str):
+        raise TypeError(
+            f"description: a text that stands before the bar is needed, not {value!r}; progress "
+            "counts what goes to and from all stores within its block: with ucxstore.progress():"
+        )
+
+
+@contextmanager
+def _progress(description: str, bar: BarName) -> Iterator[Meter]:
     meter = Meter(open_bar(description, bar))
     _change(lambda meters: (*meters, meter))
     try:

@@ -34,6 +34,7 @@ from ucxstore.errors import (
     ReadOnlyServerError,
     UcxStoreError,
 )
+from ucxstore.options import Reachable
 from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import cpu, numpy_buffer_prototype, sync
 
@@ -167,10 +168,10 @@ class ObspecStore:
 
     Parameters
     ----------
-    store : UcxStore or str
-        The store, or its ``ucx://`` address.
+    store : UcxStore, str, Server or ServerProcess
+        The store, or its ``ucx://`` address, or a server that this process has started.
     **options
-        Those of `UcxStore`, with an address.
+        Those of `UcxStore`, if `store` is none.
 
     Examples
     --------
@@ -179,7 +180,7 @@ class ObspecStore:
     >>> registry = ObjectStoreRegistry({store.url: store})  # doctest: +SKIP
     """
 
-    def __init__(self, store: UcxStore | str, **options: Any) -> None:
+    def __init__(self, store: UcxStore | str | Reachable, **options: Any) -> None:
         if isinstance(store, UcxStore) and options:
             raise TypeError(f"options can't be given with a store: {', '.join(options)}")
         self.store = store if isinstance(store, UcxStore) else UcxStore(store, **options)
@@ -210,8 +211,13 @@ class ObspecStore:
         self.close()
 
     def close(self) -> None:
-        """Close the `UcxStore`."""
+        """Close the `UcxStore`, which connects again if it is used after that."""
         self.store.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the `UcxStore` is closed."""
+        return self.store.closed
 
     # ---- reading ----
 

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self, cast, get_args
+from typing import Literal, Protocol, Self, cast, get_args, runtime_checkable
 
 from ucxstore.environment import check_variables
 from ucxstore.secret import Secret
@@ -43,6 +43,15 @@ _LEAST_BARE_BYTES = 64 << 10
 
 # Above any memory, and far from where 64-bit sums overflow.
 _MOST_BYTES = 1 << 50
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A server that this process has started: a `Server` or a `ServerProcess`."""
+
+    def _reached_by(self) -> tuple[str, Secret | None]:
+        """Return the address that clients reach it by, and the secret that it has now."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +129,7 @@ class ClientOptions:
             raise ValueError("encrypt: it needs a secret; the keys are made of it")
         check_timeout("timeout", self.timeout)
         check_timeout("connect_timeout", self.connect_timeout)
-        check_buffer_budget(self.buffer_budget)
+        object.__setattr__(self, "buffer_budget", check_buffer_budget(self.buffer_budget))
 
     @classmethod
     def of(
@@ -133,7 +142,7 @@ class ClientOptions:
         secret: str | bytes | Secret | None = None,
         select_pipeline: bool | None = None,
         strict: bool = False,
-        buffer_budget: int = DEFAULT_BUFFER_BUDGET,
+        buffer_budget: int | str = DEFAULT_BUFFER_BUDGET,
         local: str | None = None,
         map: Map = "auto",
         integrity: bool | None = None,
@@ -172,20 +181,19 @@ def check_timeout(name: str, value: float) -> float:
     return float(value)
 
 
-def check_buffer_budget(value: int) -> int:
-    """Return `value` if it is a number of bytes."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"buffer_budget: a number of bytes is needed, not {value!r}")
-    if value < 1:
+def check_buffer_budget(value: int | str) -> int:
+    """Return `value` as a number of bytes."""
+    size = parse_size("buffer_budget", value)
+    if size < 1:
         raise ValueError(f"buffer_budget: {value!r} is less than a byte")
-    return value
+    return size
 
 
-def check_nbytes(value: int) -> int:
-    """Return `value` if it is the size of a value."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"nbytes: a number of bytes is needed, not {value!r}")
-    size = operator.index(value)
+def check_nbytes(value: int | str) -> int:
+    """Return `value` as the size of a value: any, since whether there is memory for it tells."""
+    if isinstance(value, str):
+        return parse_size("nbytes", value)
+    size = _whole("nbytes", value)
     if size < 0:
         raise ValueError(f"nbytes: {value!r} is not a size of a value")
     return size
@@ -208,8 +216,6 @@ def parse_size(name: str, value: int | str) -> int:
     ValueError, TypeError
         If it is not a size.
     """
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"{name}: a number of bytes is needed, not {value!r}")
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None or match[2] not in _UNITS:
@@ -221,10 +227,22 @@ def parse_size(name: str, value: int | str) -> int:
                 f"'{match[1]}GiB'? (Else write '{match[1]}B'.)"
             )
     else:
-        size = value
+        size = _whole(name, value)
     if not 0 <= size <= _MOST_BYTES:
         raise ValueError(f"{name}: {value!r} is not between 0 and {_MOST_BYTES} bytes")
     return size
+
+
+def _whole(name: str, value: object) -> int:
+    """Return `value` as an integer; numpy has some of its own."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]  # it tells
+    except TypeError:
+        pass
+    raise TypeError(
+        f"{name}: a number of bytes is needed, or a text such as '256MiB', not {value!r}"
+    )
 
 
 def check_local(value: str | None) -> Local:

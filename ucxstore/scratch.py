@@ -114,8 +114,10 @@ class Scratch[S: "UcxStore"]:
     def close(self) -> None:
         """End the space, and free its values at all servers. A second call does nothing.
 
-        A server that cannot be reached now frees them when the time-out is over. In a forked child
-        it does nothing, since the space is the parent's.
+        A space that has ended does not come back: its stores raise `ScratchEndedError` from then
+        on, also those that were closed and are used again. A server that cannot be reached now
+        frees them when the time-out is over. In a forked child this does nothing, since the space
+        is the parent's.
         """
         self._closed = True
         self._finalizer.detach()

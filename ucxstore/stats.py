@@ -241,7 +241,7 @@ class ClientStats(Table):
     worked_s : float
         Seconds that the server has worked for it.
     held : dict of str to int
-        What the server holds for it, by kind, but for what is 0: see the page about requests.
+        What the server holds for it, by kind, but for what is 0: see docs/requests.md.
     """
 
     # `ucxstore sessions` shows them.
@@ -413,6 +413,75 @@ class ServerStats(Table):
     cached_bytes: int
     failed: int
     abandoned: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ServerCounters(Table):
+    """What `Server.stats` returns: the counters of a server of this process.
+
+    Attributes
+    ----------
+    gets, gets_missing, gets_seen, sets : int
+        As in `ServerStats`, and so are all others up to `memory_limit`.
+    bytes_sent, bytes_received, bytes_seen, bytes_in_flight : int
+    sessions, sessions_lost, sessions_ended, messages_refused : int
+    failed, abandoned : int
+    arena_bytes_held : int
+    value_count, value_bytes, memory_used, memory_limit : int
+    gets_waiting : int
+        Values that were asked for, and wait to be sent.
+    turned_away, probes : int
+        Connections whose handshake failed, and those that were closed without a byte.
+    scratch_bytes : int
+        Bytes of values in scratch spaces.
+    cache_hits, cache_misses, cached_bytes : int
+        As in `ServerStats`. These and the following are 0 where there is no source.
+    requests_saved : int
+        Misses that waited for a request that was under way.
+    evicted : int
+        Values that have left the cache for others.
+    writing_bytes : int
+        Bytes of values on their way to the source.
+    source_failed, source_timeouts : int
+        Requests to the source that failed, and those that it did not answer in time.
+    disk_hits, disk_bytes, disk_failures : int
+        Values that were in the cache directory, the bytes that it takes, and its uses that failed.
+    """
+
+    gets: int
+    gets_missing: int
+    gets_seen: int
+    sets: int
+    bytes_sent: int
+    bytes_received: int
+    bytes_seen: int
+    bytes_in_flight: int
+    sessions: int
+    sessions_lost: int
+    sessions_ended: int
+    messages_refused: int
+    failed: int
+    abandoned: int
+    arena_bytes_held: int
+    value_count: int
+    value_bytes: int
+    memory_used: int
+    memory_limit: int
+    gets_waiting: int
+    turned_away: int
+    probes: int
+    scratch_bytes: int
+    cache_hits: int
+    cache_misses: int
+    cached_bytes: int
+    requests_saved: int
+    evicted: int
+    writing_bytes: int
+    source_failed: int
+    source_timeouts: int
+    disk_hits: int
+    disk_bytes: int
+    disk_failures: int
 
 
 def parse_server_stats(text: bytes) -> ServerStats:

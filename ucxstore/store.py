@@ -21,7 +21,7 @@ from ucxstore.client.keyspace import Keyspace
 from ucxstore.client.view import View
 from ucxstore.cluster.channels import channel_over, connected, connectors_to
 from ucxstore.counters import Counters
-from ucxstore.errors import AddressError, ServerRestartedError, StoreClosedError
+from ucxstore.errors import AddressError, ServerRestartedError
 from ucxstore.keys import is_scratch, shorten_space
 from ucxstore.options import (
     DEFAULT_BUFFER_BUDGET,
@@ -29,6 +29,7 @@ from ucxstore.options import (
     DEFAULT_TIMEOUT,
     ClientOptions,
     Map,
+    Reachable,
     UcxValue,
     check_map,
     check_map_files,
@@ -63,9 +64,10 @@ class UcxStore(ChannelStore):
 
     Parameters
     ----------
-    address : str
+    address : str, Server or ServerProcess
         ``"ucx://host:port"`` or ``"ucx://host:port/prefix"``; with several servers
-        ``"ucx://host:port,host:port/prefix"``.
+        ``"ucx://host:port,host:port/prefix"``. Of a server that this process has started, its
+        address, and its secret if none is given here.
     read_only : bool
         Refuse to write.
     timeout : float
@@ -83,11 +85,11 @@ class UcxStore(ChannelStore):
     strict : bool
         Raise `FallbackError` where a chunk would leave the short path: neither move straight
         between array and store, nor be decoded, encoded or merged here.
-    buffer_budget : int
-        Bytes that may be in buffers of this store and of its copies by `with_read_only` at once:
-        encoded chunks, on the way from the server to a codec or back, and raw chunks that are
-        written in part. A chunk that is larger is read or written alone. In addition, each thread
-        has one decoded chunk and what its codec needs.
+    buffer_budget : int or str
+        Bytes, such as ``"256MiB"``, that may be in buffers of this store and of its copies by
+        `with_read_only` at once: encoded chunks, on the way from the server to a codec or back, and
+        raw chunks that are written in part. A chunk that is larger is read or written alone. In
+        addition, each thread has one decoded chunk and what its codec needs.
     local : {"auto", "ucx", "off"} or None
         How to reach a server of the same host: over memory that it lets its clients see (unless its
         option ``local`` is off); over UCX's shared memory, if the server's option
@@ -114,8 +116,8 @@ class UcxStore(ChannelStore):
     AddressError
         If the address is malformed.
     ValueError, TypeError
-        If an option is not usable, or a variable of the environment begins with ``UCXSTORE_`` and
-        is none of ours.
+        If an option is not usable, `address` is something else, or a variable of the environment
+        begins with ``UCXSTORE_`` and is none of ours.
 
     Examples
     --------
@@ -125,7 +127,7 @@ class UcxStore(ChannelStore):
 
     def __init__(
         self,
-        address: str | Address,
+        address: str | Address | Reachable,
         *,
         read_only: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
@@ -135,16 +137,17 @@ class UcxStore(ChannelStore):
         progress: str = "blocking",
         select_pipeline: bool | None = None,
         strict: bool = False,
-        buffer_budget: int = DEFAULT_BUFFER_BUDGET,
+        buffer_budget: int | str = DEFAULT_BUFFER_BUDGET,
         local: str | None = None,
         map: Map = "auto",
         integrity: bool | None = None,
         encrypt: bool | None = None,
     ) -> None:
+        parsed, of_server = _parse(address)
         options = ClientOptions.of(
             timeout=timeout,
             connect_timeout=connect_timeout,
-            secret=secret,
+            secret=of_server if secret is None else secret,
             ucx=ucx,
             progress=progress,
             select_pipeline=select_pipeline,
@@ -155,7 +158,6 @@ class UcxStore(ChannelStore):
             integrity=integrity,
             encrypt=encrypt,
         )
-        parsed = address if isinstance(address, Address) else Address.parse(address)
         identities = Identities(parsed.servers, scratch=is_scratch(parsed.prefix))
         self._set_up(parsed, options, read_only, identities)
         select(select_pipeline)
@@ -211,7 +213,7 @@ class UcxStore(ChannelStore):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called: the store then refuses to be used."""
+        """Whether `close` was called, and the store was not used since."""
         return self._closed
 
     def _state(self) -> tuple[str, list[str]]:
@@ -255,7 +257,6 @@ class UcxStore(ChannelStore):
         return _unpickle, (type(self), *state)
 
     def with_read_only(self, read_only: bool = False) -> Self:
-        self._check_open()
         copy = type(self).__new__(type(self))
         copy._set_up(self._address, self._options, read_only, self._identities)
         copy._counters = self._counters
@@ -303,13 +304,12 @@ class UcxStore(ChannelStore):
         return self._make_channel() if channel is None else channel
 
     def _make_channel(self) -> Channel:
-        self._check_open()
         channel = channel_over(self._connectors, self._identities, self._counters, self._options)
         with _lock:
-            self._check_open()  # once more, or a closed store would connect again, and stay so
             if self._made is None:
                 self._made = channel
                 self._is_open = True
+                self._closed = False
             return self._made
 
     @property
@@ -336,22 +336,23 @@ class UcxStore(ChannelStore):
         if not self._is_open:
             await self._channel.open()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError(f"{self._shown}: the store is closed")
-
     def close(self) -> None:
-        """Close the store. A connection that no other store shares is closed too.
+        """Close the store, and its connections, but for those that other stores share.
 
-        A closed store raises `StoreClosedError` where it would need its servers. Copies by
-        `with_read_only`, `at` or a pickle stay open.
+        It does not block. What is under way raises `StoreClosedError`, in whatever thread or task,
+        and is not tried again; whether a write among it was made is not known. A store that is used
+        after that connects again. It still refuses a server that has restarted without its values.
+        Views, and arrays that values are mapped into, stay as they are. Copies by `with_read_only`,
+        `at` or a pickle stay open, and so do scratch spaces.
         """
         super().close()
         with _lock:
             self._closed = True
             self._is_open = False
             made, self._made = self._made, None
-        del made  # outside of the lock, since it may be the last to use its connections
+        # Outside of the lock: it may be the last to use its connections.
+        if made is not None:
+            made.close(f"{self._shown}: the store was closed meanwhile")
 
     async def __aenter__(self) -> Self:
         await self._ensure_open()
@@ -401,8 +402,12 @@ class UcxStore(ChannelStore):
                 "of each"
             )
 
-    def ping_sync(self) -> None:
+    async def ping(self) -> None:
         """Send an empty request to the servers, and wait for the answers: one round trip."""
+        await self._channel.ask(requests.ping())
+
+    def ping_sync(self) -> None:
+        """Do as `ping`, blocking."""
         self._channel.ask_sync(requests.ping())
 
     def rely_on(self, known: Mapping[HostPort, bytes]) -> None:
@@ -415,7 +420,7 @@ class UcxStore(ChannelStore):
         for server, identity in known.items():
             self._identities.rely_on(server, identity)
 
-    def accept_restarted(self) -> None:
+    async def accept_restarted(self) -> None:
         """Use servers that have come back with another storage: the old values are lost.
 
         By default they are refused with `ServerRestartedError`: their keys are missing, and zarr
@@ -429,17 +434,22 @@ class UcxStore(ChannelStore):
         ConnectError
             If none of the servers can be reached, or one of them does not answer.
         """
-        with suppress(ServerRestartedError):
-            self._channel.open_sync()
-        self._channel.accept_restarted()
+        await asyncio.to_thread(self.accept_restarted_sync)
 
-    def scratch(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
+    def accept_restarted_sync(self) -> None:
+        """Do as `accept_restarted`, blocking."""
+        channel = self._channel
+        with suppress(ServerRestartedError):
+            channel.open_sync()
+        channel.accept_restarted()
+
+    async def scratch(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
         """Make a scratch space at the store's servers, for temporary values.
 
         It is apart from what the servers serve, in memory that they offer for that: servers whose
         values are in memory offer it within their limit, others as `Server(scratch=...)` says. Its
-        name cannot be guessed, and does not depend on this store's prefix. This call blocks until
-        all servers have the space.
+        name cannot be guessed, and does not depend on this store's prefix. When this returns, all
+        servers have the space.
 
         Parameters
         ----------
@@ -458,8 +468,8 @@ class UcxStore(ChannelStore):
         Returns
         -------
         Scratch
-            A context manager, whose `store` returns stores. Leaving it frees their values. After
-            that, they raise `ScratchEndedError`.
+            A context manager, also for ``async with``, whose `store` returns stores. Leaving it
+            frees their values. After that, they raise `ScratchEndedError`.
 
         Raises
         ------
@@ -472,30 +482,27 @@ class UcxStore(ChannelStore):
 
         Examples
         --------
-        >>> with store.scratch("8GiB") as scratch:  # doctest: +SKIP
+        >>> with store.scratch_sync("8GiB") as scratch:  # doctest: +SKIP
         ...     zarr.create_array(scratch.store("rechunked"), ...)
         """
-        self._check_open()
+        return await asyncio.to_thread(self.scratch_sync, quota, timeout)
+
+    def scratch_sync(self, quota: int | str, timeout: float = SCRATCH_TIMEOUT) -> Scratch[Self]:
+        """Do as `scratch`, blocking."""
         size = parse_size("quota", quota)
         if size < 1:
             raise ValueError(f"quota: {quota!r} is less than a byte")
         return Scratch(self, size, check_timeout("timeout", timeout))
 
-    async def scratch_async(
-        self, quota: int | str, timeout: float = SCRATCH_TIMEOUT
-    ) -> Scratch[Self]:
-        """Do as `scratch`, without blocking the event loop."""
-        return await asyncio.to_thread(self.scratch, quota, timeout)
-
     # ---- reading without a copy ----
 
-    def view(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
+    async def view(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
         """Return a value where it lies, as an array of bytes that cannot be written to.
 
         The value stays as it is for as long as the array is there, also if it is replaced or
         removed, or if its server ends. A view is a context manager: leaving it lets go of the
-        memory, unless an array of it was kept. This call blocks until the value is there, as it is
-        at once where the server shows it: see `view_async`.
+        memory, unless an array of it was kept. Where the server shows the value, this takes
+        microseconds.
 
         Parameters
         ----------
@@ -529,17 +536,17 @@ class UcxStore(ChannelStore):
         whole. What is not in the page cache is read when it is first looked at, and the thread
         waits for the disk then.
         """
-        viewing = self._viewing(map, map_files)
-        return run_sync(viewing.value(self._keyspace.full_key(key)), self._channel)
+        channel = self._channel
+        viewing = self._viewing(channel, map, map_files)
+        return await run(viewing.value(self._keyspace.full_key(key)), channel)
 
-    async def view_async(
-        self, key: str, *, map: Map = "auto", map_files: bool = False
-    ) -> View | None:
-        """Do as `view`, without blocking."""
-        viewing = self._viewing(map, map_files)
-        return await run(viewing.value(self._keyspace.full_key(key)), self._channel)
+    def view_sync(self, key: str, *, map: Map = "auto", map_files: bool = False) -> View | None:
+        """Do as `view`, blocking."""
+        channel = self._channel
+        viewing = self._viewing(channel, map, map_files)
+        return run_sync(viewing.value(self._keyspace.full_key(key)), channel)
 
-    def view_array(
+    async def view_array(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
     ) -> View:
         """Return a part of a zarr array where it lies, as an array that cannot be written to.
@@ -574,30 +581,31 @@ class UcxStore(ChannelStore):
         ValueError
             If the array is not at the servers of this store.
         """
-        viewing = self._viewing(map, map_files)
-        return run_sync(viewing.part(self._check_array(array), selection), self._channel)
+        channel = self._channel
+        viewing = self._viewing(channel, map, map_files)
+        return await run(viewing.part(self._check_array(array), selection), channel)
 
-    async def view_array_async(
+    def view_array_sync(
         self, array: Any, selection: Any = ..., *, map: Map = "auto", map_files: bool = False
     ) -> View:
-        """Do as `view_array`, without blocking."""
-        viewing = self._viewing(map, map_files)
-        return await run(viewing.part(self._check_array(array), selection), self._channel)
+        """Do as `view_array`, blocking."""
+        channel = self._channel
+        viewing = self._viewing(channel, map, map_files)
+        return run_sync(viewing.part(self._check_array(array), selection), channel)
 
     # ---- writing without a copy ----
 
-    def allocate(self, key: str, nbytes: int) -> Allocation:
+    async def allocate(self, key: str, nbytes: int | str) -> Allocation:
         """Return memory for a value, to compute into; its `commit` stores the value.
 
         So a large value is not copied on its way to a server of the same host that has the option
-        ``local``. Every other way takes it, too. This call connects if that is needed, and blocks
-        until the memory is there.
+        ``local``. Every other way takes it, too.
 
         Parameters
         ----------
         key : str
-        nbytes : int
-            The size of the value.
+        nbytes : int or str
+            The size of the value in bytes, such as ``x.nbytes`` or ``"256MiB"``.
 
         Returns
         -------
@@ -613,29 +621,30 @@ class UcxStore(ChannelStore):
 
         Examples
         --------
-        >>> with store.allocate("frames/c/7", frame.nbytes) as value:  # doctest: +SKIP
+        >>> with store.allocate_sync("frames/c/7", frame.nbytes) as value:  # doctest: +SKIP
         ...     np.multiply(frame, 2, out=value.view(frame.dtype, frame.shape))
-        ...     value.commit()
+        ...     value.commit_sync()
         """
+        return await asyncio.to_thread(self.allocate_sync, key, nbytes)
+
+    def allocate_sync(self, key: str, nbytes: int | str) -> Allocation:
+        """Do as `allocate`, blocking."""
         self._check_writable()
         full = self._keyspace.full_key(key)
         size = check_nbytes(nbytes)
-        if not self._channel.opened:
-            self._channel.open_sync()
-        memory = self._channel.allocate(full, size)
+        channel = self._channel
+        if not channel.opened:
+            channel.open_sync()
+        memory = channel.allocate(full, size)
         if memory is not None:
             return Allocation(self, key, full, memory)
         from ucxstore._native import core  # not before it is needed
 
         return Allocation(self, key, full, core.allocate(size))
 
-    async def allocate_async(self, key: str, nbytes: int) -> Allocation:
-        """Do as `allocate`, without blocking the event loop."""
-        return await asyncio.to_thread(self.allocate, key, nbytes)
-
-    def _viewing(self, mapping: Map, map_files: bool) -> Viewing:
+    def _viewing(self, channel: Channel, mapping: Map, map_files: bool) -> Viewing:
         return Viewing(
-            self._channel, self._counters, check_map(mapping), files=check_map_files(map_files)
+            channel, self._counters, check_map(mapping), files=check_map_files(map_files)
         )
 
     def _check_array(self, array: object) -> AsyncArray[Any]:
@@ -649,6 +658,21 @@ class UcxStore(ChannelStore):
                 f"{shorten_space(str(found.store_path))} is not at the servers of {self._shown}"
             )
         return found
+
+
+def _parse(address: object) -> tuple[Address, Secret | None]:
+    """Return the parsed address, and the secret of a server that was given in its place."""
+    secret: Secret | None = None
+    if isinstance(address, Reachable):
+        address, secret = address._reached_by()
+    if isinstance(address, str):
+        return Address.parse(address), secret
+    if not isinstance(address, Address):
+        raise TypeError(
+            "address: an address such as 'ucx://127.0.0.1:7400', or a Server, is needed, not "
+            f"{address!r}"
+        )
+    return address, None
 
 
 def _unpickle(

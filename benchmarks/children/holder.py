@@ -24,7 +24,7 @@ def main(task: Mapping[str, Any]) -> None:
         array: Any = zarr.open_array(store, mode="r", zarr_format=3)
         if task["how"] == "view":
             keys = [f"c/{number}/0" for number in range(array.nchunks)]
-            held += [np.asarray(store.view(key, map=True)).view(array.dtype) for key in keys]
+            held += [np.asarray(store.view_sync(key, map=True)).view(array.dtype) for key in keys]
         else:
             held.append(array[:])
         _say(float(sum(one.sum(dtype="f8") for one in held)))

@@ -92,7 +92,7 @@ def _views(values: Values) -> Iterator[list[Candidate]]:
         put_into_server(server.address, values, Stored(values.shape), **LOCAL.of_client)
         with reading_store(server.address, LOCAL) as store:
             array = open_array(store, ZERO_COPY)
-            calls = (lambda: store.view("c/0/0"), lambda: store.view_array(array, ...))
+            calls = (lambda: store.view_sync("c/0/0"), lambda: store.view_array_sync(array, ...))
             yield [
                 Candidate(name, call, is_right=is_right)
                 for name, call in zip(_VIEWS, calls, strict=True)

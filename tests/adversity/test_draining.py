@@ -19,7 +19,7 @@ from tests.adversity.transfers import VALUE, Background, as_buffer, filled
 from tests.adversity.ways import WAYS, any_way, most_ways, one_way, open_store, spawn
 from tests.conftest import address_of
 from tests.eventually import eventually
-from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
+from ucxstore import ServerLostError, ServerRestartedError, UcxStore
 from ucxstore.cluster import member
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess
@@ -237,7 +237,7 @@ def test_a_single_server_that_does_not_come_back(way: str, tmp_path: Path) -> No
         end(server)
         for least, most in ((2.5, 20.0), (0.0, 2.5)):  # it is waited for once
             begun = time.monotonic()
-            with pytest.raises(ConnectError, match=place_of(server)):
+            with pytest.raises(ServerLostError, match=place_of(server)):
                 store.get_sync("key")
             assert least <= time.monotonic() - begun < most
 
@@ -251,7 +251,7 @@ def test_a_server_of_memory_is_not_waited_for(way: str) -> None:
         store.set_sync("key", as_buffer(b"value"))
         end(server)
         begun = time.monotonic()
-        with pytest.raises(ConnectError, match=bind):
+        with pytest.raises(ServerLostError, match=bind):
             store.get_sync("key")
         assert time.monotonic() - begun < 10
         stack.enter_context(spawn(way, "memory://", bind))

@@ -218,7 +218,7 @@ def test_views_keep_a_session(peers: Peers) -> None:
         value = bytes(range(256)) * 4096
         with UcxStore(server.address, local="auto") as store:
             store.set_sync("k", as_buffer(value))
-            view = store.view("k", map=True)
+            view = store.view_sync("k", map=True)
             assert view is not None
             array = view.array
             other = peers.connect(server, "auto")
@@ -237,7 +237,7 @@ def test_views_keep_a_session(peers: Peers) -> None:
 def test_where_none_may_end_the_newcomer_is_told(peers: Peers) -> None:
     with Server("memory://", max_sessions=1) as server, another(server, 0) as store:
         store.set_sync("k", as_buffer(bytes(1 << 20)))
-        view = store.view("k", map=True)
+        view = store.view_sync("k", map=True)
         assert view is not None
         peers.origin = "new"
         for plane in ("auto", "ucx"):
@@ -255,7 +255,7 @@ def test_what_is_kept_for_others(peers: Peers) -> None:
     with Server("memory://", max_sessions=8) as server, ExitStack() as stack:
         many = [stack.enter_context(another(server, number)) for number in range(7)]
         many[0].set_sync("k", as_buffer(bytes(1 << 20)))
-        views = [each.view("k", map=True) for each in many]
+        views = [each.view_sync("k", map=True) for each in many]
         with pytest.raises(
             ConnectError, match=r"7 of the 8 .* 7 of them by many.* kept for others"
         ):

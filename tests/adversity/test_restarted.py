@@ -74,7 +74,7 @@ def test_what_begins_anew_relies_on_nothing(
         zarr.open_array(anew, path="a", mode="r")
     with pytest.raises(ServerRestartedError):
         array[...]
-    store.accept_restarted()
+    store.accept_restarted_sync()
     assert (array[...] == -1).all()
     array[...] = VALUES
     copy = pickle.loads(pickle.dumps(array))

@@ -363,7 +363,7 @@ def test_a_restarted_server_is_accepted(
     values = some_values()
     make_arrays(store, values)
     restart(own, 0, start_server, store)
-    store.accept_restarted()
+    store.accept_restarted_sync()
     for each in (store, open_store(address), pickle.loads(pickle.dumps(store))):
         for name in LAYOUTS:
             found = zarr.open_array(each, path=name)[...]

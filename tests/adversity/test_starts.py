@@ -92,7 +92,7 @@ def test_processes_that_come_later(
         expect_refused(early.end().splitlines(), place)
     expect_refused(read_elsewhere(address, ucx), place)
     # One process accepts the loss, and so do all that come after it.
-    fills = read_elsewhere(address, ucx, "store.accept_restarted()\n" + READ + PRINT_ALL)
+    fills = read_elsewhere(address, ucx, "store.accept_restarted_sync()\n" + READ + PRINT_ALL)
     assert fills == read_elsewhere(address, ucx)
     assert fills[lost] == "-1"
     assert all(line in {str(number), "-1"} for number, line in enumerate(fills))

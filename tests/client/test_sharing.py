@@ -23,7 +23,6 @@ from ucxstore import (
     ConnectError,
     ReadOnlyServerError,
     ServerLostError,
-    StoreClosedError,
     UcxStore,
 )
 from ucxstore.server import Server
@@ -302,9 +301,7 @@ def test_one_connection_for_all_stores_and_threads() -> None:
         eventually(lambda: server.sessions == 1)
         reader.close()
         eventually(lambda: server.sessions == 0)
-        with pytest.raises(StoreClosedError, match="the store is closed"):
-            reader.get_sync("key")
-        assert server.sessions == 0
+        assert reader.closed
 
 
 @pytest.mark.parametrize("tls", ["tcp", "tcp,sm,self"])
@@ -333,9 +330,9 @@ async def test_a_server_that_comes_back(tmp_path: Path) -> None:
         bind = server.address.removeprefix("ucx://")
         store = UcxStore(server.address, timeout=30, connect_timeout=30)
         await store.set("key", buffer(b"value"))
-    with pytest.raises((ServerLostError, ConnectError), match=bind):
+    with pytest.raises(ServerLostError, match=bind):
         await store.exists("key")
-    with pytest.raises(ConnectError, match=bind):
+    with pytest.raises(ServerLostError, match=bind):
         store.get_sync("key")
     with Server(tmp_path, bind=bind):
         assert await store.exists("key")

@@ -357,7 +357,7 @@ def test_a_loss_is_accepted_for_all_clients_to_come(three: list[Server], start: 
         held, errors = read_chunks(store)
         assert held
         assert all(new.identity.hex() in error for error in errors)
-        store.accept_restarted()
+        store.accept_restarted_sync()
         array = zarr.open_array(store, path="a")
         found = array[...]
         assert set(np.unique(found == VALUES)) == {False, True}

@@ -212,9 +212,9 @@ def test_scratch_space_has_no_part_in_the_record() -> None:
         Server("memory://") as one,
         Server("memory://") as other,
         UcxStore(address_of([one, other])) as store,
-        store.scratch("1MiB") as scratch,
+        store.scratch_sync("1MiB") as scratch,
     ):
-        scratch.store().accept_restarted()
+        scratch.store().accept_restarted_sync()
         with UcxStore(one.address) as alone:
             assert alone.get_sync("c/0") is None
         assert store.get_sync("c/0") is None
@@ -253,7 +253,7 @@ def test_identities_that_were_never_met_are_relied_on(count: int) -> None:
         with pickle.loads(pickled) as unpickled:
             with pytest.raises(ServerRestartedError, match=str(store.servers[0])):
                 unpickled.get_sync(key)
-            unpickled.accept_restarted()
+            unpickled.accept_restarted_sync()
             assert unpickled.get_sync(key) is None
 
 

@@ -190,7 +190,9 @@ def test_progress_of_tasks(client: Client, capsys: pytest.CaptureFixture[str]) -
             2 * values.nbytes <= counted.moved < 2 * values.nbytes + 100_000
         )  # metadata, requests
         assert "both ways" in capsys.readouterr().err
-        with pytest.raises(KeyError), deployed.progress(1):
+        with pytest.raises(TypeError, match=r"^planned: a number of bytes"):
+            deployed.progress(z.store)  # type: ignore[arg-type]
+        with pytest.raises(KeyError), deployed.progress("1kB"):
             raise KeyError
         with deployed.progress(1):
             deployed.close()  # what was computed until then stands

@@ -13,7 +13,7 @@ from distributed import Client, Worker
 
 from tests.dask.conftest import SECONDS
 from tests.eventually import eventually
-from ucxstore import ClusterError, Scratch, UcxStore
+from ucxstore import ClusterError, Scratch, ServerLostError, UcxStore
 from ucxstore.dask import Deployment, deploy, locality
 
 SHAPE = (200, 200)
@@ -50,11 +50,11 @@ def test_what_a_killed_worker_held_raises(frail: Client) -> None:
         store = deployed.store()
         z = write(store, values)
         place = kill_one(frail, deployed)
-        with pytest.raises(ConnectionError, match=place):
+        with pytest.raises(ServerLostError, match=place):
             z[...]
-        with pytest.raises(ConnectionError, match=place):
+        with pytest.raises(ServerLostError, match=place):
             da.from_zarr(z).compute()
-        with pytest.raises(ConnectionError, match=place):
+        with pytest.raises(ServerLostError, match=place):
             locality(da.from_zarr(z), frail).compute()
         found = 0
         for i in range(0, SHAPE[0], 20):
@@ -62,7 +62,7 @@ def test_what_a_killed_worker_held_raises(frail: Client) -> None:
                 chunk = slice(i, i + 20), slice(j, j + 20)
                 try:
                     np.testing.assert_array_equal(z[chunk], values[chunk])
-                except ConnectionError:
+                except ServerLostError:
                     continue
                 found += 1
         assert 0 < found < 100
@@ -134,7 +134,7 @@ def test_a_worker_joins_and_one_leaves(frail: Client) -> None:
         frail.cluster.scale(2)
         holds(lambda: len(deployed.addresses) == 2)
         (left,) = before - set(deployed.addresses.values())
-        with pytest.raises(ConnectionError, match=left.removeprefix("ucx://")):
+        with pytest.raises(ServerLostError, match=left.removeprefix("ucx://")):
             wide[...]
         with pytest.raises(ClusterError, match=left.removeprefix("ucx://")):
             deployed.store("wide")

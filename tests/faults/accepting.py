@@ -22,7 +22,7 @@ def _accept(address: str) -> str:
     for _ in range(_TRIES):
         try:
             with UcxStore(address, timeout=10, connect_timeout=10) as store:
-                store.accept_restarted()
+                store.accept_restarted_sync()
         except UcxStoreError as error:
             problem = f"{type(error).__name__}: {error}"
         else:

@@ -163,7 +163,7 @@ class Client:
         return found.pop() if len(found) == 1 else TORN
 
     def _view(self, key: str) -> int:
-        view = self._store.view(key)
+        view = self._store.view_sync(key)
         if view is None:
             return MISSING
         with view:

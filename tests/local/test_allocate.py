@@ -43,7 +43,7 @@ def read(store: UcxStore, key: str = "c/0") -> npt.NDArray[np.uint8] | None:
 
 
 def written(store: UcxStore, value: npt.NDArray[np.uint8], key: str = "c/0") -> Allocation:
-    allocation = store.allocate(key, value.size)
+    allocation = store.allocate_sync(key, value.size)
     allocation.array[:] = value
     return allocation
 
@@ -127,7 +127,7 @@ def test_a_value_of_any_size(any_store: UcxStore, size: int) -> None:
         kept = allocation.array
         assert read(any_store) is None
         before = any_store.stats()["bytes_written"]
-        assert allocation.commit() is True
+        assert allocation.commit_sync() is True
     assert any_store.stats()["bytes_written"] == before + size
     np.testing.assert_array_equal(read(any_store), value)
     kept[:] = 1
@@ -137,40 +137,40 @@ def test_a_value_of_any_size(any_store: UcxStore, size: int) -> None:
 
 def test_asynchronously(any_store: UcxStore) -> None:
     async def act() -> bool:
-        allocation = await any_store.allocate_async("c/0", SIZE)
+        allocation = await any_store.allocate("c/0", SIZE)
         allocation.array[:] = pattern()
-        return await allocation.commit_async()
+        return await allocation.commit()
 
     assert asyncio.run(act()) is True
     np.testing.assert_array_equal(read(any_store), pattern())
 
 
 def test_if_absent(any_store: UcxStore) -> None:
-    assert written(any_store, pattern(seed=1)).commit(if_absent=True) is True
-    assert written(any_store, pattern(seed=2)).commit(if_absent=True) is False
+    assert written(any_store, pattern(seed=1)).commit_sync(if_absent=True) is True
+    assert written(any_store, pattern(seed=2)).commit_sync(if_absent=True) is False
     second = written(any_store, pattern(seed=2))
-    assert asyncio.run(second.commit_async(if_absent=True)) is False
+    assert asyncio.run(second.commit(if_absent=True)) is False
     np.testing.assert_array_equal(read(any_store), pattern(seed=1))
-    assert written(any_store, pattern(seed=2)).commit() is True
+    assert written(any_store, pattern(seed=2)).commit_sync() is True
     np.testing.assert_array_equal(read(any_store), pattern(seed=2))
 
 
 def test_metadata(any_store: UcxStore) -> None:
     """Each of several servers has a copy."""
-    assert written(any_store, pattern(), "a/zarr.json").commit(if_absent=True) is True
+    assert written(any_store, pattern(), "a/zarr.json").commit_sync(if_absent=True) is True
     np.testing.assert_array_equal(read(any_store, "a/zarr.json"), pattern())
-    assert written(any_store, pattern(seed=1), "a/zarr.json").commit() is True
+    assert written(any_store, pattern(seed=1), "a/zarr.json").commit_sync() is True
     np.testing.assert_array_equal(read(any_store, "a/zarr.json"), pattern(seed=1))
 
 
 def test_a_second_commit(any_store: UcxStore) -> None:
     allocation = written(any_store, pattern())
-    allocation.commit()
-    for call in (allocation.commit, lambda: allocation.array, lambda: allocation.view("f4")):
+    allocation.commit_sync()
+    for call in (allocation.commit_sync, lambda: allocation.array, lambda: allocation.view("f4")):
         with pytest.raises(ValueError, match="'c/0' was committed or dropped"):
             call()
     with pytest.raises(ValueError, match="was committed or dropped"):
-        asyncio.run(allocation.commit_async())
+        asyncio.run(allocation.commit())
     allocation.drop()
     np.testing.assert_array_equal(read(any_store), pattern())
 
@@ -185,7 +185,7 @@ def test_one_that_is_left_is_dropped(any_store: UcxStore) -> None:
         kept = allocation.array
         allocation.drop()
         with pytest.raises(ValueError, match="committed or dropped"):
-            allocation.commit()
+            allocation.commit_sync()
     np.testing.assert_array_equal(kept, pattern())
     del allocation
     allocation = written(any_store, pattern())
@@ -197,7 +197,7 @@ def test_one_that_is_left_is_dropped(any_store: UcxStore) -> None:
 
 
 def test_its_memory(any_store: UcxStore) -> None:
-    with any_store.allocate("c/0", 24_000_000) as allocation:
+    with any_store.allocate_sync("c/0", 24_000_000) as allocation:
         assert allocation.nbytes == 24_000_000
         assert allocation.key == "c/0"
         numbers = allocation.view("f8", (1000, 3000))
@@ -208,7 +208,7 @@ def test_its_memory(any_store: UcxStore) -> None:
         np.testing.assert_array_equal(np.asarray(allocation).view("f8"), numbers.ravel())
         with pytest.raises(ValueError, match="reshape"):
             allocation.view("f8", (1000, 3001))
-        allocation.commit()
+        allocation.commit_sync()
     np.testing.assert_array_equal(
         read(any_store), numbers.view("u1").ravel(), err_msg="as it was committed"
     )
@@ -218,30 +218,35 @@ def test_a_chunk_of_an_array(any_store: UcxStore) -> None:
     array = zarr.create_array(
         any_store, name="a", shape=(2000, 1000), chunks=(1000, 1000), dtype="f8", compressors=None
     )
-    with any_store.allocate("a/c/1/0", 8_000_000) as chunk:
+    with any_store.allocate_sync("a/c/1/0", 8_000_000) as chunk:
         chunk.view("f8", (1000, 1000))[...] = 7
-        chunk.commit()
+        chunk.commit_sync()
     assert (array[1000:] == 7).all()
     assert (array[:1000] == 0).all()
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "error"), [(-1, ValueError), (1.5, TypeError), ("8", TypeError), (True, TypeError)]
+    ("nbytes", "error"), [(-1, ValueError), (1.5, TypeError), ("8", ValueError), (True, TypeError)]
 )
 def test_no_size(store: UcxStore, nbytes: int, error: type[Exception]) -> None:
     with pytest.raises(error, match="nbytes"):
-        store.allocate("c/0", nbytes)
+        store.allocate_sync("c/0", nbytes)
+
+
+def test_a_size_with_its_unit(store: UcxStore) -> None:
+    with store.allocate_sync("c/0", "1MiB") as allocation:
+        assert allocation.nbytes == 1 << 20
 
 
 def test_what_is_refused(server: Server, store: UcxStore) -> None:
     with pytest.raises(InvalidKeyError):
-        store.allocate("../c/0", SIZE)
+        store.allocate_sync("../c/0", SIZE)
     with pytest.raises(ValueError, match="read-only"):
-        store.with_read_only(True).allocate("c/0", SIZE)
+        store.with_read_only(True).allocate_sync("c/0", SIZE)
     with pytest.raises(MemoryError):
-        store.allocate("c/0", 1 << 60)
+        store.allocate_sync("c/0", 1 << 60)
     with pytest.raises(TypeError, match="belongs to one process"):
-        pickle.dumps(store.allocate("c/0", 10))
+        pickle.dumps(store.allocate_sync("c/0", 10))
 
 
 def test_a_read_only_server() -> None:
@@ -251,7 +256,7 @@ def test_a_read_only_server() -> None:
     ):
         allocation = written(store, pattern())
         with pytest.raises(ReadOnlyServerError):
-            allocation.commit()
+            allocation.commit_sync()
         np.testing.assert_array_equal(allocation.array, pattern())
 
 
@@ -259,7 +264,7 @@ def test_a_read_only_server() -> None:
 
 
 def test_it_is_not_copied(files: Files, distant: UcxStore) -> None:
-    written(distant, pattern()).commit()
+    written(distant, pattern()).commit_sync()
     assert files.count() == 0
     assert adopted(distant) == 1
     stats = sync(distant.server_stats())
@@ -275,7 +280,7 @@ def test_it_is_mapped_into_a_result(distant: UcxStore) -> None:
     z = zarr.create_array(
         distant, name="a", shape=x.shape, chunks=x.shape, dtype="u1", compressors=None
     )
-    written(distant, x, "a/c/0").commit()
+    written(distant, x, "a/c/0").commit_sync()
     assert adopted(distant) == 1
     found = z[:]
     assert distant.stats()["mapped"] == 1
@@ -285,7 +290,7 @@ def test_it_is_mapped_into_a_result(distant: UcxStore) -> None:
 
 
 def test_a_small_one_is_copied(store: UcxStore) -> None:
-    written(store, pattern(100_000)).commit()
+    written(store, pattern(100_000)).commit_sync()
     assert adopted(store) == 0
 
 
@@ -293,7 +298,7 @@ def test_what_is_kept_is_the_writers_own(files: Files, distant: UcxStore) -> Non
     store = distant
     allocation = written(store, pattern())
     kept, part = allocation.array, allocation.view("i4")[100:]
-    allocation.commit()
+    allocation.commit_sync()
     np.testing.assert_array_equal(read(store), pattern())
     kept[:1000] = 0
     part[:] = -1
@@ -323,7 +328,7 @@ def test_written_while_it_is_committed(store: UcxStore) -> None:
     for thread in threads:
         thread.start()
     try:
-        allocation.commit()
+        allocation.commit_sync()
         first = read(store)
         for _ in range(5):
             np.testing.assert_array_equal(read(store), first)
@@ -335,7 +340,7 @@ def test_written_while_it_is_committed(store: UcxStore) -> None:
 
 def test_it_is_replaced_while_it_is_read(server: Server, store: UcxStore) -> None:
     done, failures = threading.Event(), list[object]()
-    written(store, np.full(SIZE, 0, "u1")).commit()
+    written(store, np.full(SIZE, 0, "u1")).commit_sync()
 
     def look() -> None:
         with UcxStore(server.address) as mine:
@@ -351,7 +356,7 @@ def test_it_is_replaced_while_it_is_read(server: Server, store: UcxStore) -> Non
     for byte in range(1, 60):
         allocation = written(store, np.full(SIZE, byte, "u1"))
         kept = allocation.array
-        allocation.commit()
+        allocation.commit_sync()
         kept[:] = 255
     done.set()
     for thread in threads:
@@ -363,11 +368,11 @@ def test_memory_goes_back(files: Files, distant: UcxStore) -> None:
     store = distant
     value = pattern(20_000_000)
     for _ in range(20):
-        written(store, value).commit()
+        written(store, value).commit_sync()
         assert store.get_into_sync("c/0", np.empty_like(value)) == value.size
     assert adopted(store) <= 3  # some wait for the next look at what is being read
     for key in ("c/1", "c/2"):
-        written(store, value, key).commit()
+        written(store, value, key).commit_sync()
     for key in ("c/0", "c/1", "c/2"):
         store.delete_sync(key)
     eventually(lambda: adopted(store) <= 1)
@@ -379,7 +384,7 @@ def test_many_are_copied_beyond_a_bound(store: UcxStore) -> None:
     value = pattern(1 << 20)
     for number in range(300):
         value[:8] = np.frombuffer(number.to_bytes(8, "little"), "u1")
-        written(store, value, f"c/{number}").commit()
+        written(store, value, f"c/{number}").commit_sync()
     assert 16 <= adopted(store) <= 256
     for number in range(300):
         found = read(store, f"c/{number}")
@@ -393,11 +398,11 @@ def test_it_counts_as_other_values_do() -> None:
         Server(core.MemoryStorage(2 * SIZE, visible=True), local=True) as server,
         UcxStore(server.address) as store,
     ):
-        written(store, pattern()).commit()
-        written(store, pattern(), "c/1").commit()
+        written(store, pattern()).commit_sync()
+        written(store, pattern(), "c/1").commit_sync()
         third = written(store, pattern(), "c/2")
         with pytest.raises(StorageError, match="no room"):
-            third.commit()
+            third.commit_sync()
         store.delete_sync("c/1")
         eventually(lambda: committed(third))
         np.testing.assert_array_equal(read(store, "c/2"), pattern())
@@ -405,13 +410,13 @@ def test_it_counts_as_other_values_do() -> None:
 
 def committed(allocation: Allocation) -> bool:
     try:
-        return allocation.commit()
+        return allocation.commit_sync()
     except StorageError:
         return False
 
 
 def test_over_ucx_it_is_read_as_any_other(server: Server, store: UcxStore) -> None:
-    written(store, pattern(20_000_000)).commit()
+    written(store, pattern(20_000_000)).commit_sync()
     assert adopted(store) == 1
     with UcxStore(server.address, local="ucx") as other:
         np.testing.assert_array_equal(read(other), pattern(20_000_000))
@@ -423,12 +428,12 @@ def test_over_ucx_it_is_read_as_any_other(server: Server, store: UcxStore) -> No
 
 def test_a_server_that_is_killed() -> None:
     with Server.spawn("memory://", local=True) as server, UcxStore(server.address) as store:
-        written(store, pattern()).commit()
+        written(store, pattern()).commit_sync()
         held = store.get_sync("c/0")
         allocation = written(store, pattern())
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises((ServerLostError, ConnectError)):
-            allocation.commit()
+            allocation.commit_sync()
         # It is as it was; what is written now counts in the next attempt.
         np.testing.assert_array_equal(allocation.array, pattern())
         allocation.array[:1000] = 0
@@ -436,8 +441,8 @@ def test_a_server_that_is_killed() -> None:
         np.testing.assert_array_equal(held.as_numpy_array(), pattern())
         place = server.address.removeprefix("ucx://")
         with Server.spawn("memory://", place, local=True):
-            store.accept_restarted()
-            assert allocation.commit() is True
+            store.accept_restarted_sync()
+            assert allocation.commit_sync() is True
             found = read(store)
             assert found is not None
             assert not found[:1000].any()
@@ -452,7 +457,7 @@ def test_a_server_that_is_killed_meanwhile() -> None:
         def forever() -> None:
             try:
                 while True:
-                    written(store, np.full(20_000_000, 7, "u1")).commit()
+                    written(store, np.full(20_000_000, 7, "u1")).commit_sync()
                     rounds.append(1)
             except BaseException as error:
                 failures.append(error)
@@ -471,9 +476,9 @@ print("goes", flush=True)
 number = 0
 while True:
     number += 1
-    with store.allocate("c/0", 5_000_000) as value:
+    with store.allocate_sync("c/0", 5_000_000) as value:
         value.view("i8")[:] = number
-        value.commit()
+        value.commit_sync()
     print(number, flush=True)
 """
     assert read(store) is None  # its session has begun
@@ -489,7 +494,7 @@ while True:
         assert numbers.size == 625_000
         assert (numbers == numbers[0]).all()
         assert numbers[0] >= last
-        written(store, pattern()).commit()
+        written(store, pattern()).commit_sync()
         np.testing.assert_array_equal(read(store), pattern())
     store.delete_sync("c/0")
     eventually(lambda: sync(store.server_stats())["arena_bytes_used"] <= 40 << 20)
@@ -512,25 +517,25 @@ def spoil():
     value.array[:] = 6
     kept[:] = 6
     try:
-        value.commit()
+        value.commit_sync()
     except RuntimeError as error:
         assert "forked child" in str(error), error
     else:
         raise AssertionError("committed")
     time.sleep(0.2)
     assert (kept == 6).all()
-value = store.allocate("c/0", 5_000_000)
+value = store.allocate_sync("c/0", 5_000_000)
 kept = value.array
 kept[:] = 5
 children = [forked(spoil) for _ in range(2)]
-value.commit()
+value.commit_sync()
 assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
 assert (kept == 5).all()
 assert (store.get_sync("c/0").as_numpy_array() == 5).all()
 def its_own():
-    with store.allocate("c/1", 5_000_000) as mine:
+    with store.allocate_sync("c/1", 5_000_000) as mine:
         mine.array[:] = 8
-        mine.commit()
+        mine.commit_sync()
 assert os.waitpid(forked(its_own), 0)[1] == 0
 print("well", flush=True)
 """

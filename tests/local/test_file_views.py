@@ -60,7 +60,7 @@ def noise(size: int, seed: int = 0) -> bytes:
 
 
 def viewed(store: UcxStore, key: str) -> View:
-    view = store.view(key, map=True, map_files=True)
+    view = store.view_sync(key, map=True, map_files=True)
     assert view is not None
     assert view.mapped
     return view
@@ -102,20 +102,20 @@ def test_only_for_those_who_want_it(store: UcxStore, root: Path) -> None:
     store.set_sync("c/0", as_buffer(noise(100_000)))
     z = make(store, np.arange(100.0), (100,))
     with pytest.raises(NotMappedError, match="map_files=True"):
-        store.view("c/0", map=True)
+        store.view_sync("c/0", map=True)
     with pytest.raises(NotMappedError, match="map_files=True"):
-        store.view_array(z, map=True)
+        store.view_array_sync(z, map=True)
     for options in ({}, {"map_files": False}, {"map": False, "map_files": True}):
-        for view in (store.view("c/0", **options), store.view_array(z, **options)):  # type: ignore[arg-type]
+        for view in (store.view_sync("c/0", **options), store.view_array_sync(z, **options)):  # type: ignore[arg-type]
             assert view is not None
             assert not view.mapped
             assert mappings_of(root) == 0
     assert store.stats()["mapped"] == 0
     for wrong in (1, None, "auto"):
         with pytest.raises(ValueError, match="map_files"):
-            store.view("c/0", map_files=wrong)  # type: ignore[arg-type]
+            store.view_sync("c/0", map_files=wrong)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="map_files"):
-            store.view_array(z, map_files=wrong)  # type: ignore[arg-type]
+            store.view_array_sync(z, map_files=wrong)  # type: ignore[arg-type]
 
 
 def test_the_server_is_not_asked(store: UcxStore) -> None:
@@ -131,10 +131,10 @@ def test_the_server_is_not_asked(store: UcxStore) -> None:
 
 async def test_the_asynchronous_twin(server: Server) -> None:
     store = UcxStore(server.address)
-    assert await store.view_async("c/0", map=True, map_files=True) is None
+    assert await store.view("c/0", map=True, map_files=True) is None
     await store.set("c/0", as_buffer(noise(100_000)))
     for mapping in (True, "auto"):
-        view = await store.view_async("c/0", map=mapping, map_files=True)  # type: ignore[arg-type]
+        view = await store.view("c/0", map=mapping, map_files=True)  # type: ignore[arg-type]
         assert view is not None
         assert view.mapped
         assert view.array.tobytes() == noise(100_000)
@@ -142,7 +142,7 @@ async def test_the_asynchronous_twin(server: Server) -> None:
     array = await zarr.api.asynchronous.create_array(
         store, name="a", data=x, chunks=(10, 30), compressors=None
     )
-    part = await store.view_array_async(array, (slice(3, 9, 2), 4), map=True, map_files=True)
+    part = await store.view_array(array, (slice(3, 9, 2), 4), map=True, map_files=True)
     assert part.mapped
     np.testing.assert_array_equal(part.array, x[3:9:2, 4])
 
@@ -165,12 +165,12 @@ def test_what_the_disk_must_be_asked_for(
 
     monkeypatch.setattr(store._channel, "map_file", of_a_cold_disk)
     if asynchronous:
-        view = asyncio.run(store.view_async("c/0", map=True, map_files=True))
-        part = asyncio.run(store.view_array_async(z.async_array, map=True, map_files=True))
+        view = asyncio.run(store.view("c/0", map=True, map_files=True))
+        part = asyncio.run(store.view_array(z.async_array, map=True, map_files=True))
         assert threading.get_ident() not in threads
     else:
-        view = store.view("c/0", map=True, map_files=True)
-        part = store.view_array(z, map=True, map_files=True)
+        view = store.view_sync("c/0", map=True, map_files=True)
+        part = store.view_array_sync(z, map=True, map_files=True)
     assert view is not None
     assert view.array.tobytes() == noise(3_000_000)
     assert part.array.tolist() == [*range(10)]
@@ -179,16 +179,16 @@ def test_what_the_disk_must_be_asked_for(
 
 def test_missing_keys(store: UcxStore, root: Path) -> None:
     for mapping in (True, False, "auto"):
-        assert store.view("c/0", map=mapping, map_files=True) is None  # type: ignore[arg-type]
+        assert store.view_sync("c/0", map=mapping, map_files=True) is None  # type: ignore[arg-type]
     store.set_sync("c/0", as_buffer(b"value"))
     viewed(store, "c/0")
     store.delete_sync("c/0")
-    assert store.view("c/0", map_files=True) is None
+    assert store.view_sync("c/0", map_files=True) is None
     store.set_sync("a/b", as_buffer(b"value"))
     os.mkfifo(root / "fifo")
     (root / "a/.ucxstore-0123456789abcdef.partial").write_bytes(b"half")
     for key in ("a", "fifo", "a/b/c", "a/.ucxstore-0123456789abcdef.partial"):
-        assert store.view(key, map=True, map_files=True) is None, key
+        assert store.view_sync(key, map=True, map_files=True) is None, key
 
 
 def test_keys_do_not_lead_out(store: UcxStore, root: Path, tmp_path: Path) -> None:
@@ -199,10 +199,10 @@ def test_keys_do_not_lead_out(store: UcxStore, root: Path, tmp_path: Path) -> No
     for key in ("out", "folder/secret", "relative"):
         for mapping in (True, "auto"):
             with pytest.raises(StorageError):
-                store.view(key, map=mapping, map_files=True)  # type: ignore[arg-type]
+                store.view_sync(key, map=mapping, map_files=True)  # type: ignore[arg-type]
     for key in ("../secret", "a/../../secret", str(tmp_path / "secret"), "./out", "a\0b", ""):
         with pytest.raises(ValueError, match="key"):
-            store.view(key, map_files=True)
+            store.view_sync(key, map_files=True)
     assert mappings_of(tmp_path) == 0
 
 
@@ -254,10 +254,10 @@ def test_replaced_by_local_stores(store: UcxStore, root: Path) -> None:
     x = np.random.default_rng(3).random((300, 400))
     z = make(LocalStore(root), x, (300, 400))
     ours = zarr.open_array(store, path="a")
-    view = store.view_array(ours, map=True, map_files=True)
+    view = store.view_array_sync(ours, map=True, map_files=True)
     z[...] = 0
     np.testing.assert_array_equal(view.array, x)
-    np.testing.assert_array_equal(store.view_array(ours, map_files=True).array, 0 * x)
+    np.testing.assert_array_equal(store.view_array_sync(ours, map_files=True).array, 0 * x)
 
 
 def test_when_the_store_and_the_server_are_closed(root: Path) -> None:
@@ -275,7 +275,7 @@ def test_when_the_directory_is_removed(store: UcxStore, root: Path) -> None:
     shutil.rmtree(root)
     assert view.array.tobytes() == noise(3_000_000)
     with pytest.raises(StorageError, match="removed"):
-        store.view("c/0", map_files=True)
+        store.view_sync("c/0", map_files=True)
 
 
 def test_when_the_server_is_killed(root: Path) -> None:
@@ -285,7 +285,7 @@ def test_when_the_server_is_killed(root: Path) -> None:
         os.kill(server.pid, signal.SIGKILL)
         eventually(lambda: not store.stats()["lanes"])
         with pytest.raises((ServerLostError, ConnectError)):
-            store.view("c/0", map_files=True)
+            store.view_sync("c/0", map_files=True)
         assert view.array.tobytes() == noise(3_000_000)
         place = server.address.removeprefix("ucx://")
         with Server.spawn(str(root), place, local=True), UcxStore(f"ucx://{place}") as other:
@@ -298,7 +298,7 @@ def test_cut_by_others(server: Server, store: UcxStore, root: Path) -> None:
     """What the docstring warns of. The process that has the view ends, and nobody else."""
     store.set_sync("c/0", as_buffer(noise(3_000_000)))
     code = """
-view = store.view("c/0", map=True, map_files=True)
+view = store.view_sync("c/0", map=True, map_files=True)
 print(len(view), flush=True)
 sys.stdin.readline()
 print(view.array[10], flush=True)
@@ -319,7 +319,7 @@ print(view.array[-1], flush=True)
 
 def test_views_of_memory_are_as_before(memory_server: Server, prefix: str) -> None:
     with UcxStore(f"{memory_server.address}/{prefix}") as store:
-        assert store.view("c/0", map_files=True) is None
+        assert store.view_sync("c/0", map_files=True) is None
         store.set_sync("c/0", as_buffer(noise(100_000)))
         assert viewed(store, "c/0").array.tobytes() == noise(100_000)
 
@@ -328,8 +328,8 @@ def test_over_ucx(server: Server, store: UcxStore) -> None:
     store.set_sync("c/0", as_buffer(noise(100_000)))
     with UcxStore(server.address, local="ucx") as other:
         with pytest.raises(NotMappedError, match="UCX"):
-            other.view("c/0", map=True, map_files=True)
-        view = other.view("c/0", map_files=True)
+            other.view_sync("c/0", map=True, map_files=True)
+        view = other.view_sync("c/0", map_files=True)
         assert view is not None
         assert not view.mapped
         assert view.array.tobytes() == noise(100_000)
@@ -341,10 +341,10 @@ def test_another_user_gets_copies(server: Server, store: UcxStore) -> None:
     code = """
 import encodings.idna, zarr.core.sync
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-view = store.view("c/0", map_files=True)
+view = store.view_sync("c/0", map_files=True)
 print(view.mapped, len(view), flush=True)
 try:
-    store.view("c/0", map=True, map_files=True)
+    store.view_sync("c/0", map=True, map_files=True)
 except NotMappedError:
     print("not mapped", flush=True)
 """
@@ -357,7 +357,7 @@ def test_scratch_spaces_of_a_directory_are_no_files(root: Path) -> None:
     with (
         Server(root, local=True, scratch="memory://") as server,
         UcxStore(server.address) as owner,
-        owner.scratch("10MB") as scratch,
+        owner.scratch_sync("10MB") as scratch,
     ):
         store = scratch.store()
         store.set_sync("c/0", as_buffer(noise(1_000_000)))
@@ -370,14 +370,14 @@ def test_more_files_than_a_process_may_map(store: UcxStore) -> None:
     store.set_sync("c/0", as_buffer(noise(1000)))
     views = []
     while len(views) < 20_000:
-        view = store.view("c/0", map_files=True)
+        view = store.view_sync("c/0", map_files=True)
         assert view is not None
         views.append(view)
         if not view.mapped:
             break
     assert len(views) == (16 << 10) + 1
     with pytest.raises(NotMappedError):
-        store.view("c/0", map=True, map_files=True)
+        store.view_sync("c/0", map=True, map_files=True)
     assert views[-1].array.tobytes() == views[-2].array.tobytes() == noise(1000)
     views.pop(0)
     viewed(store, "c/0")
@@ -394,10 +394,10 @@ used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 _, most = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), most))
 try:
-    store.view("c/1", map=True, map_files=True)
+    store.view_sync("c/1", map=True, map_files=True)
 except NotMappedError as error:
     print(error, flush=True)
-print(len(store.view("c/0", map=True, map_files=True)), flush=True)
+print(len(store.view_sync("c/0", map=True, map_files=True)), flush=True)
 """
     with Script(server.address, {}, code) as script:
         assert "c/1" in script.line()
@@ -443,7 +443,7 @@ def test_selections_in_a_chunk(store: UcxStore) -> None:
             (slice(first, stop, 7), column),
             (first, column),
         ):
-            part = store.view_array(z, selection, map=True, map_files=True)
+            part = store.view_array_sync(z, selection, map=True, map_files=True)
             assert part.mapped
             assert not part.array.flags.writeable
             np.testing.assert_array_equal(part.array, x[selection])
@@ -455,7 +455,7 @@ def test_of_dtypes_and_orders(store: UcxStore, dtype: str, order: str) -> None:
     x = np.arange(12 * 7 * 4).reshape(12, 7, 4).astype(dtype)
     z = make(store, x, (6, 7, 4), zarr_format=2, order=order)
     for selection in (slice(6, 12), (slice(1, 5, 2), slice(None), 3), (2, 1, 3)):
-        part = store.view_array(z, selection, map=True, map_files=True)
+        part = store.view_array_sync(z, selection, map=True, map_files=True)
         assert part.mapped
         assert part.array.dtype == z.dtype
         np.testing.assert_array_equal(part.array, x[selection])
@@ -464,7 +464,9 @@ def test_of_dtypes_and_orders(store: UcxStore, dtype: str, order: str) -> None:
 def test_a_part_is_no_copy(store: UcxStore) -> None:
     x = np.arange(1_000_000, dtype="f4").reshape(1000, 1000)
     z = make(store, x, (1000, 1000))
-    part = store.view_array(z, (slice(10, 900, 3), slice(5, None, 2)), map=True, map_files=True)
+    part = store.view_array_sync(
+        z, (slice(10, 900, 3), slice(5, None, 2)), map=True, map_files=True
+    )
     assert part.array.strides == (12_000, 8)
     z[...] = 0
     np.testing.assert_array_equal(part.array, x[10:900:3, 5::2])
@@ -475,16 +477,16 @@ def test_chunks_that_are_not_stored_or_of_another_size(store: UcxStore, root: Pa
         store, name="a", shape=(10,), chunks=(5,), dtype="i4", fill_value=7, compressors=None
     )
     with pytest.raises(NotMappedError, match="missing"):
-        store.view_array(z, slice(0, 3), map=True, map_files=True)
-    part = store.view_array(z, slice(0, 3), map_files=True)
+        store.view_array_sync(z, slice(0, 3), map=True, map_files=True)
+    part = store.view_array_sync(z, slice(0, 3), map_files=True)
     assert not part.mapped
     assert part.array.tolist() == [7, 7, 7]
     store.set_sync("a/c/0", as_buffer(bytes(19)))
     with pytest.raises(ChunkSizeError, match="19 bytes"):
-        store.view_array(z, slice(0, 3), map_files=True)
+        store.view_array_sync(z, slice(0, 3), map_files=True)
     store.set_sync("a/c/0", as_buffer(b""))
     with pytest.raises(ChunkSizeError, match="0 bytes"):
-        store.view_array(z, slice(0, 3), map_files=True)
+        store.view_array_sync(z, slice(0, 3), map_files=True)
     gc.collect()
     assert mappings_of(root) == 0
 
@@ -496,7 +498,7 @@ def test_forks(server: Server) -> None:
     """Parent and child each let go in their own time."""
     code = """
 store.set_sync("key", as_buffer(filled(1, 3_000_000)))
-view = store.view("key", map=True, map_files=True)
+view = store.view_sync("key", map=True, map_files=True)
 (ear, mouth) = os.pipe()
 (told, tells) = os.pipe()
 pid = os.fork()
@@ -506,7 +508,7 @@ if pid == 0:
     view.close()
     os.write(tells, b"x")
     os.read(ear, 1)
-    again = store.view("key", map=True, map_files=True)
+    again = store.view_sync("key", map=True, map_files=True)
     assert (again.array == 2).all()
     os._exit(0)
 view.close()
@@ -515,7 +517,7 @@ os.write(mouth, b"x")
 assert os.read(told, 1) == b"x"
 os.write(mouth, b"x")
 assert os.waitpid(pid, 0)[1] == 0
-view = store.view("key", map=True, map_files=True)
+view = store.view_sync("key", map=True, map_files=True)
 if os.fork() == 0:
     view.close()
     os._exit(0)
@@ -531,7 +533,7 @@ print("well", flush=True)
 def test_a_killed_reader(server: Server, store: UcxStore) -> None:
     store.set_sync("key", as_buffer(filled(1, 3_000_000)))
     code = """
-views = [store.view("key", map=True, map_files=True) for _ in range(10)]
+views = [store.view_sync("key", map=True, map_files=True) for _ in range(10)]
 print("has them", flush=True)
 sys.stdin.readline()
 """

@@ -152,7 +152,7 @@ def test_a_file_of_holes_is_not_taken_over(hoarder: Hoarder, store: UcxStore) ->
 def test_memory_of_an_ended_space_counts_while_somebody_has_it(
     server: Server, hoarder: Hoarder, store: UcxStore
 ) -> None:
-    with store.scratch("1GiB") as scratch:
+    with store.scratch_sync("1GiB") as scratch:
         scratch.store().set_sync("a", as_buffer(bytes([7]) * 40 * MIB))
         hoarder.get(f"{SCRATCH_FOLDER}{scratch.name}/a")
         arenas = hoarder.kept.pop(ARENA)
@@ -263,5 +263,5 @@ def test_spaces_of_one_client_leave_room_for_others(server: Server, hoarder: Hoa
         hoarder.request(BEGIN_SPACE, space(f"{number:032x}", MIB, 23 * 3600 * 1000))
         refused += hoarder.status() != OK
     assert refused > 0
-    with UcxStore(server.address) as store, store.scratch("1MiB") as scratch:
+    with UcxStore(server.address) as store, store.scratch_sync("1MiB") as scratch:
         scratch.store().set_sync("a", as_buffer(b"value"))

@@ -47,7 +47,7 @@ def own_store() -> Iterator[UcxStore]:
 
 
 def viewed(store: UcxStore, z: Any, selection: Any = ...) -> View:
-    view = store.view_array(z, selection, map=True, map_files=True)
+    view = store.view_array_sync(z, selection, map=True, map_files=True)
     assert view.mapped
     assert not view.array.flags.writeable
     return view
@@ -96,7 +96,7 @@ def test_chunks_of_a_column_of_the_grid(own_store: UcxStore) -> None:
     for selection in ((slice(5, 25), slice(10, 2000)), (slice(5, 25), slice(WIDTH // 2, None))):
         np.testing.assert_array_equal(viewed(own_store, z, selection).array, x[selection])
     with pytest.raises(NotMappedError, match="several chunks"):
-        own_store.view_array(z, (slice(5, 25), slice(2000, 2100)))
+        own_store.view_array_sync(z, (slice(5, 25), slice(2000, 2100)))
 
 
 def test_it_is_no_copy(own_store: UcxStore) -> None:
@@ -162,7 +162,7 @@ def test_files_that_are_replaced(tmp_path: Path) -> None:
         z[...] = 1
         np.testing.assert_array_equal(view.array, x[5:25])
         with pytest.raises(NotMappedError, match="map_files"):
-            store.view_array(z, map=True)
+            store.view_array_sync(z, map=True)
         view.close()
         gc.collect()
         assert str(tmp_path) not in Path("/proc/self/maps").read_text()
@@ -181,7 +181,7 @@ async def test_the_asynchronous_twin(memory_server: Server, prefix: str) -> None
     array = await zarr.api.asynchronous.create_array(
         store, name="a", data=x, chunks=(10, WIDTH), compressors=None
     )
-    part = await store.view_array_async(array, slice(5, 25), map=True)
+    part = await store.view_array(array, slice(5, 25), map=True)
     np.testing.assert_array_equal(part.array, x[5:25])
 
 
@@ -194,7 +194,7 @@ def test_a_chunk_that_is_not_stored_or_of_another_size(own_store: UcxStore) -> N
     own_store.delete_sync("a/c/1/0")
     with pytest.raises(NotMappedError, match="a/c/1/0"):
         viewed(own_store, z)
-    part = own_store.view_array(z)
+    part = own_store.view_array_sync(z)
     assert not part.mapped
     assert not part.array[10:20].any()
     np.testing.assert_array_equal(part.array[20:], x[20:])
@@ -207,7 +207,7 @@ def test_chunks_that_are_no_whole_pages(own_store: UcxStore) -> None:
     x = np.arange(30_000, dtype="i4").reshape(30, 1000)
     z = make(own_store, x, (10, 1000))
     with pytest.raises(NotMappedError, match="several chunks"):
-        own_store.view_array(z)
+        own_store.view_array_sync(z)
     np.testing.assert_array_equal(viewed(own_store, z, slice(10, 20)).array, x[10:20])
 
 
@@ -216,8 +216,8 @@ def test_blocks_that_begin_between_pages(own_store: UcxStore) -> None:
     x = np.arange(10 * 1024, dtype="i4").reshape(10, 1024)
     z = make(own_store, x, (1, 1024))
     with pytest.raises(NotMappedError):
-        own_store.view_array(z, map=True)
-    part = own_store.view_array(z)
+        own_store.view_array_sync(z, map=True)
+    part = own_store.view_array_sync(z)
     assert not part.mapped
     np.testing.assert_array_equal(part.array, x)
     gc.collect()
@@ -228,19 +228,19 @@ def test_orders_and_more_chunks_than_one_view_has(own_store: UcxStore) -> None:
     x = rows(30)
     z = make(own_store, x, (10, WIDTH), zarr_format=2, order="F")
     with pytest.raises(NotMappedError, match="several chunks"):
-        own_store.view_array(z)
+        own_store.view_array_sync(z)
     z = make(own_store, x, (10, WIDTH), zarr_format=2, order="C")
     np.testing.assert_array_equal(viewed(own_store, z).array, x)
     many = make(own_store, np.ones(1100 * 4096, "u1"), (4096,))
     with pytest.raises(NotMappedError, match="several chunks"):
-        own_store.view_array(many)
+        own_store.view_array_sync(many)
 
 
 def test_steps_that_leave_chunks_out(own_store: UcxStore) -> None:
     x = rows(30)
     z = make(own_store, x, (2, WIDTH))
     with pytest.raises(NotMappedError, match="several chunks"):
-        own_store.view_array(z, slice(None, None, 5))
+        own_store.view_array_sync(z, slice(None, None, 5))
     np.testing.assert_array_equal(viewed(own_store, z, slice(1, 30, 2)).array, x[1:30:2])
 
 
@@ -250,8 +250,8 @@ def test_what_may_be_held() -> None:
         x = rows(90)
         z = make(store, x, (30, WIDTH))
         with pytest.raises(NotMappedError):
-            store.view_array(z, map=True)
-        part = store.view_array(z)
+            store.view_array_sync(z, map=True)
+        part = store.view_array_sync(z)
         assert not part.mapped
         np.testing.assert_array_equal(part.array, x)
         np.testing.assert_array_equal(viewed(store, z, slice(0, 60)).array, x[:60])
@@ -267,7 +267,7 @@ import zarr
 from zarr.core.sync import sync
 x = np.arange(30 * 4096, dtype="i4").reshape(30, 4096)
 z = zarr.create_array(store, name="a", data=x, chunks=(10, 4096), compressors=None)
-view = store.view_array(z, map=True)
+view = store.view_array_sync(z, map=True)
 (ear, mouth) = os.pipe()
 pid = os.fork()
 if pid == 0:

@@ -119,7 +119,7 @@ def test_the_result_is_the_readers_own(store: UcxStore) -> None:
     np.testing.assert_array_equal(second, expected)
     assert set(np.unique(first)) == {7, 8}
     np.testing.assert_array_equal(z[...], x)
-    with store.view_array(z, map=True) as view:
+    with store.view_array_sync(z, map=True) as view:
         np.testing.assert_array_equal(view.array, x)
     first.sort()
     np.testing.assert_array_equal(z[...], x)

@@ -29,7 +29,7 @@ def read(store: UcxStore, key: str) -> bytes | None:
 
 
 def test_their_values_are_seen(server: Server) -> None:
-    with UcxStore(server.address) as owner, owner.scratch("10MB") as scratch:
+    with UcxStore(server.address) as owner, owner.scratch_sync("10MB") as scratch:
         store = scratch.store()
         x = np.arange(40_000.0).reshape(200, 200)
         z = zarr.create_array(store, data=x, chunks=(50, 50), compressors=None)
@@ -48,7 +48,7 @@ def test_beside_other_storages(tmp_path: Path) -> None:
     with (
         Server(tmp_path, local=True, read_only=True, scratch_limit="10MB") as server,
         UcxStore(server.address) as owner,
-        owner.scratch("1MB") as scratch,
+        owner.scratch_sync("1MB") as scratch,
     ):
         store = scratch.store()
         store.set_sync("c/0", as_buffer(bytes(100_000)))
@@ -75,7 +75,7 @@ print(most - before, mapped, flush=True)
 def test_a_client_of_many(server: Server) -> None:
     """It has descriptors and mappings of few of them at a time."""
     with UcxStore(server.address) as owner, Script(server.address, {}, USER) as script:
-        spaces = [owner.scratch("1MB") for _ in range(60)]
+        spaces = [owner.scratch_sync("1MB") for _ in range(60)]
         stores = [space.store() for space in spaces]
         for number, store in enumerate(stores):
             for key in ("c/0", "c/1"):
@@ -99,7 +99,7 @@ def test_what_they_took_goes_back() -> None:
 
     with Server.spawn("memory://", local=True) as server, UcxStore(server.address) as owner:
         before = shared(server)
-        with owner.scratch("100MB") as scratch:
+        with owner.scratch_sync("100MB") as scratch:
             store = scratch.store()
             for number in range(50):
                 store.set_sync(f"c/{number}", as_buffer(bytes(1_000_000)))
@@ -126,7 +126,7 @@ except ScratchEndedError:
 
 def test_readers_of_other_processes_when_one_ends(server: Server) -> None:
     with UcxStore(server.address) as owner:
-        scratch = owner.scratch("10MB")
+        scratch = owner.scratch_sync("10MB")
         store = scratch.store()
         store.set_sync("c/0", as_buffer(bytes([7]) * 300_000))
         with (
@@ -146,7 +146,7 @@ def test_readers_of_other_processes_when_one_ends(server: Server) -> None:
 
 OWNER = """
 import pickle
-scratch = store.scratch("10MB", timeout=1.5)
+scratch = store.scratch_sync("10MB", timeout=1.5)
 store = scratch.store()
 store.set_sync("c/0", as_buffer(bytes([7]) * 300_000))
 print(pickle.dumps(store).hex(), flush=True)
@@ -176,7 +176,7 @@ def test_the_space_of_a_killed_owner(server: Server) -> None:
 
 
 def test_the_quota_is_kept_beside_readers(server: Server) -> None:
-    with UcxStore(server.address) as owner, owner.scratch(1_000_000) as scratch:
+    with UcxStore(server.address) as owner, owner.scratch_sync(1_000_000) as scratch:
         store = scratch.store()
         for number in range(200):
             store.set_sync("c/0", as_buffer(bytes([number]) * 400_000))

@@ -293,7 +293,7 @@ def test_a_read_only_server(tmp_path: Any) -> None:
 
 def test_scratch_space(memory_server: Server, prefix: str) -> None:
     with UcxStore(f"{memory_server.address}/{prefix}") as owner:
-        with owner.scratch("10MB") as scratch:
+        with owner.scratch_sync("10MB") as scratch:
             store = scratch.store()
             value = noise(3_000_000)
             store.set_sync("c/0", as_buffer(value))

@@ -35,7 +35,7 @@ def noise(size: int, seed: int = 0) -> bytes:
 
 
 def viewed(store: UcxStore, key: str) -> View:
-    view = store.view(key, map=True)
+    view = store.view_sync(key, map=True)
     assert view is not None
     assert view.mapped
     return view
@@ -81,28 +81,28 @@ def test_of_every_size(store: UcxStore, size: int) -> None:
 
 async def test_the_asynchronous_twin(memory_server: Server, prefix: str) -> None:
     store = UcxStore(f"{memory_server.address}/{prefix}")
-    assert await store.view_async("c/0") is None
+    assert await store.view("c/0") is None
     await store.set("c/0", as_buffer(noise(100_000)))
     for mapping in (True, "auto", True):
-        view = await store.view_async("c/0", map=mapping)  # type: ignore[arg-type]
+        view = await store.view("c/0", map=mapping)  # type: ignore[arg-type]
         assert view is not None
         assert view.mapped
         assert view.array.tobytes() == noise(100_000)
     array = await zarr.api.asynchronous.create_array(
         store, name="a", data=np.arange(600.0).reshape(20, 30), chunks=(10, 30), compressors=None
     )
-    part = await store.view_array_async(array, (slice(3, 9, 2), 4), map=True)
+    part = await store.view_array(array, (slice(3, 9, 2), 4), map=True)
     assert part.mapped
     np.testing.assert_array_equal(part.array, np.arange(600.0).reshape(20, 30)[3:9:2, 4])
 
 
 def test_a_missing_value(store: UcxStore) -> None:
     for mapping in (True, False, "auto"):
-        assert store.view("c/0", map=mapping) is None  # type: ignore[arg-type]
+        assert store.view_sync("c/0", map=mapping) is None  # type: ignore[arg-type]
     store.set_sync("c/0", as_buffer(b"value"))
     viewed(store, "c/0")
     store.delete_sync("c/0")
-    assert store.view("c/0") is None
+    assert store.view_sync("c/0") is None
 
 
 def test_the_first_one_asks_and_the_next_do_not(own_store: UcxStore) -> None:
@@ -157,7 +157,7 @@ def test_whatever_takes_arrays_takes_a_view(store: UcxStore) -> None:
 def test_a_view_is_used_as_its_array(store: UcxStore) -> None:
     x = np.arange(24.0).reshape(4, 6)
     z = zarr.create_array(store, data=x, chunks=x.shape, compressors=None, overwrite=True)
-    view = store.view_array(z, (slice(None, None, 2), 3))
+    view = store.view_array_sync(z, (slice(None, None, 2), 3))
     expected = x[::2, 3]
     assert (view.shape, view.dtype, view.strides) == (expected.shape, expected.dtype, (96,))
     assert not view.flags.writeable
@@ -278,9 +278,9 @@ def test_it_stays_when_the_server_is_killed_and_starts_again() -> None:
         place = server.address.removeprefix("ucx://")
         with Server.spawn("memory://", place, local=True):
             with pytest.raises(ServerRestartedError):
-                store.view("c/0")
-            store.accept_restarted()
-            assert store.view("c/0") is None
+                store.view_sync("c/0")
+            store.accept_restarted_sync()
+            assert store.view_sync("c/0") is None
             store.set_sync("c/0", as_buffer(noise(3_000_000, 1)))
             assert viewed(store, "c/0").array.tobytes() == noise(3_000_000, 1)
             assert view.array.tobytes() == value
@@ -295,7 +295,7 @@ def test_threads_see_whole_values(own_store: UcxStore) -> None:
     def look() -> None:
         kept: list[tuple[Any, int]] = []
         while not done.is_set():
-            view = own_store.view("c/0")
+            view = own_store.view_sync("c/0")
             assert view is not None
             with view:
                 array = view.array
@@ -322,14 +322,14 @@ def test_threads_see_whole_values(own_store: UcxStore) -> None:
 
 def test_more_views_than_a_process_can_pin(own_store: UcxStore) -> None:
     own_store.set_sync("c/0", as_buffer(noise(1000)))
-    views = [own_store.view("c/0") for _ in range(5000)]
+    views = [own_store.view_sync("c/0") for _ in range(5000)]
     assert views[0] is not None
     assert views[0].mapped
     assert views[-1] is not None
     assert not views[-1].mapped
     assert all(view is not None and view.array.tobytes() == noise(1000) for view in views)
     with pytest.raises(NotMappedError, match="c/0"):
-        own_store.view("c/0", map=True)
+        own_store.view_sync("c/0", map=True)
     out = np.empty(1000, "u1")
     assert own_store.get_into_sync("c/0", out) == 1000
     assert out.tobytes() == noise(1000)
@@ -352,8 +352,8 @@ def test_what_may_be_held() -> None:
         for _ in range(20):  # what is let go of can be had again at once
             with viewed(store, "c/0") as first, viewed(store, "c/1") as second:
                 with pytest.raises(NotMappedError, match="c/2"):
-                    store.view("c/2", map=True)
-                copied = store.view("c/2")
+                    store.view_sync("c/2", map=True)
+                copied = store.view_sync("c/2")
                 assert copied is not None
                 assert not copied.mapped
                 assert copied.array.tobytes() == noise(4_000_000, 2)
@@ -365,7 +365,7 @@ def test_what_may_be_held() -> None:
 
 def test_what_several_may_hold_together() -> None:
     code = """
-views = [store.view(f"c/{number}", map=True) for number in range(2)]
+views = [store.view_sync(f"c/{number}", map=True) for number in range(2)]
 print("has them", flush=True)
 sys.stdin.readline()
 """
@@ -378,7 +378,7 @@ sys.stdin.readline()
             assert script.line() == "has them"
             eventually(lambda: held(store) >= 8_000_000)
             with pytest.raises(NotMappedError):
-                store.view("c/2", map=True)
+                store.view_sync("c/2", map=True)
             script.kill()
         eventually(lambda: held(store) == 0)
         with viewed(store, "c/2"), viewed(store, "c/3"):
@@ -389,7 +389,7 @@ def test_nothing_may_be_held() -> None:
     with Server("memory://", local=True, mapped_limit=0) as server:
         store = UcxStore(server.address)
         store.set_sync("c/0", as_buffer(noise(100_000)))
-        view = store.view("c/0")
+        view = store.view_sync("c/0")
         assert view is not None
         assert not view.mapped
         assert view.array.tobytes() == noise(100_000)
@@ -421,9 +421,9 @@ def test_what_is_not_shown(kind: str, tmp_path: Path) -> None:
     ):
         store.set_sync("c/0", as_buffer(noise(100_000)))
         with pytest.raises(NotMappedError, match="c/0"):
-            store.view("c/0", map=True)
+            store.view_sync("c/0", map=True)
         for mapping in (False, "auto"):
-            view = store.view("c/0", map=mapping)  # type: ignore[arg-type]
+            view = store.view_sync("c/0", map=mapping)  # type: ignore[arg-type]
             assert view is not None
             assert not view.mapped
             assert view.array.tobytes() == noise(100_000)
@@ -434,8 +434,8 @@ def test_over_ucx(memory_server: Server, prefix: str) -> None:
     with UcxStore(f"{memory_server.address}/{prefix}", local="ucx") as store:
         store.set_sync("c/0", as_buffer(noise(100_000)))
         with pytest.raises(NotMappedError, match="UCX"):
-            store.view("c/0", map=True)
-        view = store.view("c/0")
+            store.view_sync("c/0", map=True)
+        view = store.view_sync("c/0")
         assert view is not None
         assert not view.mapped
         assert view.array.tobytes() == noise(100_000)
@@ -443,13 +443,13 @@ def test_over_ucx(memory_server: Server, prefix: str) -> None:
 
 def test_copied_because_it_is_wanted(store: UcxStore) -> None:
     store.set_sync("c/0", as_buffer(noise(100_000)))
-    view = store.view("c/0", map=False)
+    view = store.view_sync("c/0", map=False)
     assert view is not None
     assert not view.mapped
     assert "copied" in repr(view)
     assert view.array.tobytes() == noise(100_000)
     with pytest.raises(ValueError, match="map"):
-        store.view("c/0", map="yes")  # type: ignore[arg-type]
+        store.view_sync("c/0", map="yes")  # type: ignore[arg-type]
 
 
 def test_several_servers(three_servers: list[Server], prefix: str) -> None:
@@ -461,7 +461,7 @@ def test_several_servers(three_servers: list[Server], prefix: str) -> None:
         x = np.arange(600.0).reshape(20, 30)
         z = zarr.create_array(store, name="a", data=x, chunks=(5, 30), compressors=None)
         for row in range(20):
-            part = store.view_array(z, row, map=True)
+            part = store.view_array_sync(z, row, map=True)
             np.testing.assert_array_equal(part.array, x[row])
 
 
@@ -487,7 +487,7 @@ def test_of_every_dtype(store: UcxStore, dtype: str, options: dict[str, Any]) ->
         (slice(0, 6), 4),
         (..., slice(6), slice(1, 2), slice(None)),
     ):
-        part = store.view_array(z, selection, map=True)
+        part = store.view_array_sync(z, selection, map=True)
         assert part.mapped
         assert part.array.dtype == z.dtype
         assert part.array.shape == x[selection].shape
@@ -523,11 +523,11 @@ def test_any_selection_in_a_chunk(memory_server: Server, data: st.DataObject) ->
     }
     if len(touched) > 1:
         with pytest.raises(NotMappedError, match="several chunks"):
-            store.view_array(z, selection)
-        part = store.view_array(z, selection, map=False)
+            store.view_array_sync(z, selection)
+        part = store.view_array_sync(z, selection, map=False)
         assert not part.mapped
     else:
-        part = store.view_array(z, selection, map=True)
+        part = store.view_array_sync(z, selection, map=True)
     assert part.array.shape == expected.shape
     np.testing.assert_array_equal(part.array, expected)
 
@@ -535,8 +535,8 @@ def test_any_selection_in_a_chunk(memory_server: Server, data: st.DataObject) ->
 def test_a_part_is_no_copy(own_store: UcxStore) -> None:
     x = np.arange(1_000_000, dtype="f4").reshape(1000, 1000)
     z = make(own_store, x, (1000, 1000))
-    whole = own_store.view_array(z, map=True).array
-    part = own_store.view_array(z, (slice(10, 900, 3), slice(5, None, 2)), map=True).array
+    whole = own_store.view_array_sync(z, map=True).array
+    part = own_store.view_array_sync(z, (slice(10, 900, 3), slice(5, None, 2)), map=True).array
     assert np.shares_memory(whole, part)
     assert part.strides == (12_000, 8)
     z[...] = 0
@@ -550,18 +550,18 @@ def test_a_part_is_no_copy(own_store: UcxStore) -> None:
 def test_a_chunk_at_the_edge(store: UcxStore) -> None:
     x = np.arange(70.0).reshape(10, 7)
     z = make(store, x, (4, 4))
-    corner = store.view_array(z, (slice(8, 10), slice(4, 7)))
+    corner = store.view_array_sync(z, (slice(8, 10), slice(4, 7)))
     np.testing.assert_array_equal(corner.array, x[8:, 4:])
-    np.testing.assert_array_equal(store.view_array(z, (9, 6)).array, x[9, 6])
+    np.testing.assert_array_equal(store.view_array_sync(z, (9, 6)).array, x[9, 6])
 
 
 def test_no_items_and_no_axes(store: UcxStore) -> None:
     z = make(store, np.arange(12.0).reshape(3, 4), (3, 4))
-    part = store.view_array(z, (slice(2, 2), slice(None)), map=True)
+    part = store.view_array_sync(z, (slice(2, 2), slice(None)), map=True)
     assert part.array.shape == (0, 4)
     scalar = make(store, np.array(5.5), ())
-    assert store.view_array(scalar, map=True).array.shape == ()
-    assert store.view_array(scalar, map=True).array == 5.5
+    assert store.view_array_sync(scalar, map=True).array.shape == ()
+    assert store.view_array_sync(scalar, map=True).array == 5.5
 
 
 def test_chunks_that_are_not_stored(store: UcxStore) -> None:
@@ -569,8 +569,8 @@ def test_chunks_that_are_not_stored(store: UcxStore) -> None:
         store, name="a", shape=(10,), chunks=(5,), dtype="i4", fill_value=7, compressors=None
     )
     with pytest.raises(NotMappedError, match="missing"):
-        store.view_array(z, slice(0, 3), map=True)
-    part = store.view_array(z, slice(0, 3))
+        store.view_array_sync(z, slice(0, 3), map=True)
+    part = store.view_array_sync(z, slice(0, 3))
     assert not part.mapped
     assert part.array.tolist() == [7, 7, 7]
 
@@ -593,8 +593,8 @@ def test_arrays_that_cannot_be_mapped(store: UcxStore, options: dict[str, Any], 
     z[...] = x
     for mapping in (True, "auto"):
         with pytest.raises(NotMappedError, match=why):
-            store.view_array(z, map=mapping)  # type: ignore[arg-type]
-    part = store.view_array(z, (slice(2, 9), 4), map=False)
+            store.view_array_sync(z, map=mapping)  # type: ignore[arg-type]
+    part = store.view_array_sync(z, (slice(2, 9), 4), map=False)
     assert not part.mapped
     assert not part.array.flags.writeable
     np.testing.assert_array_equal(part.array, x[2:9, 4])
@@ -603,23 +603,23 @@ def test_arrays_that_cannot_be_mapped(store: UcxStore, options: dict[str, Any], 
 def test_what_is_no_array_of_the_store(store: UcxStore, own_store: UcxStore) -> None:
     x = np.arange(10.0)
     with pytest.raises(ValueError, match="not at the servers"):
-        store.view_array(make(own_store, x, (10,)))
+        store.view_array_sync(make(own_store, x, (10,)))
     with pytest.raises(ValueError, match="not in a UcxStore"):
-        store.view_array(make(MemoryStore(), x, (10,)))
+        store.view_array_sync(make(MemoryStore(), x, (10,)))
     with pytest.raises(TypeError, match="ndarray"):
-        store.view_array(x)
+        store.view_array_sync(x)
     z = make(store, x, (10,))
     with pytest.raises(IndexError):
-        store.view_array(z, 10)
+        store.view_array_sync(z, 10)
     with pytest.raises(IndexError):
-        store.view_array(z, [1, 2])
+        store.view_array_sync(z, [1, 2])
 
 
 def test_a_chunk_of_another_size(store: UcxStore) -> None:
     z = make(store, np.arange(10.0), (10,))
     store.set_sync("a/c/0", as_buffer(noise(79)))
     with pytest.raises(ChunkSizeError, match="79 bytes"):
-        store.view_array(z)
+        store.view_array_sync(z)
 
 
 def test_an_array_by_its_url(memory_server: Server, prefix: str, store: UcxStore) -> None:
@@ -627,7 +627,7 @@ def test_an_array_by_its_url(memory_server: Server, prefix: str, store: UcxStore
     z = zarr.create_array(
         f"{memory_server.address}/{prefix}/b", data=x, chunks=(10,), compressors=None
     )
-    np.testing.assert_array_equal(store.view_array(z, slice(2, 5), map=True).array, x[2:5])
+    np.testing.assert_array_equal(store.view_array_sync(z, slice(2, 5), map=True).array, x[2:5])
 
 
 def test_an_array_with_zarrs_own_pipeline(store: UcxStore) -> None:
@@ -635,7 +635,7 @@ def test_an_array_with_zarrs_own_pipeline(store: UcxStore) -> None:
     x = np.arange(10.0)
     with zarr.config.set({"codec_pipeline.path": default}):
         z = make(store, x, (10,))
-        np.testing.assert_array_equal(store.view_array(z, 3, map=True).array, x[3])
+        np.testing.assert_array_equal(store.view_array_sync(z, 3, map=True).array, x[3])
 
 
 # ---- forks ----
@@ -677,7 +677,7 @@ class Child:
 
 def fresh():
     store.set_sync("key", as_buffer(filled(1, SIZE)))
-    return store.view("key", map=True)
+    return store.view_sync("key", map=True)
 
 def overwrite():
     for byte in range(2, 30):
@@ -908,7 +908,7 @@ def test_of_an_event_loop(own_server: Server) -> None:
     async def look() -> None:
         store = UcxStore(own_server.address)
         await store.set("c/0", as_buffer(filled(3, 100_000)))
-        views = await asyncio.gather(*(store.view_async("c/0") for _ in range(20)))
+        views = await asyncio.gather(*(store.view("c/0") for _ in range(20)))
         assert all(view is not None and (view.array == 3).all() for view in views)
 
     asyncio.run(look())

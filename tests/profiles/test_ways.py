@@ -36,7 +36,7 @@ def test_ways_are_counted() -> None:
         assert ways.since() == {"direct": 2}
         ways = Ways(store)
         assert (array[:] == values).all()
-        store.view_array(array, (0, 0))
+        store.view_array_sync(array, (0, 0))
         assert ways.since() == {"direct": 2, "mapped": 1}
     assert Ways(object()).since() == {}
 

@@ -136,9 +136,9 @@ def read_into(store: UcxStore, key: str) -> bytes:
 
 
 def commit(store: UcxStore, key: str, size: int = LARGE) -> None:
-    with store.allocate(key, size) as value:
+    with store.allocate_sync(key, size) as value:
         value.view("u1", (size,))[:] = 7
-        value.commit()
+        value.commit_sync()
 
 
 def box(store: UcxStore, key: str) -> bytes:
@@ -157,8 +157,8 @@ READS: dict[str, Callable[[UcxStore, str], object]] = {
         key, [RangeByteRequest(0, 4), RangeByteRequest(6, 9)], prototype=PROTOTYPE
     ),
     "get_into": read_into,
-    "view": lambda store, key: store.view(key),
-    "view of a file": lambda store, key: store.view(key, map_files=True),
+    "view": lambda store, key: store.view_sync(key),
+    "view of a file": lambda store, key: store.view_sync(key, map_files=True),
     "exists": lambda store, key: sync(store.exists(key)),
     "getsize": lambda store, key: sync(store.getsize(key)),
 }
@@ -307,7 +307,7 @@ def test_a_reader_of_everything(case: Case) -> None:
             with pytest.raises(GrantError, match="the grant opens everything, read-only"):
                 write(store, "run-1/b")
         with pytest.raises(GrantError, match="a scratch space"):
-            store.scratch("1MB")
+            store.scratch_sync("1MB")
     assert state(case) == before
 
 
@@ -336,8 +336,8 @@ def test_the_counters_tell_of_others(run_1: UcxStore) -> None:
 
 def test_no_scratch_space(case: Case, run_1: UcxStore) -> None:
     with pytest.raises(GrantError, match=r"a scratch space.* is outside of the grant"):
-        run_1.scratch("1MB")
-    with case.store(SECRET) as whole, whole.scratch("1MB") as scratch:
+        run_1.scratch_sync("1MB")
+    with case.store(SECRET) as whole, whole.scratch_sync("1MB") as scratch:
         inside = scratch.store()
         inside.set_sync("a", as_buffer(OURS))
         prefix = inside.address.rpartition("/ucx://")[2].split("/", 3)[3]
@@ -354,7 +354,11 @@ def test_no_scratch_space(case: Case, run_1: UcxStore) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_the_grant_of_a_scratch_space(case: Case, read_only: bool) -> None:
-    with case.store(SECRET) as whole, whole.scratch("1MB") as scratch, whole.scratch("1MB") as two:
+    with (
+        case.store(SECRET) as whole,
+        whole.scratch_sync("1MB") as scratch,
+        whole.scratch_sync("1MB") as two,
+    ):
         inside = scratch.store()
         inside.set_sync("a", as_buffer(OURS))
         two.store().set_sync("a", as_buffer(THEIRS))
@@ -382,7 +386,7 @@ def test_no_grant_of_a_space_without_a_secret() -> None:
     with (
         Server("memory://") as server,
         UcxStore(server.address) as store,
-        store.scratch("1MB") as scratch,
+        store.scratch_sync("1MB") as scratch,
         pytest.raises(ValueError, match="the store has no secret"),
     ):
         scratch.grant()
@@ -449,12 +453,12 @@ def test_who_is_shown_memory_or_the_directory(server: Server, granted: Secret, s
         assert read(store, "run-1/large") == bytes(LARGE)
         assert store.stats()["lanes"] == ["local"]
         if sees:
-            with store.view("run-1/large", map=True, map_files=True) as view:
+            with store.view_sync("run-1/large", map=True, map_files=True) as view:
                 assert view is not None
                 assert view.mapped
         else:
             with pytest.raises(NotMappedError):
-                store.view("run-1/large", map=True, map_files=True)
+                store.view_sync("run-1/large", map=True, map_files=True)
             assert what_is_passed(server, granted) == set()
 
 
@@ -491,16 +495,16 @@ def what_is_passed(server: Server, granted: Secret) -> set[int]:
 
 def test_a_space_is_shown_to_who_may_use_all_of_it(server: Server) -> None:
     case = Case(server, "auto")
-    with case.store(SECRET) as whole, whole.scratch("10MB") as scratch:
+    with case.store(SECRET) as whole, whole.scratch_sync("10MB") as scratch:
         scratch.store().set_sync("a", as_buffer(bytes(LARGE)))
         prefix = scratch.store().address.split("/", 3)[3]
         with case.store(scratch.grant(), prefix) as store:
-            view = store.view("a", map=True)
+            view = store.view_sync("a", map=True)
             assert view is not None
             assert view.mapped
         for granted in (scratch.grant(expires="1h"), scratch.grant().grant("b/")):
             with case.store(granted, prefix) as store, pytest.raises((NotMappedError, GrantError)):
-                store.view("a", map=True)
+                store.view_sync("a", map=True)
 
 
 # ---- the end ----
@@ -544,11 +548,11 @@ def test_a_value_that_is_still_coming_at_the_end(case: Case) -> None:
     granted = ends_in(1.0)
     end = grants.bounds_of(grants.credentials_of(granted.reveal()).caveats).expires
     assert end is not None
-    with case.store(granted) as store, store.allocate("run-1/x", LARGE) as value:
+    with case.store(granted) as store, store.allocate_sync("run-1/x", LARGE) as value:
         value.view("u1", (LARGE,))[:] = 1
         time.sleep(max(end - time.time(), 0) + 0.01)
         with pytest.raises(GrantError, match="has expired"):
-            value.commit()
+            value.commit_sync()
     assert "run-1/x" not in state(case)
 
 

@@ -113,9 +113,9 @@ def _small_values(store: UcxStore, key: str) -> None:
 
 
 def _allocated(store: UcxStore, key: str) -> None:
-    with store.allocate(key, 4 * MIB) as value:
+    with store.allocate_sync(key, 4 * MIB) as value:
         value.view(np.uint8)[:] = 1
-        value.commit()
+        value.commit_sync()
 
 
 def _array(store: UcxStore, key: str) -> None:
@@ -213,7 +213,7 @@ def test_writers_cannot_pass_it_together(server: Server, store: UcxStore) -> Non
 
 
 def test_scratch_spaces_are_within_it(server: Server, store: UcxStore) -> None:
-    with store.scratch("1GB") as scratch, store.scratch("1GB") as other:
+    with store.scratch_sync("1GB") as scratch, store.scratch_sync("1GB") as other:
         assert len(fill(scratch.store())) == 7
         assert 28 * MIB < used(server) <= LIMIT
         with pytest.raises(StorageError, match=FULL):
@@ -228,7 +228,7 @@ def test_scratch_with_a_limit_of_its_own_is_within_it() -> None:
     with (
         Server("memory://", memory=LIMIT, scratch_limit="8MiB") as server,
         UcxStore(server.address) as store,
-        store.scratch("1GB") as scratch,
+        store.scratch_sync("1GB") as scratch,
     ):
         with pytest.raises(StorageError, match="of 8388608 bytes of scratch space"):
             scratch.store().set_sync("a", buffer(9 * MIB))

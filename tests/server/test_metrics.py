@@ -140,7 +140,7 @@ def test_failures_by_reason() -> None:
         grant = Secret(SECRET).grant("p/", read_only=True)
         with UcxStore(f"{server.address}/p", secret=grant) as other, pytest.raises(GrantError):
             put(other, "b")
-        scratch = store.scratch("1kB")
+        scratch = store.scratch_sync("1kB")
         handle = scratch.store()
         with pytest.raises(StorageError):
             put(handle, "more", 2000)

@@ -160,9 +160,9 @@ def test_an_operators_grant_opens_no_values(secured: Server, plane: Any) -> None
             with pytest.raises(GrantError, match="which opens requests of operators"):
                 use()
         with pytest.raises(GrantError, match="a scratch space"):
-            store.scratch("1MB")
+            store.scratch_sync("1MB")
         with pytest.raises((GrantError, NotMappedError)):
-            store.view("a", map=True)
+            store.view_sync("a", map=True)
         assert sync(store.server_stats())["value_count"] == 1
 
 

@@ -203,7 +203,7 @@ def test_only_what_is_below_the_prefixes_is_lost(plane: str) -> None:
 def test_a_view_keeps_its_value(cache: Server) -> None:
     with UcxStore(cache.address, local="auto") as store:
         put(store, "viewed", content(2 * MIB, "v"))
-        with store.view("viewed", map=True) as view:  # type: ignore[union-attr]
+        with store.view_sync("viewed", map=True) as view:  # type: ignore[union-attr]
             fill(store)
             assert view.array.tobytes() == content(2 * MIB, "v")
             assert get(store, "viewed") == content(2 * MIB, "v")
@@ -212,7 +212,7 @@ def test_a_view_keeps_its_value(cache: Server) -> None:
 
 def test_scratch_spaces_find_room_in_a_cache(cached: UcxStore) -> None:
     fill(cached)
-    with cached.scratch("8MiB") as scratch:
+    with cached.scratch_sync("8MiB") as scratch:
         fill(scratch.store(), 30)
         fill(cached, prefix="more")
         for number in range(30):

@@ -125,7 +125,7 @@ def test_several_servers(tmp_path: Path) -> None:
 def test_scratch_space(server: Server) -> None:
     with (
         UcxStore(server.address, **OVER_UCX) as store,
-        store.scratch(quota="16MiB") as scratch,
+        store.scratch_sync(quota="16MiB") as scratch,
     ):
         temporary = scratch.store()
         assert writes_and_reads(temporary)

@@ -1,8 +1,8 @@
 """What stores, scratch spaces and servers show of themselves, and how they are closed."""
 
-import asyncio
 import copy
 import dataclasses
+import inspect
 import json
 import os
 import pickle
@@ -25,8 +25,7 @@ from zarr.core.buffer import cpu
 
 import ucxstore.counters
 import ucxstore.store
-from ucxstore import AddressError, ScratchEndedError, StoreClosedError, UcxStore
-from ucxstore.cluster.channels import channel_over
+from ucxstore import AddressError, Allocation, ScratchEndedError, UcxStore
 from ucxstore.counters import Counted, Counters, Totals, keep_totals
 from ucxstore.obspec import ObspecStore
 from ucxstore.server import Server
@@ -121,7 +120,7 @@ def test_a_connected_store_says_its_lanes(ucx_store: UcxStore) -> None:
 
 
 def test_a_scratch_space_says_its_state_and_not_its_name(ucx_store: UcxStore) -> None:
-    with ucx_store.scratch("1MB") as scratch:
+    with ucx_store.scratch_sync("1MB") as scratch:
         assert repr(scratch) == f"<Scratch at {str(ucx_store)!r}, quota=1000000, timeout=60, open>"
         assert "1.0 MB" in page_of(scratch).text
         assert scratch.name not in page_of(scratch).text
@@ -130,11 +129,6 @@ def test_a_scratch_space_says_its_state_and_not_its_name(ucx_store: UcxStore) ->
         for shown in repr(within), page_of(within).text, repr(ObspecStore(within)):
             assert scratch.name not in shown
             assert below in shown
-        within.close()
-        with pytest.raises(StoreClosedError) as raised:
-            within.ping_sync()
-        assert scratch.name not in str(raised.value)
-        assert below in str(raised.value)
         assert scratch.name in str(within) == within.address  # which others open
     assert repr(scratch).endswith("closed>")
     assert "closed" in page_of(scratch).text
@@ -143,7 +137,7 @@ def test_a_scratch_space_says_its_state_and_not_its_name(ucx_store: UcxStore) ->
 def test_in_a_forked_child_a_scratch_space_is_the_parents(
     ucx_store: UcxStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ucx_store.scratch("1MB") as scratch:
+    with ucx_store.scratch_sync("1MB") as scratch:
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: -1)
             assert repr(scratch).endswith(", of the parent process>")
@@ -265,7 +259,7 @@ def test_a_wide_table_goes_on_below(width: int) -> None:
 async def test_a_servers_counters_without_a_loop() -> None:
     with Server("memory://") as server, UcxStore(server.address) as store:
         store.set_sync("a", buffer_of(b"12345"))
-        with store.scratch("1MB") as scratch:
+        with store.scratch_sync("1MB") as scratch:
             stats = store.server_stats_sync()
             later = await store.server_stats()
     assert (stats.sets, stats.bytes_received, stats.value_count) == (1, 5, 1)
@@ -341,61 +335,6 @@ def test_threads_keep_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- ends ----
 
 
-def test_a_closed_store_says_so(address: str) -> None:
-    store = UcxStore(address)
-    z = zarr.create_array(store, data=np.arange(4), chunks=2)
-    store.set_sync("k", buffer_of(b"1"))
-    reader = store.with_read_only(True)
-    pickled = pickle.dumps(store)
-    store.close()
-    store.close()
-    assert store.closed
-    assert not store._is_open
-    uses: list[Callable[[], object]] = [
-        lambda: store.get_sync("k"),
-        lambda: store.set_sync("k", buffer_of(b"2")),
-        lambda: store.view("k"),
-        lambda: store.allocate("k", 10),
-        lambda: store.scratch("1MB"),
-        lambda: asyncio.run(store.exists("k")),
-        lambda: asyncio.run(store._open()),
-        lambda: z[:],
-        lambda: z.__setitem__(0, 1),
-        lambda: zarr.open_array(store),
-        lambda: zarr.open_array(store, mode="r"),
-        lambda: zarr.open(store, mode="r"),
-        lambda: store.with_read_only(True),
-        store.ping_sync,
-        store.server_stats_sync,
-    ]
-    for use in uses:
-        with pytest.raises(StoreClosedError, match=f"^{re.escape(address)}: the store is closed$"):
-            use()
-    assert isinstance(StoreClosedError("x"), ValueError)
-    assert store.stats()["bytes_written"] > 0
-    for open_one in reader, pickle.loads(pickled):
-        assert open_one.get_sync("k").to_bytes() == b"1"
-        open_one.close()
-
-
-@pytest.mark.parametrize("servers", ["a:1", "a:1,b:1"])
-def test_a_store_that_another_thread_closes_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, servers: str
-) -> None:
-    """It neither keeps a channel nor makes another."""
-    store = UcxStore(f"ucx://{servers}")
-
-    def made_meanwhile(*arguments: Any) -> Any:
-        store.close()
-        return channel_over(*arguments)
-
-    monkeypatch.setattr(ucxstore.store, "channel_over", made_meanwhile)
-    with pytest.raises(StoreClosedError):
-        store.ping_sync()
-    assert store._made is None
-    assert not store._is_open
-
-
 def test_a_forked_child_closes_stores_whatever_other_threads_did() -> None:
     store = UcxStore("ucx://a:1")
     with ucxstore.store._lock:
@@ -427,7 +366,7 @@ def test_a_store_is_shown_while_another_thread_closes_it() -> None:
 
 
 def test_a_closed_scratch_space_says_so(ucx_store: UcxStore) -> None:
-    scratch = ucx_store.scratch("1MB")
+    scratch = ucx_store.scratch_sync("1MB")
     scratch.close()
     assert scratch.closed
     for use in scratch.store, scratch.grant:
@@ -440,12 +379,10 @@ async def test_async_with() -> None:
         async with UcxStore(server.address) as store:
             assert store._is_open
             await store.set("a", buffer_of(b"12"))
-            async with await store.scratch_async("1MB") as scratch:
+            async with await store.scratch("1MB") as scratch:
                 await scratch.store().set("b", buffer_of(b"3"))
             assert scratch.closed
         assert store.closed
-        with pytest.raises(StoreClosedError):
-            await store.get("a")
     assert repr(server).endswith("closed>")
 
 
@@ -458,6 +395,18 @@ def test_the_public_names_of_a_store_are_documented() -> None:
     documented = set(re.findall(r"`(\w+)`", table.partition("\n|---|---|\n")[2]))
     public = {name for name in dir(UcxStore("ucx://a:1")) if not name.startswith("_")}
     assert public - set(dir(Store)) == documented
+
+
+def test_plain_names_wait_and_names_with_sync_block() -> None:
+    """As zarr's own. What asks no server has one form."""
+    asks_nothing = {"at", "close", "drop", "rely_on", "stats", "with_read_only"}
+    for cls in UcxStore, Allocation:
+        for name, method in inspect.getmembers(cls, inspect.isfunction):
+            if name.startswith("_") or (cls is Allocation and name == "view"):  # as numpy's
+                continue
+            waits = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
+            assert waits != name.endswith("_sync") or name in asks_nothing, name
+            assert hasattr(cls, name.removesuffix("_sync")), name
 
 
 def test_a_store_is_connected_by_the_copy_that_zarr_reads_through(address: str) -> None:

@@ -1,7 +1,9 @@
 import math
 
+import numpy as np
 import pytest
 
+from ucxstore import UcxStore
 from ucxstore.options import MAX_TIMEOUT, ClientOptions, UcxConfig, normalize_ucx
 from ucxstore.secret import Secret
 
@@ -40,13 +42,21 @@ def test_a_timeout_is_a_number(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("1G", TypeError)]
+    ("value", "error"),
+    [(0, ValueError), (-1, ValueError), (True, TypeError), (1.5, TypeError), ("1G", ValueError)],
 )
 def test_a_budget_is_a_number_of_bytes(value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"^buffer_budget:"):
         ClientOptions.of(buffer_budget=value)  # type: ignore[arg-type]
     with pytest.raises(error, match=r"^buffer_budget:"):
         ClientOptions(buffer_budget=value)  # type: ignore[arg-type]
+
+
+def test_bytes_are_given_in_units_too() -> None:
+    for given in "256MiB", "268435456B", 256 << 20, np.int64(256 << 20):
+        assert ClientOptions.of(buffer_budget=given).buffer_budget == 256 << 20
+    with UcxStore("ucx://localhost:1", buffer_budget="1.5GB") as store:
+        assert store._budget.total == 1_500_000_000
 
 
 @pytest.mark.parametrize("value", [0, 1, "on"])

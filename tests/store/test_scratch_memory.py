@@ -31,7 +31,7 @@ def fill(store: UcxStore) -> None:
 def test_many_small_values() -> None:
     with Server.spawn("memory://", local=False) as server, UcxStore(server.address) as store:
         before = resident(server)
-        with store.scratch("1GB") as scratch:
+        with store.scratch_sync("1GB") as scratch:
             for number in range(STEPS):
                 fill(scratch.store(f"step-{number}"))
                 # A value that stays at the end of the heap keeps it from shrinking there.

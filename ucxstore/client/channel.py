@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from ucxstore import process
 from ucxstore.client.ending import Ending
 from ucxstore.client.loops import Operation, Queue, current_queue
 from ucxstore.client.requests import Request
-from ucxstore.errors import UcxStoreError
+from ucxstore.errors import OperationCancelledError, StoreClosedError, UcxStoreError
 from ucxstore.options import ClientOptions
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ class Channel(ABC):
     def __init__(self, options: ClientOptions) -> None:
         self.timeout = options.timeout
         self.connect_timeout = options.connect_timeout
+        self._closed = ""  # why, once it is
+        self._pending: dict[object, Callable[[], None]] = {}
+        process.in_child(self._leave_to_parent)
 
     # ---- what `OneServer` and `Cluster` implement ----
 
@@ -164,7 +169,9 @@ class Channel(ABC):
     async def open(self) -> None:
         """Connect if that is needed; see `open_sync`."""
         if not self.opened:
+            self.check_open()
             await asyncio.to_thread(self.open_sync)
+        self.check_open()
 
     async def ask[T](self, request: Request[T]) -> T:
         """Send a request, and return the answer.
@@ -183,9 +190,11 @@ class Channel(ABC):
     def ask_sync[T](self, request: Request[T]) -> T:
         """Do as `ask`, blocking."""
         if not self.opened:
+            self.check_open()
             self.open_sync()
+        self.check_open()
         try:
-            return cast(T, self.begin(request, None).wait())
+            return cast(T, self._wait(self.begin(request, None)))
         except BaseException:
             # An interrupt may have come between the start and the wait: wait for this one, too.
             from ucxstore._native import core
@@ -193,9 +202,66 @@ class Channel(ABC):
             core.Operation.end_unwaited()
             raise
 
+    def _wait(self, operation: Operation) -> Any:
+        if operation.done:
+            return operation.wait()
+        self.track(operation, operation.cancel)
+        try:
+            return operation.wait()
+        except OperationCancelledError:
+            self.check_open()
+            raise
+        finally:
+            self.untrack(operation)
+
     def flight(self) -> "Flight":
         """Return a context for many requests at once."""
         return Flight(self)
+
+    # ---- its end ----
+
+    def close(self, why: str) -> None:
+        """Refuse all that follows, and cancel what is under way; never blocks.
+
+        Both raise `StoreClosedError` to their callers. What is under way does so once nothing of it
+        is in flight any more. An attempt to connect goes on to its end first, since other stores
+        may wait for it, too.
+
+        Parameters
+        ----------
+        why : str
+            The message of that error.
+        """
+        self._closed = why
+        for cancel in list(self._pending.values()):
+            cancel()
+
+    def check_open(self) -> None:
+        """Raise `StoreClosedError` if it was closed."""
+        if self._closed:
+            raise StoreClosedError(self._closed)
+
+    def track(self, pending: object, cancel: Callable[[], None]) -> None:
+        """Call `cancel` if the channel is closed before `untrack`, and at once if it is already.
+
+        Parameters
+        ----------
+        pending : object
+            What is under way.
+        cancel : callable
+            Called in the thread that closes the channel. It must not block, nor raise.
+        """
+        self._pending[pending] = cancel
+        if self._closed:
+            cancel()
+
+    def untrack(self, pending: object) -> None:
+        """Forget what has ended."""
+        self._pending.pop(pending, None)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: what is under way is the parent's."""
+        self._pending = {}
 
 
 class Flight:
@@ -206,18 +272,21 @@ class Flight:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._loop = asyncio.get_running_loop()
         self._queue = current_queue()
         self._operations: list[Operation] = []
         self._endings: list[Ending] = []  # of those that had not ended at once
 
     def start(self, request: Request[Any]) -> None:
         """Send a request over the open channel."""
+        self._channel.check_open()
         operation = self._channel.begin(request, self._queue)
         self._operations.append(operation)
         if not operation.done:  # else no queue reports it: what was seen in shared memory, say
             ending = Ending()
             self._endings.append(ending)
             self._queue.listen(operation, ending.set)
+            self._channel.track(self, self._cancel_from_anywhere)
 
     def results(self) -> list[Any]:
         """Return the answers to all, in the order of their start, or raise the first failure.
@@ -226,8 +295,10 @@ class Flight:
         """
         try:
             return [operation.result() for operation in self._operations]
-        except Exception:
+        except Exception as error:
             self._discard()
+            if isinstance(error, OperationCancelledError):
+                self._channel.check_open()
             raise
 
     async def settle(self) -> None:
@@ -236,8 +307,11 @@ class Flight:
         If it is cancelled, it cancels them, and raises once they have ended.
         """
         cancelled: asyncio.CancelledError | None = None
-        for ending in self._endings:
-            cancelled = await ending.wait(self._cancel) or cancelled
+        try:
+            for ending in self._endings:
+                cancelled = await ending.wait(self._cancel) or cancelled
+        finally:
+            self._channel.untrack(self)
         if cancelled is not None:
             self._discard()
             try:
@@ -249,6 +323,10 @@ class Flight:
     def _cancel(self) -> None:
         for operation in self._operations:
             operation.cancel()
+
+    def _cancel_from_anywhere(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._cancel)
 
     def _discard(self) -> None:
         """Take unwanted results: until then, the core keeps the operations' memory."""

@@ -97,7 +97,11 @@ class Greeting:
         self._server = server
         self._deadline = Deadline(timeout)
         self._handshake = ClientHandshake(_reveal(secret, server), str(server), encrypt)
-        self._sock = dial(server, resolve(server, self._deadline), self._deadline)
+        try:
+            self._sock = dial(server, resolve(server, self._deadline), self._deadline)
+        except ConnectError as error:
+            error.reached = False
+            raise
         try:
             tune(self._sock)
             self.welcome = self._run(self._handshake.greet())

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ucxstore.address import HostPort
-from ucxstore.errors import ServerRestartedError
+from ucxstore.errors import ConnectError, ServerLostError, ServerRestartedError, UcxStoreError
 from ucxstore.protocol.frames import Welcome
 
 _NOTHING: Mapping[HostPort, bytes] = MappingProxyType({})
@@ -107,6 +107,16 @@ class Identities:
         """Rely on this identity from now on, whatever others are known."""
         self._told[server] = identity
 
+    def lost(self, server: HostPort, error: UcxStoreError) -> UcxStoreError:
+        """Return the error of a server that cannot be reached: it is lost if it is known.
+
+        A server that was reached and cannot be used is not lost, and says why itself.
+        """
+        known = server in self._told or server in self._met
+        if known and isinstance(error, ConnectError) and not error.reached:
+            return ServerLostError(f"{server}: the server is lost: {error}")
+        return error
+
 
 def other_storage(server: HostPort, welcome: Welcome, expected: bytes) -> ServerRestartedError:
     """Return the error of a server that has another storage than `expected`."""
@@ -117,5 +127,5 @@ def other_storage(server: HostPort, welcome: Welcome, expected: bytes) -> Server
     )
     return ServerRestartedError(
         f"{server}: the server {how}: expected the storage {expected.hex()}, found "
-        f"{welcome.identity.hex()} (store.accept_restarted() goes on without the old values)"
+        f"{welcome.identity.hex()} (store.accept_restarted_sync() goes on without the old values)"
     )

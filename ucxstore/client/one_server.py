@@ -65,6 +65,7 @@ class OneServer(Channel):
         seconds = timeout or self.connect_timeout
         patience = Patience(seconds)
         while True:
+            self.check_open()
             try:
                 connection = self._connector.connect(patience.left())
                 break
@@ -74,9 +75,9 @@ class OneServer(Channel):
                 elif error.may_come and not self._was_met:
                     until = patience.deadline
                 else:
-                    raise
+                    until = 0.0
                 if not patience.wait(error, until):
-                    raise
+                    raise self._identities.lost(self._server, error) from error.__cause__
         self._away_until = None
         self._identities.check(self._server, connection.welcome)
         if not self._is_whole(connection):

@@ -67,6 +67,7 @@ class Cluster(Channel):
         # A server that gets its first record has its clients connect anew, and so may end what was
         # connected just before.
         for _ in range(_MOST_ROUNDS):
+            self.check_open()
             if self._membership.is_ready():
                 return
             self._membership.connect(timeout or self.connect_timeout)

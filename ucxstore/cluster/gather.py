@@ -178,7 +178,7 @@ class Gathered:
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = without_frames(error)
-        for one in self._in_flight:
+        for one in list(self._in_flight):  # a thread may wait for them, and another one cancel
             one.operation.cancel()
 
     def _settle(self) -> None:

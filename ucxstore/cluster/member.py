@@ -136,7 +136,7 @@ class Member:
         try:
             self._connector.connect(timeout)
         except UcxStoreError as error:
-            self._fail(without_frames(error))
+            self._fail(without_frames(self._identities.lost(self.server, error)))
         else:
             self._problem = None
 

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from ucxstore.copies.result import Counts, Culprit
+from ucxstore.options import parse_size
 
 __all__ = ["Counts", "Culprit", "count_copies"]
 
 
 def count_copies(
     action: Callable[[], Any],
-    nbytes: int,
+    nbytes: int | str,
     *,
-    chunk_nbytes: int | None = None,
+    chunk_nbytes: int | str | None = None,
     capture: str | Path | None = None,
 ) -> Counts:
     """Count the copies of an array that an action makes, beyond its result.
@@ -34,9 +35,10 @@ def count_copies(
     action : callable
         The code to measure. All threads of this process are measured meanwhile. Make what it needs
         beforehand: arrays to write, connections, imports.
-    nbytes : int
-        The size of the array that it moves, in bytes: the unit of the figures.
-    chunk_nbytes : int or None
+    nbytes : int or str
+        The size of the array that it moves, in bytes, such as ``z.nbytes`` or ``"256MiB"``: the
+        unit of the figures.
+    chunk_nbytes : int, str or None
         The size of a chunk; the size of the array by default. Blocks of at least half of it count
         in `Counts.total`.
     capture : path or None
@@ -52,8 +54,8 @@ def count_copies(
     ------
     ImportError
         If memray is not installed.
-    ValueError
-        If a size is not positive.
+    ValueError, TypeError
+        If a size is none, or not positive.
     RuntimeError
         If memray is tracking this process already.
 
@@ -68,20 +70,21 @@ def count_copies(
     from ucxstore.copies.counting import Range, count
     from ucxstore.copies.tracking import tracked
 
-    chunk_nbytes = nbytes if chunk_nbytes is None else chunk_nbytes
-    if nbytes <= 0 or chunk_nbytes <= 0:
+    whole = parse_size("nbytes", nbytes)
+    chunk = whole if chunk_nbytes is None else parse_size("chunk_nbytes", chunk_nbytes)
+    if not whole or not chunk:
         raise ValueError(f"sizes must be positive: {nbytes=}, {chunk_nbytes=}")
     with tempfile.TemporaryDirectory(prefix="ucxstore-copies-") as folder:
         path = Path(folder, "capture.bin") if capture is None else Path(capture)
         with tracked(path) as resident:
             result = action()
         own = [Range(address, size) for address, size in _memory_of(result)]
-        rss_extra = resident.extra(sum(one.nbytes for one in own), nbytes)
+        rss_extra = resident.extra(sum(one.nbytes for one in own), whole)
         shared = [Range(one.address, one.nbytes) for one in resident.shared]
         return count(
             path,
-            nbytes=nbytes,
-            chunk_nbytes=chunk_nbytes,
+            nbytes=whole,
+            chunk_nbytes=chunk,
             own=[*own, *shared],
             rss_extra=rss_extra,
             fixed=resident.fixed,

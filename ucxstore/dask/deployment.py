@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, Unpack, cast
@@ -34,8 +34,8 @@ from ucxstore.errors import (
     ScratchEndedError,
     ServerLostError,
 )
-from ucxstore.meter import BarName, Meter, open_bar
-from ucxstore.options import UcxValue
+from ucxstore.meter import BarName, Meter, check_description, open_bar
+from ucxstore.options import UcxValue, parse_size
 from ucxstore.scratch import DEFAULT_TIMEOUT, Scratch
 from ucxstore.secret import Secret
 from ucxstore.server.options import LOOPBACK, ServerKeywords, ServerOptions, WorkerKeywords
@@ -272,10 +272,9 @@ class Deployment:
             }
         )
 
-    @contextmanager
     def progress(
-        self, planned: int, description: str = "ucxstore", *, bar: BarName = "auto"
-    ) -> Iterator[Meter]:
+        self, planned: int | str, description: str = "ucxstore", *, bar: BarName = "auto"
+    ) -> AbstractContextManager[Meter]:
         """Show a progress bar for the bytes that go to and from the servers, by whatever task.
 
         `ucxstore.progress` counts in its own process, and tasks run in others. This one asks the
@@ -283,21 +282,27 @@ class Deployment:
 
         Parameters
         ----------
-        planned : int
-            The bytes that tasks will read and write within the block.
+        planned : int or str
+            The bytes that tasks will read and write within the block, such as ``x.nbytes`` or
+            ``"2GiB"``.
         description, bar
             As for `ucxstore.progress`.
 
-        Yields
-        ------
-        Meter
-            With the bytes that are `planned` and `moved`.
+        Returns
+        -------
+        context manager
+            It gives a `Meter`, with the bytes that are `planned` and `moved`.
 
         Raises
         ------
-        ImportError, ValueError
-            As `ucxstore.progress` does.
+        ImportError, ValueError, TypeError
+            As `ucxstore.progress` does, or if `planned` is no size.
         """
+        check_description(description)
+        return self._progress(parse_size("planned", planned), description, bar)
+
+    @contextmanager
+    def _progress(self, planned: int, description: str, bar: BarName) -> Iterator[Meter]:
         before = _moved(self.stats())
         meter = Meter(open_bar(description, bar))
         meter.add(planned=planned)
@@ -435,7 +440,7 @@ class Deployment:
         TimeoutError
             If the workers do not answer in time.
         """
-        return self._over(_Set(self._servers()), "", options).scratch(quota, timeout)
+        return self._over(_Set(self._servers()), "", options).scratch_sync(quota, timeout)
 
     def retry[R](
         self,
@@ -479,7 +484,7 @@ class Deployment:
         for _ in range(attempts):
             servers = self._servers()
             try:
-                with self._over(_Set(servers), "", options).scratch(quota, timeout) as scratch:
+                with self._over(_Set(servers), "", options).scratch_sync(quota, timeout) as scratch:
                     return step(scratch)
             except _LOSSES as error:
                 lost = self._lost_of(servers)

@@ -81,7 +81,7 @@ class ServerPlugin(WorkerPlugin):
         if self._server is None:
             return 0
         stats = self._server.stats()
-        return stats.get("cached_bytes", 0) + stats["scratch_bytes"]
+        return stats.cached_bytes + stats.scratch_bytes
 
     def figures(self) -> dict[str, Any] | None:
         """Return the counters of the server and of this process's stores; ``None`` without one."""

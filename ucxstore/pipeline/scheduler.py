@@ -15,6 +15,7 @@ from ucxstore.client.channel import Channel
 from ucxstore.client.ending import Ending
 from ucxstore.client.loops import Operation, Queue
 from ucxstore.client.requests import Request
+from ucxstore.errors import OperationCancelledError
 from ucxstore.pipeline.budget import Budget, Claim, Limited
 from ucxstore.pipeline.workers import codec_threads
 
@@ -94,12 +95,18 @@ class Scheduler:
         await channel.open()
 
         def begin(group: G, queue: Queue) -> Operation:
+            channel.check_open()
             return channel.begin(request(group), queue)
 
         fetcher = _Fetcher(self, self._budget, groups, begin, work)
+        channel.track(fetcher, fetcher.cancel)
         try:
             await self._go_through(range(self.threads), fetcher.keep_busy)
+        except OperationCancelledError:
+            channel.check_open()
+            raise
         finally:
+            channel.untrack(fetcher)
             await fetcher.settle()
 
     async def in_thread[**P, T](
@@ -271,6 +278,11 @@ class _Fetcher[G: Limited]:
             if not self._waiting:
                 self._loop.remove_reader(self._queue.native.fileno())
 
+    def _cancel(self) -> None:
+        with self._lock:
+            for fetched in list(self._coming):
+                fetched.operation.cancel()
+
     def _listen(self, end: Ending) -> None:
         self._waiting.append(end)
         self._loop.add_reader(self._queue.native.fileno(), self._wake)
@@ -282,6 +294,11 @@ class _Fetcher[G: Limited]:
             end.set()
 
     # ---- in any thread ----
+
+    def cancel(self) -> None:
+        """Cancel what is on its way: then the first of it fails all."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._cancel)
 
     def work_on(self) -> bool:
         """Work on what arrives; return whether to call this again, after other work of the pool."""

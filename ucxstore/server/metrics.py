@@ -176,11 +176,9 @@ class _ServerCollector:
 
         counted = self._server.stats()
         for ours, (name, text) in COUNTERS.items():
-            if ours in counted:
-                yield CounterMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
+            yield CounterMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
         for ours, (name, text) in GAUGES.items():
-            if ours in counted:
-                yield GaugeMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
+            yield GaugeMetricFamily(f"ucxstore_{name}", text, value=counted[ours])
         space = self._server.disk_space()
         if space is not None:
             for ours, (name, text) in DISK.items():

@@ -27,7 +27,8 @@ from ucxstore.server.sources.locations import hide_password
 from ucxstore.server.sources.opening import Storage, is_shared, open_scratch, open_storage
 from ucxstore.server.spawn import START_SECONDS, ServerProcess
 from ucxstore.server.users import admit_all, admit_own_user
-from ucxstore.showing import html_block, html_details, html_table, value_text
+from ucxstore.showing import html_block, html_details, html_table
+from ucxstore.stats import ServerCounters
 
 if TYPE_CHECKING:
     from ucxstore.server.sources.carrier import Carrier
@@ -209,6 +210,7 @@ class Server:
             extra={"event": "started", "detail": f"{hide_password(str(storage))}"},
         )
         self._storage = storage
+        self._secret = options.secret
         self._grace = options.grace
         disk = _find_disk(opened, options)
         self._threads = _Threads(native, acceptor, carrier, leave, disk)
@@ -241,11 +243,24 @@ class Server:
         ValueError
             If it is no secret for a server, or the server has had none.
         """
-        self._threads.change_secret(Secret(secret) if not isinstance(secret, Secret) else secret)
+        changed = Secret(secret) if not isinstance(secret, Secret) else secret
+        self._threads.change_secret(changed)
+        self._secret = changed
 
-    def stats(self) -> dict[str, int]:
-        """Return the counters since the start; once closed, those at the end."""
-        return self._threads.stats()
+    def _reached_by(self) -> tuple[str, Secret | None]:
+        """Do as `ucxstore.options.Reachable` says, for `UcxStore(server)`."""
+        return self._address, self._secret
+
+    def stats(self) -> ServerCounters:
+        """Return the counters since the start; once closed, those at the end.
+
+        Returns
+        -------
+        ServerCounters
+            A frozen dataclass that prints as a table. It is a dictionary, too.
+        """
+        without_source = dict.fromkeys(ServerCounters._names(), 0)
+        return ServerCounters(**without_source | self._threads.stats())
 
     def stats_json(self) -> bytes:
         """Return what it answers to `UcxStore.server_stats`, as JSON; empty once closed."""
@@ -345,8 +360,7 @@ class Server:
             ("state", self._state()),
             ("clients", str(self.sessions)),
         ]
-        counted = [(name, value_text(name, value)) for name, value in self.stats().items()]
-        counters = html_details("Counters", html_table(counted, right=[1]))
+        counters = html_details("Counters", self.stats().html())
         return html_block("Server", self._address, html_table(rows), counters)
 
 

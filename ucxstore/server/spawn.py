@@ -50,6 +50,7 @@ class ServerProcess:
     ) -> None:
         seconds = check_timeout("start_timeout", start_timeout)
         self._close_seconds = options.grace + _END_SECONDS
+        self._secret = options.secret
         deadline = time.monotonic() + seconds
         order = _pack(storage, options, die_with_parent)
         with ExitStack() as on_failure:
@@ -106,6 +107,10 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             return "it still runs"
         return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+
+    def _reached_by(self) -> tuple[str, Secret | None]:
+        """Do as `ucxstore.options.Reachable` says, for `UcxStore(server)`."""
+        return self.address, self._secret
 
     @property
     def pid(self) -> int:

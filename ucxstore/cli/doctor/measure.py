@@ -151,7 +151,7 @@ def speed_text(way: Way) -> str:
 def _place_for_values(store: UcxStore, nbytes: int, *, write: bool) -> Iterator[UcxStore]:
     """Yield a store that so many bytes may be written to."""
     try:
-        scratch = None if write else store.scratch(nbytes)
+        scratch = None if write else store.scratch_sync(nbytes)
     except (StorageError, GrantError) as error:
         raise NotMovedError(f"{error}; --write does without scratch space") from error
     with scratch or nullcontext():
