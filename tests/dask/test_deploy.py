@@ -350,7 +350,7 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
     plugins = client.run(what_is_there)
     with pytest.raises(ValueError, match="storage: 'ftp://host'"):
         deploy(client, "ftp://host")
-    with pytest.raises(ValueError, match="freshness: the storage is no object store"):
+    with pytest.raises(ValueError, match="freshness: only an object store"):
         deploy(client, tmp_path, freshness=3)
     with pytest.raises(ValueError, match="block_size: 1 is less"):
         deploy(client, "s3://bucket", block_size=1)

@@ -26,7 +26,7 @@ _COMMANDS = {
     "ping": "measure round trips to a server",
     "stats": "print a server's counters",
     "secret": "make a secret",
-    "grant": "derive a secret that opens one prefix alone",
+    "grant": "derive a secret that opens only one prefix",
     "cluster": "show a set of servers, accept a loss, forget a member",
     "doctor": "find problems of UCX and of the connection to a server",
     "demo": "write real data to a server, read it in another process, compare",

@@ -72,7 +72,7 @@ def add_client_options(parser: Parser) -> None:
         type=float,
         default=_DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="the longest time without progress, also of connecting (default: %(default)g)",
+        help="how long to wait without progress, and to connect (default: %(default)g)",
     )
     add_ucx_option(parser)
 

@@ -48,7 +48,7 @@ GAUGES = {
     "value_bytes": ("value_bytes", "Bytes of the values in memory."),
     "memory_used": ("memory_used_bytes", "Memory that values take, with all that they need."),
     "memory_limit": ("memory_limit_bytes", "Memory that values may take; 0 if it is unbounded."),
-    "arena_bytes_held": ("held_bytes", "Bytes that clients of this host hold where they lie."),
+    "arena_bytes_held": ("held_bytes", "Bytes of values that clients of this host hold in memory."),
     "scratch_bytes": ("scratch_bytes", "Bytes of values in scratch spaces."),
     "cached_bytes": ("cached_bytes", "Bytes that the cache takes."),
     "writing_bytes": ("writing_bytes", "Bytes of values on their way to the source."),

@@ -62,11 +62,11 @@ def open_storage(
         If an object store does not answer as it should.
     """
     if options.memory is not None and not _is_memory(storage):
-        raise ValueError("memory: the storage is no memory that the server makes")
+        raise ValueError("memory: only memory:// has this limit")
     if options.durability is not None and not _is_directory(storage):
-        raise ValueError("durability: the storage is no directory that the server opens")
+        raise ValueError("durability: only a directory that the server opens has it")
     if options.create and not _is_directory(storage):
-        raise ValueError("create: the storage is no directory, and only these are made")
+        raise ValueError("create: only a directory can be made")
     native = _open_native(storage, options)
     if native is not None:
         options.refuse_source_options()
