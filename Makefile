@@ -12,6 +12,7 @@ HEADLINES := $(foreach load,write-raw-one write-zstd-one read-raw-one read-zstd-
         LocalStore-default FsspecStore-s3fs-default,$(load)-$(row)))
 # It tells of a successor each time.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+WHEELS := build/wheels/venv
 ZARR2 := build/zarr2
 ZARR := $(shell sed -n 's/^zarr==//p' constraints.txt)
 ZARR_SOURCE := build/zarr-$(ZARR)
@@ -57,7 +58,7 @@ endif
         test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native \
         test-address test-thread faults simulate greedy coverage bench bench-against copies \
         flamegraphs docs docs-serve docs-publish newcomer s3 azure zarr2 lint lint-python \
-        lint-native lint-stubs tidy format stubs wheels check-wheel clean
+        lint-native lint-stubs tidy format stubs wheels check-wheel release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -196,6 +197,7 @@ flamegraphs/%.html: build/profiles/%.bin
 newcomer: $(BUILT) ## Follow the tutorial of two machines between two namespaces, and print the time
 	$(BIN)/python scripts/newcomer $(WHEEL)
 
+# UCXSTORE_REPOSITORY= is what its link to the repository leads to. Without it there is no such link.
 docs: $(DEPENDENCIES) ## Build the site of the documentation into build/site, and check its links
 	$(MKDOCS) build
 
@@ -280,15 +282,22 @@ stubs: $(BUILT) ## Generate ucxstore/_core.pyi
 	$(STUBGEN) ucxstore/_core.pyi
 
 wheels: ARCH ?= $(shell uname -m)
-wheels: $(VENV)/.wheels ## Build sdist and manylinux wheel into dist (make wheels ARCH=aarch64)
-	$(BIN)/python packaging/wheels/build.py --arch $(ARCH)
+wheels: $(WHEELS)/.dependencies ## Build sdist and manylinux wheel into dist (make wheels ARCH=aarch64)
+	$(WHEELS)/bin/python packaging/wheels/build.py --arch $(ARCH)
 
-$(VENV)/.wheels: $(DEPENDENCIES)
-	scripts/install --group wheels
+# An environment of its own: .venv has the tools of tests and benchmarks, too, which are 2 GB.
+$(WHEELS)/.dependencies: pyproject.toml constraints.txt
+	python=$$(scripts/find-python) && "$$python" -m venv --clear $(WHEELS)
+	VENV=$(WHEELS) scripts/install --group wheels
 	touch $@
 
 check-wheel: wheels ## Install the wheel without a compiler, for several Pythons, and run the demo
-	$(BIN)/python packaging/wheels/check.py $(if $(ALLOW_MISSING),--allow-missing)
+	$(WHEELS)/bin/python packaging/wheels/check.py $(if $(ALLOW_MISSING),--allow-missing)
+
+release: ARCHS ?= x86_64 aarch64
+release: $(WHEELS)/.dependencies ## Make all of a release, as a dry run (make release PUBLISH=1 publishes it)
+	+$(WHEELS)/bin/python packaging/release.py $(ARCHS:%=--arch %) $(if $(IMAGE),--image $(IMAGE)) \
+	    $(if $(PUBLISH),--publish)
 
 clean: ## Remove .venv and everything built
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

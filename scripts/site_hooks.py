@@ -57,7 +57,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Refuse a site that loads anything from elsewhere."""
+    """Draw all pictures for the light scheme, and refuse a site that loads from elsewhere.
+
+    A picture that follows the system's scheme would not follow the site's, which has a switch:
+    `docs/site.css` turns light pictures dark.
+    """
+    for picture in Path(config.site_dir).rglob("*.svg"):
+        picture.write_text(picture.read_text().replace("(prefers-color-scheme: dark)", "not all"))
     loaded = {
         f"{page.relative_to(config.site_dir)}: {found}"
         for page in Path(config.site_dir).rglob("*.html")

@@ -54,11 +54,11 @@ class HostPort:
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
             if ":" not in host:
-                raise AddressError(f"{text!r} has brackets around a host that is no IPv6 address")
+                raise AddressError(f"{text!r}: only an IPv6 address may stand in brackets")
         elif ":" in host:
             raise AddressError(f"{text!r} needs brackets around its IPv6 address: [{host}]:{port}")
         if not _PORT.fullmatch(port):
-            raise AddressError(f"{text!r} has no number from 1 to 65535 as its port")
+            raise AddressError(f"{text!r} has a port that is not a number from 1 to 65535")
         return cls(host, int(port))
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Address:
         if not self.servers:
             raise AddressError("an address needs at least one host:port")
         if len(set(self.servers)) != len(self.servers):
-            raise AddressError("an address names each server once")
+            raise AddressError("an address names a server twice")
         for server in self.servers:
             if server.port == 0:
                 raise AddressError(f"{server}: a server's port is from 1 to 65535")
@@ -134,9 +134,9 @@ def _normalize_host(host: str) -> str:
                 return str(IPv6Address(host))
         except ValueError:
             pass
-        raise AddressError(f"{host!r} is no IPv6 address")
+        raise AddressError(f"{host!r} is not an IPv6 address")
     if not _HOST_NAME.fullmatch(host):
-        raise AddressError(f"{host!r} is no host name" if host else "the host is missing")
+        raise AddressError(f"{host!r} is not a host name" if host else "the host is missing")
     return host.lower()
 
 

@@ -25,12 +25,11 @@ class Allocation:
     `ucxstore.UcxStore.allocate` makes it. Until it is committed, nobody else finds the value. If it
     is left, dropped or collected before that, nothing is stored.
 
-    A server of the same host, with the option ``local``, takes large values over where they lie, so
-    that they are never copied. It does so only once the kernel has made sure that nobody can write
-    to them any more. For any other server, and where that cannot be made sure, `commit` sends the
-    value as `ucxstore.UcxStore.set` does. In both cases the value is what was in the memory when it
-    was committed. Arrays of it that the program keeps can be used on, and are the program's own:
-    what is written to them later changes nothing in the store.
+    A server of the same host, with the option ``local``, takes large values over without a copy. It
+    does so only once the kernel has made sure that nobody can write to them any more. For any other
+    server, and where that cannot be made sure, `commit` sends the value as `ucxstore.UcxStore.set`
+    does. In both cases the value is what was in the memory when it was committed. The program may
+    go on using arrays of it: what it writes to them later changes nothing in the store.
 
     Attributes
     ----------
@@ -140,8 +139,8 @@ class Allocation:
         value = readable_view(self.array)
         if os.getpid() != self._pid:
             raise RuntimeError(
-                f"the allocation for {self.key!r} belongs to the process that made it, of which "
-                "this one is a forked child"
+                f"the allocation for {self.key!r} belongs to the process that made it, and this "
+                "is a forked child of that process"
             )
         # What was written since a first attempt is in the memory, and not in the file.
         file = None if self._was_tried else self._file

@@ -93,7 +93,7 @@ def describe(store: UcxStore) -> Description:
     try:
         found = zarr.open(store=store, mode="r")
     except (FileNotFoundError, KeyError) as error:
-        raise FileNotFoundError(f"{store}: there is no array and no group") from error
+        raise FileNotFoundError(f"{store}: there is no array or group") from error
     return _describe(found, "", store)
 
 

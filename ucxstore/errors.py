@@ -14,7 +14,7 @@ UcxStoreError
 ├── OperationCancelledError              cancelled by the caller
 ├── StoreClosedError (ValueError)        the store was closed while the operation was under way
 ├── ReadOnlyServerError (PermissionError)  a write to a read-only server
-├── GrantError (PermissionError)         a request that a grant does not allow, or does no more
+├── GrantError (PermissionError)         a request that a grant does not allow, or no longer allows
 ├── ValueTooLargeError (ValueError)      a value, or range of one, larger than `out`
 ├── ChunkSizeError (ValueError)          a stored value that is not the size of a raw chunk
 ├── ShardError (ValueError)              a shard and its index do not fit, or keep changing
@@ -187,7 +187,7 @@ class ProtocolError(UcxStoreError):
 
 
 class NotMappedError(UcxStoreError, BufferError):
-    """Values cannot be mapped where they lie, and ``map=True`` forbids to copy them."""
+    """Values cannot be mapped, and ``map=True`` forbids copying them."""
 
 
 class FallbackError(UcxStoreError, RuntimeError):

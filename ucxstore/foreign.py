@@ -31,7 +31,7 @@ class Fields:
 
     def __init__(self, what: str, found: object) -> None:
         if not isinstance(found, dict):
-            raise ProtocolError(f"not {what}: {_shown(found)} is no object")
+            raise ProtocolError(f"not {what}: {_shown(found)} is not an object")
         self.plain: Mapping[str, Any] = found
         self._what = what
 

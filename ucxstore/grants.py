@@ -240,7 +240,7 @@ def caveats_of(
         caveats += _caveat(_EXPIRES, _TIME.pack(_end_of(expires)))
     if not caveats:
         raise ValueError(
-            "grant: without a prefix, read_only, expires and operator, nothing is narrowed"
+            "grant: give a prefix, read_only, expires or operator: without them it opens all"
         )
     return caveats
 
@@ -342,7 +342,7 @@ def _read_prefix(body: bytes) -> str:
     except UnicodeDecodeError:
         raise ValueError("the grant has a prefix that is not UTF-8") from None
     if not prefix.endswith("/") or find_problem(prefix[:-1]) is not None:
-        raise ValueError(f"the grant has a prefix that is no folder, {prefix!r}")
+        raise ValueError(f"the grant has a prefix that is not a folder, {prefix!r}")
     return prefix
 
 
@@ -355,7 +355,7 @@ def _end_of(expires: Expiry) -> int:
     else:
         end = now + _lifetime(expires)
     if not now < end <= _LAST_SECOND:
-        raise ValueError(f"expires: {expires} is not in the future, or too far in it")
+        raise ValueError(f"expires: {expires} is in the past, or too far in the future")
     return math.ceil(end)
 
 
@@ -365,7 +365,7 @@ def _lifetime(expires: str | float | timedelta) -> float:
     if isinstance(expires, str):
         match = _LIFETIME.fullmatch(expires.strip())
         if match is None:
-            raise ValueError(f"expires: {expires!r} is no time, such as '90s', '30m', '8h' or '7d'")
+            raise ValueError(f"expires: {expires!r} is not a time such as '90s', '30m' or '7d'")
         return float(match[1]) * _SECONDS[match[2]]
     if isinstance(expires, bool) or not isinstance(expires, int | float):
         raise TypeError(f"expires: a time is needed, not {expires!r}")

@@ -474,7 +474,7 @@ class _Wanted:
         given = {name: value for name, value in (options or {}).items() if value is not None}
         known = {"range", "head", "version", "if_match", "if_none_match"}
         if unknown := sorted(given.keys() - known):
-            raise NotSupportedError(f"options of a read that servers do not have: {unknown}")
+            raise NotSupportedError(f"servers do not have these options of a read: {unknown}")
         head = bool(given.get("head"))
         version = str(given.get("version", ""))
         return cls(
@@ -552,7 +552,7 @@ def _range(start: int, end: int | None, length: int | None) -> RangeByteRequest:
         raise ValueError("give either an end or a length")
     stop = start + length if length is not None else end
     if stop is None or not 0 <= start < stop:
-        raise ValueError(f"a range must have bytes: {start} to {stop}")
+        raise ValueError(f"the range is empty: {start} to {stop}")
     return RangeByteRequest(start, stop)
 
 

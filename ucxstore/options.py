@@ -126,7 +126,7 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         if self.encrypt and self.secret is None:
-            raise ValueError("encrypt: it needs a secret; the keys are made of it")
+            raise ValueError("encrypt: it needs a secret, which the keys are made from")
         check_timeout("timeout", self.timeout)
         check_timeout("connect_timeout", self.connect_timeout)
         object.__setattr__(self, "buffer_budget", check_buffer_budget(self.buffer_budget))

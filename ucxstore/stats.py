@@ -349,7 +349,7 @@ class ServerStats(Table):
     arena_bytes_waiting : int
         Those of values that were replaced or removed, and that clients still read.
     arena_bytes_held : int
-        Those of all values that clients read right now, or hold where they lie.
+        Those of all values that clients read right now, or hold in views and mapped results.
     adopted, adopted_bytes : int
         Those of `arenas` that clients have made, each with one value that was not copied, and the
         bytes of these.

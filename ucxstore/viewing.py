@@ -1,4 +1,4 @@
-"""Find values, and parts of arrays, where they lie, or copies of them: for `UcxStore.view`.
+"""Find values, and parts of arrays, to view, or make copies of them: for `UcxStore.view`.
 
 What must be asked or waited for on the way is a step, which is yielded. So the same functions serve
 those who block and those who do not: `run_sync` and `run` take their steps.
@@ -119,7 +119,7 @@ class Viewing:
         return look(False)
 
     def _held(self, key: str, *, waits: bool = False) -> npt.NDArray[np.uint8] | None:
-        """Return a value where it lies, if it can be seen from here.
+        """Return a value without a copy, if it can be seen from here.
 
         Parameters
         ----------
@@ -161,8 +161,8 @@ class Viewing:
     def _check_may_copy(self, key: str) -> None:
         if self._mapping is True:
             raise NotMappedError(
-                f"{key!r} cannot be mapped: it is missing, or this process does not see it, since "
-                "its server is on another host, is reached over UCX, or does not keep it in memory "
-                "that it shows (of a directory: map_files=True); or clients hold as much as they "
-                "may (mapped_limit), or this process has mapped so much that it must keep the rest"
+                f"{key!r} cannot be mapped. Perhaps it is missing; or its server is on another "
+                "host, is reached over UCX, or has it in a file (map_files=True maps files); or "
+                "clients hold as much as mapped_limit allows; or this process has mapped so much "
+                "that it keeps the rest of its mappings for others"
             )

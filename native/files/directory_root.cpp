@@ -195,7 +195,7 @@ Fd DirectoryRoot::make_parents(const std::string& key) const {
         }
     }
     throw Error(ErrorKind::storage,
-                "'" + parent + "' is no directory, so it can hold no '" + key + "'");
+                "'" + parent + "' is not a directory, so it cannot hold '" + key + "'");
 }
 
 void DirectoryRoot::prune_parents(const std::string& key) const try {

@@ -71,7 +71,7 @@ std::string Places::refusal(const std::string& origin) const {
     if (taken_ < most_) {
         text += ", and the rest is kept for others";
     }
-    return text + "; none of them can end for another one";
+    return text + "; none of them can be ended to make room";
 }
 
 }  // namespace ucxstore

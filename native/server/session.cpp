@@ -473,7 +473,7 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
     const ItemId id = id_of(header);
     sending_->time(id, RequestKind::other);
     if (!wire::is_space_name(request.name)) {
-        sending_->reply(id, Status::invalid_key, "is no name of a scratch space");
+        sending_->reply(id, Status::invalid_key, "is not the name of a scratch space");
         return;
     }
     const std::string folder = std::string(wire::kScratchFolder) + request.name + "/";
@@ -493,7 +493,7 @@ void Session::on_space(const wire::RequestHeader& header, std::span<const std::b
                 throw Error(ErrorKind::storage,
                             "no room for another scratch space: this client has begun " +
                                 std::to_string(account_.held(Held::spaces)) +
-                                ", or all of its origin have begun as many as they may");
+                                ", or all clients of its origin have begun as many as they may");
             }
             spaces.begin(request.name, request.quota, request.timeout, Spaces::Clock::now(),
                          {.session = client_, .share = std::make_shared<Hold>(std::move(*hold))});

@@ -49,12 +49,12 @@ BoardView::BoardView(const Fd& descriptor) {
         memory = mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }
     if (memory == MAP_FAILED) {
-        throw Error(ErrorKind::protocol, "what is to tell what may be held cannot be used");
+        throw Error(ErrorKind::protocol, "the board of what readers may hold cannot be used");
     }
     memory_ = static_cast<const BoardMemory*>(memory);
     if (memory_->magic != kBoardMagic) {
         munmap(memory, kBoardBytes);
-        throw Error(ErrorKind::protocol, "what is to tell what may be held is of another kind");
+        throw Error(ErrorKind::protocol, "the board of what readers may hold is of another kind");
     }
 }
 

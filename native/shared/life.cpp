@@ -64,7 +64,7 @@ LifeWatch::LifeWatch(const Fd& descriptor) {
         memory = mmap(nullptr, kLifeBytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     }
     if (memory == MAP_FAILED) {
-        throw Error(ErrorKind::protocol, "what is to tell whether the server lives cannot be used");
+        throw Error(ErrorKind::protocol, "the page of the server's life cannot be used");
     }
     mutex_ = static_cast<const pthread_mutex_t*>(memory);
 }

@@ -208,7 +208,7 @@ std::shared_ptr<PinTable> Shelf::add_reader(std::shared_ptr<const void> keeps,
     auto table = std::make_shared<PinTable>(counts_uses_, std::move(keeps), std::move(holder));
     const std::lock_guard lock(mutex_);
     if (ended_) {
-        throw Error(ErrorKind::scratch_ended, "its values are not shown any more");
+        throw Error(ErrorKind::scratch_ended, "its values are no longer shown");
     }
     limbo_.add(table);
     return table;

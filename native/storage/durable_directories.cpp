@@ -79,8 +79,8 @@ void DurableDirectories::check() {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) {
         throw Error(ErrorKind::storage,
-                    "nothing is written any more, as the disk has failed before (" + failure_ +
-                        "): look at it, and start the server anew");
+                    "the server no longer writes, because the disk has failed (" + failure_ +
+                        "): check the disk, and restart the server");
     }
 }
 

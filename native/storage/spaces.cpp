@@ -30,7 +30,7 @@ std::string called(std::string_view name) { return "scratch space '" + std::stri
 
 std::string gone(std::string_view name) {
     return "the " + called(name) +
-           " has ended: its owner has closed it, or was not heard of for its time-out, or the "
+           " has ended: its owner has closed it, or has been silent for its time-out, or the "
            "server has restarted";
 }
 

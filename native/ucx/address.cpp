@@ -88,7 +88,7 @@ void read_attributes(Reader& reader, unsigned version) {
     reader.number<std::uint32_t>();
     if (!std::isfinite(overhead) || !std::isfinite(latency) || !std::isfinite(bandwidth) ||
         overhead < 0 || latency < 0 || bandwidth == 0) {
-        refuse("its speeds are no numbers");
+        refuse("its speeds are not numbers");
     }
 }
 

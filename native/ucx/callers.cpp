@@ -32,7 +32,7 @@ Callers callers_of(int control, const std::string& address) {
         callers.user = user_at_other_end(control);
         if (!callers.user) {
             throw Error(ErrorKind::connect,
-                        "the kernel does not tell whose process this client of the same host is");
+                        "the kernel does not say whose process this client of the same host is");
         }
         callers.hosts = {kLoopbackV4, kLoopbackV6};
     }

@@ -1,6 +1,7 @@
-"""scikit-build-core as the build backend, which says in one line if there is no compiler.
+"""scikit-build-core as the build backend, which says in one line what is missing to build.
 
-Without this, CMake and pip print pages of output of which one line says so.
+Without this, CMake and pip print pages of output of which one line says so. Older Pythons must be
+able to read this module: pip asks it before it looks at requires-python.
 """
 
 import os
@@ -8,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,7 @@ __all__ = [
     "prepare_metadata_for_build_wheel",
 ]
 
+_OLDEST = (3, 12)
 _CANDIDATES = ("c++", "g++", "clang++")  # what CMake tries
 _NEED = "ucxstore is built from source, which needs a C++20 compiler"
 _ANSWER = (
@@ -39,7 +42,10 @@ _ANSWER = (
 
 
 def _find_problem() -> str | None:
-    """Return what is wrong with the compiler that CMake will take; ``None`` for nothing."""
+    """Return what is wrong with Python, or with the compiler of CMake; ``None`` for nothing."""
+    if sys.version_info < _OLDEST:
+        here = ".".join(map(str, sys.version_info[:2]))
+        return f"ucxstore needs Python 3.12 or later, and this is Python {here}"
     chosen = f"{os.environ.get('CMAKE_ARGS', '')} {os.environ.get('CMAKE_TOOLCHAIN_FILE', '')}"
     if re.search(r"CMAKE_CXX_COMPILER|TOOLCHAIN|\S\.cmake", chosen):
         return None  # CMake knows better
@@ -62,8 +68,8 @@ def _find_problem() -> str | None:
     return None
 
 
-def _checked[**P, T](hook: Callable[P, T]) -> Callable[P, T]:
-    def call(*arguments: Any, **named: Any) -> T:
+def _checked(hook: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
         if problem := _find_problem():
             raise SystemExit(problem)
         return hook(*arguments, **named)

@@ -71,7 +71,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "memory://", "--ucx", "A=1", "--ucx", "A=2"], "given twice"),
         (["serve", "memory://", "--ucx", "=tcp"], "not the name of a UCX option"),
         (["serve", "memory://", "--storage-options", "A"], "--storage-options takes NAME=VALUE"),
-        (["serve", "memory://", "--cache", "1MB"], "cache: the storage is no object store"),
+        (["serve", "memory://", "--cache", "1MB"], "cache: only an object store"),
         (["serve", "memory://", "--secret-file", "/no/such/file"], "/no/such/file"),
         (["serve", "memory://", "--secret-file", "/dev/null"], "'/dev/null' is empty"),
         (["serve", "ftp://host"], "ftp://host"),

@@ -465,7 +465,7 @@ def test_a_source_without_listings_is_asked_at_each_hit(
 ) -> None:
     objects.has_listings = False
     with Server(objects.store()) as first, Server(objects.store()) as second:
-        assert "the source is asked about each value" in caplog.text
+        assert "it asks the source about each value" in caplog.text
         one, other = connect(first), connect(second)
         for turn in range(3):
             write(one, "k", f"{turn}".encode())

@@ -383,7 +383,7 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
     plugins = client.run(what_is_there)
     with pytest.raises(ValueError, match="storage: 'ftp://host'"):
         deploy(client, "ftp://host")
-    with pytest.raises(ValueError, match="freshness: the storage is no object store"):
+    with pytest.raises(ValueError, match="freshness: only an object store"):
         deploy(client, tmp_path, freshness=3)
     with pytest.raises(ValueError, match="block_size: 1 is less"):
         deploy(client, "s3://bucket", block_size=1)
@@ -406,7 +406,7 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
         deploy(client, create=True)
     with pytest.raises(ValueError, match=r"^when_full: 'evict:a': the keys of a deployment"):
         deploy(client, when_full="evict:a")
-    with pytest.raises(ValueError, match=r"^when_full: the storage is no memory"):
+    with pytest.raises(ValueError, match=r"^when_full: only memory:// has this option"):
         deploy(client, tmp_path, when_full="evict")
     assert client.run(what_is_there) == plugins
 

@@ -1,7 +1,9 @@
 """Do what a page says, as a reader with a terminal and a Python prompt would.
 
 ``python -m tests.docs.reader PAGE`` runs the blocks of a page in the current folder, on a network
-of their own: the ports that pages name may be in use on this machine.
+of their own: the ports that pages name may be in use on this machine. All is done twice while the
+page's servers go on serving, as by readers who come back. Each section has a Python of its own, by
+a new ``__main__``: names that it does not define, or import, are missing there.
 """
 
 import array
@@ -26,9 +28,11 @@ import psutil
 
 from tests.docs.blocks import Block, blocks_of
 
+# How often a page is read. A second time finds what a first one leaves in the way.
+PASSES = 2
 # Seconds for a command, and for a server to listen or to end.
 _SECONDS = 120
-_PORT = re.compile(r"--bind[ =]\S*:(\d+)")
+_PORT = re.compile(r"--(?:bind|metrics)[ =]\S*:(\d+)")
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 _NUMBER = re.compile(r"\d+(\.\d+)*")
@@ -37,22 +41,38 @@ _NUMBER = re.compile(r"\d+(\.\d+)*")
 def main() -> None:
     page = Path(sys.argv[1])
     leave_network()
-    # What Dask and pickle send of it goes by value, as from a prompt.
-    prompt = types.ModuleType("__main__")
-    sys.modules["__main__"] = prompt
     with ExitStack() as terminals:
-        blocks = blocks_of(page.read_text())
-        for block, after in zip(blocks, [*blocks[1:], None], strict=True):
-            print(f"\n--- {page.name}, line {block.line}", flush=True)
-            with nullcontext() if after is None or not after.is_output else _compared(after.text):
-                if block.file is not None:
-                    Path(block.file).write_text(block.text)
-                elif block.is_server:
+        for number in range(PASSES):
+            print(f"\n=== pass {number + 1} of {page.name}", flush=True)
+            _read(page, terminals if number == 0 else None)
+
+
+def _read(page: Path, terminals: ExitStack | None) -> None:
+    """Do what a page says; its servers are started in terminals, or run already."""
+    python = _new_python()
+    section = None
+    blocks = blocks_of(page.read_text())
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        print(f"\n--- {page.name}, line {block.line}", flush=True)
+        with nullcontext() if after is None or not after.is_output else _compared(after.text):
+            if block.file is not None:
+                Path(block.file).write_text(block.text)
+            elif block.is_server:
+                if terminals is not None:
                     terminals.enter_context(_terminal(block))
-                elif block.language == "sh":
-                    _shell(block.text)
-                elif block.language == "python":
-                    _python(block, str(page), prompt.__dict__)
+            elif block.language == "sh":
+                _shell(block.text)
+            elif block.language == "python":
+                if block.section != section and not block.goes_on:
+                    python = _new_python()
+                section = block.section
+                _python(block, str(page), python)
+
+
+def _new_python() -> dict[str, object]:
+    """Return the names of a new ``__main__``, which pickle sends by value, as from a prompt."""
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    return sys.modules["__main__"].__dict__
 
 
 def leave_network() -> None:
@@ -138,20 +158,21 @@ def _terminal(block: Block) -> Iterator[None]:
     command = ["bash", "-euo", "pipefail", "-c", block.text]
     server = subprocess.Popen(command, start_new_session=True)
     try:
-        port = _PORT.search(block.text)
-        _wait_until_it_listens(server, int(port[1]) if port else None)
+        _wait_until_it_listens(server, {int(port) for port in _PORT.findall(block.text)})
         yield
     finally:
         _end(server)
 
 
-def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int | None) -> None:
+def _wait_until_it_listens(server: subprocess.Popen[bytes], ports: set[int]) -> None:
+    """Wait until it listens at all of the ports, or at any if none is named."""
     deadline = time.monotonic() + _SECONDS
     while server.poll() is None:
-        if any(port in (None, found) for found in _ports_of(server.pid)):
+        found = set(_ports_of(server.pid))
+        if found and ports <= found:
             return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the server does not listen at port {port}")
+            raise TimeoutError(f"the server listens at {found}, and not at all of {ports}")
         time.sleep(0.02)
     raise RuntimeError(f"the server has ended with status {server.returncode}")
 

@@ -1,5 +1,6 @@
 """Building from source, and what wheels are built with. `make check-wheel` builds and tries one."""
 
+import ast
 import os
 import re
 import shutil
@@ -64,6 +65,23 @@ def test_pip_shows_the_line(bare: dict[str, str], tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "[1 lines of output]" in done.stdout + done.stderr
     assert ONE_LINE.search(done.stdout + done.stderr)
+
+
+def test_an_older_python_reads_the_backend_and_is_refused_in_one_line(
+    bare: dict[str, str], tmp_path: Path
+) -> None:
+    """pip calls it before it looks at requires-python, unless an index has told that."""
+    ast.parse((BACKEND / "ucxstore_build.py").read_text(), feature_version=(3, 10))
+    code = """
+import sys, ucxstore_build
+sys.version_info = (3, 11, 9)
+ucxstore_build.get_requires_for_build_wheel()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=bare, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == "ucxstore needs Python 3.12 or later, and this is Python 3.11\n"
 
 
 def test_a_compiler_that_is_named_and_missing_is_told(bare: dict[str, str], tmp_path: Path) -> None:

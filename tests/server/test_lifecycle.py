@@ -320,7 +320,7 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         ("bind", "message"),
-        [("127.0.0.1", "names no port"), ("127.0.0.1:http", "port"), ("a b:1", "no host name")],
+        [("127.0.0.1", "names no port"), ("127.0.0.1:http", "port"), ("a b:1", "not a host name")],
     )
     def test_bad_bind(self, bind: str, message: str) -> None:
         with pytest.raises(ValueError, match=f"^bind: .*{message}"):
@@ -384,7 +384,7 @@ class TestOptions:
         assert caught.value.errno == errno.ENOENT
         with pytest.raises(ValueError, match=r"^create: .* read-only"):
             Server(tmp_path / "data", read_only=True, create=True)
-        with pytest.raises(ValueError, match=r"^create: the storage is no directory"):
+        with pytest.raises(ValueError, match=r"^create: only a directory"):
             Server("memory://", create=True)
         assert not (tmp_path / "data").exists()
 
@@ -565,7 +565,7 @@ class TestSpawn:
         ("location", "options", "message"),
         [
             ("memory://", {"bind": "0.0.0.0:0"}, "exit status 2.*no secret"),
-            ("memory://", {"cache": "1MB"}, "exit status 2.*cache: the storage is no object"),
+            ("memory://", {"cache": "1MB"}, "exit status 2.*cache: only an object"),
             ("/dev/null/data", {}, "exit status 1.*/dev/null/data"),
         ],
     )

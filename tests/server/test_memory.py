@@ -261,7 +261,7 @@ def test_what_is_refused(given: dict[str, object], message: str) -> None:
 def test_only_of_memory(tmp_path: object) -> None:
     done = run("serve", tmp_path, "--memory", "1GB")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "memory: the storage is no memory that the server makes" in done.stderr
+    assert "memory: only memory:// has this limit" in done.stderr
 
 
 def test_the_command_tells_of_it(server: Server, store: UcxStore) -> None:

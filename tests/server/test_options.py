@@ -196,7 +196,7 @@ def test_an_option_of_the_local_plane_needs_it(name: str, value: Any) -> None:
 
 
 def test_nobody_who_may_not_write_makes_a_directory() -> None:
-    with pytest.raises(ValueError, match=r"^create: a server that is read-only"):
+    with pytest.raises(ValueError, match=r"^create: a read-only server"):
         of(create=True, read_only=True)
 
 
@@ -262,5 +262,5 @@ def test_storage_options_are_text_and_not_shown() -> None:
 def test_what_only_a_source_has_is_named() -> None:
     ServerOptions().refuse_source_options()
     for name in ("cache", "block_size", "freshness", "source_timeout", "storage_options", "check"):
-        with pytest.raises(ValueError, match=f"^{name}: the storage is no object store"):
+        with pytest.raises(ValueError, match=f"^{name}: only an object store"):
             of(**{name: GIVEN[name]}).refuse_source_options()

@@ -514,7 +514,7 @@ def test_what_is_refused(text: str, message: str) -> None:
 def test_only_of_memory(tmp_path: Path) -> None:
     done = run("serve", tmp_path, "--when-full", "evict")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "when_full: the storage is no memory that the server makes" in done.stderr
+    assert "when_full: only memory:// has this option" in done.stderr
 
 
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:

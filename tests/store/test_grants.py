@@ -168,7 +168,7 @@ def test_a_prefix_ends_at_a_slash() -> None:
 
 
 def test_one_that_narrows_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing is narrowed"):
+    with pytest.raises(ValueError, match="it opens all"):
         Secret(TEXT).grant(None)
     with pytest.raises(TypeError, match="prefix: text is needed"):
         Secret(TEXT).grant(b"a/")  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ def test_points_in_time() -> None:
     assert bounds(Secret(TEXT).grant("a/", expires=end)).expires == int(end.timestamp())
     with pytest.raises(ValueError, match="no time zone"):
         Secret(TEXT).grant("a/", expires=datetime(2100, 1, 1))
-    with pytest.raises(ValueError, match="not in the future"):
+    with pytest.raises(ValueError, match="in the past"):
         Secret(TEXT).grant("a/", expires=datetime(2000, 1, 1, tzinfo=UTC))
 
 
@@ -256,11 +256,11 @@ def test_bounds_in_words() -> None:
         (caveat(0), "unknown kind, 0"),
         (caveat(READ_ONLY, b"x"), "unknown kind"),
         (caveat(EXPIRES, b"1234"), "unknown kind"),
-        (caveat(PREFIX, b""), "no folder"),
-        (caveat(PREFIX, b"a"), "no folder"),
-        (caveat(PREFIX, b"/"), "no folder"),
-        (caveat(PREFIX, b"../"), "no folder"),
-        (caveat(PREFIX, b"a/../b/"), "no folder"),
+        (caveat(PREFIX, b""), "not a folder"),
+        (caveat(PREFIX, b"a"), "not a folder"),
+        (caveat(PREFIX, b"/"), "not a folder"),
+        (caveat(PREFIX, b"../"), "not a folder"),
+        (caveat(PREFIX, b"a/../b/"), "not a folder"),
         (caveat(PREFIX, b"\xff/"), "not UTF-8"),
         (caveat(PREFIX, b"a" * 1020 + b"/") + caveat(PREFIX, b"bcde/"), "longer than 1024"),
         (caveat(PREFIX, b"a/")[:-1], "are cut"),

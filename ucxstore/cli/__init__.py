@@ -32,7 +32,7 @@ _COMMANDS = {
     "flush": "drop the cache of a server, or a prefix of it",
     "log-level": "show or change what a server logs",
     "secret": "make a secret",
-    "grant": "derive a secret that opens one prefix alone",
+    "grant": "derive a secret that opens only one prefix",
     "cluster": "show a set of servers, accept a loss, forget a member",
     "doctor": "find problems of UCX and of the connection to a server",
     "demo": "write real data to a server, read it in another process, compare",

@@ -36,8 +36,8 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--range",
         metavar="START:STOP",
-        help="these bytes of each value alone, as Python's slices: 0:100, 100:, :100; the last 100 "
-        "are --range=-100: (default: all)",
+        help="only these bytes of each value, as a slice in Python: 0:100, 100:, :100; for the "
+        "last 100, --range=-100: (default: all)",
     )
     add_client_options(parser)
     return parser

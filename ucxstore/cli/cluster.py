@@ -53,7 +53,7 @@ def _make_forget_parser() -> Parser:
     parser = make_parser(
         "cluster forget",
         "Take a member out of the set of servers. What is on it is missing from then on, and is "
-        "read as fill values. End the set's clients before.",
+        "read as fill values. End the clients of the set first.",
     )
     _with_address(parser)
     parser.add_argument(

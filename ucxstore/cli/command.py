@@ -75,8 +75,8 @@ def add_client_options(parser: Parser) -> None:
         type=float,
         default=_DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="the longest time without progress, also of connecting, and of waiting for a server "
-        "that starts (default: %(default)g)",
+        help="how long to wait without progress, to connect, and for a server that starts "
+        "(default: %(default)g)",
     )
     add_ucx_option(parser)
 

@@ -24,7 +24,7 @@ def build_parser() -> Parser:
     parser = make_parser(
         "completion",
         "Print a script that lets a shell complete commands, options, choices and files. Let "
-        "the shell's start-up file read it. It needs the package shtab, of the extra 'tools'.",
+        "the shell's start-up file read it. This needs the package shtab, of the extra 'tools'.",
     )
     parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=", ".join(_SHELLS))
     return parser

@@ -145,10 +145,10 @@ def _note(megabytes: float) -> str:
     if megabytes >= _LARGE_MEGABYTES:
         return ""
     return (
-        f"{megabytes:g} MB is a small array, and each chunk of its grid a hundredth of that. What "
-        "takes the same memory for any array or chunk counts as part of a copy: some 0.1 in one "
-        "chunk, and in a grid the buffers of a compressor, which can be several arrays in all. "
-        "Compare rows of one column with one another; --size 100 comes closer to large arrays."
+        f"{megabytes:g} MB is a small array, and each chunk of the grid has a hundredth of it. "
+        "Memory that does not grow with the array counts as part of a copy here: 0.1 in one chunk, "
+        "and up to several arrays in a grid, since a compressor has buffers for each chunk. So "
+        "compare rows of one column with one another; --size 100 comes closer to large arrays."
     )
 
 

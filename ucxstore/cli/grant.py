@@ -1,4 +1,4 @@
-"""``ucxstore grant``: derive a secret that opens one prefix alone."""
+"""``ucxstore grant``: derive a secret that opens only one prefix."""
 
 import argparse
 import sys
@@ -18,22 +18,24 @@ def build_parser() -> Parser:
     """Make the command's parser."""
     parser = make_parser(
         "grant",
-        "Derive a secret that opens one prefix alone, or that operates the server. Servers check "
+        "Derive a secret that opens only one prefix, or that operates the server. Servers check "
         "it with their own secret. It is a secret, too: give it in a file, or in UCXSTORE_SECRET.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("prefix", metavar="PREFIX", nargs="?", help="the folder, such as run-17/")
     what.add_argument(
-        "--all", action="store_true", help="all that the secret opens, in place of a prefix"
+        "--all", action="store_true", help="open all that the secret opens; without PREFIX"
     )
     what.add_argument(
         "--operator",
         action="store_true",
-        help="no values, but to operate the server: sessions, kick, flush, log-level",
+        help="operate the server, and open no values: sessions, kick, flush, log-level",
     )
-    parser.add_argument("--read-only", action="store_true", help="nothing may be changed")
+    parser.add_argument("--read-only", action="store_true", help="allow no changes")
     parser.add_argument(
-        "--expires", metavar="TIME", help="how long it holds: 90s, 30m, 8h, 7d (default: for ever)"
+        "--expires",
+        metavar="TIME",
+        help="how long it is valid: 90s, 30m, 8h, 7d (default: for ever)",
     )
     add_secret_option(parser, "a file with the secret, or with a grant to narrow")
     parser.add_argument(

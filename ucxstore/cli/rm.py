@@ -42,7 +42,7 @@ def build_parser() -> Parser:
         "-f",
         "--force",
         action="store_true",
-        help="missing keys are no failure; with -r, all values of a server may be deleted",
+        help="ignore missing keys; with -r, allow deleting all values of a server",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be deleted, and delete nothing"

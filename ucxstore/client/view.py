@@ -135,7 +135,7 @@ class View(NDArrayOperatorsMixin):
         return len(self.array)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a view is of this process alone: send a copy of its array")
+        raise TypeError("a view belongs to one process: send a copy of its array")
 
     def __repr__(self) -> str:
         if self._closed:

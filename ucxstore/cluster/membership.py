@@ -249,6 +249,6 @@ def _identity_of_all(welcomes: Mapping[HostPort, Welcome]) -> bytes:
         found = ", ".join(f"{server} ({one.hex()})" for one, server in storages.items())
         raise ClusterError(
             f"these servers are to share their values, but have different storages: {found} (is a "
-            "directory not mounted, or is the source named in another way?)"
+            "directory not mounted, or is the source named differently?)"
         )
     return next(iter(storages))

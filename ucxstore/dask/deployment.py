@@ -141,7 +141,7 @@ def deploy(
     if chosen.create and kind is not Kind.DIRECTORY:
         raise ValueError("create: only a directory can be created")
     if chosen.when_full is not None and kind is not Kind.MEMORY:
-        raise ValueError("when_full: the storage is no memory that the servers make")
+        raise ValueError("when_full: only memory:// has this option")
     in_workers = replace(
         chosen,
         create=False,  # one worker makes it for all

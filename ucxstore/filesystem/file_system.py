@@ -269,7 +269,7 @@ class UcxFileSystem(AsyncFileSystem):  # type: ignore[misc]
             ) from None
 
     def created(self, path: Any) -> NoReturn:
-        raise NotImplementedError(f"{path!r}: servers tell no times of their values")
+        raise NotImplementedError(f"{path!r}: servers keep no times of values")
 
     def modified(self, path: Any) -> NoReturn:
         self.created(path)

@@ -66,7 +66,7 @@ class ValueWriter(io.BytesIO):
     def commit(self) -> None:
         """Store the value of a file that was closed, as the end of its transaction does."""
         if not self.closed:
-            raise ValueError(f"{self.path!r} is not closed, so that more may be written to it")
+            raise ValueError(f"{self.path!r} is still open: close the file first")
         value, self._waiting = self._waiting, None
         if value is not None:
             self._send(value)

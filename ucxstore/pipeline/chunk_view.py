@@ -80,7 +80,7 @@ def async_array_of(array: object) -> AsyncArray[Any]:
     found = array.async_array if isinstance(array, zarr.Array) else array
     if not isinstance(found, AsyncArray):
         kind = type(array)
-        raise TypeError(f"an array of zarr's is needed, not {kind.__module__}.{kind.__qualname__}")
+        raise TypeError(f"a zarr array is needed, not {kind.__module__}.{kind.__qualname__}")
     return found
 
 

@@ -205,7 +205,7 @@ class ClientHandshake:
             raise AuthenticationError(f"{dialogue.peer} requires a secret, and none was given here")
         if dialogue.has_secret and not challenge.secret_required:
             raise AuthenticationError(
-                f"{dialogue.peer} has no secret, and one was given here: refusing it"
+                f"{dialogue.peer} has no secret, but one was given here: refusing to connect"
             )
         if self._encrypt and not challenge.encrypts:
             raise ConnectError(

@@ -212,7 +212,7 @@ def _reload(
     try:
         secret = command.find_secret()
         if secret is None:
-            raise ValueError("secret: the environment has none any more")
+            raise ValueError("secret: the environment no longer has one")
         server.change_secret(secret)
     except (OSError, ValueError) as error:
         logs.server.error(

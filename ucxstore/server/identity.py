@@ -166,9 +166,9 @@ def _of_directory(directory: Path, *, read_only: bool) -> Identity:
                 value = _keep_identity(directory)
         except OSError as error:
             logs.server.warning(
-                "%s: cannot give it an identity, so %s: %s",
+                "%s: cannot store an identity in it, so %s: %s",
                 directory,
-                "its inode must do" if value is None else "copies of it have the same one",
+                "its inode serves as one" if value is None else "copies of it have the same one",
                 error,
             )
     record = _read(directory / CLUSTER_FILE) or b""

@@ -56,7 +56,7 @@ GAUGES = {
     ),
     "spilled": ("spilled_values", "Values of memory that lie in files."),
     "spilled_bytes": ("spilled_bytes", "Bytes of these values in files."),
-    "arena_bytes_held": ("held_bytes", "Bytes that clients of this host hold where they lie."),
+    "arena_bytes_held": ("held_bytes", "Bytes of values that clients of this host hold in memory."),
     "scratch_bytes": ("scratch_bytes", "Bytes of values in scratch spaces."),
     "cached_bytes": ("cached_bytes", "Bytes that the cache takes."),
     "writing_bytes": ("writing_bytes", "Bytes of values on their way to the source."),

@@ -200,10 +200,10 @@ class ServerOptions:
         The path of that socket, for clients in other containers that share its folder. ``None``
         for a name of its own, which all processes of this host's network namespace find.
     mapped_limit : int, str or None
-        Bytes of values that clients of this host may hold where they lie, all together, such as
-        ``"16GiB"``: views, and arrays that values are mapped into. What they hold cannot be freed,
-        even once it is replaced or removed. Beyond it values are copied. Half of the memory of this
-        host if ``None``. Files that clients map do not count: the kernel frees their pages.
+        Bytes of values that all clients of this host together may hold in the server's memory,
+        such as ``"16GiB"``: views, and arrays that values are mapped into. What they hold cannot be
+        freed, even once it is replaced or removed. Beyond it values are copied. Half of the memory
+        of this host if ``None``. Files that clients map do not count: the kernel frees their pages.
     durability : {"none", "atomic", "fsync"} or None
         What of a directory survives a crash of the host, such as a power loss. ``"atomic"`` (and
         ``None``): a key has its old value or its new one, whole. ``"fsync"``: also, what was
@@ -305,14 +305,14 @@ class ServerOptions:
     )
     cache_dir: str | None = option(
         None,
-        "a directory for cached values without room in memory",
+        "a directory for cached values that do not fit in memory",
         check=unless_none(checks.check_directory),
         default_text="none",
         metavar="DIRECTORY",
     )
     cache_dir_size: int | None = option(
         None,
-        "the size that it may take, such as 100GiB; cache_dir needs it",
+        "how much it may hold, such as 100GiB; cache_dir needs it",
         "size",
         check=unless_none(parse_size),
         default_text="none",
@@ -327,15 +327,15 @@ class ServerOptions:
     )
     freshness: float | None = option(  # infinity: for ever
         None,
-        "how long a cached value is believed before the object store is asked for a newer one; or "
-        "'always' to ask each time, 'forever' to ask never",
+        "how long to use a cached value before asking the object store for a newer one; 'always' "
+        "to ask each time, 'forever' to never ask",
         "seconds",
         check=unless_none(checks.check_freshness),
         default_text="until it is changed through any server of it; if read-only: forever",
     )
     source_timeout: float | None = option(
         None,
-        "the longest time that a request to an object store may take, from when it is sent",
+        "how long a request to an object store may take, from when it is sent",
         "seconds",
         check=unless_none(check_timeout),
         default_text="20",
@@ -432,8 +432,8 @@ class ServerOptions:
     )
     max_sessions: int = option(
         DEFAULT_MAX_SESSIONS,
-        "clients that may be connected at once; beyond it, the server disconnects the client that "
-        "has been idle for longest, of the host or user with the most clients",
+        "how many clients may be connected at once; for one more, the server disconnects the one "
+        "that has been idle for longest, of the host or user with the most clients",
         "whole",
         check=checks.check_max_sessions,
         default_text=str(DEFAULT_MAX_SESSIONS),
@@ -465,19 +465,19 @@ class ServerOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.create and self.read_only:
-            raise ValueError("create: a server that is read-only makes no directory")
+            raise ValueError("create: a read-only server cannot make a directory")
         if self.data_ports is not None and "TCP_PORT_RANGE" in self.ucx:
             raise ValueError("data_ports: conflicts with TCP_PORT_RANGE in ucx")
         if self.cache_dir is None and self.cache_dir_size is not None:
-            raise ValueError("cache_dir: it is needed, since cache_dir_size is given")
+            raise ValueError("cache_dir: missing; cache_dir_size needs it")
         if self.cache_dir is not None and self.cache_dir_size is None:
-            raise ValueError("cache_dir_size: it is needed, since cache_dir is given")
+            raise ValueError("cache_dir_size: missing; cache_dir needs it")
         if self.socket is not None and not self.local:
-            raise ValueError("socket: with local=False there is none")
+            raise ValueError("socket: with local=False, a server has no socket")
         if self.mapped_limit is not None and not self.local:
-            raise ValueError("mapped_limit: with local=False nothing is mapped")
+            raise ValueError("mapped_limit: with local=False, clients map nothing")
         if self.encrypt and self.secret is None:
-            raise ValueError("encrypt: it needs a secret; the keys are made of it")
+            raise ValueError("encrypt: it needs a secret, which the keys are made from")
 
     @classmethod
     def of(cls, bind: str | HostPort, options: ServerKeywords) -> "ServerOptions":
@@ -503,7 +503,7 @@ class ServerOptions:
 
     @property
     def most_mapped(self) -> int:
-        """The bytes that clients of this host may hold where they lie."""
+        """The bytes of values that clients of this host may hold in memory."""
         return _half_of_memory() if self.mapped_limit is None else self.mapped_limit
 
     @property
@@ -515,9 +515,6 @@ class ServerOptions:
         """Raise ``ValueError`` if an option is given that only applies to a source."""
         for name in _SOURCE_OPTIONS:
             if getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name}: the storage is no object store and no zarr store, and only these "
-                    "have a cache"
-                )
+                raise ValueError(f"{name}: only an object store or a zarr store has a cache")
         if not self.check:
-            raise ValueError("check: the storage is no object store, and only these are asked")
+            raise ValueError("check: only an object store can be asked")

@@ -138,7 +138,7 @@ class Server:
             _check_openssl()
         shared = is_shared(storage) if options.shared is None else options.shared
         if shared and storage == "memory://":
-            raise ValueError("shared: no other server serves the memory of this one")
+            raise ValueError("shared: no other server can serve the memory of this one")
         with ExitStack() as on_failure:
             listener = listen(options.bind, anywhere=options.insecure or bool(secret))
             on_failure.callback(listener.close)

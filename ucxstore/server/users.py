@@ -29,10 +29,10 @@ def admit_own_user(user: int | None) -> None:
     own = os.geteuid()
     if user == own:
         return
-    whose = "the kernel does not tell whose this one is"
+    whose = "the kernel does not say whose this one is"
     if user is not None:
         whose = f"this one is user {user}'s"
     raise AuthenticationError(
-        f"without a secret it serves the processes of its own user ({own}) alone, and {whose}; "
+        f"without a secret it serves only processes of its own user ({own}), and {whose}; "
         "give both sides a secret, or start the server with insecure=True (--insecure)"
     )

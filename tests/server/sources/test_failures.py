@@ -106,7 +106,7 @@ def test_no_answer_at_the_start(scheme: str) -> None:
 
 
 def test_what_is_no_object_store_is_not_asked() -> None:
-    with pytest.raises(ValueError, match=r"^check: the storage is no object store"):
+    with pytest.raises(ValueError, match=r"^check: only an object store"):
         Server("memory://", check=False)
 
 
@@ -124,7 +124,7 @@ def test_no_failure_becomes_fill_values(objects: HttpObjects) -> None:
 @pytest.mark.parametrize(
     ("location", "options", "message"),
     [
-        ("memory://", {"cache": "1MB"}, "cache: the storage is no object store"),
+        ("memory://", {"cache": "1MB"}, "cache: only an object store"),
         ("ftp://host/", {}, "storage: 'ftp://host/' cannot be served"),
         ("s3:///", {}, "storage: 's3:///' cannot be opened"),
     ],

@@ -262,7 +262,7 @@ class Membership:
             return self._failed
         if self.machine.phase in ("alone", "member"):
             return ""
-        return "the other servers of the source cannot know of this one, so writes fail"
+        return "the other servers of the source cannot find this one, so writes fail"
 
     def adopt(self, sock: socket.socket, keys: SessionKeys | None = None) -> None:
         """Take over the connection of another server, whose handshake is done."""
@@ -416,16 +416,16 @@ class Membership:
                 if not self._warned:
                     self._warned = True
                     logs.server.warning(
-                        "other servers of the source cannot know of this one, so the source is "
-                        "asked about each value%s; if nothing is written, read_only does without: "
-                        "%s",
+                        "other servers of the source cannot find this one, so it asks the source "
+                        "about each value%s; a server with read_only need not: %s",
                         "" if report.event == "alone" else ", and writes fail",
                         report.why,
                         extra={"event": "not_joined"},
                     )
             case "fenced":
                 logs.server.warning(
-                    "shut out by another server of the source: asking it about each value",
+                    "another server of the source has shut this one out: asking the source about "
+                    "each value",
                     extra={"event": "fenced"},
                 )
             case "fencing":
@@ -438,8 +438,8 @@ class Membership:
                 )
             case "yielding":
                 logs.server.warning(
-                    "cannot reach the server at %s, which writes to the same source: asking that "
-                    "about each value: %s",
+                    "cannot reach the server at %s, which writes to the same source, so this one "
+                    "asks the source about each value: %s",
                     where,
                     report.why,
                     extra={"event": "yielding"},

@@ -23,4 +23,4 @@ def check_directory(path: str) -> None:
             hint = f"; did you mean 'memory://'?{hint[1:]}"
         raise OSError(error.errno, f"storage: {path!r}: {what}{hint}") from None
     if not is_directory:
-        raise OSError(errno.ENOTDIR, f"storage: {path!r}: it is no directory")
+        raise OSError(errno.ENOTDIR, f"storage: {path!r}: it is not a directory")

@@ -86,8 +86,8 @@ def _refuse_almost_a_url(name: str, text: str) -> None:
     else:
         meant = ""
     raise ValueError(
-        f"{name}: {shown!r} looks like a URL but is not one; {meant}a directory of that "
-        f"name is {f'./{shown}'!r}, or has its whole path"
+        f"{name}: {shown!r} looks like a URL but is not one; {meant}for a directory of that "
+        f"name, write {f'./{shown}'!r} or its whole path"
     )
 
 

@@ -169,7 +169,7 @@ class ObjectSource:
                 return None if put is None else put["e_tag"] or ""
             except UnheededError:
                 logs.server.warning(
-                    "%s heeds no conditions, so a write that was given up delays the next one of "
+                    "%s ignores conditions, so a write that was given up delays the next one of "
                     "its key",
                     self._name,
                 )

@@ -82,13 +82,13 @@ def open_storage(storage: Storage, options: ServerOptions) -> Opened:
             "or an object store, or offer scratch space in it (--scratch memory://)"
         )
     if options.memory is not None and not _is_memory(storage):
-        raise ValueError("memory: the storage is no memory that the server makes")
+        raise ValueError("memory: only memory:// has this limit")
     if options.when_full is not None and not _is_memory(storage):
-        raise ValueError("when_full: the storage is no memory that the server makes")
+        raise ValueError("when_full: only memory:// has this option")
     if options.durability is not None and not _is_directory(storage):
-        raise ValueError("durability: the storage is no directory that the server opens")
+        raise ValueError("durability: only a directory that the server opens has it")
     if options.create and not _is_directory(storage):
-        raise ValueError("create: the storage is no directory, and only these are made")
+        raise ValueError("create: only a directory can be made")
     if _is_native(storage):
         options.refuse_source_options()
         return _open_native(storage, options)
