@@ -488,9 +488,10 @@ NB_MODULE(_core, module) {
                "Values of whole pages that lie in shared memory or in files, mapped one after the "
                "other; None where that cannot be.");
     module.def("ucx_version", &ucx_version);
-    module.def("tcp_ends", &tcp_ends, "address"_a,
-               "Where the worker of a UCX address listens over TCP, but for the loopback: the bytes "
-               "of each IP address, and the port. None where the address cannot be read.");
+    module.def(
+        "tcp_ends", &tcp_ends, "address"_a,
+        "Where the worker of a UCX address listens over TCP, but for the loopback: the bytes "
+        "of each IP address, and the port. None where the address cannot be read.");
     module.def("user_at_other_end", &user_at_other_end, "fd"_a,
                "The user id of the process at the other end of a connection of this host; None "
                "where the kernel does not tell.");

@@ -218,8 +218,8 @@ WorkerAddress WorkerAddress::read(std::string_view packed) {
 std::vector<End> WorkerAddress::ends() const {
     std::vector<End> found;
     for (const Transport& one : transports) {
-        if (one.name == transport_name("tcp") && has_tcp_device(one.device) &&
-            one.device[0] == 0 && one.interface.size() == kPort) {
+        if (one.name == transport_name("tcp") && has_tcp_device(one.device) && one.device[0] == 0 &&
+            one.interface.size() == kPort) {
             if (const auto host = Host::of(one.device.substr(2))) {
                 std::uint16_t port = 0;
                 std::memcpy(&port, one.interface.data(), kPort);

@@ -180,7 +180,7 @@ def test_a_link_that_leads_out_of_a_directory(side: str, named: Named, tmp_path:
         (["/tmp", "memory://"], 2, "memory://: this memory would be lost"),
         (["memory:///x", "/tmp/x"], 2, "memory:///x: this memory would be lost"),
         (["--jobs", "0", "/tmp", "/tmp/x"], 2, "--jobs: 0"),
-        (["ucx://127.0.0.1:1/x", "ucx://127.0.0.1:1/y"], 5, "127.0.0.1:1"),
+        (["ucx://127.0.0.1:1/x", "ucx://127.0.0.1:1/y", "--timeout", "0.2"], 5, "127.0.0.1:1"),
     ],
 )
 def test_what_is_no_location(arguments: list[str], status: int, message: str) -> None:

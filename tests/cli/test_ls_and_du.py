@@ -87,7 +87,7 @@ def test_a_bad_option_gives_one_line(command: str, arguments: list[str], message
 
 
 def test_nobody_there() -> None:
-    done = run("ls", "ucx://127.0.0.1:1")
+    done = run("ls", "ucx://127.0.0.1:1", "--timeout", "0.2")  # too little to wait for it
     assert done.returncode == 5
     [line] = done.stderr.splitlines()
     assert "127.0.0.1:1" in line

@@ -67,7 +67,8 @@ PROGRAM = """
     with UcxStore(os.environ["UCXSTORE_ADDRESS"], secret=Secret.find()) as store:
         for number in range(16):
             store.set_sync(f"{rank}/{number}", buffer.from_bytes(b"x"))
-    print("written by", rank, flush=True)
+    sys.stdout.write(f"written by {rank}\\n")  # at once: other tasks write there, too
+    sys.stdout.flush()
     sys.exit(int(os.environ.get("RESULT", 0)))
 """
 
