@@ -24,7 +24,9 @@ from tests.cli.command import run
 from tests.eventually import eventually
 from tests.server.test_metrics import scrape, value
 from ucxstore import EvictedError, StorageError, UcxStore
-from ucxstore.server import Server
+from ucxstore.cli.serve import banner
+from ucxstore.server import Server, ServerOptions
+from ucxstore.server.command_options import CommandOptions
 from ucxstore.server.metrics import Metrics
 from ucxstore.server.when_full import WhenFull
 
@@ -522,3 +524,9 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(OSError, match=r"^(\[Errno \d+\] )?when_full: "):
         Server("memory://", when_full=f"spill:{file}")
+
+
+def test_the_banner_says_it(spilling: Server, folder: Path) -> None:
+    options = ServerOptions(when_full=f"spill:{folder}")
+    shown = banner.text(options, CommandOptions(location="memory://"), spilling)
+    assert re.search(rf"memory, 0 B used of 16.8 MB; when full: spill:{folder}\n", shown)
