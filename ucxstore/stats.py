@@ -325,7 +325,7 @@ class ServerStats(Table):
         Bytes that are on their way to clients now.
     sessions, sessions_lost, sessions_ended : int
         Clients that have connected, those that were lost in the middle of something, and those that
-        were asked to go for others, as they were idle.
+        were asked to go for others, as they were idle, or that an operator has ended.
     messages_refused : int
         Messages that broke the protocol or belonged to no session.
     connected : int

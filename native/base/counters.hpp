@@ -204,7 +204,7 @@ class Counters {
     Count bytes_received = 0;
     Count sessions = 0;
     Count sessions_lost = 0;
-    Count sessions_ended = 0;  // in favour of others
+    Count sessions_ended = 0;  // in favour of others, or by operators
     Count messages_refused = 0;
     Count abandoned = 0;  // requests that clients have given up
     std::array<Count, kFailings.size()> failed{};

@@ -54,15 +54,21 @@ TEST(OperatorsTest, AreAnsweredOneAfterAnother) {
         --running;
         return request.text;
     });
-    std::vector<std::string> answers;  // one thread answers
+    std::vector<std::string> answers;  // by the one thread
+    std::promise<void> last;
     for (int i = 0; i < 20; ++i) {
         operators->ask({std::to_string(i), 1, ""}, [&](const Outcome<std::string>& outcome) {
             answers.push_back(outcome.value);
+            if (answers.size() == 20) {
+                last.set_value();
+            }
         });
     }
+    EXPECT_EQ(last.get_future().wait_for(kPatience), std::future_status::ready);
     EXPECT_TRUE(operators->close(kPatience));
     EXPECT_EQ(most, 1);
-    ASSERT_EQ(answers.size(), 20u);
+    EXPECT_EQ(answers.front(), "0");
+    EXPECT_EQ(answers.back(), "19");
 }
 
 TEST(OperatorsTest, AHandlerGoesOnceItIsNotRunning) {

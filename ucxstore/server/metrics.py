@@ -28,7 +28,10 @@ COUNTERS = {
     "bytes_received": ("received_bytes", "Bytes of values that were stored."),
     "sessions": ("sessions", "Clients that have connected."),
     "sessions_lost": ("sessions_lost", "Clients that were lost during a request."),
-    "sessions_ended": ("sessions_ended", "Clients that were asked to go for others."),
+    "sessions_ended": (
+        "sessions_ended",
+        "Clients that were asked to go for others, or that an operator has ended.",
+    ),
     "messages_refused": ("messages_refused", "Messages that broke the protocol."),
     "turned_away": ("turned_away", "Connections whose handshake failed."),
     "probes": ("probes", "Connections that asked for nothing, as those of health checks."),

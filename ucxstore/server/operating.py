@@ -73,7 +73,11 @@ class Operating:
             found = Fields.read(request, "a request of an operator", _MAX_BYTES)
             what = found.text("do")
             changes = what in ("kick", "flush") or "level" in found.plain
-            _log(logging.WARNING if changes else logging.DEBUG, peer, f"asks for {json.dumps(found.plain)}")
+            _log(
+                logging.WARNING if changes else logging.DEBUG,
+                peer,
+                f"asks for {json.dumps(found.plain)}",
+            )
             answer = self._answer(what, found, session)
             return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         except (ProtocolError, RefusedError, TimeoutError) as error:
