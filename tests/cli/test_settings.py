@@ -361,6 +361,8 @@ def test_programs_get_a_mistake_with_its_place() -> None:
     done = run("serve", "--show-config", "--json", "--threads", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert "threads: 0 is not between" in done.stderr
+
+
 def test_show_config_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     location = f"/data/{'long/' * 40}"
     monkeypatch.setenv("COLUMNS", "80")
