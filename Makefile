@@ -31,7 +31,7 @@ PATIENT := --timeout 3600 --override-ini faulthandler_timeout=3660
 # Where tests need more than the package: other hosts, clusters, peers that die, other libraries, the
 # documentation. They take as long as all others.
 SYSTEM := $(addprefix tests/,adversity benchmarks copies dask deploy docs durability ecosystem \
-    examples faults hosts packaging profiles)
+    examples faults hosts neighbours packaging profiles)
 
 # ON compiles many files as one: all of them in half the time, but after a change of one file those
 # beside it, too.
@@ -55,10 +55,11 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help build venv demo test test-full test-nightly test-python test-python-full \
         test-python-nightly test-system test-loaded test-zarr test-zarr-all test-zarr-nightly \
-        test-zarr-next test-zarr-next-ours test-zarr-next-zarrs zarr-tests test-native \
-        test-address test-thread faults simulate greedy coverage bench bench-against copies \
-        flamegraphs docs docs-serve docs-publish newcomer s3 azure zarr2 lint lint-python \
-        lint-native lint-stubs tidy format stubs wheels check-wheel release clean
+        test-zarr-next test-zarr-next-ours test-zarr-next-zarrs test-neighbours zarr-tests \
+        test-native test-address test-thread faults simulate greedy coverage bench \
+        bench-against copies flamegraphs docs docs-serve docs-publish newcomer s3 azure zarr2 \
+        lint lint-python lint-native lint-stubs tidy format stubs wheels check-wheel release \
+        clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,7 +89,7 @@ test: $(BUILT) ## Run the tests of the package (a failing part does not stop the
 	+scripts/run-parts test-python test-zarr
 
 test-full: $(BUILT) ## Run every test: all examples, large sizes, all of zarr's own, C++ under ASan, TSan
-	+scripts/run-parts test-python-full test-zarr-all test-native
+	+scripts/run-parts test-python-full test-zarr-all test-neighbours test-native
 
 test-nightly: $(BUILT) ## Run the Hypothesis tests with many more examples, drawn at random
 	+scripts/run-parts test-python-nightly test-zarr-nightly
@@ -137,6 +138,13 @@ test-zarr-nightly: export HYPOTHESIS_PROFILE := nightly
 test-zarr-nightly: $(BUILT) zarr-tests
 	scripts/zarr-tests $(ZARR_SOURCE) all $(PARALLEL) --run-slow-hypothesis --timeout 3600 \
 	    -k 'properties or stateful or equivalence'
+
+test-neighbours: $(BUILT) $(VENV)/.neighbours ## Run the tests of zarr that xarray, dask and cubed have, on our store
+	$(BIN)/python -m tests.neighbours -- $(PARALLEL) $(PYTEST_ARGS)
+
+$(VENV)/.neighbours: $(DEPENDENCIES)
+	scripts/install --group neighbour-tests
+	touch $@
 
 # Laid over what .venv has, so that nothing is built for it. A range that begins with a
 # development release takes those and release candidates, of zarr alone.
