@@ -29,6 +29,7 @@ READ = (
 # programs that it starts, and the tests of this repository.
 READ_BY_OTHERS = (
     "UCXSTORE_ADDRESS",
+    "UCXSTORE_BIND",
     "UCXSTORE_COMMAND",
     "UCXSTORE_LOCATION",
     "UCXSTORE_OPTIONS",

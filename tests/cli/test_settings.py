@@ -302,6 +302,7 @@ def test_what_programs_get_of_the_defaults() -> None:
             "log_file",
             "pid_file",
             "data_ports",
+            "when_full",
             "shared",
             "cache_dir",
             "cache_dir_size",
