@@ -422,12 +422,14 @@ class ServerCounters(Table):
     Attributes
     ----------
     gets, gets_missing, gets_seen, sets : int
-        As in `ServerStats`, and so are all others up to `memory_limit`.
+        As in `ServerStats`, and so are all others up to `spilled_bytes`.
     bytes_sent, bytes_received, bytes_seen, bytes_in_flight : int
     sessions, sessions_lost, sessions_ended, messages_refused : int
     failed, abandoned : int
     arena_bytes_held : int
     value_count, value_bytes, memory_used, memory_limit : int
+    evicted, evicted_bytes, evicted_keys : int
+    spilled, spilled_bytes : int
     gets_waiting : int
         Values that were asked for, and wait to be sent.
     turned_away, probes : int
@@ -438,8 +440,6 @@ class ServerCounters(Table):
         As in `ServerStats`. These and the following are 0 where there is no source.
     requests_saved : int
         Misses that waited for a request that was under way.
-    evicted : int
-        Values that have left the cache for others.
     writing_bytes : int
         Bytes of values on their way to the source.
     source_failed, source_timeouts : int
@@ -467,6 +467,11 @@ class ServerCounters(Table):
     value_bytes: int
     memory_used: int
     memory_limit: int
+    evicted: int
+    evicted_bytes: int
+    evicted_keys: int
+    spilled: int
+    spilled_bytes: int
     gets_waiting: int
     turned_away: int
     probes: int
@@ -475,7 +480,6 @@ class ServerCounters(Table):
     cache_misses: int
     cached_bytes: int
     requests_saved: int
-    evicted: int
     writing_bytes: int
     source_failed: int
     source_timeouts: int

@@ -61,6 +61,15 @@ class Network:
     async def open(self) -> None:
         """Do nothing: it is open."""
 
+    def check_open(self) -> None:
+        """Do nothing: nobody closes it."""
+
+    def track(self, pending: object, cancel: object) -> None:
+        """Do nothing, as nobody closes it."""
+
+    def untrack(self, pending: object) -> None:
+        """Do nothing, as above."""
+
     def begin(self, group: Group, queue: Queue) -> Operation:
         assert queue.native is self  # type: ignore[comparison-overlap]
         operation = Operation(self, group.number)

@@ -305,9 +305,9 @@ def test_a_value_larger_than_the_memory(store: UcxStore) -> None:
     value = content(40 * MIB, "large")
     put(store, "large", value)
     assert get(store, "large") == value
-    with store.allocate("larger", 40 * MIB) as allocated:
+    with store.allocate_sync("larger", 40 * MIB) as allocated:
         allocated.view(np.uint8)[:] = np.frombuffer(value, "u1")
-        allocated.commit()
+        allocated.commit_sync()
     assert get(store, "larger") == value
 
 
