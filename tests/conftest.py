@@ -28,9 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set what holds for the processes that tests start, too."""
-    # A shell makes its background processes ignore SIGINT, and tests interrupt processes.
+    # A shell makes its background processes ignore SIGINT, and nohup SIGHUP. Tests send both.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # What tests say of UCX holds for it; tests/local has those of the local plane.
     os.environ["UCXSTORE_LOCAL"] = "ucx"
     # As on a machine with RDMA, where UCX hooks mmap and caches registered memory.
