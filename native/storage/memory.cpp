@@ -262,7 +262,8 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
     } catch (const NoRoomError&) {  // it goes to the disk at once
     }
     shed_soon();
-    const auto records = std::make_shared<Share>(quota_, true, Quota::Pressure::gently);
+    // The key has no other place: what lies idle is given up for it.
+    const auto records = std::make_shared<Share>(quota_, true, Quota::Pressure::fully);
     records->add(key_bytes(key), entry_bytes(key));
     return shedding_->receive(key, size,
                               [this, key, records](std::shared_ptr<Region> value, bool if_absent) {

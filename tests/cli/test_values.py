@@ -340,7 +340,7 @@ def test_a_secret_file_that_cannot_be_opened_is_named(
 
 
 def test_a_short_secret_is_taken_with_a_warning(tmp_path: Path) -> None:
-    shared._warn.cache_clear()  # once a process
+    shared.warn.cache_clear()  # once a process
     file = tmp_path / "secret"
     file.write_text("fifteen letters")
     file.chmod(0o600)

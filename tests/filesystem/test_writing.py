@@ -358,7 +358,7 @@ def test_an_open_file_at_the_end_of_a_transaction(fs: UcxFileSystem, path: str) 
     fs.start_transaction()
     file = fs.open(path, "wb")
     file.write(b"more may come")
-    with pytest.raises(ValueError, match=f"{path}.*not closed"):
+    with pytest.raises(ValueError, match=f"{path}.*still open"):
         fs.end_transaction()
     assert file.closed
     assert not fs.exists(path)

@@ -235,7 +235,7 @@ def test_the_own_user_operates_a_server_without_a_secret(plane: Any) -> None:
     [
         ("", "not a request of an operator"),
         ("nonsense", "not a request of an operator"),
-        ("[]", "is no object"),
+        ("[]", "is not an object"),
         ("{}", "no 'do'"),
         ('{"do": 1}', "'do' is 1"),
         ('{"do": "dance"}', "there is no 'dance': sessions, kick, flush, log-level"),
@@ -423,7 +423,7 @@ def test_what_a_kicked_client_has_mapped_stays() -> None:
         UcxStore(server.address, local="ucx") as store,
     ):
         put(store, "a", value)
-        view = reader.view("a", map=True)
+        view = reader.view_sync("a", map=True)
         assert view is not None
         assert view.mapped
         theirs = next(one for one in sessions(store) if one["lanes"] == ["local"])
@@ -506,7 +506,7 @@ def test_what_clients_have_mapped_stays_and_is_free_later() -> None:
         UcxStore(server.address, local="ucx") as store,
     ):
         assert get(reader, "a") == value
-        view = reader.view("a", map=True)
+        view = reader.view_sync("a", map=True)
         assert view is not None
         assert view.mapped
         source.put("a", b"new")

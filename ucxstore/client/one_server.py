@@ -70,19 +70,20 @@ class OneServer(Channel):
                 connection = self._connector.connect(patience.left())
                 break
             except ConnectError as error:
-                if self._connector.may_come_back:
-                    until = self._give_up_at(patience.deadline)
-                elif error.may_come and not self._was_met:
-                    until = patience.deadline
-                else:
-                    until = 0.0
-                if not patience.wait(error, until):
+                until = self._tried_until(error, patience.deadline)
+                if until is None or not patience.wait(error, until):
                     raise self._identities.lost(self._server, error) from error.__cause__
         self._away_until = None
         self._identities.check(self._server, connection.welcome)
         if not self._is_whole(connection):
             with self._connector.greet(seconds) as greeting:  # it may have left the set since
                 self._connector.remember(greeting.welcome)
+
+    def _tried_until(self, error: ConnectError, deadline: float) -> float | None:
+        """Return until when to try again; ``None`` if a later try cannot succeed either."""
+        if self._connector.may_come_back:
+            return self._give_up_at(deadline)
+        return deadline if error.may_come and not self._was_met else None
 
     @property
     def _was_met(self) -> bool:
