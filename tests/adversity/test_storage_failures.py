@@ -215,7 +215,7 @@ def test_no_permission(nursery: Nursery, open_store: OpenStore, ucx: Ucx, root: 
 @pytest.mark.parametrize("size", [SMALL, MEDIUM])
 def test_a_file_in_the_way(store: UcxStore, size: int) -> None:
     store.set_sync("file", as_buffer(b"value"))
-    refused(store, "file/key", size, "no directory")
+    refused(store, "file/key", size, "is not a directory")
     store.set_sync("folder/key", as_buffer(b"value"))
     error, message = Background(lambda: store.set_sync("folder", as_buffer(bytes(size)))).failure()
     assert error is StorageError

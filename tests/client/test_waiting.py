@@ -12,7 +12,7 @@ import pytest
 from tests.adversity.fake_servers import FakeServer, relays_to
 from tests.adversity.transfers import Background, as_buffer
 from tests.eventually import eventually
-from ucxstore import AuthenticationError, ConnectError, Secret, Server, UcxStore
+from ucxstore import AuthenticationError, ConnectError, Secret, Server, ServerLostError, UcxStore
 from ucxstore.client import patience
 from ucxstore.client.patience import Patience
 from ucxstore.errors import not_yet
@@ -172,7 +172,7 @@ def test_a_server_that_was_there_is_not_waited_for(places: list[str], impatient:
             with pytest.raises(ConnectionError, match=places[0]):
                 store.ping_sync()
     # A copy has no connection, and knows that its server was there.
-    with pickle.loads(copy) as other, pytest.raises(ConnectError, match="refused"):
+    with pickle.loads(copy) as other, pytest.raises(ServerLostError, match="refused"):
         other.ping_sync()
 
 

@@ -387,9 +387,8 @@ def test_what_cannot_start_leaves_nothing(client: Client, tmp_path: Path) -> Non
         deploy(client, tmp_path, freshness=3)
     with pytest.raises(ValueError, match="block_size: 1 is less"):
         deploy(client, "s3://bucket", block_size=1)
-    for options in ({"nonsense": "x"}, {"timeout": "1s"}):  # of an object store, of its client
-        with pytest.raises(ValueError, match="storage: 's3://bucket' cannot be opened"):
-            deploy(client, "s3://bucket", storage_options={"region": "r", **options})
+    with pytest.raises(ValueError, match="storage: 's3://bucket' cannot be opened"):
+        deploy(client, "s3://bucket", storage_options={"region": "r", "nonsense": "x"})
     with pytest.raises(ValueError, match="memory"):
         deploy(client, memory=0)
     with pytest.raises(ValueError, match="threads"):
