@@ -132,7 +132,7 @@ def _help(action: argparse.Action) -> str:
 
 def _cell(text: str) -> str:
     """Return text as a cell of a table has it: nothing in it means anything to Markdown."""
-    for character in "|*_<":
+    for character in "|*_<[":
         text = text.replace(character, f"\\{character}")
     return text
 
