@@ -24,7 +24,7 @@ from tests.server.slow_store import SlowStore
 from ucxstore import AuthenticationError, Secret, UcxStore, logs
 from ucxstore.address import Address
 from ucxstore.client.connect import Greeting
-from ucxstore.errors import UcxStoreError
+from ucxstore.errors import EvictedError, UcxStoreError
 from ucxstore.server import Server
 
 type Heard = list[logging.LogRecord]
@@ -504,6 +504,29 @@ def test_refused_requests_have_lines_too(recorder: Recorder, local: Any) -> None
 
 def remove(store: UcxStore) -> None:
     sync(store.delete("p/gone"))
+
+
+def test_a_lost_value_has_a_line(recorder: Recorder) -> None:
+    with (
+        Server("memory://", memory="16MiB", when_full="evict") as server,
+        UcxStore(server.address) as store,
+    ):
+        for number in range(40):
+            put(store, f"k/{number}", bytes(1_000_000))
+        lost = 0
+        for number in range(40):
+            try:
+                get(store, f"k/{number}")
+            except EvictedError:
+                lost += 1
+                eventually(
+                    lambda key=f"k/{number}": any(  # type: ignore[misc]
+                        one.detail == "get evicted"  # type: ignore[attr-defined]
+                        for one in lines_of(recorder, key)
+                    ),
+                    20,
+                )
+        assert lost > 0
 
 
 def test_keys_in_messages_print_and_do_not_open_spaces(recorder: Recorder) -> None:
