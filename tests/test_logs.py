@@ -21,6 +21,7 @@ from zarr.core.sync import sync
 from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.server.slow_store import SlowStore
+from tests.stopping import stop
 from ucxstore import AuthenticationError, Secret, UcxStore, logs
 from ucxstore.address import Address
 from ucxstore.client.connect import Greeting
@@ -122,7 +123,7 @@ def test_failover(recorder: Recorder, tmp_path: Any) -> None:
             return store.stats()["servers"][place]["requests"]
 
         asked = requests()
-        os.kill(one.pid, signal.SIGSTOP)
+        stop(one.pid)
         with ThreadPoolExecutor(len(keys)) as threads:
             found = [threads.submit(get, store, key) for key in keys]
             eventually(lambda: requests() > asked)

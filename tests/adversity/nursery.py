@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.eventually import eventually
+from tests.stopping import stop
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,17 +131,6 @@ class Child:
     def descriptors(self) -> int:
         """How many files the process has open."""
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
-
-
-def stop(pid: int) -> None:
-    """Stop a process, and see that all its threads are: that takes the first of them to run."""
-    os.kill(pid, signal.SIGSTOP)
-    tasks = Path(f"/proc/{pid}/task")
-    eventually(lambda: all(_state(task) in "tT" for task in tasks.iterdir()))
-
-
-def _state(task: Path) -> str:
-    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 class Nursery:

@@ -24,6 +24,7 @@ from tests.conftest import address_of
 from tests.eventually import eventually
 from tests.register import Op, is_linearizable
 from tests.server.sources.http_objects import HttpObjects, http_objects
+from tests.stopping import stop
 from ucxstore import Secret, UcxStore
 from ucxstore.cluster.placement import Placement
 from ucxstore.errors import (
@@ -233,7 +234,7 @@ def test_failover_brings_nothing_back(
         write(both, str(key), b"1")
         for _ in range(2):
             assert read(both, str(key)) == read(other, str(key)) == b"1"
-    os.kill(second.pid, how)
+    stop(second.pid) if how is signal.SIGSTOP else os.kill(second.pid, how)
     one = connect(first, timeout=40)
     for key in range(10):  # read, modify, write
         value = read(one, str(key))
@@ -287,7 +288,7 @@ def test_readers_of_a_stopped_server_see_nothing_old(
     for _ in range(3):
         assert read(reader, "k") == b"old"
     assert reader.stats()["lanes"] == ["local"] or "local" in str(reader.stats()["lanes"])
-    os.kill(second.pid, signal.SIGSTOP)
+    stop(second.pid)
     try:
         assert read(reader, "k") == b"old"  # it is still the value
         write(writer, "k", b"new")

@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 from tests.adversity.transfers import as_buffer
 from tests.durability.recording import preload
 from tests.eventually import eventually
+from tests.stopping import stop
 from ucxstore import RequestTimeoutError, Server, StorageError, UcxStore, UnknownOutcomeError
 
 HELD = Path(__file__).with_name("held.c")
@@ -53,15 +54,8 @@ class Serving:
         self.address = self.process.stdout.readline().strip()
 
     def stop(self) -> None:
-        """Have it stand still; a signal alone takes a while to stop all threads."""
-        self.process.send_signal(signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.process.pid}/task")
-
-        def stands() -> bool:
-            states = [(task / "stat").read_text().rpartition(") ")[2] for task in tasks.iterdir()]
-            return all(state.startswith("T") for state in states)
-
-        eventually(stands)
+        """Have it stand still."""
+        stop(self.process.pid)
 
     def close(self) -> None:
         """End it."""

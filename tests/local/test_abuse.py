@@ -31,6 +31,7 @@ from tests.adversity.greedy.raw import (
 from tests.adversity.transfers import as_buffer
 from tests.drawing import examples
 from tests.eventually import eventually
+from tests.stopping import stop
 from ucxstore import UcxStore
 from ucxstore.server import Server
 
@@ -177,7 +178,7 @@ def test_many_descriptors_whose_close_waits() -> None:
     ):
         store.set_sync("key", as_buffer(b"value"))
         fds = [lingering.make() for _ in range(20)]
-        os.kill(server.pid, signal.SIGSTOP)
+        stop(server.pid)
         intruder.send(REQUEST, bytes(40), descriptors=fds, says=(0, 40, 0))
         for fd in fds:  # the server has the last of each
             os.close(fd)

@@ -13,7 +13,6 @@ import pytest
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
-from tests.adversity.nursery import stop
 from tests.adversity.scripts import Script
 from tests.adversity.transfers import (
     BLANK,
@@ -25,6 +24,7 @@ from tests.adversity.transfers import (
     wipe,
 )
 from tests.eventually import eventually
+from tests.stopping import stop
 from ucxstore import ConnectError, ServerLostError, ServerRestartedError, UcxStore
 from ucxstore.server import Server
 from ucxstore.server.spawn import ServerProcess

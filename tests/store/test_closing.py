@@ -21,6 +21,7 @@ from zarr.storage import FsspecStore, MemoryStore
 
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.stopping import stop
 from ucxstore import (
     ScratchEndedError,
     ServerRestartedError,
@@ -53,7 +54,7 @@ def storage() -> str:
 def stopped(servers: list[Any]) -> Iterator[None]:
     """Let servers in processes of their own stand still."""
     for server in servers:
-        os.kill(server.pid, signal.SIGSTOP)
+        stop(server.pid)
     try:
         yield
     finally:

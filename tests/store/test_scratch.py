@@ -21,6 +21,7 @@ from zarr.core.sync import sync
 from tests.cli.command import run
 from tests.conftest import address_of
 from tests.eventually import eventually
+from tests.stopping import stop
 from ucxstore import (
     ConnectError,
     InvalidKeyError,
@@ -241,7 +242,7 @@ def test_the_space_of_a_killed_owner_ends_by_its_time_out(
 
 def test_a_stopped_owner_is_told_as_all_others(own_server: Server) -> None:
     with owner(own_server, 1.5) as (process, store):
-        os.kill(process.pid, signal.SIGSTOP)
+        stop(process.pid)
         eventually(lambda: _has_ended(store), 15)
         os.kill(process.pid, signal.SIGCONT)
         assert process.stdin is not None

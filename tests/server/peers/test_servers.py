@@ -15,6 +15,7 @@ from tests.eventually import eventually
 from tests.server.sources.http_objects import HttpObjects
 from tests.server.sources.s3_objects import S3Objects
 from tests.server.sources.test_cache import get, put
+from tests.stopping import stop
 from ucxstore import UcxStore
 from ucxstore.errors import StorageError, UnknownOutcomeError
 from ucxstore.server import Server
@@ -56,7 +57,7 @@ def test_nothing_is_sent_that_the_others_were_not_told_of(
         with Server(objects.store()) as server:
             writer = connect(server, timeout=60)
             (mine,) = card_of(objects, 1, others)
-            os.kill(other.pid, signal.SIGSTOP)
+            stop(other.pid)
             try:
                 writing: Future[None] = pool.submit(put, writer, "k", b"new")
                 eventually(lambda: server.stats()["writing_bytes"] > 0)
