@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.adversity.transfers import as_buffer
 from tests.conftest import address_of
 from tests.eventually import eventually
 from ucxstore import ClusterError, ConnectError, UcxStore
 from ucxstore.client.record import Record
 from ucxstore.cluster.agreement import Agreement, forget, settle
+from ucxstore.cluster.membership import Membership
 from ucxstore.server import Server
 
 SECONDS = 30.0
@@ -50,6 +52,28 @@ def test_one_that_was_overtaken(servers: list[Server]) -> None:
     made = agreement_of(address_of(servers).replace("127.0.0.1", "localhost")).settle()
     assert early.settle() == made
     assert all(place.name.startswith("localhost") for place in made.members)
+
+
+def test_one_whose_connections_another_has_ended(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has connected to all of them when another client makes the record."""
+    connect_once = Membership._connect_once
+    others = [agreement_of(address_of(servers).replace("127.0.0.1", "localhost"))]
+
+    def overtaken(membership: Membership, timeout: float) -> None:
+        connect_once(membership, timeout)
+        while others:
+            others.pop().settle()
+            eventually(lambda: not any(one.is_connected for one in membership.members))
+
+    monkeypatch.setattr(Membership, "_connect_once", overtaken)
+    with UcxStore(address_of(servers)) as store:
+        store.set_sync("k", as_buffer(b"value"))
+        found = store.get_sync("k")
+    assert found is not None
+    assert found.to_bytes() == b"value"
+    assert not others
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from ucxstore import logs
-from ucxstore.errors import ConnectError
+from ucxstore.errors import ConnectError, ServerLostError
 
 # Seconds. Pauses grow from the first to the longest: a server that starts is soon reached, and many
 # clients that wait for one cost it little. Each is drawn from half to one and a half of that, so
@@ -47,12 +47,12 @@ class Patience:
         """Return the seconds left, always above 0."""
         return max(self.deadline - time.monotonic(), 1e-3)
 
-    def wait(self, error: ConnectError, until: float) -> bool:
+    def wait(self, error: ConnectError | ServerLostError, until: float) -> bool:
         """Wait for the moment of the next try.
 
         Parameters
         ----------
-        error : ConnectError
+        error : ConnectError or ServerLostError
             What has come of the last one.
         until : float
             When to give up, by `time.monotonic`.

@@ -71,9 +71,14 @@ class Member:
 
     @property
     def may_come(self) -> bool:
-        """Whether it was not there yet at the last attempt, and was never met."""
+        """Whether it was not there yet at the last attempt, and is not known from before."""
         is_away = isinstance(self._problem, ConnectError) and self._problem.may_come
-        return is_away and not self.was_met
+        return is_away and not self.was_met and not self._identities.know(self.server)
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether the last attempt to connect to it did not fail, and the connection has ended."""
+        return self.was_met and not self.has_failed and not self.is_connected
 
     @property
     def was_met(self) -> bool:

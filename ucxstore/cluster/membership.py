@@ -13,7 +13,7 @@ from ucxstore.client.record import Record
 from ucxstore.cluster import agreement
 from ucxstore.cluster.member import Member
 from ucxstore.cluster.placement import Placement
-from ucxstore.errors import ClusterError, ConnectError, UcxStoreError
+from ucxstore.errors import ClusterError, ConnectError, ServerLostError, UcxStoreError
 from ucxstore.protocol.frames import Welcome
 
 
@@ -118,7 +118,7 @@ class Membership:
                     self._raise_why()
                 self._settle(welcomes, patience.left())
                 return
-            except ConnectError as error:
+            except (ConnectError, ServerLostError) as error:
                 if isinstance(error, ClusterError) or not self._may_come():
                     raise
                 if not patience.wait(error, patience.deadline):
@@ -134,12 +134,15 @@ class Membership:
                 list(threads.map(lambda member: member.connect(timeout), tried))
 
     def _may_come(self) -> bool:
-        """Return whether all that is wrong is that some servers were never there yet."""
+        """Return whether all that is wrong is that some servers were never there yet.
+
+        Or that they have ended their sessions, as they do when another client makes the record.
+        """
         away = [member for member in self.members if not member.is_connected]
         return (
             not self._settled
             and bool(away)
-            and all(member.may_come and not self._identities.know(member.server) for member in away)
+            and all(member.may_come or member.was_lost for member in away)
         )
 
     def _raise_why(self) -> None:
