@@ -76,6 +76,12 @@ _DAC = 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: what makes root free o
 
 def serve_as_anybody(channel: Connection, root: str, ucx: Mapping[str, UcxValue]) -> None:
     """Serve as a user to whom permissions apply, even if that is root."""
+    be_anybody()
+    serve(channel, root, "127.0.0.1:0", ucx, False, False)
+
+
+def be_anybody() -> None:
+    """Have permissions apply to this process from now on, even if it is root's."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then their upper words
@@ -83,4 +89,3 @@ def serve_as_anybody(channel: Connection, root: str, ucx: Mapping[str, UcxValue]
     for index in range(3):
         sets[index] &= ~_DAC
     assert libc.capset(header, sets) == 0
-    serve(channel, root, "127.0.0.1:0", ucx, False, False)

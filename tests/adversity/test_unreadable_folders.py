@@ -1,7 +1,6 @@
 """Folders of the served directory that its server's user may not open, such as ``lost+found``."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 import zarr
 
 from tests.adversity.conftest import OpenStore, Ucx, any_transport
+from tests.adversity.locked import LOCKED, SIZES, lock, locked_tree, write
 from tests.adversity.nursery import Nursery
 from tests.adversity.servers import RemoteServer, files_under, serve_as_anybody
 from tests.cli.command import run, run_process
@@ -18,37 +18,10 @@ from ucxstore.values import Values
 
 pytestmark = any_transport
 
-# A user without processes or files here.
-NOBODY = 65534
-
-# One is the first of all, one the last, one is deeper, and one has a name after its brother's keys.
-LOCKED = ["a/b/locked", "lost+found", "~"]
-SIZES = {"a/b/c/0": 5, "a/b/zarr.json": 6, "b": 7, "lost": 8, "zz/c/1": 9}
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    root = tmp_path / "served"
-    for key, size in SIZES.items():
-        write(root / key, size)
-    for folder in LOCKED:
-        write(root / folder / "key", 1000)
-        lock(root / folder)
-    return root
-
-
-def write(path: Path, size: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(size))
-
-
-def lock(folder: Path) -> None:
-    """Make it a folder of another user's, or where we may not do that, of nobody's."""
-    if os.geteuid() == 0:
-        os.chown(folder, NOBODY, NOBODY)
-        folder.chmod(0o700)
-    else:
-        folder.chmod(0)
+    return locked_tree(tmp_path / "served")
 
 
 @pytest.fixture

@@ -278,12 +278,14 @@ async def in_groups(pages: AsyncIterator[Sequence[str]]) -> AsyncIterator[list[s
         yield group
 
 
-def report_unreadable(command: str, folders: Iterable[str]) -> Status:
+def report_unreadable(
+    command: str, folders: Iterable[str], user: str = "the server's user"
+) -> Status:
     """Name the folders that something is missing from, and return the exit status."""
     status = Status.DONE
     for folder in dict.fromkeys(folders):
         print(
-            f"ucxstore {command}: {printable(folder)}: the server's user may not open this folder",
+            f"ucxstore {command}: {printable(folder)}: {user} may not open this folder",
             file=sys.stderr,
         )
         status = Status.FAILED

@@ -83,6 +83,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.jobs <= MAX_JOBS:
         raise UsageError(f"--jobs: {arguments.jobs} is not between 1 and {MAX_JOBS}")
     from ucxstore.cli.cp import copying
+    from ucxstore.cli.cp.locations import is_server
 
     start = time.monotonic()
     with ExitStack() as locations:
@@ -93,7 +94,8 @@ async def _main(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         seconds = time.monotonic() - start
         print(_as_json(plan, seconds) if arguments.json else _summary(arguments, plan, seconds))
-    return report_unreadable("cp", found.source.unreadable)
+    user = "the server's user" if is_server(arguments.source) else "you"
+    return report_unreadable("cp", found.source.unreadable, user)
 
 
 def _progress(plan: "CopyPlan", *, shown: bool) -> "AbstractContextManager[Moved]":

@@ -6,6 +6,7 @@ or not at all.
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from ucxstore.store import UcxStore
 from ucxstore.zarr_compat import Buffer, cpu, default_buffer_prototype
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 _OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -125,7 +127,6 @@ class ObjectLocation:
     """
 
     max_keys = 1
-    unreadable = ()
 
     def __init__(self, open_store: "Callable[[], ObjectStore]", name: str, jobs: int) -> None:
         from obstore.exceptions import BaseError
@@ -135,6 +136,7 @@ class ObjectLocation:
         self._open_store = open_store
         self._name = name
         self._requests = asyncio.Semaphore(jobs)
+        self.unreadable: list[str] = []
 
     @cached_property
     def _store(self) -> Any:
@@ -144,8 +146,7 @@ class ObjectLocation:
         try:
             async for batch in self._store.list():
                 for meta in batch:
-                    modified = meta["last_modified"].timestamp()
-                    yield Entry(meta["path"], meta["size"], modified, meta["e_tag"])
+                    yield _entry_of(meta)
         except self._failures as error:
             raise CommandError(f"{self._name}: cannot be listed: {_first_line(error)}") from error
 
@@ -156,7 +157,7 @@ class ObjectLocation:
             return None
         except self._failures as error:
             raise CommandError(f"{self._name}: {key}: {_first_line(error)}") from error
-        return Entry(key, meta["size"], meta["last_modified"].timestamp(), meta["e_tag"])
+        return _entry_of(meta)
 
     def check(self, key: str) -> None:
         """Do nothing: an object store's keys are names, not paths."""
@@ -225,10 +226,39 @@ class DirectoryLocation(ObjectLocation):
         return LocalStore(self._root, mkdir=True)
 
     async def list(self) -> AsyncIterator[Entry]:
-        if self._root.exists():
-            async for entry in super().list():
-                if entry.key.rpartition("/")[2] not in (OLD_FILE, CLUSTER_FILE):
-                    yield entry
+        if not self._root.exists():
+            return
+        try:
+            entries = [entry async for entry in super().list()]
+        except CommandError:  # also for a folder that may not be opened
+            entries = [entry async for entry in self._list_each_folder()]
+        for entry in entries:
+            if entry.key.rpartition("/")[2] not in (OLD_FILE, CLUSTER_FILE):
+                yield entry
+
+    async def _list_each_folder(self) -> AsyncIterator[Entry]:
+        """List all values but those of locked folders: ten times slower than the whole at once."""
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                found = await self._store.list_with_delimiter_async(folder or None)
+            except self._failures as error:
+                if not self._is_locked(folder):
+                    name = f"{self._name}: {folder}" if folder else self._name
+                    raise CommandError(f"{name}: cannot be listed: {_first_line(error)}") from error
+                self.unreadable.append(folder or ".")
+                continue
+            folders += reversed(found["common_prefixes"])
+            for meta in found["objects"]:
+                yield _entry_of(meta)
+
+    def _is_locked(self, folder: str) -> bool:
+        try:
+            with os.scandir(self._root / folder):
+                return False
+        except OSError as error:
+            return isinstance(error, PermissionError)
 
     def check(self, key: str) -> None:
         if not (self._root / key).resolve().is_relative_to(self._root):
@@ -320,6 +350,10 @@ def _as_path(location: str) -> Path | None:
         if url.scheme == "file" and url.netloc in {"", "localhost"} and url.path:
             return Path(unquote(url.path))
     return None
+
+
+def _entry_of(meta: "ObjectMeta") -> Entry:
+    return Entry(meta["path"], meta["size"], meta["last_modified"].timestamp(), meta["e_tag"])
 
 
 def _first_line(error: Exception) -> str:
