@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -76,6 +77,10 @@ _LINGER_SECONDS = 1.0
 # clients have something under way for a moment only.
 _ROOM_SECONDS = 0.01
 _NO_ROOM_SECONDS = 2.0
+
+# Of the accepting thread, above that of sessions. With an equal share of a processor, whoever
+# knocks at the port all the time has each session wait for milliseconds.
+_NICENESS = 10
 
 # How long to wait after a failed accept. The usual cause is that no descriptor is free.
 _RETRY_SECONDS = 0.05
@@ -198,8 +203,12 @@ class Acceptor:
         self._renewed: asyncio.Future[bytes] | None = None  # once a client has sent a record
         self._loop = asyncio.SelectorEventLoop()
         self._task = self._loop.create_task(self._accept())
-        self._thread = threading.Thread(target=self._run, name="ucxstore-accept", daemon=True)
+        # With the priority of sessions. UCX's threads get that of the thread that makes them; and
+        # the longer a data port waits for its client, the longer strangers can connect to it.
+        self._attacher = ThreadPoolExecutor(1, "ucxstore-attach")
+        self._thread = threading.Thread(target=self._run_below, name="ucxstore-accept", daemon=True)
         try:
+            self._attacher.submit(int).result()
             self._thread.start()
         except RuntimeError:  # no thread is to be had
             self._task.cancel()
@@ -248,10 +257,17 @@ class Acceptor:
         if self._joining is not None:
             self._joining.listener.close()
 
+    def _run_below(self) -> None:
+        """Run with a lower priority than sessions: strangers decide how much there is to do."""
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + _NICENESS)
+        self._run()
+
     def _run(self) -> None:
         with suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._task)
         self._loop.close()
+        self._attacher.shutdown(wait=False)
         # This object and the frames of the task refer to each other, so only the garbage collector
         # frees them. Without this line, the values in the server's memory would stay until then.
         del self._sessions
@@ -404,7 +420,10 @@ class Acceptor:
             if not self._was_told(record):
                 _refuse(sock, RejectCode.AGAIN, _UNTOLD)
                 raise ConnectError(f"{peer}: {_UNTOLD}")
-            self._attach(guest, handshake, token, asked, peer, bounds)
+            attached = self._attacher.submit(
+                self._attach, guest, handshake, token, asked, peer, bounds
+            )
+            attached.result()
         except (AuthenticationError, ProtocolVersionError) as error:
             self._note_refusal(
                 logging.WARNING, guest.origin, peer, "turned a client away: %s", error
