@@ -1,9 +1,6 @@
 #include "base/event_thread.hpp"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -27,6 +24,7 @@ EventThread::EventThread(Driver& driver, std::string name)
 
 void EventThread::watch(int fd, OnEvent on_event) {
     bound_.check("EventThread::watch");
+    events_.resize(std::max(events_.size(), watches_.size() + 2));
     watches_[fd] = std::make_shared<OnEvent>(std::move(on_event));
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -68,14 +66,13 @@ void EventThread::wait(TimePoint now) {
             due <= now ? Clock::duration(0) : due - now);
         timeout_ms = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
     }
-    std::array<epoll_event, 32> events;
     tasks_.begin_sleep();
     const bool awake = !tasks_.empty() || stop_.load();
-    const int count =
-        epoll_wait(epoll_.get(), events.data(), events.size(), awake ? 0 : timeout_ms);
+    const int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
+                                 awake ? 0 : timeout_ms);
     tasks_.end_sleep();
     for (int i = 0; i < count; ++i) {
-        const int fd = events[static_cast<std::size_t>(i)].data.fd;
+        const int fd = events_[static_cast<std::size_t>(i)].data.fd;
         if (fd == tasks_.fd()) {
             tasks_.clear_wake();
             continue;

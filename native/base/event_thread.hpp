@@ -2,6 +2,8 @@
 // has come. It never polls.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -9,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/handle.hpp"
@@ -49,6 +52,7 @@ class EventThread : public TaskThread {
     TaskQueue tasks_;
     ThreadBound bound_{ThreadBound::Later()};
     std::unordered_map<int, std::shared_ptr<OnEvent>> watches_;
+    std::vector<epoll_event> events_{1};  // of all: what is told of late would have its turn late
     std::atomic<bool> stop_ = false;
     std::thread thread_;
 };

@@ -31,6 +31,9 @@ constexpr std::size_t kRemembered = 256;
 constexpr auto kYieldTimeout = std::chrono::seconds(15);
 constexpr std::uint64_t kYieldBytes = 4ull << 20;
 
+// How often all values are looked at for that. A client may announce very many.
+constexpr auto kWeighEvery = std::chrono::milliseconds(100);
+
 ItemId id_of(const wire::ValueHeader& header) { return {header.request, header.item}; }
 
 }  // namespace
@@ -392,6 +395,18 @@ void Arriving::store(const ItemId& id, const Value& value) {
 }
 
 TimePoint Arriving::yields_at(TimePoint now) {
+    if (values_.empty()) {
+        came_ = must_come_ = 0;
+        return TimePoint::max();
+    }
+    if (now >= weigh_at_ || now > yields_at_) {
+        weigh_at_ = now + kWeighEvery;
+        yields_at_ = weigh(now);
+    }
+    return std::min(yields_at_, weigh_at_);
+}
+
+TimePoint Arriving::weigh(TimePoint now) {
     bool has_room = false;
     bool is_short = false;
     std::uint64_t left = 0;

@@ -47,7 +47,7 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     TimePoint last_came() const { return last_came_; }
     bool awaits_room() const { return waiting_ > 0; }
     // When the session is to end, since the client has room for values, but sends too little of
-    // them, and others wait for that room; or when to look again.
+    // them, and others wait for that room; or when to look again, at the latest.
     TimePoint yields_at(TimePoint now);
     // Grows while the room moves that a value waits for.
     std::uint64_t room_moved() const { return waits_on_ == nullptr ? 0 : waits_on_->moved(); }
@@ -81,6 +81,8 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     void segment_arrived(const wire::ValueHeader& header, const Value& value, bool arrived);
     void store(const ItemId& id, const Value& value);
     void count_waiting();
+    // Looks at all values for yields_at().
+    TimePoint weigh(TimePoint now);
 
     Receiver& receiver_;
     const Storages storages_;
@@ -94,6 +96,8 @@ class Arriving : public std::enable_shared_from_this<Arriving> {
     TimePoint last_came_{};
     const WriteBudget* waits_on_ = nullptr;  // what a value has waited for last
     bool broke_off_ = false;
+    TimePoint yields_at_{};
+    TimePoint weigh_at_{};
     // Of values with room: what has come since then, and what must.
     TimePoint since_{};
     std::uint64_t came_ = 0;
