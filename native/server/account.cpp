@@ -77,7 +77,7 @@ bool Ledger::take(Origin& origin, Held what, std::uint64_t amount, Need need) {
         if (found != Found::no_memory || need == Need::asked || amount > memory_->limit()) {
             break;
         }
-        memory_->reclaim(needed);
+        memory_->reclaim(amount, needed);
         found = try_take(origin, what, amount, need);
     }
     return found == Found::room;

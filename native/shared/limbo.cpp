@@ -208,6 +208,17 @@ void Limbo::sweep_soon() {
     }
 }
 
+void Limbo::make_room(std::uint64_t bytes, bool needed) {
+    {
+        const std::lock_guard lock(mutex_);
+        const std::uint64_t unseen = bytes_ - std::min(bytes_, seen_bytes_);
+        if (look_took_ >= kShort && unseen < bytes && Clock::now() < next_look_.load()) {
+            return;
+        }
+    }
+    sweep(needed);
+}
+
 void Limbo::sweep_when_due() {
     {
         std::unique_lock lock(mutex_);
@@ -264,8 +275,10 @@ void Limbo::look_and_free(bool needed) {
     retired_.splice(retired_.begin(), retired);
     next_blocks_ = retired_.size() + kBlocks;
     next_bytes_ = bytes_ + std::min(kBytes, tables_.size() * kBytesPerReader);
+    seen_bytes_ = bytes_;
     const TimePoint now = Clock::now();
-    next_look_ = now + std::min<Clock::duration>((kPart - 1) * (now - begun), kSeldom);
+    look_took_ = now - begun;
+    next_look_ = now + std::min<Clock::duration>((kPart - 1) * look_took_, kSeldom);
     if (failure != nullptr) {
         std::rethrow_exception(failure);
     }
@@ -330,27 +343,44 @@ Limbo::Look Limbo::look(const Blocks& retired) {
     return look;
 }
 
+template <typename Visit>
+bool Limbo::visit_pins(const PinTable& table, const Visit& visit) const {
+    std::vector<std::uint64_t> bytes;
+    return table.collect([&](std::span<const Place> places) {
+        bytes.assign(places.size(), 0);
+        arenas_.bytes_of(places, bytes);
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            visit(places[i], bytes[i]);
+        }
+    });
+}
+
 void Limbo::look_at(const std::shared_ptr<PinTable>& table, Look& look) const {
     Look::Origin& origin = look.origins[origin_of(*table)];
     origin.pinners.resize(look.bytes.size());
     Look::Reader reader{.table = table};
     Places own;
-    std::vector<std::uint64_t> bytes;
-    const bool all = table->collect([&](std::span<const Place> places) {
-        bytes.assign(places.size(), 0);
-        arenas_.bytes_of(places, bytes);
-        for (std::size_t i = 0; i < places.size(); ++i) {
-            if (bytes[i] == 0 || !own.add(places[i]).fresh) {
-                continue;
-            }
-            reader.held += bytes[i];
-            origin.share.held += origin.held.add(places[i]).fresh ? bytes[i] : 0;
-            look.pinned_bytes += look.pinned.add(places[i]).fresh ? bytes[i] : 0;
-            if (const auto number = look.waiting.number_of(places[i])) {
-                reader.waits.push_back(*number);
-            }
+    std::vector<std::pair<Place, std::uint64_t>> held;
+    std::size_t nothing = 0;
+    const bool all = visit_pins(*table, [&](Place place, std::uint64_t bytes) {
+        if (bytes == 0) {
+            ++nothing;
+        } else if (own.add(place).fresh) {
+            held.emplace_back(place, bytes);
         }
     });
+    if (nothing > kMostOfNothing) {
+        table->revoke("it has pinned " + std::to_string(nothing) + " places where no value begins");
+        return;
+    }
+    for (const auto& [place, bytes] : held) {
+        reader.held += bytes;
+        origin.share.held += origin.held.add(place).fresh ? bytes : 0;
+        look.pinned_bytes += look.pinned.add(place).fresh ? bytes : 0;
+        if (const auto number = look.waiting.number_of(place)) {
+            reader.waits.push_back(*number);
+        }
+    }
     reader.has_all = !all;
     if (!all) {
         reader.waits.resize(look.bytes.size());
@@ -409,30 +439,20 @@ bool Limbo::revoke(Look& look) {
     return any;
 }
 
-template <typename Visit>
-bool Limbo::visit_blocks(const PinTable& table, const Visit& visit) const {
-    std::vector<std::uint64_t> bytes;
-    return table.collect([&](std::span<const Place> places) {
-        bytes.assign(places.size(), 0);
-        arenas_.bytes_of(places, bytes);
-        for (std::size_t i = 0; i < places.size(); ++i) {
-            if (bytes[i] > 0) {
-                visit(places[i]);
-            }
-        }
-    });
-}
-
 bool Limbo::pins_any(const PinTable& table) const {
     bool any = false;
-    const bool all = visit_blocks(table, [&](Place) { any = true; });
+    const bool all = visit_pins(table, [&](Place, std::uint64_t bytes) { any = any || bytes > 0; });
     return any || !all;
 }
 
 std::unordered_set<Place> Limbo::pinned() const {
     std::unordered_set<Place> found;
     for (const auto& table : tables()) {
-        visit_blocks(*table, [&](Place place) { found.insert(place); });
+        visit_pins(*table, [&](Place place, std::uint64_t bytes) {
+            if (bytes > 0) {
+                found.insert(place);
+            }
+        });
     }
     return found;
 }

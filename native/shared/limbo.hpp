@@ -31,8 +31,13 @@ class Limbo {
     static constexpr std::uint64_t kBytes = 32ull << 20;
     static constexpr std::uint64_t kBytesPerReader = 256ull << 10;
     // To look at pins that somebody may fill with anything takes this part of the time at the most,
-    // unless there is no room.
+    // unless it takes less than that, and there is no room.
     static constexpr int kPart = 10;
+    static constexpr std::chrono::microseconds kShort{200};
+    // A reader may find that what it has just pinned is no block any more. One with more such pins
+    // than a table has room for writes nonsense, and each look at that takes long: it loses all
+    // that it has pinned.
+    static constexpr std::size_t kMostOfNothing = kPins;
 
     // `board`: where readers are told what all of them hold, and may: `most_held` at the most, and
     // as much as `bound` has room for, if there is one. Both may be nullptr.
@@ -59,6 +64,10 @@ class Limbo {
     // The same on a thread of its own, once it is time for that, as somebody says that much has
     // changed.
     void sweep_soon();
+    // The same for who lacks so many bytes. Looks that take long are only made as often as for
+    // others, unless that much waits that none has seen: whoever is refused would ask for one each
+    // time.
+    void make_room(std::uint64_t bytes, bool needed);
     // Whether anything is pinned in this table.
     bool pins_any(const PinTable& table) const;
     // Blocks that readers have pinned now, as far as that is looked at.
@@ -75,10 +84,10 @@ class Limbo {
     unsigned take_uses(Place place) const;
 
   private:
-    // Calls visit(place) for each block that is pinned in a table. False where it has more pinned
-    // than is looked at.
+    // Calls visit(place, bytes) for each pin of a table, with the bytes of the block that begins
+    // there; 0 where none does. False where it has more pinned than is looked at.
     template <typename Visit>
-    bool visit_blocks(const PinTable& table, const Visit& visit) const;
+    bool visit_pins(const PinTable& table, const Visit& visit) const;
     struct Retired {
         Block block;
         std::shared_ptr<void> keeps;
@@ -120,6 +129,8 @@ class Limbo {
     std::uint64_t told_ = 0;  // the most that readers were told since the last look
     Blocks retired_;
     std::uint64_t bytes_ = 0;
+    std::uint64_t seen_bytes_ = 0;  // of these, when the last look had ended
+    Clock::duration look_took_{0};  // the last one
     Condition changed_;
     bool ending_ = false;
     // Where the next sweep is due: what is pinned for long must not have each block ask anew.

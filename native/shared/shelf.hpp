@@ -80,6 +80,7 @@ class Shelf : public std::enable_shared_from_this<Shelf> {
     // Looks at what readers have pinned: see Limbo.
     void sweep(bool needed = false) { limbo_.sweep(needed); }
     void sweep_soon() { limbo_.sweep_soon(); }
+    void make_room(std::uint64_t bytes, bool needed) { limbo_.make_room(bytes, needed); }
     // Whether a reader has anything pinned.
     bool pins_any(const PinTable& table) const { return limbo_.pins_any(table); }
     // Drops what is kept for readers that have gone.

@@ -159,16 +159,17 @@ MemoryStorage::MemoryStorage(std::shared_ptr<Quota> quota, bool count_keys,
       shedding_(std::move(shedding)),
       order_(quota_->limit()) {
     if (shelf_ != nullptr) {
-        reclaim_ = quota_->add_reclaim([weak = std::weak_ptr(shelf_)](bool needed) {
-            const auto one = weak.lock();
-            if (one == nullptr) {
-                return;
-            }
-            one->sweep(needed);
-            if (needed) {
-                one->give_back();
-            }
-        });
+        reclaim_ =
+            quota_->add_reclaim([weak = std::weak_ptr(shelf_)](std::uint64_t bytes, bool needed) {
+                const auto one = weak.lock();
+                if (one == nullptr) {
+                    return;
+                }
+                one->make_room(bytes, needed);
+                if (needed) {
+                    one->give_back();
+                }
+            });
     }
     if (shedding_ == nullptr) {
         return;

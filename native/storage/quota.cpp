@@ -64,6 +64,13 @@ bool Quota::has_room(const Amount& amount, std::uint64_t taken, std::uint64_t id
     return fits(taken, amount.replaces ? limit_ : limit_ - kept()) && fits(taken + idle, limit_);
 }
 
+std::uint64_t Quota::lacking(const Amount& amount) const {
+    const std::uint64_t free = idle();
+    const std::uint64_t all = taken_ + counted(amount);
+    const std::uint64_t limit = amount.replaces ? limit_ : limit_ - kept();
+    return std::max(all - std::min(all, limit), all + free - std::min(all + free, limit_));
+}
+
 bool Quota::try_take(const Amount& amount) {
     const std::uint64_t size = counted(amount);
     std::uint64_t taken = taken_;
@@ -100,7 +107,7 @@ bool Quota::fits_after_reclaim(const Amount& amount, Pressure pressure, Fits fit
     if (counted(amount) > limit_ - (amount.replaces ? 0 : reserve_)) {
         return false;  // nothing helps
     }
-    reclaim();
+    reclaim(lacking(amount));
     bool done = fits();
     if (pressure == Pressure::gently) {
         return done;
@@ -109,7 +116,7 @@ bool Quota::fits_after_reclaim(const Amount& amount, Pressure pressure, Fits fit
         done = fits();
     }
     if (!done) {
-        reclaim(true);
+        reclaim(lacking(amount), true);
         done = fits();
     }
     return done;
@@ -158,7 +165,7 @@ void Quota::add(std::weak_ptr<const Reclaim> reclaim) {
     reclaims_.push_back(std::move(reclaim));
 }
 
-void Quota::reclaim(bool needed) {
+void Quota::reclaim(std::uint64_t bytes, bool needed) {
     std::vector<std::shared_ptr<const Reclaim>> reclaims;
     {
         const std::lock_guard lock(mutex_);
@@ -169,7 +176,7 @@ void Quota::reclaim(bool needed) {
         }
     }
     for (const auto& one : reclaims) {
-        (*one)(needed);
+        (*one)(bytes, needed);
     }
 }
 

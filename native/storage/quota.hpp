@@ -66,12 +66,12 @@ class Quota : public ArenaBound {
     void give(const Amount& amount);
     void give(std::uint64_t size) { give({.value = size}); }
 
-    // `reclaim` gives back what is only taken because nobody has looked whether it is still used;
-    // with `needed`, as somebody needs it, also what is kept to be faster. On any thread, until the
-    // handle goes; also for the quota that this one is within.
-    using Reclaim = std::function<void(bool needed)>;
+    // `reclaim` gives back what is only taken because nobody has looked whether it is still used,
+    // as somebody lacks so many bytes; with `needed`, also what is kept to be faster. On any
+    // thread, until the handle goes; also for the quota that this one is within.
+    using Reclaim = std::function<void(std::uint64_t bytes, bool needed)>;
     std::shared_ptr<void> add_reclaim(Reclaim reclaim);
-    void reclaim(bool needed = false);
+    void reclaim(std::uint64_t bytes, bool needed = false);
     // `shed` gives up values of about so many bytes, if there are any that may go, and what is
     // free thereby; false for none.
     // On any thread, until the handle goes.
@@ -118,6 +118,8 @@ class Quota : public ArenaBound {
     // What values that replace none must leave free.
     std::uint64_t kept() const;
     bool has_room(const Amount& amount, std::uint64_t taken, std::uint64_t idle) const;
+    // The bytes that has_room() would have to find free besides.
+    std::uint64_t lacking(const Amount& amount) const;
     bool try_take(const Amount& amount);
     template <typename Fits>
     bool fits_after_reclaim(const Amount& amount, Pressure pressure, Fits fits);

@@ -146,7 +146,8 @@ TEST(AccountTest, HoldsGoOnAnyThread) {
 TEST(AccountTest, OnlyWhatFindsNoMemoryReclaims) {
     const auto memory = std::make_shared<Quota>(100 * kStep);
     std::vector<bool> reclaimed;
-    const auto handle = memory->add_reclaim([&](bool needed) { reclaimed.push_back(needed); });
+    const auto handle =
+        memory->add_reclaim([&](std::uint64_t, bool needed) { reclaimed.push_back(needed); });
     const auto ledger = std::make_shared<Ledger>(memory, limits_of(1, 60, 60, 1000));
     const auto one = ledger->open("a");
     const auto other = ledger->open("a");

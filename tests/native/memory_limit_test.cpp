@@ -69,7 +69,7 @@ TEST(QuotaTest, ReadersLoseNothingWhereOthersCanGive) {
     const auto quota = Quota::of_memory(100);
     std::vector<bool> reclaimed;
     std::uint64_t free = 0;
-    const auto handle = quota->add_reclaim([&](bool needed) {
+    const auto handle = quota->add_reclaim([&](std::uint64_t, bool needed) {
         reclaimed.push_back(needed);
         quota->give(std::exchange(free, 0));
     });

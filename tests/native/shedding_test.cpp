@@ -89,7 +89,7 @@ class Full : public testing::TestWithParam<bool> {
     // That of memory itself; readers may still have to be asked.
     bool gives_all_back() {
         return eventually([&] {
-            quota_->reclaim();
+            quota_->reclaim(1);
             return quota_->taken() == 0;
         });
     }
