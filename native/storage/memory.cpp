@@ -263,13 +263,29 @@ std::unique_ptr<Incoming> MemoryStorage::receive(const std::string& key, std::ui
     } catch (const NoRoomError&) {  // it goes to the disk at once
     }
     shed_soon();
-    // The key has no other place: what lies idle is given up for it.
-    const auto records = std::make_shared<Share>(quota_, true, Quota::Pressure::fully);
-    records->add(key_bytes(key), entry_bytes(key));
     return shedding_->receive(key, size,
-                              [this, key, records](std::shared_ptr<Region> value, bool if_absent) {
+                              [this, key, records = records_of_spilled(key)](
+                                  std::shared_ptr<Region> value, bool if_absent) {
                                   return put(key, std::move(value), records, if_absent);
                               });
+}
+
+// The key has no other place. So it has one in what arenas leave free, whatever else is there for
+// a moment: what a session is sending has room beyond the limit, too.
+std::shared_ptr<void> MemoryStorage::records_of_spilled(const std::string& key) {
+    const Quota::Amount amount{.value = key_bytes(key), .more = entry_bytes(key), .replaces = true};
+    const std::uint64_t bytes = amount.all();
+    if (*spilled_keys_ += bytes; *spilled_keys_ <= quota_->limit() / kKeysPart) {
+        quota_->take_anyway(amount);
+        return {nullptr, [quota = quota_, keys = spilled_keys_, amount](std::nullptr_t) {
+                    quota->give(amount);
+                    *keys -= amount.all();
+                }};
+    }
+    *spilled_keys_ -= bytes;
+    const auto records = std::make_shared<Share>(quota_, true, Quota::Pressure::fully);
+    records->add(key_bytes(key), entry_bytes(key));
+    return records;
 }
 
 std::unique_ptr<Incoming> MemoryStorage::receive_here(const std::string& key, std::uint64_t size,

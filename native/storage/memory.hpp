@@ -92,6 +92,9 @@ class MemoryStorage : public Storage {
     std::shared_ptr<Region> allocate(const std::shared_ptr<void>& share, const std::string& key,
                                      std::uint64_t size, Quota::Pressure pressure);
 
+    // What counts for the key of a value that goes to a file at once. Throws NoRoomError.
+    std::shared_ptr<void> records_of_spilled(const std::string& key);
+
     // Gives up values of about so many bytes; false where none may go.
     bool shed(std::uint64_t bytes);
     bool can_free(std::uint64_t bytes) const;
@@ -121,7 +124,9 @@ class MemoryStorage : public Storage {
     const bool count_keys_;
     const std::shared_ptr<shared::Shelf> shelf_;
     const std::unique_ptr<Shedding> shedding_;
-    std::shared_ptr<void> reclaim_;  // of what the shelf keeps for readers
+    const std::shared_ptr<std::atomic<std::uint64_t>> spilled_keys_ =
+        std::make_shared<std::atomic<std::uint64_t>>(0);  // bytes of records_of_spilled()
+    std::shared_ptr<void> reclaim_;                       // of what the shelf keeps for readers
     mutable SharedMutex mutex_;
     Catalog catalog_;
     S3Fifo order_;              // of the values that may go

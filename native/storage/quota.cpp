@@ -150,6 +150,13 @@ void Quota::take(const Amount& amount, Pressure pressure) {
     }
 }
 
+void Quota::take_anyway(const Amount& amount) {
+    taken_ += counted(amount);
+    if (within_ != nullptr) {
+        within_->take_anyway(amount);
+    }
+}
+
 std::shared_ptr<void> Quota::add_reclaim(Reclaim reclaim) {
     auto kept = std::make_shared<const Reclaim>(std::move(reclaim));
     add(kept);

@@ -63,6 +63,8 @@ class Quota : public ArenaBound {
     // without reclaim(): false in place of an exception, or in any case.
     bool try_take(std::uint64_t size) { return try_take({.value = size, .replaces = true}); }
     void take_anyway(std::uint64_t size) { taken_ += size; }
+    // Whether there is room for it or not.
+    void take_anyway(const Amount& amount);
     void give(const Amount& amount);
     void give(std::uint64_t size) { give({.value = size}); }
 

@@ -472,8 +472,7 @@ def test_several_clients_find_what_they_have_written(policy: str, folder: Path) 
             if client.failure is not None:
                 raise client.failure
         assert (sum(client.lost for client in clients) > 0) == (policy == "evict")
-        # With files, where there was no room for a moment even for the key.
-        most_refused = sum(client.sets for client in clients) // (10 if policy == "evict" else 50)
+        most_refused = sum(client.sets for client in clients) // 10 if policy == "evict" else 0
         assert sum(client.refused for client in clients) <= most_refused
         assert server.stats()["memory_used"] <= 16 * MIB
         assert (server.stats()["spilled"] > 0) == (policy == "spill")
