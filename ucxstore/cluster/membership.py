@@ -119,7 +119,7 @@ class Membership:
                 self._settle(welcomes, patience.left())
                 return
             except (ConnectError, ServerLostError) as error:
-                if isinstance(error, ClusterError) or not self._may_come():
+                if isinstance(error, ClusterError) or not self._may_come(welcomes):
                     raise
                 if not patience.wait(error, patience.deadline):
                     raise
@@ -133,16 +133,16 @@ class Membership:
             with ThreadPoolExecutor(len(tried)) as threads:
                 list(threads.map(lambda member: member.connect(timeout), tried))
 
-    def _may_come(self) -> bool:
+    def _may_come(self, welcomes: Mapping[HostPort, Welcome]) -> bool:
         """Return whether all that is wrong is that some servers were never there yet.
 
-        Or that they have ended their sessions, as they do when another client makes the record.
+        Or that all have ended their sessions, as they do when another client makes the record.
         """
         away = [member for member in self.members if not member.is_connected]
         return (
             not self._settled
             and bool(away)
-            and all(member.may_come or member.was_lost for member in away)
+            and all(member.may_come or (member.was_lost and not welcomes) for member in away)
         )
 
     def _raise_why(self) -> None:
