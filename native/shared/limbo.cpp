@@ -252,9 +252,11 @@ void Limbo::look_and_free(bool needed) {
     const TimePoint begun = Clock::now();
     forget_gone();
     Blocks retired;
+    std::uint64_t seen = 0;
     {
         const std::lock_guard lock(mutex_);
         retired.swap(retired_);
+        seen = bytes_;
     }
     // Moved from list to list, which takes no memory: each block is in one of them, once.
     Blocks freed;
@@ -275,7 +277,7 @@ void Limbo::look_and_free(bool needed) {
     retired_.splice(retired_.begin(), retired);
     next_blocks_ = retired_.size() + kBlocks;
     next_bytes_ = bytes_ + std::min(kBytes, tables_.size() * kBytesPerReader);
-    seen_bytes_ = bytes_;
+    seen_bytes_ = seen - bytes;
     const TimePoint now = Clock::now();
     look_took_ = now - begun;
     next_look_ = now + std::min<Clock::duration>((kPart - 1) * look_took_, kSeldom);

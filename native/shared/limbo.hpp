@@ -129,7 +129,7 @@ class Limbo {
     std::uint64_t told_ = 0;  // the most that readers were told since the last look
     Blocks retired_;
     std::uint64_t bytes_ = 0;
-    std::uint64_t seen_bytes_ = 0;  // of these, when the last look had ended
+    std::uint64_t seen_bytes_ = 0;  // of these, that the last look has found pinned
     Clock::duration look_took_{0};  // the last one
     Condition changed_;
     bool ending_ = false;

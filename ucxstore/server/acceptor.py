@@ -420,10 +420,9 @@ class Acceptor:
             if not self._was_told(record):
                 _refuse(sock, RejectCode.AGAIN, _UNTOLD)
                 raise ConnectError(f"{peer}: {_UNTOLD}")
-            attached = self._attacher.submit(
+            self._attacher.submit(
                 self._attach, guest, handshake, token, asked, peer, bounds
-            )
-            attached.result()
+            ).result()
         except (AuthenticationError, ProtocolVersionError) as error:
             self._note_refusal(
                 logging.WARNING, guest.origin, peer, "turned a client away: %s", error
