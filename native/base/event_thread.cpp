@@ -19,7 +19,7 @@ EventThread::EventThread(Driver& driver, std::string name)
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, tasks_.fd(), &event) != 0) {
         throw_errno("watching a descriptor", ErrorKind::resource);
     }
-    thread_ = start_quiet_thread(name, [this] { run(); });
+    thread_ = start_quiet_thread(name, [this] { run(); }, Priority::prompt);
 }
 
 void EventThread::watch(int fd, OnEvent on_event) {

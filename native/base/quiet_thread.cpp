@@ -1,9 +1,12 @@
 #include "base/quiet_thread.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +16,9 @@ namespace ucxstore {
 namespace {
 
 constexpr int kNicer = 10;
+
+// The shortest that there is.
+constexpr std::uint64_t kTurnNs = 100'000;
 
 class SignalsBlocked {
   public:
@@ -29,6 +35,28 @@ class SignalsBlocked {
     sigset_t before_;
 };
 
+// As the kernel has it: not every C library declares it.
+struct SchedulingAttributes {
+    std::uint32_t size;
+    std::uint32_t policy;
+    std::uint64_t flags;
+    std::int32_t niceness;
+    std::uint32_t priority;
+    std::uint64_t runtime;
+    std::uint64_t deadline;
+    std::uint64_t period;
+};
+
+// Where this is not allowed, or the kernel knows no such thing, all stays as it is.
+void ask_for_short_turns() {
+    SchedulingAttributes attributes{};
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0 &&
+        attributes.policy == SCHED_OTHER) {
+        attributes.runtime = kTurnNs;
+        static_cast<void>(syscall(SYS_sched_setattr, 0, &attributes, 0));
+    }
+}
+
 }  // namespace
 
 std::thread start_quiet_thread(const std::string& name, std::function<void()> run,
@@ -39,6 +67,8 @@ std::thread start_quiet_thread(const std::string& name, std::function<void()> ru
             pthread_setname_np(pthread_self(), name.c_str());
             if (priority == Priority::low) {
                 static_cast<void>(nice(kNicer));  // this thread alone, on Linux
+            } else if (priority == Priority::prompt) {
+                ask_for_short_turns();
             }
             run();
         });
