@@ -1,6 +1,10 @@
 """``python -m tests.adversity.greedy --seconds 60``: greedy clients beside honest ones.
 
-It prints, for each kind of greedy clients and for all together, what the honest ones noticed.
+It prints, for each kind of greedy clients and for all together, what the honest ones noticed. That
+is compared with what they notice of an idle server just before and just after, since the speed of a
+shared machine changes within minutes. Where it is too much, the greedy ones are given a server of
+their own on the same processors: what honest ones notice of that is the machine's doing, not the
+server's.
 """
 
 import argparse
@@ -16,6 +20,9 @@ _MIB = 1 << 20
 # Of the time for all kinds together, for each kind alone.
 _PART_OF_TIME = 0.1
 _LEAST_SECONDS = 2.0
+
+# A p99, by that beside the same greedy clients of another server.
+_MOST_OF_APART = 1.5
 
 
 def main() -> int:
@@ -34,7 +41,7 @@ def main() -> int:
     parser.add_argument(
         "--apart",
         action="store_true",
-        help="also on a busy machine, and with a server of the greedy ones' own for each kind",
+        help="on a busy machine, too, and with a server of the greedy ones' own for each kind",
     )
     arguments = parser.parse_args()
     clients = arguments.honest, arguments.greedy
@@ -53,13 +60,13 @@ def _carry_out(plane: str, trial: Trial, arguments: argparse.Namespace) -> bool:
     )
     header = f"{'beside':26}" + "".join(f"{name:>17}{'':8}" for name in OPERATIONS)
     print(f"{header}{'memory':>8}{'group':>8}{'log':>8}  refused", flush=True)
-    idle = trial.idle(max(seconds * _PART_OF_TIME, _LEAST_SECONDS) * 2)
-    _show(idle, idle)
+    part = seconds if chosen else max(seconds * _PART_OF_TIME, _LEAST_SECONDS)
+    before = trial.idle(part)
+    _show(before, before)
     if arguments.apart:
-        _show(trial.busy(max(seconds * _PART_OF_TIME, _LEAST_SECONDS) * 2), idle)
+        _show(trial.busy(part), before)
     bad = False
     names = [name for name in trial.plane.kinds if not chosen or name in chosen]
-    part = seconds if chosen else max(seconds * _PART_OF_TIME, _LEAST_SECONDS)
     rounds = [([name], part) for name in names]
     if not chosen:
         rounds.append((names, seconds))
@@ -67,20 +74,22 @@ def _carry_out(plane: str, trial: Trial, arguments: argparse.Namespace) -> bool:
         found = trial.beside(kinds, time)
         if len(kinds) > 1:
             found.kind = "all together"
-        bad |= _judge(found, idle)
-        if arguments.apart:
-            _show(trial.apart(kinds, time), idle)
+        after = trial.idle(time)
+        idle = Round("idle", before.seen + after.seen)
+        _show(found, idle)
+        slow = [name for name in OPERATIONS if found.ratio(name, idle) > MOST_RATIO]
+        if slow or arguments.apart:
+            apart = trial.apart(kinds, time)
+            _show(apart, idle)
+            slow = [name for name in slow if found.ratio(name, apart) > _MOST_OF_APART]
+        bad |= _judge(found, [f"{name} took too long" for name in slow])
+        _show(after, after)
+        before = after
     return bad
 
 
-def _judge(found: Round, idle: Round) -> bool:
-    """Show what was found; return whether it is more than it may be."""
-    _show(found, idle)
-    wrong = [
-        f"{name} took {ratio:.1f} times as long"
-        for name in OPERATIONS
-        if (ratio := found.ratio(name, idle)) > MOST_RATIO
-    ]
+def _judge(found: Round, wrong: list[str]) -> bool:
+    """Say what is more than it may be; return whether anything is."""
     for what, size in (("it had", found.memory), ("the kernel counted", found.counted or 0)):
         if size > MEMORY + BESIDE:
             wrong.append(f"{what} {size / _MIB:.0f} MiB of memory")

@@ -45,7 +45,7 @@ PLANES = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Round:
     """What honest clients have seen of a server, and what that took.
 
