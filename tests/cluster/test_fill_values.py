@@ -56,8 +56,8 @@ def write(address: str) -> None:
         zarr.create_array(store, name="a", data=VALUES, chunks=(100,), fill_value=-1)
 
 
-def read(address: str) -> np.ndarray:
-    with UcxStore(address) as store:
+def read(address: str, **options: float) -> np.ndarray:
+    with UcxStore(address, **options) as store:
         return zarr.open_array(store, path="a", mode="r")[...]
 
 
@@ -308,7 +308,7 @@ def test_a_set_without_a_record_needs_all_servers_once(start: Start) -> None:
     servers = [start(), start()]
     servers[1].close()
     with pytest.raises(ConnectionError, match="they keep no record of a set of servers yet"):
-        read(address_of(servers))
+        read(address_of(servers), connect_timeout=3)
 
 
 def test_a_member_that_lacks_the_record_gets_it(start: Start, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_clients_leave_a_drained_server() -> None:
         assert server.sessions == 0
         with pytest.raises(ServerLostError):
             store.get_sync("key")
-        other = UcxStore(server.address, ucx={"MAX_EAGER_LANES": 3})
+        other = UcxStore(server.address, ucx={"MAX_EAGER_LANES": 3}, connect_timeout=2)
         with pytest.raises(ConnectError):
             other.get_sync("key")
 

@@ -282,7 +282,7 @@ async def test_a_failure_keeps_no_memory(
 
 async def test_a_lost_server_fails_the_write(tmp_path: Any) -> None:
     with Server(tmp_path) as server:
-        store = UcxStore(server.address, timeout=30, connect_timeout=30)
+        store = UcxStore(server.address, timeout=30, connect_timeout=3)
         array = await asyncio.to_thread(made, store)
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1"):
         await array.async_array.setitem(..., -DATA)

@@ -309,7 +309,7 @@ async def test_an_empty_batch(array: zarr.Array) -> None:
 
 async def test_a_lost_server_fails_the_read(tmp_path: Any) -> None:
     with Server(tmp_path) as server:
-        store = UcxStore(server.address, timeout=30, connect_timeout=30)
+        store = UcxStore(server.address, timeout=30, connect_timeout=3)
         array = zarr.create_array(store, **RAW)
         await array.async_array.setitem(np.s_[:], DATA)
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1"):
