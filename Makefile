@@ -118,7 +118,7 @@ faults: $(BUILT) s3 ## Random faults under load (make faults SOURCE=memory SECON
 	$(BIN)/python -m tests.faults --source $(SOURCE) --seconds $(SECONDS)
 
 greedy: SECONDS ?= 60
-greedy: $(BUILT) ## Greedy clients beside honest ones (make greedy SECONDS=60; some ten minutes)
+greedy: $(BUILT) ## Greedy clients beside honest ones (make greedy SECONDS=60; some twenty minutes)
 	$(BIN)/python -m tests.adversity.greedy --seconds $(SECONDS)
 
 simulate: SECONDS ?= 600

@@ -24,6 +24,9 @@ _LEAST_SECONDS = 2.0
 # A p99, by that beside the same greedy clients of another server.
 _MOST_OF_APART = 1.5
 
+# Of what takes too long: one of many figures may do so by chance.
+_TRIES = 3
+
 
 def main() -> int:
     """Carry out the trial; return 1 if honest clients were slowed down, or a limit was passed."""
@@ -71,25 +74,28 @@ def _carry_out(plane: str, trial: Trial, arguments: argparse.Namespace) -> bool:
     if not chosen:
         rounds.append((names, seconds))
     for kinds, time in rounds:
-        found = trial.beside(kinds, time)
-        if len(kinds) > 1:
-            found.kind = "all together"
-        after = trial.idle(time)
-        idle = Round("idle", before.seen + after.seen)
-        _show(found, idle)
-        slow = [name for name in OPERATIONS if found.ratio(name, idle) > MOST_RATIO]
-        if slow or arguments.apart:
-            apart = trial.apart(kinds, time)
-            _show(apart, idle)
-            slow = [name for name in slow if found.ratio(name, apart) > _MOST_OF_APART]
-        bad |= _judge(found, [f"{name} took too long" for name in slow])
-        _show(after, after)
-        before = after
+        for left in reversed(range(_TRIES)):
+            found = trial.beside(kinds, time)
+            if len(kinds) > 1:
+                found.kind = "all together"
+            after = trial.idle(time)
+            idle = Round("idle", before.seen + after.seen)
+            before = after
+            _show(found, idle)
+            slow = [name for name in OPERATIONS if found.ratio(name, idle) > MOST_RATIO]
+            if slow or arguments.apart:
+                apart = trial.apart(kinds, time)
+                _show(apart, idle)
+                slow = [name for name in slow if found.ratio(name, apart) > _MOST_OF_APART]
+            bad |= _judge(found, [] if left else slow)
+            if not slow:
+                break
     return bad
 
 
-def _judge(found: Round, wrong: list[str]) -> bool:
+def _judge(found: Round, slow: list[str]) -> bool:
     """Say what is more than it may be; return whether anything is."""
+    wrong = [f"{name} took too long" for name in slow]
     for what, size in (("it had", found.memory), ("the kernel counted", found.counted or 0)):
         if size > MEMORY + BESIDE:
             wrong.append(f"{what} {size / _MIB:.0f} MiB of memory")
