@@ -236,8 +236,9 @@ assert store.stats()["mapped"] == 1
 (ear, mouth), (told, tells) = os.pipe(), os.pipe()
 pid = os.fork()
 if pid == 0:
+    os.close(mouth)  # so that it ends with its parent, whatever that ends of
     try:
-        os.read(ear, 1)
+        assert os.read(ear, 1) == b"x"
         assert (result == x).all()
         result[::4096] = 5
         assert (result[1::4096] == x[1::4096]).all()
@@ -248,6 +249,7 @@ if pid == 0:
     except BaseException as error:
         print(repr(error), flush=True)
         os._exit(1)
+os.close(tells)
 result[5] = x[5] + 1
 del result
 for byte in range(5):

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/result_memory.hpp"
 #include "support.hpp"
 
 namespace ucxstore {
@@ -63,6 +64,17 @@ TEST(CompletionQueue, LosesNothingBetweenThreads) {
     for (std::uint64_t i = 0; i < got.size(); ++i) {
         ASSERT_EQ(got[i], i);
     }
+}
+
+// Else a child that is forked at once has the mapped values of its parent's until it ends: there,
+// the thread that completes this never goes on.
+TEST(Operation, HasNothingOfItsResultOnceItIsDone) {
+    const auto result = std::make_shared<ResultMemory>(1 << 20);
+    const auto operation = make();
+    operation->result = result;
+    operation->complete();
+    EXPECT_TRUE(operation->done());
+    EXPECT_EQ(result.use_count(), 1);
 }
 
 TEST(Operation, IdsDiffer) { EXPECT_NE(make()->id, make()->id); }
