@@ -212,7 +212,7 @@ void Limbo::make_room(std::uint64_t bytes, bool needed) {
     {
         const std::lock_guard lock(mutex_);
         const std::uint64_t unseen = bytes_ - std::min(bytes_, seen_bytes_);
-        if (look_took_ >= kShort && unseen < bytes && Clock::now() < next_look_.load()) {
+        if (look_took_ >= kShort && unseen < bytes && saved(Clock::now()).count() < 0) {
             return;
         }
     }
@@ -280,6 +280,8 @@ void Limbo::look_and_free(bool needed) {
     seen_bytes_ = seen - bytes;
     const TimePoint now = Clock::now();
     look_took_ = now - begun;
+    saved_ = saved(begun) - look_took_;
+    looked_ = now;
     next_look_ = now + std::min<Clock::duration>((kPart - 1) * look_took_, kSeldom);
     if (failure != nullptr) {
         std::rethrow_exception(failure);

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -31,9 +32,11 @@ class Limbo {
     static constexpr std::uint64_t kBytes = 32ull << 20;
     static constexpr std::uint64_t kBytesPerReader = 256ull << 10;
     // To look at pins that somebody may fill with anything takes this part of the time at the most,
-    // unless it takes less than that, and there is no room.
+    // unless it takes less than that, and there is no room. Who lacks room may use what has not
+    // been used before, so much at the most: whoever has just let go of a value can write another.
     static constexpr int kPart = 10;
     static constexpr std::chrono::microseconds kShort{200};
+    static constexpr std::chrono::milliseconds kSaved{10};
     // A reader may find that what it has just pinned is no block any more. One with more such pins
     // than a table has room for writes nonsense, and each look at that takes long: it loses all
     // that it has pinned.
@@ -103,6 +106,10 @@ class Limbo {
     struct Look;
 
     std::uint64_t allowed() const;
+    // What there is of the time for looks. Under `mutex_`.
+    Clock::duration saved(TimePoint now) const {
+        return std::min<Clock::duration>(kSaved, saved_ + (now - looked_) / kPart);
+    }
     Tables tables() const;
     void sweep_when_due();
     // What follows is under `sweeping_`.
@@ -129,8 +136,10 @@ class Limbo {
     std::uint64_t told_ = 0;  // the most that readers were told since the last look
     Blocks retired_;
     std::uint64_t bytes_ = 0;
-    std::uint64_t seen_bytes_ = 0;  // of these, that the last look has found pinned
-    Clock::duration look_took_{0};  // the last one
+    std::uint64_t seen_bytes_ = 0;    // of these, that the last look has found pinned
+    Clock::duration look_took_{0};    // the last one
+    Clock::duration saved_ = kSaved;  // of the time for looks, at the end of the last one
+    TimePoint looked_{};              // when that was
     Condition changed_;
     bool ending_ = false;
     // Where the next sweep is due: what is pinned for long must not have each block ask anew.
