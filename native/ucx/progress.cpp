@@ -47,13 +47,10 @@ Progress::Progress(Driver& driver, bool polling, std::string name)
         throw_errno("creating an epoll instance", ErrorKind::resource);
     }
     listen(tasks_.fd());
-    thread_ = start_quiet_thread(
-        name,
-        [this] {
-            prctl(PR_SET_TIMERSLACK, 1UL);  // naps are shorter than the default slack of 50 us
-            run();
-        },
-        Priority::prompt);
+    thread_ = start_quiet_thread(name, [this] {
+        prctl(PR_SET_TIMERSLACK, 1UL);  // naps are shorter than the default slack of 50 us
+        run();
+    });
 }
 
 void Progress::listen(int fd) {
