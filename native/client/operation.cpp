@@ -144,8 +144,11 @@ void Operation::fail(const std::exception& error,
 
 void Operation::complete(bool leaked) {
     // Before anybody knows: who has the result may fork, and this thread is not there in a child,
-    // where what it still held would stay until the child's end.
-    result.reset();
+    // where what it still held would stay until the child's end. Unless somebody may still write
+    // to that memory.
+    if (!leaked) {
+        result.reset();
+    }
     {
         const std::lock_guard lock(mutex_);
         done_ = true;

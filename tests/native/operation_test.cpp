@@ -75,6 +75,10 @@ TEST(Operation, HasNothingOfItsResultOnceItIsDone) {
     operation->complete();
     EXPECT_TRUE(operation->done());
     EXPECT_EQ(result.use_count(), 1);
+    const auto late = make();
+    late->result = result;
+    late->complete(true);
+    EXPECT_EQ(result.use_count(), 2) << "what is still written to is kept";
 }
 
 TEST(Operation, IdsDiffer) { EXPECT_NE(make()->id, make()->id); }
