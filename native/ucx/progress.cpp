@@ -239,7 +239,7 @@ bool Progress::arm_idle(TimePoint now) {
 }
 
 void Progress::wait_longer(TimePoint now, Clock::duration idle, bool all_armed) {
-    if (polling_ || idle < kSpin) {
+    if (polls() || idle < kSpin) {
         rest(now, 0us);
     } else if (all_armed) {
         sleep(now, driver_.deadline());
@@ -293,7 +293,7 @@ void Progress::run() {
         if (active) {
             continue;
         }
-        const bool all_armed = !polling_ && arm_idle(now);
+        const bool all_armed = !polls() && arm_idle(now);
         if (all_armed && ticked < last_active) {
             next_tick = now;  // the last event may be one that tick() must act on
             continue;

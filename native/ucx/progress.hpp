@@ -21,7 +21,7 @@ namespace ucxstore {
 
 class Progress : public TaskThread {
   public:
-    // `polling`: never sleep. `name` is the thread's, at most 15 bytes.
+    // `polling`: do not sleep while there is a worker. `name` is the thread's, at most 15 bytes.
     Progress(Driver& driver, bool polling, std::string name);
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
@@ -68,6 +68,8 @@ class Progress : public TaskThread {
     bool drive_others();
     bool arm_idle(TimePoint now);
     bool any_busy() const;
+    // Without workers there is no message to come: a client may stay for long after its last store.
+    bool polls() const { return polling_ && !driven_.empty(); }
     void wait_longer(TimePoint now, Clock::duration idle, bool all_armed);
     void poll_fds(int timeout_ms);
     void rest(TimePoint now, Clock::duration nap);

@@ -121,6 +121,28 @@ TEST_P(ProgressTest, TicksByItsDeadline) {
 }
 
 // However soon it then sleeps: nothing else may wake it.
+// A thread that is awake ticks each millisecond.
+TEST_P(ProgressTest, SleepsWhileItHasNoWorker) {
+    const auto sleeps = [&] {
+        const int before = driver_.ticks;
+        std::this_thread::sleep_for(100ms);
+        return driver_.ticks == before;
+    };
+    EXPECT_TRUE(eventually(sleeps));
+    std::unique_ptr<Worker> worker;
+    ASSERT_TRUE(progress_.post_and_wait([&] {
+        worker = std::make_unique<Worker>(std::make_shared<const Context>(Options{{"TLS", "tcp"}}));
+        progress_.add(*worker);
+    }));
+    if (GetParam()) {
+        EXPECT_FALSE(sleeps());
+    } else {
+        EXPECT_TRUE(eventually(sleeps));
+    }
+    ASSERT_TRUE(progress_.post_and_wait([&] { EXPECT_TRUE(progress_.retire(worker, true)); }));
+    EXPECT_TRUE(eventually(sleeps));
+}
+
 TEST_P(ProgressTest, TicksAfterAWatchHasCalled) {
     std::unique_ptr<Worker> worker;
     const Fd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
