@@ -715,6 +715,13 @@ class TestDataPorts:
             ):
                 assert "data_ports: 1 of the 2 ports" in caplog.text
 
+    def test_a_port_that_is_taken_for_a_while(self, caplog: pytest.LogCaptureFixture) -> None:
+        """As the ports of clients are for a minute after a restart: nobody need act on it."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            first = min(taken.getsockname()[1], 65_000)
+            with Server("memory://", data_ports=(first, first + 99)):
+                assert "ports" not in caplog.text
+
     def test_a_range_that_is_used_up(self) -> None:
         """UCX itself would look for a port for ever."""
         with socket.create_server(("127.0.0.1", 0)) as free:
