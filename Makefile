@@ -169,6 +169,7 @@ $(ZARR_SOURCE)/PKG-INFO: | $(DEPENDENCIES)
 	$(BIN)/python -m pip --quiet download --no-deps --no-binary zarr --dest build zarr==$(ZARR)
 	tar -xzf $(ZARR_SOURCE).tar.gz -C build
 
+test-native: export UCXSTORE_FULL_TESTS := 1
 test-native: test-address test-thread ## Run the C++ tests under ASan and UBSan, then under TSan
 
 test-address: SANITIZE := address,undefined
