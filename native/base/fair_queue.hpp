@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace ucxstore {
@@ -44,12 +45,12 @@ class FairQueue {
     std::size_t size() const { return waiting_; }
 
     void push(const Whose& whose, Item item) {
-        session_of(whose).waiting.push_back(std::move(item));
+        session_of(whose).waiting.push_back({std::move(item), whose});
         count(whose);
     }
     // Before all else of this session.
     void push_first(const Whose& whose, Item item) {
-        session_of(whose).waiting.push_front(std::move(item));
+        session_of(whose).waiting.push_front({std::move(item), whose});
         count(whose);
     }
 
@@ -60,7 +61,9 @@ class FairQueue {
     }
 
     // The next one, whose work begins; nullopt where there is none. end() is to be called for it.
-    std::optional<Taken> take(Next next = Next::anybody) {
+    // It takes no memory: what left the queue and went nowhere would be waited for in vain.
+    std::optional<Taken> take(Next next = Next::anybody) noexcept {
+        static_assert(std::is_nothrow_move_constructible_v<Taken>);
         const auto origin =
             first_of(origins_, [next](const Origin& one) { return may_be(one, next); });
         if (origin == origins_.end()) {
@@ -71,7 +74,7 @@ class FairQueue {
             return !one.waiting.empty() && (next == Next::anybody || one.running == 0);
         });
         Session& of = session->second;
-        Taken taken{std::move(of.waiting.front()), {origin->first, session->first}};
+        std::optional<Taken> taken(std::move(of.waiting.front()));
         of.waiting.pop_front();
         --from.waiting;
         --waiting_;
@@ -105,7 +108,7 @@ class FairQueue {
     Item pop_last(const Whose& whose) {
         Origin& origin = origins_.at(whose.origin);
         Session& session = origin.sessions.at(whose.session);
-        Item item = std::move(session.waiting.back());
+        Item item = std::move(session.waiting.back().item);
         session.waiting.pop_back();
         --origin.waiting;
         --waiting_;
@@ -119,7 +122,7 @@ class FairQueue {
     static constexpr std::size_t kMostIdle = 1024;
 
     struct Session {
-        std::deque<Item> waiting;
+        std::deque<Taken> waiting;
         std::uint64_t running = 0;
         Time used{0};
 

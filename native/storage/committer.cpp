@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,22 +27,33 @@ constexpr std::size_t kMostWaiting = 256;
 // What a change is taken to cost those who wait, beside a nanosecond a byte.
 constexpr std::chrono::milliseconds kFlush{1};
 
+// So short a text takes none.
+constexpr const char* kNoMemory = "no memory";
+
 struct Job {
     Committer::Change* change;
     Committer::Done done;
     std::string failure = {};
 };
 
+void note(std::string& failure, const char* why) noexcept {
+    try {
+        failure = why;
+    } catch (const std::bad_alloc&) {
+        failure = kNoMemory;
+    }
+}
+
 // Runs one step of a job, unless it has failed.
 template <typename Step>
-void attempt(Job& job, Step step) {
+void attempt(Job& job, Step step) noexcept {
     if (!job.failure.empty()) {
         return;
     }
     try {
         step();
     } catch (const std::exception& error) {
-        job.failure = error.what();
+        note(job.failure, error.what());
     }
 }
 
@@ -57,88 +70,116 @@ struct Committer::State {
     Mutex mutex;
     FairQueue<Job> waiting;
 
+    std::optional<Job> next() noexcept {
+        const std::lock_guard lock(mutex);
+        return next_under_lock();
+    }
+
+    std::optional<Job> next_under_lock() noexcept {
+        auto taken = waiting.take();
+        if (!taken) {
+            return std::nullopt;
+        }
+        const auto bytes = std::chrono::nanoseconds(taken->item.change->bytes());
+        waiting.end(taken->whose, kFlush + bytes);
+        return std::move(taken->item);
+    }
+
+    // Throws std::bad_alloc only while none is taken.
     std::vector<Job> take() {
         std::vector<Job> taken;
+        taken.reserve(1);
         std::uint64_t bytes = 0;
         const std::lock_guard lock(mutex);
-        while (taken.empty() || bytes < kMostBytes) {
-            auto next = waiting.take();
-            if (!next) {
+        while (taken.empty() || (bytes < kMostBytes && has_room(taken))) {
+            std::optional<Job> job = next_under_lock();
+            if (!job) {
                 break;
             }
-            const std::uint64_t size = next->item.change->bytes();
-            waiting.end(next->whose, kFlush + std::chrono::nanoseconds(size));
-            bytes += size;
-            taken.push_back(std::move(next->item));
+            bytes += job->change->bytes();
+            taken.push_back(std::move(*job));
         }
         return taken;
     }
 
-    // Fails all jobs that wait.
-    void fail(const char* why) {
-        for (std::vector<Job> jobs = take(); !jobs.empty(); jobs = take()) {
-            for (Job& job : jobs) {
-                job.failure = why;
-                finish(job);
-            }
-        }
-    }
-
-    // What fails, mostly for want of memory, fails all jobs that have not ended.
-    void run(std::vector<Job>& jobs) noexcept {
+    static bool has_room(std::vector<Job>& jobs) noexcept {
         try {
-            carry_out(jobs);
-        } catch (const std::exception&) {
-            for (Job& job : jobs) {
-                if (job.done) {
-                    job.failure = "no memory";  // so short a text takes none
-                    finish(job);
-                }
+            if (jobs.size() == jobs.capacity()) {
+                jobs.reserve(2 * jobs.size());
             }
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+        return true;
+    }
+
+    // Makes the next changes, or fails one for want of memory: as there is a task for each that
+    // waits, none is left.
+    void run_next() noexcept {
+        std::vector<Job> jobs;
+        try {
+            jobs = take();
+        } catch (const std::bad_alloc&) {
+            if (auto job = next()) {
+                fail(*job, kNoMemory);
+            }
+        }
+        run(jobs);
+    }
+
+    // Fails all jobs that wait.
+    void fail_all(const char* why) noexcept {
+        while (auto job = next()) {
+            fail(*job, why);
         }
     }
 
-    void carry_out(std::vector<Job>& jobs) {
-        if (jobs.empty()) {
-            return;  // others have come with those before
-        }
+    static void fail(Job& job, const char* why) noexcept {
+        note(job.failure, why);
+        finish(job);
+    }
+
+    // Each job ends with what its own change has come to: nothing in between may throw.
+    void run(std::vector<Job>& jobs) noexcept {
         for (Job& job : jobs) {
             job.change->start();
         }
-        std::set<std::string> changed;
         for (Job& job : jobs) {
             attempt(job, [&] { job.change->flush(); });
             step();
         }
+        std::set<std::string> changed;
         for (Job& job : jobs) {
             attempt(job, [&] {
+                if (durability == Durability::fsync) {
+                    changed.insert(job.change->directory());
+                }
                 job.change->name();
-                changed.insert(job.change->directory());
             });
             step();
             if (durability != Durability::fsync) {
                 finish(job);
             }
         }
-        if (durability != Durability::fsync) {
+        if (durability != Durability::fsync || jobs.empty()) {
             return;
         }
         std::string failure;
         try {
             directories.sync(std::move(changed));
         } catch (const std::exception& error) {
-            failure = error.what();
+            note(failure, error.what());
         }
         step();
         for (Job& job : jobs) {
             if (job.failure.empty()) {
-                job.failure = failure;
+                note(job.failure, failure.c_str());
             }
             finish(job);
         }
     }
 
-    static void finish(Job& job) {
+    static void finish(Job& job) noexcept {
         const Done done = std::exchange(job.done, nullptr);
         try {
             done(std::move(job.failure));
@@ -161,18 +202,23 @@ void Committer::add(Change& change, Done done, const Whose& whose) {
         state_->waiting.push(whose, {&change, std::move(done)});
         many = state_->waiting.size() > kMostWaiting;
     }
-    const auto run = [state = state_] {
-        std::vector<Job> jobs = state->take();
-        state->run(jobs);
-    };
-    if (state_->never_here) {
-        if (!state_->pool.try_post(run, whose)) {
-            state_->fail("the server has no thread for it");
-        }
-    } else if (many) {
+    const auto run = [state = state_] { state->run_next(); };
+    if (many && !state_->never_here) {
         run();
-    } else {
-        state_->pool.post(run, whose);
+        return;
+    }
+    try {
+        if (!state_->never_here) {
+            state_->pool.post(run, whose);
+        } else if (!state_->pool.try_post(run, whose)) {
+            state_->fail_all("the server has no thread for it");
+        }
+    } catch (const std::exception&) {  // no memory for a task
+        if (!state_->never_here) {
+            run();
+        } else if (auto job = state_->next()) {
+            State::fail(*job, kNoMemory);
+        }
     }
 }
 

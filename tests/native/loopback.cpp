@@ -236,7 +236,7 @@ bool Puppet::until(const std::function<bool()>& condition, std::chrono::millisec
         }
         // Some tests wait for seconds, and others need the processor meanwhile.
         if (!worker_->progress()) {
-            std::this_thread::sleep_for(50us);
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
     }
     return true;

@@ -15,15 +15,16 @@ constexpr std::int64_t kPlenty = std::numeric_limits<std::int64_t>::max() / 2;
 
 std::atomic<bool> scarce = false;
 std::atomic<std::int64_t> left = kPlenty;
+std::atomic<const char*> threads = "";
 
-bool is_servers_thread() {
+bool is_one_of_them() {
     char name[16] = {};
     pthread_getname_np(pthread_self(), name, sizeof(name));
-    return std::string_view(name).starts_with("ucxstore-srv");
+    return std::string_view(name).starts_with(threads.load());
 }
 
 void* allocate(std::size_t size) {
-    if (scarce.load() && is_servers_thread() && left.fetch_sub(1) == 0) {
+    if (scarce.load() && is_one_of_them() && left.fetch_sub(1) == 0) {
         return nullptr;
     }
     return std::malloc(size == 0 ? 1 : size);
@@ -44,7 +45,8 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace ucxstore::test {
 
-ScarceMemory::ScarceMemory(std::size_t after) {
+ScarceMemory::ScarceMemory(std::size_t after, const char* of_threads) {
+    threads = of_threads;
     left = static_cast<std::int64_t>(after);
     scarce = true;
 }

@@ -21,7 +21,7 @@ using test::eventually;
 using test::kPatience;
 
 // Tasks wait here until they are let go.
-class Gate {
+class Barrier {
   public:
     void open() {
         const std::lock_guard lock(mutex_);
@@ -54,7 +54,7 @@ TEST(WorkerPool, RunsAllThatIsPosted) {
 
 TEST(WorkerPool, HasSoManyThreadsAndNoMore) {
     WorkerPool pool;
-    Gate gate;
+    Barrier gate;
     for (int i = 0; i < 3 * WorkerPool::kMostThreads; ++i) {
         pool.post([&] { gate.pass(); });
     }
@@ -78,7 +78,7 @@ struct AtExit {
 thread_local AtExit at_exit;
 
 TEST(WorkerPool, AThreadThatWorksAsThePoolGoesEndsWithItsTask) {
-    Gate gate;
+    Barrier gate;
     std::atomic<bool> ended = false;
     {
         WorkerPool pool;
@@ -94,7 +94,7 @@ TEST(WorkerPool, AThreadThatWorksAsThePoolGoesEndsWithItsTask) {
 
 TEST(WorkerPool, RunsWhatIsFirstFirst) {
     WorkerPool pool;
-    Gate gate;
+    Barrier gate;
     for (int i = 0; i < WorkerPool::kMostThreads; ++i) {
         pool.post([&] { gate.pass(); });
     }
@@ -106,7 +106,7 @@ TEST(WorkerPool, RunsWhatIsFirstFirst) {
             order.push_back(number);
         };
     };
-    Gate last;
+    Barrier last;
     // One thread runs the rest.
     for (int i = 1; i < WorkerPool::kMostThreads; ++i) {
         pool.post_first([&] { last.pass(); });
@@ -126,7 +126,7 @@ TEST(WorkerPool, RunsWhatIsFirstFirst) {
 
 TEST(WorkerPool, OneThatHasNothingRunningNeedNotWaitForOthers) {
     WorkerPool pool;
-    Gate gate;
+    Barrier gate;
     for (int i = 0; i < 1000; ++i) {
         pool.post([&] { gate.pass(); }, {"greedy", 1});
     }
@@ -158,7 +158,7 @@ long sleeps_of(pid_t thread) {
 
 TEST(WorkerPool, WakesNobodyForWhatHeMayNotDo) {
     WorkerPool pool(1, 1);
-    Gate of_one;
+    Barrier of_one;
     std::atomic<pid_t> spare = 0;
     pool.post([&] { of_one.pass(); }, {"one", 1});
     EXPECT_TRUE(eventually([&] { return of_one.waiting == 1; }));
