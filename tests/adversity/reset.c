@@ -59,6 +59,7 @@ static int make_and_reset(int fd) {
     setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     close(accepted);
     close(listener);
+    gone.sin_port = htons(1); /* the listener's may soon be another process's */
     ++count;
     errno = error;
     return result;
