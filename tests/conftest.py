@@ -5,7 +5,7 @@ import os
 import signal
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,21 @@ def full(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--full"))
 
 
+@contextmanager
+def connected(*servers: Server) -> Iterator[None]:
+    """Keep connections, which all stores of a process share.
+
+    To connect over UCX takes 45 ms of a processor, which is more than most tests.
+    """
+    with ExitStack() as stack:
+        for server in servers:
+            stack.enter_context(UcxStore(server.address)).ping_sync()
+        yield
+
+
 @pytest.fixture(scope="session")
 def memory_server() -> Iterator[Server]:
-    with Server("memory://") as server:
+    with Server("memory://") as server, connected(server):
         yield server
 
 
@@ -76,7 +88,7 @@ def directory_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def directory_server(directory_root: Path) -> Iterator[Server]:
-    with Server(directory_root) as server:
+    with Server(directory_root) as server, connected(server):
         yield server
 
 
@@ -84,7 +96,9 @@ def directory_server(directory_root: Path) -> Iterator[Server]:
 def three_servers() -> Iterator[list[Server]]:
     """Servers with values of their own, for one store."""
     with ExitStack() as stack:
-        yield [stack.enter_context(Server("memory://")) for _ in range(3)]
+        servers = [stack.enter_context(Server("memory://")) for _ in range(3)]
+        stack.enter_context(connected(*servers))
+        yield servers
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +128,7 @@ def object_store() -> MemoryStore:
 
 @pytest.fixture(scope="session")
 def object_server(object_store: MemoryStore) -> Iterator[Server]:
-    with Server(object_store) as server:
+    with Server(object_store) as server, connected(server):
         yield server
 
 
