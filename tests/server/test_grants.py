@@ -80,7 +80,11 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     storage = request.param(tmp_path_factory.mktemp("grants"))
-    with Server(storage, secret=SECRET, local=True, scratch="memory://") as server:
+    with (
+        Server(storage, secret=SECRET, local=True, scratch="memory://") as server,
+        UcxStore(server.address, secret=SECRET, local="ucx") as kept,
+    ):
+        kept.ping_sync()  # a connection for all tests, as in conftest.py
         yield server
 
 
