@@ -45,7 +45,7 @@ unsigned stride() {
 #ifdef __SANITIZE_THREAD__
     return 40;
 #else
-    return std::getenv("UCXSTORE_FULL_TESTS") == nullptr ? 19 : 1;
+    return std::getenv("UCXSTORE_FULL_TESTS") == nullptr ? 7 : 1;
 #endif
 }
 
