@@ -286,12 +286,13 @@ class PyServer {
     }
 
     void join(int thread, int fd, const nb::bytes& token, const std::string& peer,
-              const BoundsTuple& bounds, const std::string& origin) {
+              const BoundsTuple& bounds, const std::string& origin, const nb::bytes& answer) {
         Fd owned(fd);
         const wire::Token session = to_token(token);
+        const std::string_view joined(answer.c_str(), answer.size());
         const Admitted client{peer, to_bounds(bounds), origin};
         const WithoutGil released;
-        server_.local_thread(thread)->attach(std::move(owned), session, client);
+        server_.local_thread(thread)->attach(std::move(owned), session, client, joined);
     }
 
     bool make_room(const std::string& origin, std::size_t waiting, bool is_short) {
@@ -594,7 +595,7 @@ NB_MODULE(_core, module) {
              "scratch"_a.none() = nb::none(), "max_sessions"_a.none() = nb::none())
         .def("open", &PyServer::open, "thread"_a, "fd"_a = -1, "shares_memory"_a = false)
         .def("join", &PyServer::join, "thread"_a, "fd"_a, "token"_a, "peer"_a, "bounds"_a,
-             "origin"_a)
+             "origin"_a, "answer"_a)
         .def("make_room", &PyServer::make_room, "origin"_a, "waiting"_a, "is_short"_a)
         .def("stats", &PyServer::stats)
         .def("stats_json", &PyServer::stats_json)

@@ -1,5 +1,7 @@
 #include "server/local_thread.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +28,8 @@ LocalThread::LocalThread(const Service& service, int index)
     }
 }
 
-void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& client) {
+void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& client,
+                         std::string_view answer) {
     thread_->call(
         [&] {
             if (ended_) {
@@ -38,6 +41,7 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
             if (!life_) {
                 life_.emplace();
             }
+            const int fd = socket.get();
             auto session = std::make_shared<LocalSession>(thread_, turns_, life_->descriptor(),
                                                           std::move(socket), service_, token,
                                                           client, [this, self] { look(*self); });
@@ -45,6 +49,7 @@ void LocalThread::attach(Fd socket, const wire::Token& token, const Admitted& cl
                 throw Error(ErrorKind::connect,
                             "descriptors that its origin has passed are still to be closed");
             }
+            static_cast<void>(send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
             session->set_on_doom([this] { deadline_ = TimePoint::min(); });
             *self = session.get();
             sessions_.push_back(std::move(session));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/event_thread.hpp"
@@ -25,8 +26,11 @@ class LocalThread : public YieldingThread {
 
     // What follows is for any thread.
 
-    // Starts a session on a connected socket. Throws Error(connect).
-    void attach(Fd socket, const wire::Token& token, const Admitted& client);
+    // Starts a session on a connected socket, and tells the client so with `answer`. Whoever held
+    // the socket to do that later might be the last to close it, and so wait for the closes of all
+    // descriptors that it brought unread. Throws Error(connect).
+    void attach(Fd socket, const wire::Token& token, const Admitted& client,
+                std::string_view answer = {});
     // The number of clients.
     std::size_t sessions();
     // Whether anything is under way with a client.

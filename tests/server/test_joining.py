@@ -64,9 +64,17 @@ class Sessions:
         self.renewed += 1
 
     def join(
-        self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds, origin: str
+        self,
+        thread: int,
+        fd: int,
+        token: bytes,
+        peer: str,
+        bounds: Bounds,
+        origin: str,
+        answer: bytes,
     ) -> None:
         self.joined[token] = thread, socket.socket(fileno=fd)
+        self.joined[token][1].sendall(answer)
         self.bounds[token] = bounds
 
 
@@ -170,6 +178,27 @@ class TestJoin:
                 assert sock.recv(5) == b"hello"
         eventually(lambda: not len(accepting._guests))
         assert accepting.turned_away == 0
+
+    def test_only_the_session_has_the_socket(
+        self,
+        accepting: acceptor.Acceptor,
+        sessions: Sessions,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Who is the last to close it waits for the closes of the descriptors in it."""
+        hung_up = threading.Event()
+        alone = []
+
+        def end_at_once(_thread: int, fd: int, *_rest: object) -> None:
+            os.close(fd)
+            alone.append(hung_up.wait(10))
+
+        monkeypatch.setattr(sessions, "join", end_at_once)
+        with greet(accepting) as greeting:
+            welcome = greeting.welcome
+            says(welcome.socket, encode(Kind.JOIN, join_mac(welcome.token)))
+            hung_up.set()
+        eventually(lambda: alone == [True])
 
     def test_threads_take_turns(self, accepting: acceptor.Acceptor, sessions: Sessions) -> None:
         for _ in range(4):

@@ -54,8 +54,8 @@ from ucxstore.server.joining import Joining, Offer, let_pass_descriptors
 from ucxstore.server.shortage import (
     RESERVED_FILES,
     RESERVED_FROM_LOCAL,
+    UNACCEPTED_FILES,
     Spare,
-    shortage_for_handshakes,
     shortage_of_files,
 )
 from ucxstore.server.users import Admit, admit_all
@@ -113,9 +113,19 @@ class Sessions(Protocol):
         """Make a UCX worker for the client of a connection on one of the server's threads."""
 
     def join(
-        self, thread: int, fd: int, token: bytes, peer: str, bounds: Bounds, origin: str
+        self,
+        thread: int,
+        fd: int,
+        token: bytes,
+        peer: str,
+        bounds: Bounds,
+        origin: str,
+        answer: bytes,
     ) -> None:
-        """Begin a session on a connected Unix socket; takes over `fd`, also on failure."""
+        """Begin a session on a connected Unix socket; takes over `fd`, also on failure.
+
+        `answer` is the first that it sends there.
+        """
 
     def renew_sessions(self, timeout: float) -> None:
         """Have all clients that are connected connect anew; end what is left after `timeout`."""
@@ -325,7 +335,7 @@ class Acceptor:
         while True:
             try:
                 await self._readable(listener)
-                if (shortage := shortage_for_handshakes()) is not None:
+                if (shortage := shortage_of_files(UNACCEPTED_FILES)) is not None:
                     await self._make_room(listener, shortage)
                     continue
                 sock, _ = listener.accept()
@@ -520,12 +530,15 @@ class Acceptor:
                 _send_now(sock, join_again(offer.token))
                 raise ConnectError(f"{peer}: {_UNTOLD}")
             let_pass_descriptors(sock, allowed=True)
-            with sock.dup() as answer:  # `sock` itself is handed over
-                turn = next(self._turns)
-                self._sessions.join(
-                    turn, sock.detach(), offer.token, peer, offer.bounds, offer.origin
-                )
-                _send_now(answer, joined(offer.token))
+            self._sessions.join(
+                next(self._turns),
+                sock.detach(),
+                offer.token,
+                peer,
+                offer.bounds,
+                offer.origin,
+                joined(offer.token),
+            )
         except (UcxStoreError, OSError) as error:
             self._note_end(guest, peer, "a client could not join", error)
         except Exception:

@@ -1,6 +1,5 @@
 """Limits of this process and host that a server runs into: which one, and how near it is."""
 
-import fcntl
 import os
 import resource
 from collections.abc import Iterator
@@ -15,12 +14,20 @@ RESERVED_FROM_LOCAL = 16
 # none.
 UNACCEPTED_FILES = 8
 
+_FILES = "/proc/self/fd"  # its size is their number, since Linux 6.2
+
 
 def open_files() -> tuple[int, int]:
-    """Return how many descriptors this process has, and how many it may have; -1 for any."""
+    """Return how many descriptors this process has, and how many it may have; -1 for any.
+
+    To look at them one by one, as a listing does, makes the kernel hold each for a moment. Where
+    another thread closes it just then, the close ends in the thread that looks, however long it
+    takes: of a peer's socket that lingers, as long as the peer likes. Nor does asking for the size
+    take a descriptor, which may be the last one.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (each handshake asks, of hundreds)
+        used = os.stat(_FILES).st_size or len(os.listdir(_FILES))  # noqa: PTH116, PTH208 (often)
     except OSError:  # for want of a descriptor
         used = soft
     return used, -1 if soft == resource.RLIM_INFINITY else soft
@@ -32,25 +39,6 @@ def shortage_of_files(reserved: int = RESERVED_FILES) -> str | None:
     if limit < 0 or used + reserved <= limit:
         return None
     return f"{used} of the {limit} files that the server may have open are (ulimit -n)"
-
-
-def shortage_for_handshakes() -> str | None:
-    """Return the limit of open files, where too few are left for another connection.
-
-    It takes no descriptor to tell, as the last one may be needed elsewhere.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return None
-    free = 0
-    for descriptor in reversed(range(limit)):  # the last are the first to be free
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_GETFD)
-        except OSError:
-            free += 1
-            if free > UNACCEPTED_FILES:
-                return None
-    return f"{limit - free} of the {limit} files that the server may have open are (ulimit -n)"
 
 
 class Spare:
