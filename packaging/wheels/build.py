@@ -6,6 +6,7 @@ symbols are in a file of their own, beside the wheel.
 """
 
 import argparse
+import filecmp
 import os
 import platform
 import re
@@ -55,12 +56,24 @@ def make_sdist(dest: Path) -> Path:
 
 
 def unpack(sdist: Path, work: Path) -> Path:
-    """Unpack the source distribution into the same folder each time; return that."""
-    shutil.rmtree(work / "source", ignore_errors=True)
+    """Unpack the source distribution into the same folder each time; return that.
+
+    Only what has changed is compiled anew: all files in the archive are of one time, so a file gets
+    the time of the one before that equals it, or else the present one.
+    """
+    source, fresh = work / "source", work / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(work, filter="data")
-    (work / sdist.name.removesuffix(".tar.gz")).rename(work / "source")
-    return work / "source"
+    for file in fresh.rglob("*"):
+        old = source / file.relative_to(fresh)
+        if old.is_file() and filecmp.cmp(file, old, shallow=False):
+            shutil.copystat(old, file)
+        else:
+            os.utime(file)
+    shutil.rmtree(source, ignore_errors=True)
+    fresh.rename(source)
+    return source
 
 
 def make_wheel(source: Path, work: Path, arch: str, symbols: Path) -> Path:

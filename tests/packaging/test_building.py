@@ -157,3 +157,28 @@ def test_symbols_of_another_architecture_are_taken_out(
         text=True,
     )
     assert (done.stdout + done.stderr).strip() == found
+
+
+def test_what_has_changed_since_the_last_wheel_is_compiled_anew(tmp_path: Path) -> None:
+    """Files of an archive are all of one time, which tells a build nothing."""
+    code = "import build, pathlib, sys; build.unpack(*map(pathlib.Path, sys.argv[1:]))"
+    times = []
+    for text in ("first", "second"):
+        tree = tmp_path / "ucxstore-1"
+        tree.mkdir()
+        (tree / "same").write_text("same")
+        (tree / "other").write_text(text)
+        with tarfile.open(tmp_path / "ucxstore-1.tar.gz", "w:gz") as archive:
+            archive.add(tree, "ucxstore-1", filter=lambda one: one.replace(mtime=1, deep=False))
+        shutil.rmtree(tree)
+        (tmp_path / "work").mkdir(exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-c", code, archive.name, tmp_path / "work"],
+            env=os.environ | {"PYTHONPATH": str(WHEELS)},
+            check=True,
+        )
+        source = tmp_path / "work/source"
+        times.append([(source / name).stat().st_mtime_ns for name in ("same", "other")])
+    assert (source / "other").read_text() == "second"
+    assert times[0][0] == times[1][0]
+    assert times[0][1] < times[1][1]
