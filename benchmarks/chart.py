@@ -16,7 +16,7 @@ _DOCS = Path(__file__).parents[1] / "docs"
 TABLE = _DOCS / "performance.md"
 IMAGE = _DOCS / "images/bench.svg"
 
-_TITLE = "How fast: 100 MB at a server of this machine, beside numpy in memory of its own"
+_TITLE = "How fast: 100 MB at a server of this machine, beside numpy"
 _NOTE = (
     "1 is numpy: np.copyto into a new array; for the sum, an array in memory. 2: in half the time."
 )

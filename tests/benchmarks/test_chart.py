@@ -35,7 +35,7 @@ def test_the_words_fit_the_picture() -> None:
     picture = ElementTree.fromstring(chart.draw(MEDIANS))
     width = float(picture.get("width", ""))
     texts = {text.get("class"): text.text or "" for text in picture.iter(f"{SVG}text")}
-    assert len(texts["title"]) * 9 < width
+    assert len(texts["title"]) * 10 < width  # in Chromium with DejaVu: 9.2 pixels each
     assert len(texts["note"]) * 6.7 < width
 
 
