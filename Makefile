@@ -224,7 +224,7 @@ s3: ## Build an S3 server, and a proxy that delays it, for tests and figures (ne
 
 # The second file is there for its name alone: another version is built anew.
 build/s3/versitygw: build/s3/.versitygw-$(VERSITYGW)
-	CGO_ENABLED=0 GOFLAGS="-mod=mod $$GOFLAGS" GOBIN=$(CURDIR)/$(@D) go install \
+	CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -mod=mod" GOBIN=$(CURDIR)/$(@D) go install \
 	    -ldflags '-s -w -X main.Version=$(VERSITYGW)' \
 	    github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
 	touch $@
@@ -235,7 +235,7 @@ build/s3/.versitygw-$(VERSITYGW):
 	touch $@
 
 build/s3/toxiproxy: build/s3/.toxiproxy-$(TOXIPROXY)
-	CGO_ENABLED=0 GOFLAGS="-mod=mod $$GOFLAGS" GOBIN=$(CURDIR)/$(@D) go install -ldflags '-s -w' \
+	CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -mod=mod" GOBIN=$(CURDIR)/$(@D) go install -ldflags '-s -w' \
 	    github.com/Shopify/toxiproxy/v2/cmd/server@$(TOXIPROXY)
 	mv $(@D)/server $@
 	touch $@
