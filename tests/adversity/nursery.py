@@ -14,11 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tests.stopping import stop
 
@@ -43,9 +44,20 @@ _PRELOAD = (
     "tests.adversity.clients",
     "tests.adversity.greedy.jobs",
     "tests.adversity.servers",
+    "tests.adversity.transfers",
     "ucxstore._native",
 )
+# As a program that is given by itself: Python then ends as such a program does.
+_PROGRAM = f"""
+from {__name__} import _main
+do = _main()
+do and do()
+"""
 _PR_SET_PDEATHSIG = 1
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
 
 
 class Child:
@@ -142,7 +154,7 @@ class Nursery:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, *DEVELOPMENT_MODE, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, *DEVELOPMENT_MODE, "-c", _PROGRAM, str(theirs.fileno())],
                 cwd=ROOT,
                 pass_fds=[theirs.fileno()],
                 # With threads of numpy's, every fork would be of a process with threads.
@@ -155,12 +167,18 @@ class Nursery:
         output = self._outputs / f"{self._count}-{job.__name__}"
         ours, theirs = socket.socketpair()
         with theirs, output.open("wb") as file:
-            descriptors = array.array("i", [theirs.fileno(), file.fileno()])
-            request = pickle.dumps((job.__module__, job.__name__, arguments))
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
-            self._socket.sendmsg([request], rights)
-            pid = pickle.loads(self._socket.recv(4096))
+            pid = self.fork(_run_job, [theirs, file], job, arguments)
         return Child(pid, Connection(ours.detach()), output, self)
+
+    def fork(
+        self, function: Callable[..., None], files: Sequence[HasFileno], *arguments: object
+    ) -> int:
+        """Have a process call ``function(*descriptors of files, *arguments)``."""
+        descriptors = array.array("i", [file.fileno() for file in files])
+        request = pickle.dumps((function, arguments))
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+        self._socket.sendmsg([request], rights)
+        return int(pickle.loads(self._socket.recv(4096)))
 
     def status_of(self, pid: int) -> int:
         """Return the exit status of a process that has ended."""
@@ -198,23 +216,20 @@ def _main() -> Callable[[], None] | None:
             descriptors.frombytes(rights[0][2])
             pid = os.fork()
             if pid == 0:
-                return lambda: _run(*request, *descriptors)
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                function, arguments = request
+                return partial(function, *descriptors, *arguments)
             for descriptor in descriptors:
                 os.close(descriptor)
             requests.send(pickle.dumps(pid))
 
 
-def _run(module: str, name: str, arguments: tuple[Any, ...], channel: int, output: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _run_job(
+    channel: int, output: int, job: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
     faulthandler.enable()
     with Connection(channel) as connection:
-        getattr(importlib.import_module(module), name)(connection, *arguments)
-
-
-if __name__ == "__main__":
-    todo = _main()
-    if todo is not None:
-        todo()
+        job(connection, *arguments)

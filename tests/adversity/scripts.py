@@ -1,18 +1,26 @@
 """Scripts in interpreters of their own: development mode, warnings as errors, nothing on stderr."""
 
+import functools
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
+import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType, TracebackType
 from typing import Self
 
-from tests.adversity.nursery import DEVELOPMENT_MODE, ROOT
+from tests.adversity.nursery import DEVELOPMENT_MODE, ROOT, Nursery
 from ucxstore.options import UcxValue
 
 # Python warns of every fork in a process with threads, as ours is.
-FORKS = ["-W", "ignore:This process:DeprecationWarning"]
+_FORKS = ["-W", "ignore:This process:DeprecationWarning"]
 
 _PROLOGUE = """
 import asyncio, logging, os, signal, sys, threading, time
@@ -27,6 +35,83 @@ store = UcxStore({address!r}, ucx={ucx!r}, timeout=20, connect_timeout=20)
 
 # In a line that UCX itself prints: it reports peers that are gone, to standard output.
 _UCX = " UCX  "
+
+# Starting all of them there takes 30 ms of a processor each, and by themselves 650.
+_nursery = functools.cache(lambda: Nursery(Path(tempfile.gettempdir())))
+
+
+class _Forked:
+    """A program that was forked from the nursery: what `subprocess.Popen` has that is used here."""
+
+    def __init__(self, code: str, env: Mapping[str, str]) -> None:
+        self.returncode: int | None = None
+        self._errors = os.fdopen(os.memfd_create("errors"), "r+")
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        self.stdin = os.fdopen(ours_in, "w")
+        self.stdout = os.fdopen(ours_out)
+        with os.fdopen(theirs_in) as stdin, os.fdopen(theirs_out, "w") as stdout:
+            self.pid = _nursery().fork(_run, [stdin, stdout, self._errors], code, dict(env))
+        self._pidfd = os.pidfd_open(self.pid)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        until = time.monotonic() + timeout
+        self.stdin.close()
+        output = []
+        reader = threading.Thread(target=lambda: output.append(self.stdout.read()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive() or not self._ended(until - time.monotonic()):
+            raise TimeoutError(f"the script {self.pid} does not end")
+        self._errors.seek(0)
+        return output[0], self._errors.read()
+
+    def _ended(self, seconds: float) -> bool:
+        if self.returncode is None and select.select([self._pidfd], [], [], max(0, seconds))[0]:
+            self.returncode = _nursery().status_of(self.pid)
+        return self.returncode is not None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
+        self._ended(60.0)
+        os.close(self._pidfd)
+        self._errors.close()
+
+
+def _elsewhere(inside: Sequence[str], code: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*inside, sys.executable, *DEVELOPMENT_MODE, *_FORKS, "-c", code],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+
+
+def _run(stdin: int, stdout: int, stderr: int, code: str, env: dict[str, str]) -> None:
+    """Be ``python -c code``, in the nursery's child."""
+    for ours, standard in zip((stdin, stdout, stderr), range(3), strict=True):
+        os.dup2(ours, standard)
+        os.close(ours)
+    os.environ.clear()
+    os.environ.update(env)
+    warnings.filterwarnings("ignore", "This process", DeprecationWarning)
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(code, "<script>", "exec"), vars(main))
 
 
 class Script:
@@ -45,15 +130,9 @@ class Script:
         self, address: str, ucx: Mapping[str, UcxValue], code: str, inside: Sequence[str] = ()
     ) -> None:
         prologue = _PROLOGUE.format(address=address, ucx=dict(ucx))
-        self._process = subprocess.Popen(
-            [*inside, sys.executable, *DEVELOPMENT_MODE, *FORKS, "-c", prologue + code],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        )
+        code = prologue + code
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self._process = _elsewhere(inside, code, env) if inside else _Forked(code, env)
         assert self._process.stdout is not None
         self._stdout = self._process.stdout
 
