@@ -39,6 +39,11 @@ constexpr auto kShortNap = 20us;
 constexpr auto kStalled = 2ms;
 constexpr auto kLongNap = 1ms;
 
+// How often in a row the descriptor of a worker that is driven may tell of what is not there, until
+// it is not listened to: UCX goes on watching a socket whose connection was rejected, and that is
+// ready for ever.
+constexpr int kMostIdleEvents = 100;
+
 }  // namespace
 
 Progress::Progress(Driver& driver, bool polling, std::string name)
@@ -94,6 +99,17 @@ void Progress::remove(Worker& worker) {
     std::erase_if(driven_, [&worker](const Driven& one) { return one.worker == &worker; });
 }
 
+void Progress::hear(const Driven& one, std::uint32_t events) {
+    epoll_event event{.events = events, .data = {.fd = one.worker->event_fd()}};
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, event.data.fd, &event);
+}
+
+void Progress::listen_again(Driven& one) {
+    if (std::exchange(one.idle_events, 0) >= kMostIdleEvents) {
+        hear(one, EPOLLIN);
+    }
+}
+
 bool Progress::retire(std::unique_ptr<Worker>& worker, bool overdue) {
     if (worker->busy() && !overdue) {
         return false;
@@ -139,6 +155,8 @@ void Progress::poll_fds(int timeout_ms) {
             // in, so they must not put that off.
             if (std::exchange(driven->armed, false)) {
                 driven->last_active = Clock::now();
+            } else if (++driven->idle_events == kMostIdleEvents) {
+                hear(*driven, 0);
             }
             continue;
         }
@@ -204,6 +222,7 @@ bool Progress::drive(Driven& one, TimePoint round) {
     if (active) {
         one.last_active = round;
         one.armed = false;
+        listen_again(one);
     }
     one.worker->used = false;
     return active;
@@ -228,6 +247,7 @@ bool Progress::arm_idle(TimePoint now) {
     bool all = true;
     for (Driven& one : driven_) {
         if (!one.armed && !one.worker->busy() && now - one.last_active >= kLinger) {
+            listen_again(one);
             one.armed = one.worker->arm();
             if (!one.armed && one.worker->gate().guarded()) {
                 one.worker->used = true;  // the events were taken in, and are told once

@@ -60,6 +60,7 @@ class Progress : public TaskThread {
         TimePoint last_active;
         bool armed;
         bool is_slow = false;  // it took long when it was last driven
+        int idle_events = 0;   // that its descriptor told of while it was not armed, all in vain
     };
 
     void run();
@@ -75,6 +76,8 @@ class Progress : public TaskThread {
     void rest(TimePoint now, Clock::duration nap);
     void sleep(TimePoint now, TimePoint until);
     void listen(int fd);
+    void hear(const Driven& one, std::uint32_t events);
+    void listen_again(Driven& one);
 
     Driver& driver_;
     const bool polling_;
