@@ -123,6 +123,7 @@ class Change:
         if not (self._is_due or self._is_over):
             self._turn = asyncio.get_running_loop().create_future()
             await self._turn
+            self._turn = None
         self._is_due = False
         return not self._is_over
 

@@ -26,6 +26,7 @@ from ucxstore.server.sources.source import (
     Source,
     UnknownEndError,
 )
+from ucxstore.server.sources.source_loop import SourceLoop
 from ucxstore.server.sources.tasks import Tasks
 from ucxstore.server.sources.tiered import TieredSource
 from ucxstore.server.sources.turns import Turns, Whose
@@ -206,7 +207,7 @@ class Carrier:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            asyncio.run(self._serve(), loop_factory=SourceLoop)
         except Exception as error:
             logs.server.exception("the thread for the source has failed")
             self._storage.close(f"the server's thread for the source has failed: {error}")

@@ -39,6 +39,7 @@ class Doubts:
         self.lasting = lasting
         self._numbers = itertools.count(1)
         self._sent: set[asyncio.Future[Any]] = set()
+        self._closed = False
 
     async def follow[T](self, keys: Sequence[str], change: Coroutine[object, object, T]) -> T:
         """Carry out a change without a condition. Once it is given up, it goes on by itself.
@@ -80,10 +81,14 @@ class Doubts:
         if sent is not None:
             self._sent.add(sent)
             sent.add_done_callback(answered)
-            asyncio.get_running_loop().call_later(self.lasting, sent.cancel)
+            if self._closed:
+                sent.cancel()
+            else:
+                asyncio.get_running_loop().call_later(self.lasting, sent.cancel)
 
     def close(self) -> None:
-        """Wait for no answers any more."""
+        """Wait for no answers any more, not even of what is given up later."""
+        self._closed = True
         for sent in list(self._sent):
             sent.cancel()
 
