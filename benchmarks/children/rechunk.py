@@ -18,12 +18,15 @@ from zarr.storage import LocalStore, ObjectStore
 
 from benchmarks import process
 from benchmarks.children import answer
+from benchmarks.ways import LOCAL, SHARED_MEMORY
 from profiles.s3 import s3_server
 from ucxstore.dask import deploy
 
 type Shape = tuple[int, ...]
 
 _START_SECONDS = 60
+
+_WAYS = {"local scratch": LOCAL, "scratch": SHARED_MEMORY}
 
 
 def main(
@@ -32,8 +35,8 @@ def main(
     """Rechunk an array in `folder`; return the seconds of both stages, and bytes of memory.
 
     `location` is where the pieces are stored: "local scratch" or "scratch" (in the workers' memory,
-    which others on this host see, or are sent over UCX), "directory" or "S3". With None, make the
-    source array instead.
+    which others on this host see, or get by UCX's shared memory), "directory" or "S3". With None,
+    make the source array instead.
     """
     source_chunks, target_chunks = map(tuple, chunks)
     piece = tuple(map(min, source_chunks, target_chunks))
@@ -69,12 +72,15 @@ def _pieces_in(
     location: str, client: Client, folder: Path
 ) -> Iterator[tuple[Store, list[int], str]]:
     """Yield a store for the pieces, the ids of its server processes, and a note about it."""
-    if location in ("local scratch", "scratch"):
+    if location in _WAYS:
+        way = _WAYS[location]
         with (
-            deploy(client, memory="3GiB", local=location == "local scratch") as deployed,
-            deployed.scratch(quota="3GiB", strict=True) as scratch,
+            deploy(client, memory="3GiB", **way.of_server) as deployed,
+            deployed.scratch(quota="3GiB", strict=True, **way.of_client) as scratch,
         ):
-            yield scratch.store(), [], ""
+            store = scratch.store()
+            yield store, [], ""
+            way.check(store)
     elif location == "directory":
         yield LocalStore(folder / "pieces"), [], ""
     else:

@@ -23,7 +23,7 @@ from benchmarks.scale import Scale
 from benchmarks.timing import Times
 from benchmarks.ways import LOCAL, SHARED_MEMORY, Way
 from profiles.s3 import S3Server, s3_server
-from ucxstore.dask import deploy
+from ucxstore.dask import Deployment, deploy
 
 _WORKERS = 4
 _LATENCY = 20  # milliseconds
@@ -111,8 +111,7 @@ def _measure(
             options = {"storage_options": _options(s3, endpoint), **way.of_server}
             with deploy(client, url, memory="1GiB", **options) as deployed:
                 for name in _PASSES:
-                    seconds = _time(lambda: deployed.store(strict=True), right)
-                    times[_OURS, way.name, name].seconds.append(seconds)
+                    times[_OURS, way.name, name].seconds.append(_pass(deployed, way, right))
 
         _time(lambda: _object_store(s3, s3.endpoint), right)  # imports
         for number in range(rounds):
@@ -120,6 +119,13 @@ def _measure(
             for candidate in candidates if number % 2 else reversed(candidates):
                 candidate()
     return times, f"{s3.description}; {values.nbytes / stored:.1f} to 1"
+
+
+def _pass(deployed: Deployment, way: Way, right: Path) -> float:
+    store = deployed.store(strict=True, **way.of_client)
+    seconds = _time(lambda: store, right)
+    way.check(store)
+    return seconds
 
 
 def _options(s3: S3Server, endpoint: str) -> dict[str, str]:
