@@ -14,6 +14,10 @@
 
 #include "base/steps.hpp"
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace ucxstore {
 
 // How many forks lie between the process that has loaded the core and this one. Written by
@@ -63,6 +67,9 @@ class RemadeInChild {
                 sched_yield();
                 found = made_at_.load(std::memory_order_acquire);
             } else if (made_at_.compare_exchange_weak(found, depth | kBeingMade)) {
+#ifdef __SANITIZE_THREAD__
+                __tsan_mutex_destroy(&thing_, 0);  // it does not see that this is another one
+#endif
                 new (&thing_) T;
                 made_at_.store(depth, std::memory_order_release);
                 return;

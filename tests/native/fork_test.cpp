@@ -180,15 +180,17 @@ TEST(ForkTest, AThreadOfAChildMakesALockAnewBesideOthers) {
         one->lock();
     }
     EXPECT_EQ(in_child([&] {
-                  int sum = 0;
+                  std::vector<int> holders(many.size());
                   std::vector<std::thread> threads;
                   for (int i = 0; i < 4; ++i) {
                       threads.emplace_back([&] {
-                          for (auto& one : many) {
-                              const std::lock_guard lock(*one);
-                              ++sum;
+                          for (std::size_t k = 0; k < many.size(); ++k) {
+                              const std::lock_guard lock(*many[k]);
+                              if (++holders[k] != 1) {
+                                  _exit(2);
+                              }
                               sched_yield();
-                              --sum;
+                              --holders[k];
                           }
                       });
                   }
